@@ -1,0 +1,42 @@
+# Two commands do everything: `make demo` and `make test`. Both make the environment that they need, once.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+ARGS ?=
+
+.PHONY: demo test test-all check ui clean
+
+demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
+	$(BIN)/gauntlet run digits-resnet18
+
+test: .venv/dev  ## the tests; slow ones with ARGS='-m slow'
+	$(BIN)/pytest $(ARGS)
+
+test-all: .venv/dev  ## every test, the slow ones too
+	$(BIN)/pytest -m "slow or not slow" $(ARGS)
+
+check: .venv/dev  ## style, types, import floors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+ui: .venv/core  ## the Prefect and MLflow pages, until Ctrl-C
+	$(BIN)/gauntlet ui
+
+clean:  ## remove the environment and all runs
+	rm -rf .venv .gauntlet
+
+.venv/core: pyproject.toml constraints.txt
+	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))" || \
+		{ echo "$(PYTHON) is not Python 3.11 or 3.12; name one: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c "import ensurepip" 2>/dev/null || .ci/debian python3-venv
+	@echo "Installing; about 6 GB with PyTorch, a few minutes, once ..."
+	$(PYTHON) -m venv .venv
+	$(PIP) --editable .
+	@touch $@
+
+.venv/dev: .venv/core
+	$(PIP) --editable '.[dev]'
+	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
+	@touch $@

@@ -1,0 +1,108 @@
+"""One frozen value says everything about a run; Prefect draws its form from it."""
+
+from collections import Counter
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from tasks.accuracy import AccuracyConfig
+from tasks.benchmark import BenchmarkConfig
+from tasks.data import DataConfig
+from tasks.data.digits import Digits
+from tasks.evaluate import EvaluateConfig
+from tasks.export import ExportConfig
+from tasks.export.torchscript import TorchScript
+from tasks.frozen import Frozen
+from tasks.optimize import OptimizeConfig
+from tasks.optimize.onnxoptimizer import OnnxOptimizer
+from tasks.optimize.onnxsim import OnnxSim
+from tasks.optimize.onnxslim import OnnxSlim
+from tasks.optimize.ort import OrtGraph
+from tasks.quantize import QuantizeConfig
+from tasks.quantize.dynamic import DynamicInt8
+from tasks.quantize.static import StaticInt8
+from tasks.select import SelectConfig
+from tasks.train import TrainConfig
+from tasks.train.torch import TorchTraining
+from tasks.validate.numerics import NumericsConfig
+from tasks.validate.structure import StructureConfig
+
+REFERENCE = "fp32"
+
+
+class TrackingConfig(Frozen):
+    """Where MLflow keeps the record."""
+
+    uri: str | None = Field(
+        None,
+        description="MLflow tracking server; by default MLFLOW_TRACKING_URI, or a SQLite file in the gauntlet's home",
+    )
+    experiment: str | None = Field(None, description="MLflow experiment; by default the name of the run")
+
+
+class Override(Frozen):
+    """One failed check that a person lets pass. It is recorded in the report for ever."""
+
+    check: str = Field(
+        pattern=r"^[a-z]+\.[a-z0-9_]+$", description="name of the check, for example evaluate.min_recall"
+    )
+    reason: str = Field(min_length=10, description="why; it is shown wherever the check is")
+    candidate: str | None = Field(None, description="only for this candidate; by default on the main line")
+
+
+class PipelineConfig(Frozen):
+    """A whole run of the gauntlet, from data to winner."""
+
+    name: str = Field(
+        "digits-resnet18", pattern=r"^[a-z0-9][a-z0-9-]*$", description="of the model; lower case, digits and dashes"
+    )
+    data: DataConfig = Field(default_factory=Digits, description="what the model learns from and is measured on")
+    train: TrainConfig = Field(default_factory=TorchTraining)
+    evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
+    export: ExportConfig = Field(default_factory=TorchScript)
+    structure: StructureConfig = Field(default_factory=StructureConfig)
+    numerics: NumericsConfig = Field(default_factory=NumericsConfig)
+    optimize: tuple[OptimizeConfig, ...] = Field(
+        (
+            OrtGraph(level="basic"),
+            OrtGraph(level="extended"),
+            OrtGraph(level="all"),
+            OnnxOptimizer(),
+            OnnxSim(),
+            OnnxSlim(),
+        ),
+        description="graph passes; each makes one candidate",
+    )
+    quantize: tuple[QuantizeConfig, ...] = Field(
+        (StaticInt8(), StaticInt8(activations="s8"), DynamicInt8(), DynamicInt8(weights="s8")),
+        description="quantisation recipes; each makes one candidate",
+    )
+    accuracy: AccuracyConfig = Field(default_factory=AccuracyConfig)
+    benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)
+    select: SelectConfig = Field(default_factory=SelectConfig)
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig)
+    overrides: tuple[Override, ...] = Field((), description="failed checks that a person lets pass, one by one")
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The names of all candidates, the reference first."""
+        return (REFERENCE, *(p.name for p in self.optimize), *(q.name for q in self.quantize))
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        twice = [name for name, count in Counter(self.candidates).items() if count > 1]
+        if twice:
+            raise ValueError(f"optimize and quantize make two candidates named {twice[0]!r}; leave one of them out")
+        if self.select.batch not in self.benchmark.batch_sizes:
+            raise ValueError(
+                f"select.batch is {self.select.batch}, which is not measured; "
+                f"benchmark.batch_sizes has {list(self.benchmark.batch_sizes)}"
+            )
+        strangers = [o.candidate for o in self.overrides if o.candidate not in (None, *self.candidates)]
+        if strangers:
+            raise ValueError(f"overrides names the candidate {strangers[0]!r}; there are {list(self.candidates)}")
+        if not self.export.dynamic_batch and self.structure.require_dynamic_batch:
+            raise ValueError(
+                "export.dynamic_batch is false but structure.require_dynamic_batch is true; change one of them"
+            )
+        return self

@@ -1,0 +1,23 @@
+"""Orchestration and record: the only floor that knows Prefect and MLflow.
+
+Both read their settings from the environment when they are imported, so this project's defaults are set here, before
+anything in this package can import them: nothing is sent to third parties, a dead tracking server is noticed within
+seconds, and models are never unpickled. A setting that the user made stays.
+"""
+
+import os
+
+DEFAULTS = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "gauntlet",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+for _name, _value in DEFAULTS.items():
+    os.environ.setdefault(_name, _value)

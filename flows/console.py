@@ -1,0 +1,112 @@
+"""What a person sees on the terminal: a line a verdict, a bar for long work, and the table at the end."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tasks.render.format import milliseconds, number, percent, size, speedup
+from tasks.run_report import CandidateEntry, RunReport
+
+STYLES = {logging.WARNING: "yellow", logging.ERROR: "bold red"}
+
+
+class Lines(logging.Handler):
+    """Prints the project's log records, and turns progress records into a bar where there is a terminal."""
+
+    def __init__(self, console: Console, bar: Progress) -> None:
+        super().__init__(logging.DEBUG)
+        self.console, self.bar = console, bar
+        self.task: TaskID | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the record, or move the bar."""
+        total = getattr(record, "total", None)
+        if total is not None:
+            self._move(record.done, total, record.unit)  # type: ignore[attr-defined]
+        elif self.task is not None:
+            self.bar.remove_task(self.task)
+            self.task = None
+        if record.levelno >= logging.INFO:
+            text = escape(record.getMessage())
+            indent = "  " if total is not None else ""
+            self.console.print(indent + text, style=STYLES.get(record.levelno, "dim" if total else ""), highlight=False)
+
+    def _move(self, done: int, total: int, unit: str) -> None:
+        if self.task is None or self.bar.tasks[-1].description != unit:
+            if self.task is not None:
+                self.bar.remove_task(self.task)
+            self.task = self.bar.add_task(unit, total=total)
+        self.bar.update(self.task, completed=done, total=total)
+
+
+@contextmanager
+def live(console: Console) -> Iterator[None]:
+    """Show what happens inside."""
+    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    log = logging.getLogger("gauntlet")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        handler = Lines(console, bar)
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        logging.getLogger("gauntlet.progress").setLevel(logging.DEBUG)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+
+
+def print_report(console: Console, report: RunReport) -> None:
+    """Print the candidates, the verdict and the reason."""
+    if report.candidates:
+        console.print(candidates_table(report))
+    for entry in report.stages:
+        for check in entry.checks:
+            if entry.candidate is None and not check.passed:
+                style = "bold red" if check.blocks else "yellow"
+                note = f" (overridden: {check.override})" if check.override else ""
+                console.print(f"{check.severity}: {escape(str(check))}{escape(note)}", style=style, highlight=False)
+    if report.verdict == "passed":
+        console.print(f"[bold green]Winner: {escape(report.winner or '')}[/], {escape(report.reason)}", highlight=False)
+    else:
+        console.print(
+            f"[bold red]Failed at {report.stopped_at or 'the start'}:[/] {escape(report.reason)}", highlight=False
+        )
+
+
+def candidates_table(report: RunReport) -> Table:
+    """Return the table of candidates: what each costs, what it gains, and what became of it."""
+    batches = sorted({row.batch for c in report.candidates for row in c.benchmark})
+    table = Table(title=f"{report.name}, run {report.run_id}", title_justify="left", header_style="bold")
+    table.add_column("candidate", no_wrap=True)
+    for title in ("accuracy", "SQNR dB", "size"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for batch in batches:
+        table.add_column(f"ms, batch {batch}", justify="right", no_wrap=True)
+        table.add_column("speed-up [95 %]", justify="right", no_wrap=True)
+    table.add_column("verdict", overflow="fold", ratio=1)
+    for candidate in report.candidates:
+        style = "bold green" if candidate.name == report.winner else "dim" if candidate.status == "rejected" else ""
+        table.add_row(*_cells(candidate, batches, report.winner), style=style)
+    return table
+
+
+def _cells(candidate: CandidateEntry, batches: list[int], winner: str | None) -> list[str]:
+    cells = [candidate.name, percent(candidate.accuracy), number(candidate.sqnr_db, 3), size(candidate.size_bytes)]
+    rows = {row.batch: row for row in candidate.benchmark}
+    for batch in batches:
+        row = rows.get(batch)
+        if row is None:
+            cells += ["", ""]
+        elif row.verdict == "reference":
+            cells += [milliseconds(row.median_ms).removesuffix(" ms"), "1"]
+        else:
+            interval = speedup(row.speedup, row.speedup_low, row.speedup_high)
+            cells += [milliseconds(row.median_ms).removesuffix(" ms"), interval]
+    status = "winner" if candidate.name == winner else candidate.status
+    reason = candidate.reason.splitlines()[0] if candidate.reason else ""
+    return [escape(cell) for cell in (*cells, f"{status}: {reason}" if reason and status == "rejected" else status)]

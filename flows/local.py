@@ -1,0 +1,77 @@
+"""A run in this process, started from the command line."""
+
+import importlib
+import json
+import os
+import time
+import urllib.request
+from pathlib import Path
+
+from configs.schema import PipelineConfig
+from flows.home import Home
+from flows.servers import prefect_api
+from tasks.errors import PipelineError, StageError
+
+SETTLE_TIMEOUT_S = 20
+
+
+def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path | None, int]:
+    """Run the flow; return the run's folder (None where it did not come to one) and the exit code.
+
+    With `fresh`, results of earlier work are not used.
+    """
+    # Prefect's own lines go to its server; the terminal shows ours. It reads this when it is imported, below.
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    before = set(home.run_folders())
+    code = 0
+    with prefect_api(home, meanwhile=lambda: importlib.import_module("flows.pipeline")) as api:
+        from flows.pipeline import pipeline
+        from flows.run import FRESH
+
+        FRESH.set(fresh)
+        try:
+            pipeline(config)
+        except PipelineError as error:
+            code = error.exit_code
+        except Exception:  # a fault of ours: the run's folder has the traceback, the report has the message
+            code = StageError.exit_code
+        finally:
+            made = [f for f in home.run_folders() if f not in before and (f / "report.json").exists()]
+            settle(api, made[-1] if made else None)
+    if not made:
+        return None, code or StageError.exit_code
+    return made[-1], code
+
+
+def settle(api: str, folder: Path | None) -> None:
+    """Wait until the Prefect server has written the run's last task: it gets them as events and writes them later.
+
+    A server that is stopped too early would show a run without half of its tasks, and Prefect's threads in this process
+    would wait a minute for it when we end.
+    """
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        worker.drain_all(timeout=SETTLE_TIMEOUT_S)
+    if folder is None:
+        return
+    report = json.loads((folder / "report.json").read_text())
+    flow_run = report["links"].get("flow_run_id")
+    expected = 2 * len(report["stages"])
+    question = {
+        "flow_runs": {"id": {"any_": [flow_run]}},
+        "task_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}},
+    }
+    request = urllib.request.Request(
+        f"{api}/task_runs/count", json.dumps(question).encode(), {"Content-Type": "application/json"}
+    )
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    while flow_run and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(request, timeout=5) as response:
+                if json.load(response) >= expected:
+                    return
+        except OSError:
+            return
+        time.sleep(0.2)

@@ -1,0 +1,48 @@
+"""Locks that die with their holder: `flock`, which the kernel releases however a process ends."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HOST_LOCK = Path(tempfile.gettempdir()) / "onnx-gauntlet-host.lock"
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False, on_wait: Callable[[], None] | None = None) -> Iterator[int]:
+    """Hold a lock on a file and yield its descriptor; wait as long as it takes, saying so once through `on_wait`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        try:
+            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if on_wait is not None:
+                on_wait()
+            fcntl.flock(descriptor, mode)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def try_exclusive(descriptor: int) -> bool:
+    """Turn a lock that is held into an exclusive one, if nobody else holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether some process holds a lock on the file."""
+    if not path.exists():
+        return False
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        return not try_exclusive(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,65 @@
+"""The gauntlet: the diagram of the README, as code. Every line that calls a stage runs its work, then its gate."""
+
+from prefect import flow
+
+from configs.schema import REFERENCE, PipelineConfig
+from flows.run import candidate, recording
+from flows.stage import stage
+from tasks.accuracy import check_accuracy
+from tasks.benchmark import benchmark as race
+from tasks.data import prepare
+from tasks.evaluate import evaluate as score
+from tasks.export import export as to_onnx
+from tasks.optimize import optimize as apply_pass
+from tasks.quantize import quantize as apply_recipe
+from tasks.select import select as choose
+from tasks.train import train as fit
+from tasks.validate.numerics import check_numerics
+from tasks.validate.structure import check_structure
+
+data = stage("data", prepare)
+train = stage("train", fit)
+evaluate = stage("evaluate", score)
+export = stage("export", to_onnx)
+structure = stage("structure", check_structure)
+numerics = stage("numerics", check_numerics)
+optimize = stage("optimize", apply_pass)
+quantize = stage("quantize", apply_recipe)
+accuracy = stage("accuracy", check_accuracy)
+benchmark = stage("benchmark", race, cached=False, alone=True)
+select = stage("select", choose, cached=False)
+
+
+@flow(name="gauntlet", persist_result=False, log_prints=False)
+def pipeline(config: PipelineConfig) -> str:
+    """Run a model through every stage; return the run's id. A gate that says no raises `GateFailed`."""
+    with recording(config) as run:
+        splits = data(config.data, files=config.data.files())
+        signature = splits.facts.signature
+        source = train(config.train, splits=splits.artifacts, signature=signature)
+        golden = source.artifacts["golden"]
+        scored = evaluate(config.evaluate, predictions=source.artifacts["predictions"], labels=signature.labels)
+        model = export(config.export, model=source.artifacts["model"]).artifacts["model"]
+        structure(config.structure, model=model)
+        numerics(config.numerics, model=model, golden=golden)
+        run.add_candidate(REFERENCE, None, artifact=model, size_bytes=model.size_bytes, accuracy=scored.facts.accuracy)
+
+        for graph_pass in config.optimize:
+            with candidate(graph_pass.name):
+                optimized = optimize(graph_pass, model=model).artifacts["model"]
+                structure(config.structure, model=optimized)
+                numerics(config.numerics, model=optimized, golden=golden)
+                accuracy(config.accuracy, model=optimized, golden=golden)
+
+        for recipe in config.quantize:
+            with candidate(recipe.name):
+                quantized = quantize(recipe, model=model, calibration=splits.artifacts["calibration"]).artifacts[
+                    "model"
+                ]
+                structure(config.structure, model=quantized)
+                accuracy(config.accuracy, model=quantized, golden=golden)
+
+        measured = benchmark(config.benchmark, models=run.survivors, golden=golden)
+        choice = select(config.select, race=measured.facts)
+        run.choose(measured.facts, choice.facts)
+    return run.id

@@ -1,0 +1,192 @@
+"""One run's record, from its first stage to its report."""
+
+import logging
+import secrets
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+from prefect import runtime
+
+from configs.schema import REFERENCE, PipelineConfig
+from flows import publish
+from flows.environment import environment
+from flows.home import Home
+from flows.journal import Journal
+from flows.locks import is_locked, locked
+from flows.tracking import Sender
+from tasks.artifact import Artifact
+from tasks.benchmark import BenchmarkFacts
+from tasks.errors import GateFailed, PipelineError
+from tasks.report import Check, Report
+from tasks.run_report import CandidateEntry, RunReport, StageEntry
+from tasks.select import SelectFacts
+
+log = logging.getLogger("gauntlet")
+
+CURRENT: ContextVar["Run"] = ContextVar("run")
+FRESH: ContextVar[bool] = ContextVar("fresh", default=False)
+CANDIDATE: ContextVar[str | None] = ContextVar("candidate", default=None)
+
+
+class Run:
+    """Collects what the stages report and becomes a `RunReport`."""
+
+    def __init__(self, home: Home, config: PipelineConfig, links: dict[str, str]) -> None:
+        now = datetime.now(UTC)
+        self.home, self.config, self.links = home, config, links
+        self.id = f"{now:%Y%m%d-%H%M%S}-{config.name}-{secrets.token_hex(2)}"
+        self.folder = home.runs / self.id
+        self.journal = Journal(self.folder / "journal.jsonl")
+        self.sender = Sender(home, self.folder)
+        self.started_at, self._start = now.isoformat(timespec="seconds"), time.monotonic()
+        self.environment = environment()
+        self.stages: list[StageEntry] = []
+        self.candidates: dict[str, CandidateEntry] = {}
+        self.at_stage: str | None = None
+        self.winner: str | None = None
+        self.reason = ""
+        self.fresh = FRESH.get()
+        self.done: set[str] = set()  # keys of the work that this run has seen to
+        self.makers: dict[str, Any] = {}  # digest of an artifact -> Prefect state of the gate that let it pass
+
+    def begin(self) -> None:
+        """Open the record."""
+        publish.begin(self)
+        self.sender.send()
+
+    def overridden(self, check: Check) -> Check:
+        """Return the check with the reason for which a person lets it pass, where there is one."""
+        for override in self.config.overrides:
+            if (override.check, override.candidate) == (check.name, CANDIDATE.get()):
+                return check.replace(override=override.reason)
+        return check
+
+    def record(self, report: Report[Any]) -> None:
+        """Take a stage's report into the record, before anybody judges it."""
+        entry = StageEntry.model_validate_json(report.model_dump_json())
+        self.stages.append(entry)
+        name = entry.candidate
+        if name is None:
+            publish.stage(self, entry)
+            return
+        changes: dict[str, Any] = {}
+        if "model" in entry.artifacts:
+            model = entry.artifacts["model"]
+            changes = {"artifact": model, "size_bytes": model.size_bytes}
+        if entry.stage == "accuracy":
+            changes = {"accuracy": report.facts.accuracy, "sqnr_db": report.facts.sqnr_db}
+        self.update(name, **changes)
+        publish.stage(self, entry)
+
+    def add_candidate(self, name: str, parent: str | None, **details: Any) -> None:
+        """Open the record of a candidate; it counts as accepted until a gate says otherwise."""
+        self.candidates[name] = CandidateEntry(name=name, parent=parent, status="accepted", reason="", **details)
+        publish.candidate_opened(self, self.candidates[name])
+
+    def update(self, name: str, **changes: Any) -> None:
+        """Change what is known of a candidate."""
+        self.candidates[name] = self.candidates[name].replace(**changes)
+
+    @property
+    def survivors(self) -> dict[str, Artifact]:
+        """The models that no gate has dropped, the reference first."""
+        return {c.name: c.artifact for c in self.candidates.values() if c.status == "accepted" and c.artifact}
+
+    def choose(self, race: BenchmarkFacts, choice: SelectFacts) -> None:
+        """Take over what the race measured and what was decided."""
+        for result in race.results:
+            verdict = choice.verdict(result.candidate)
+            status = "accepted" if verdict.accepted else "rejected"
+            self.update(result.candidate, benchmark=result.rows, status=status, reason=verdict.reason)
+        self.winner, self.reason = choice.winner, choice.reason
+
+    def finish(self, error: BaseException | None) -> RunReport:
+        """Close the record: the report is on disk before any page is drawn or any server is told."""
+        if error is not None:
+            self.reason = str(error) if isinstance(error, PipelineError) else f"{type(error).__name__}: {error}"
+        report = RunReport(
+            run_id=self.id,
+            name=self.config.name,
+            started_at=self.started_at,
+            verdict="failed" if error is not None else "passed",
+            stopped_at=self.at_stage if error is not None else None,
+            reason=self.reason,
+            winner=self.winner if error is None else None,
+            seconds=time.monotonic() - self._start,
+            environment=self.environment,
+            config=self.config.model_dump(mode="json"),
+            links=self.links,
+            stages=tuple(self.stages),
+            candidates=tuple(self.candidates.values()),
+        )
+        publish.finish(self, report)
+        return report
+
+
+@contextmanager
+def recording(config: PipelineConfig) -> Iterator[Run]:
+    """Keep the record of the run that happens inside; however it ends, its report is written."""
+    logging.getLogger("gauntlet").setLevel(logging.INFO)
+    home = Home.find()
+    close_interrupted(home)
+    run = Run(home, config, prefect_links())
+    with locked(run.folder / "lock"):
+        token = CURRENT.set(run)
+        try:
+            run.begin()
+            yield run
+        except BaseException as error:
+            if not isinstance(error, PipelineError):
+                (run.folder / "error.txt").write_text("".join(traceback.format_exception(error)))
+            run.finish(error)
+            raise
+        else:
+            run.finish(None)
+        finally:
+            CURRENT.reset(token)
+
+
+def prefect_links() -> dict[str, str]:
+    """Return where the flow run that this is can be found, where it is one."""
+    if runtime.flow_run.id is None:
+        return {}
+    found = {"flow_run_id": runtime.flow_run.id, "flow_run_url": runtime.flow_run.ui_url}
+    found["deployment"] = runtime.deployment.name
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def close_interrupted(home: Home) -> None:
+    """Close the record of runs whose process is gone: they would be called running for ever."""
+    for folder in home.run_folders():
+        journal = Journal(folder / "journal.jsonl")
+        ended = {e["run"] for e in journal if e["op"] == "end"}
+        started = [e["run"] for e in journal if e["op"] == "start" and e["run"] not in ended]
+        if not started or is_locked(folder / "lock"):
+            continue
+        for name in started:
+            journal.append("tags", run=name, tags={"gate.reason": "interrupted: the process ended without a verdict"})
+            journal.append("end", run=name, status="KILLED")
+        Sender(home, folder).send()
+
+
+@contextmanager
+def candidate(name: str, parent: str = REFERENCE) -> Iterator[None]:
+    """Run the stages inside for one candidate: when one says no, or breaks, the candidate is dropped, not the run."""
+    run = CURRENT.get()
+    run.add_candidate(name, parent)
+    token = CANDIDATE.set(name)
+    try:
+        yield
+    except PipelineError as error:
+        verb = "" if isinstance(error, GateFailed) else f"{run.at_stage} broke: "
+        run.update(name, status="rejected", reason=f"{verb}{error}")
+        log.info("%s rejected: %s%s", name, verb, error)
+    else:
+        log.info("%s goes on to the race", name)
+    finally:
+        CANDIDATE.reset(token)

@@ -1,0 +1,74 @@
+"""The other end of a worker: start it, ask it, and notice when it does not answer."""
+
+import json
+import select
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+from tasks.errors import PipelineError
+
+WORKER = (sys.executable, "-m", "tasks.runtime.worker")
+
+
+class WorkerFailed(PipelineError):  # noqa: N818 - what happened, in the words of the reports
+    """A worker died, hung, answered rubbish, or reported an error."""
+
+
+class WorkerClient:
+    """A running worker; use it as a context manager, so that no process is left behind."""
+
+    def __init__(self, command: tuple[str, ...] = WORKER) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._log.close()
+
+    def load(self, model: Path, inputs: Path, threads: int, timeout_s: float) -> float:
+        """Load a model; return how long the runtime took, in milliseconds."""
+        answer = self._ask({"do": "load", "model": str(model), "inputs": str(inputs), "threads": threads}, timeout_s)
+        return float(answer["load_ms"])
+
+    def run(self, batch: int, at_least_ms: float, timeout_s: float) -> dict[str, Any]:
+        """Time the model; see `tasks.runtime.worker`."""
+        return self._ask({"do": "run", "batch": batch, "at_least_ms": at_least_ms}, timeout_s)
+
+    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise WorkerFailed("the worker has no pipes")
+        try:
+            stdin.write(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise WorkerFailed(self._obituary()) from error
+        ready, _, _ = select.select([stdout], [], [], timeout_s)
+        if not ready:
+            self._process.kill()
+            raise WorkerFailed(f"no answer to '{request['do']}' within {timeout_s:g} s; the worker was ended")
+        line = stdout.readline()
+        if not line:
+            raise WorkerFailed(self._obituary())
+        try:
+            answer = json.loads(line)
+        except ValueError as error:
+            raise WorkerFailed(f"the worker answered rubbish: {line[:80]!r}") from error
+        if not isinstance(answer, dict) or "error" in answer:
+            raise WorkerFailed(str(answer["error"]) if isinstance(answer, dict) else f"rubbish: {answer!r}")
+        return answer
+
+    def _obituary(self) -> str:
+        code = self._process.wait(timeout=10)
+        self._log.seek(0)
+        last = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        return f"the worker {how}" + (f": {last[0][:200]}" if last else "")

@@ -1,0 +1,74 @@
+"""The record of a run: what `report.json` holds, and what every view of a run is rendered from.
+
+Its schema is versioned: a field may be added under the same version, a change of meaning takes the next.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from tasks.artifact import Artifact
+from tasks.frozen import Frozen, JsonObject, Number
+from tasks.report import Check
+
+
+class StageEntry(Frozen):
+    """One stage as it ran: on the main line, or for one candidate."""
+
+    stage: str
+    candidate: str | None = None
+    cached: bool = Field(description="the work was not repeated: the same inputs, configuration, code and packages")
+    seconds: Number
+    peak_rss_bytes: int
+    facts: JsonObject
+    checks: tuple[Check, ...]
+    artifacts: dict[str, Artifact]
+
+
+class BenchmarkRow(Frozen):
+    """One candidate on one target at one batch size, against the reference in the same rounds."""
+
+    target: str
+    batch: int
+    median_ms: Number = Field(description="median over rounds of the round's median latency of one call")
+    speedup: Number = Field(description="median over rounds of reference latency / candidate latency")
+    speedup_low: Number = Field(description="lower end of the 95 % interval of the speed-up")
+    speedup_high: Number
+    verdict: Literal["faster", "slower", "not resolved", "reference"]
+
+
+class CandidateEntry(Frozen):
+    """One variant of the model, and what became of it."""
+
+    name: str
+    parent: str | None
+    status: Literal["accepted", "rejected"]
+    reason: str
+    accuracy: Number | None = Field(None, description="share of right answers on the test images")
+    sqnr_db: Number | None = Field(None, description="signal to quantisation noise of the outputs, in decibels")
+    size_bytes: int | None = None
+    artifact: Artifact | None = None
+    benchmark: tuple[BenchmarkRow, ...] = ()
+
+
+class RunReport(Frozen):
+    """A whole run. It is complete without any server."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    name: str
+    started_at: str = Field(description="ISO 8601, UTC")
+    verdict: Literal["passed", "failed"]
+    stopped_at: str | None = Field(description="the stage that ended the run, where it failed")
+    reason: str = Field(description="why the winner won, or why the run stopped")
+    winner: str | None
+    seconds: Number
+    environment: JsonObject
+    config: JsonObject
+    links: dict[str, str] = Field(default_factory=dict, description="where other tools show the run")
+    stages: tuple[StageEntry, ...]
+    candidates: tuple[CandidateEntry, ...]
+
+    def stage(self, name: str, candidate: str | None = None) -> StageEntry | None:
+        """Return the entry of a stage, or None where it did not run."""
+        return next((s for s in self.stages if s.stage == name and s.candidate == candidate), None)

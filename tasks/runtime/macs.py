@@ -1,0 +1,79 @@
+"""Which part of the arithmetic really became integer: counted in the kernels that the runtime executes."""
+
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from pydantic import Field
+
+from tasks.frozen import Frozen, Number
+from tasks.runtime.session import open_session
+
+INTEGER = {"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "QGemm", "DynamicQuantizeMatMul"}
+INTEGER |= {"MatMulIntegerToFloat", "MatMulNBits"}
+FLOAT = {"Conv", "FusedConv", "NhwcFusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"}
+
+
+class IntegerShare(Frozen):
+    """Multiply-accumulate operations (MACs) of convolutions and matrix products for one sample."""
+
+    share: Number = Field(description="MACs in integer kernels over all MACs; NaN where there are none")
+    macs: int
+    float_nodes: int
+    integer_nodes: int
+    leftover_qdq_nodes: int = Field(description="QuantizeLinear and DequantizeLinear that were not fused away")
+
+
+def integer_share(model: Path, sample: dict[str, npt.NDArray[np.generic]]) -> IntegerShare:
+    """Run one sample, shape (1, ...) an input, with ONNX Runtime's profiler on, and count what became integer.
+
+    A small file is no sign of speed: quantised weights that a float kernel reads through DequantizeLinear save space
+    and no time. This tells the two apart without a clock.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        optimised = Path(folder) / "optimised.onnx"
+        session = open_session(model, save_to=optimised, profile_to=Path(folder) / "profile")
+        session.run(None, sample)
+        events = json.loads(Path(session.end_profiling()).read_text())
+        graph = onnx.load(optimised).graph
+    shapes = {t.name: list(t.dims) for t in graph.initializer}
+    for node in graph.node:  # weights that stay quantised in the file and become float at each call
+        if node.op_type == "DequantizeLinear" and node.input[0] in shapes:
+            shapes[node.output[0]] = shapes[node.input[0]]
+    makers = {node.name: node for node in graph.node}
+    macs: dict[bool, int] = {True: 0, False: 0}
+    nodes: dict[bool, int] = {True: 0, False: 0}
+    leftovers = 0
+    for event in events:
+        if event["cat"] != "Node" or not event["name"].endswith("_kernel_time"):
+            continue
+        kind, node = event["args"]["op_name"], makers.get(event["name"].removesuffix("_kernel_time"))
+        leftovers += kind in ("QuantizeLinear", "DequantizeLinear")
+        if node is not None and kind in INTEGER | FLOAT:
+            integer = kind in INTEGER
+            nodes[integer] += 1
+            macs[integer] += _macs(node, event["args"], shapes)
+    total = sum(macs.values())
+    return IntegerShare(
+        share=macs[True] / total if total else math.nan,
+        macs=total,
+        float_nodes=nodes[False],
+        integer_nodes=nodes[True],
+        leftover_qdq_nodes=leftovers,
+    )
+
+
+def _macs(node: onnx.NodeProto, event: dict[str, Any], shapes: dict[str, list[int]]) -> int:
+    """Return output values x length of the sum behind each. Activations' shapes are the profiler's."""
+    output = math.prod(next(iter(event["output_type_shape"][0].values())))
+    if "Conv" in node.op_type:
+        weights = shapes[node.input[3 if node.op_type == "QLinearConv" else 1]]  # (outputs, inputs / groups, *kernel)
+        return int(output * math.prod(weights[1:]))
+    transposed = any(a.name == "transA" and a.i for a in node.attribute)
+    left = next(iter(event["input_type_shape"][0].values()))
+    return int(output * left[-2] if transposed else left[-1])

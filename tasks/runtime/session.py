@@ -1,0 +1,110 @@
+"""The one place where an ONNX Runtime session is built, and what this runtime can take."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from tasks.errors import StageError
+from tasks.runtime.threads import usable_threads
+
+Level = Literal["off", "basic", "extended", "all"]
+
+LEVELS = {
+    "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+ort.set_default_logger_severity(3)
+
+
+def open_session(
+    model: Path | bytes,
+    *,
+    level: Level = "all",
+    threads: int | None = None,
+    save_to: Path | None = None,
+    profile_to: Path | None = None,
+) -> Any:
+    """Return an `InferenceSession` on the CPU.
+
+    Args:
+        model: a file, or a serialised model.
+        level: graph optimisation.
+        threads: intra-op threads; by default as many as this process may use.
+        save_to: also write the optimised graph here.
+        profile_to: also profile, into a file of this name with a time stamp behind it; `end_profiling` returns it.
+
+    Raises:
+        StageError: when the runtime refuses the model.
+    """
+    options = ort.SessionOptions()
+    options.graph_optimization_level = LEVELS[level]
+    options.intra_op_num_threads = threads or usable_threads()
+    options.log_severity_level = 3
+    if save_to is not None:
+        options.optimized_model_filepath = str(save_to)
+    if profile_to is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile_to)
+    try:
+        return ort.InferenceSession(
+            model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # the runtime raises many types, all of them private
+        raise StageError(f"ONNX Runtime {ort.__version__} refuses the model: {error}") from error
+
+
+def run_in_batches(
+    session: Any, inputs: dict[str, npt.NDArray[np.generic]], batch: int
+) -> dict[str, npt.NDArray[np.generic]]:
+    """Run all samples, `batch` at a time (the last batch may be smaller); outputs by name, shape (n, ...).
+
+    Raises:
+        StageError: when the runtime fails.
+    """
+    names = [output.name for output in session.get_outputs()]
+    count = len(next(iter(inputs.values())))
+    parts = []
+    for start in range(0, count, batch):
+        feed = {name: array[start : start + batch] for name, array in inputs.items()}
+        try:
+            parts.append(session.run(names, feed))
+        except Exception as error:
+            shapes = {name: array.shape for name, array in feed.items()}
+            raise StageError(f"ONNX Runtime fails on inputs of shape {shapes}: {error}") from error
+    return {name: np.concatenate([part[i] for part in parts]) for i, name in enumerate(names)}
+
+
+@lru_cache
+def supported_opset() -> int:
+    """Return the newest operator set of the default domain that this runtime loads without complaint."""
+    import onnx.defs
+
+    return next(v for v in range(onnx.defs.onnx_opset_version(), 0, -1) if _loads(opset=v, ir_version=8))
+
+
+@lru_cache
+def supported_ir_version() -> int:
+    """Return the newest IR version that this runtime loads."""
+    import onnx
+
+    return next(v for v in range(onnx.IR_VERSION, 0, -1) if _loads(opset=13, ir_version=v))
+
+
+def _loads(opset: int, ir_version: int) -> bool:
+    from onnx import TensorProto, helper
+
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", value[:1], value[1:])
+    probe = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+    try:
+        open_session(probe.SerializeToString(), threads=1)
+    except StageError:
+        return False
+    return True

@@ -1,0 +1,90 @@
+"""The last gate: a candidate is chosen because it was measured faster, or the FP32 model stays."""
+
+from pydantic import Field
+
+from tasks.benchmark import BenchmarkFacts
+from tasks.frozen import Frozen, Number
+from tasks.report import Check, Report
+from tasks.run_report import BenchmarkRow
+from tasks.workspace import Workspace
+
+
+class SelectConfig(Frozen):
+    """When a candidate is worth shipping."""
+
+    batch: int = Field(1, ge=1, description="the batch size that decides; one of benchmark.batch_sizes")
+    min_speedup: float = Field(1.05, ge=1, description="the lower end of the interval must lie above this")
+    require_speedup: bool = Field(False, description="fail the run when no candidate is fast enough")
+
+
+class Verdict(Frozen):
+    """What the race says of one candidate."""
+
+    candidate: str
+    accepted: bool
+    reason: str
+
+
+class SelectFacts(Frozen):
+    """The choice, and why."""
+
+    winner: str
+    reason: str
+    required_speedup: Number = Field(description="select.min_speedup, or more where the machine was noisy")
+    verdicts: tuple[Verdict, ...]
+
+    def verdict(self, candidate: str) -> Verdict:
+        """Return what was decided of one candidate."""
+        return next(v for v in self.verdicts if v.candidate == candidate)
+
+
+def select(config: SelectConfig, out: Workspace, *, race: BenchmarkFacts) -> Report[SelectFacts]:
+    """Choose the fastest candidate that is proven faster than the reference by the margin; else the reference."""
+    required = max(config.min_speedup, 1 + race.aa_deviation)
+    deciding: dict[str, BenchmarkRow] = {}
+    verdicts = []
+    for result in race.results:
+        row = next((r for r in result.rows if r.batch == config.batch), None)
+        if result.candidate == race.reference:
+            verdicts.append(Verdict(candidate=result.candidate, accepted=True, reason="the reference"))
+        elif row is None:
+            reason = f"could not be measured: {result.error}"
+            verdicts.append(Verdict(candidate=result.candidate, accepted=False, reason=reason))
+        else:
+            verdicts.append(_judge(result.candidate, row, required))
+            if verdicts[-1].accepted:
+                deciding[result.candidate] = row
+    best = max(deciding, key=lambda name: deciding[name].speedup, default=None)
+    if best is None:
+        reason = f"no candidate is proven faster than {race.reference} by more than {required:.3g}x"
+    else:
+        row = deciding[best]
+        reason = f"{_speedup(row)} the speed of {race.reference} at batch {row.batch}"
+    lows = [row.speedup_low for row in deciding.values()]
+    check = Check(
+        name="select.min_speedup",
+        value=max(lows, default=1.0),
+        op=">",
+        limit=required,
+        unit="x",
+        severity="error" if config.require_speedup else "warning",
+        detail=reason,
+        remedy="" if best else f"{race.reference} is kept; try other recipes, or another processor",
+    )
+    facts = SelectFacts(
+        winner=best or race.reference, reason=reason, required_speedup=required, verdicts=tuple(verdicts)
+    )
+    return Report(stage="select", facts=facts, checks=(check,))
+
+
+def _judge(candidate: str, row: BenchmarkRow, required: float) -> Verdict:
+    if row.speedup_low > required:
+        return Verdict(candidate=candidate, accepted=True, reason=f"{_speedup(row)} at batch {row.batch}")
+    why = {"slower": "slower", "faster": f"faster, but not by more than {required:.3g}x"}.get(
+        row.verdict, "not proven faster"
+    )
+    return Verdict(candidate=candidate, accepted=False, reason=f"{why}: {_speedup(row)} at batch {row.batch}")
+
+
+def _speedup(row: BenchmarkRow) -> str:
+    return f"{row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}]"

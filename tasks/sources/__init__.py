@@ -1,0 +1,1 @@
+"""Trained models in their own framework: how to build one, save one, and get it back."""

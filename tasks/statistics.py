@@ -1,0 +1,63 @@
+"""The arithmetic of comparison: how far two outputs are apart, and how sure a median is."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.generic]
+
+
+def max_abs_error(actual: Array, expected: Array) -> float:
+    """Return the largest absolute difference; NaN where either holds one (equal infinities do not differ)."""
+    with np.errstate(invalid="ignore"):
+        a, b = actual.astype(np.float64), expected.astype(np.float64)
+        difference = np.where(a == b, 0.0, np.abs(a - b))
+    return float(np.max(difference, initial=0.0))
+
+
+def max_rel_error(actual: Array, expected: Array) -> float:
+    """Return the largest absolute difference over the largest expected magnitude.
+
+    The scale is that of the whole tensor: a single logit near zero does not make an error large.
+    """
+    scale = float(np.max(np.abs(expected.astype(np.float64)), initial=0.0))
+    return max_abs_error(actual, expected) / scale if scale else max_abs_error(actual, expected)
+
+
+def sqnr_db(actual: Array, expected: Array) -> float:
+    """Return the signal to quantisation noise ratio in decibels: 10 log10(sum expected² / sum (actual - expected)²).
+
+    It is infinite for equal arrays and NaN where a value is.
+    """
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
+    noise, signal = float(np.sum((a - b) ** 2)), float(np.sum(b**2))
+    if math.isnan(noise) or math.isnan(signal):
+        return math.nan
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal else -math.inf
+
+
+def top1_agreement(actual: Array, expected: Array) -> float:
+    """Return the share of samples, along the first axis, whose largest value is at the same place."""
+    a, b = actual.reshape(len(actual), -1), expected.reshape(len(expected), -1)
+    return float(np.mean(a.argmax(1) == b.argmax(1)))
+
+
+def median_interval(values: npt.ArrayLike, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Return the median and a confidence interval for it, from order statistics.
+
+    The interval holds for any distribution of independent values (the sign test inverted; Hahn and Meeker, Statistical
+    Intervals, 1991, section 5.2). With too few values for the confidence it is infinite.
+    """
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    n = len(ordered)
+    if n == 0 or np.isnan(ordered).any():
+        return math.nan, -math.inf, math.inf
+    tail, below = 0.0, 0  # chance that fewer than `below` values lie under the true median
+    while below < n and tail + math.comb(n, below) / 2**n <= (1 - confidence) / 2:
+        tail += math.comb(n, below) / 2**n
+        below += 1
+    low, high = (float(ordered[below - 1]), float(ordered[n - below])) if below else (-math.inf, math.inf)
+    return float(np.median(ordered)), low, high

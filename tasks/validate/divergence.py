@@ -1,0 +1,62 @@
+"""Where does a wrong model go wrong? Compare its inner tensors with what the source's modules computed."""
+
+import re
+from pathlib import Path
+
+import onnx
+
+from tasks.data.golden import Golden
+from tasks.errors import StageError
+from tasks.runtime.session import open_session
+from tasks.statistics import max_rel_error
+
+SCOPED = re.compile(r"^/(?P<scopes>.+)/(?P<node>[^/]+)_output_\d+$")
+
+
+def first_divergence(model: Path, golden: Golden, limit: float) -> str | None:
+    """Return the first tensor, in the order of computation, that has a counterpart in the source and differs from it.
+
+    The counterpart is found by the module path that the exporter writes into a tensor's name. A convolution may have
+    swallowed the batch normalisation behind it, so its output may equal any module's of the same shape. The first real
+    sample is used.
+
+    Returns:
+        A description of the tensor, its node and its error, or None when no tensor differs or none has a counterpart.
+    """
+    proto = onnx.load(model)
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    matches = {name: path for name in makers if (path := module_path(name)) in golden.trace}
+    del proto.graph.output[:]
+    proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in matches)
+    if not matches:
+        return None
+    try:
+        session = open_session(proto.SerializeToString(), level="off")
+        values = session.run(list(matches), {name: array[:1] for name, array in golden.inputs.items()})
+    except (StageError, ValueError):  # a model too broken to run inside has told its story already
+        return None
+    for (name, path), value in zip(matches.items(), values, strict=True):
+        like = [golden.trace[path], *(t for t in golden.trace.values() if t.shape == value.shape)]
+        errors = [max_rel_error(value, t) for t in like if t.shape == value.shape]
+        if not errors or not min(errors) <= limit:
+            error = (
+                f"relative error {errors[0]:.3g}" if errors else f"shape {value.shape}, not {golden.trace[path].shape}"
+            )
+            return f"'{name}' ({makers[name].op_type}, the source's '{path}', {error})"
+    return None
+
+
+def module_path(tensor: str) -> str | None:
+    """Return the module path in a tensor name of PyTorch's exporter, or None.
+
+    >>> module_path("/layer1/layer1.0/relu_1/Relu_output_0")
+    'layer1.0.relu_1'
+    """
+    found = SCOPED.match(tensor)
+    if not found:
+        return None
+    path = before = ""
+    for scope in found["scopes"].split("/"):  # a child of a Sequential repeats the name of its parent: layer1, layer1.0
+        path = path + scope.removeprefix(before) if before and scope.startswith(f"{before}.") else f"{path}.{scope}"
+        before = scope
+    return path.removeprefix(".")

@@ -1,0 +1,179 @@
+"""Gate on the file itself: what can be known about a model without running it on data."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+import onnx
+from pydantic import Field
+
+from tasks.artifact import Artifact
+from tasks.errors import StageError
+from tasks.frozen import Frozen
+from tasks.report import Check, Report
+from tasks.runtime.session import open_session, supported_ir_version, supported_opset
+from tasks.signature import Signature
+from tasks.workspace import Workspace
+
+RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
+
+
+class StructureConfig(Frozen):
+    """What a model's structure may be."""
+
+    require_dynamic_batch: bool = Field(True, description="every input and output must leave its first axis open")
+
+
+class StructureFacts(Frozen):
+    """What the file holds."""
+
+    opsets: dict[str, int]
+    ir_version: int
+    nodes: int
+    operators: dict[str, int] = Field(description="count by operator type")
+    inputs: dict[str, str] = Field(description="type and shape by name")
+    outputs: dict[str, str]
+
+
+def check_structure(config: StructureConfig, out: Workspace, *, model: Artifact) -> Report[StructureFacts]:
+    """Check the model against the standard, against its own signature, and against the runtime."""
+    path = out.path(model)
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except Exception as error:
+        raise StageError(f"{model.name}: not an ONNX model ({error})") from error
+    graph = proto.graph
+    initializers = {t.name for t in graph.initializer}
+    inputs = [i for i in graph.input if i.name not in initializers]
+    try:
+        signature = Signature.read(proto)
+        declared_inputs, declared_outputs = ({t.name for t in ts} for ts in (signature.inputs, signature.outputs))
+    except StageError:  # a missing signature is a finding, told by the check below
+        signature, declared_inputs, declared_outputs = None, set(), set()
+    checker = _complaint(lambda: onnx.checker.check_model(str(path), full_check=True))
+    refusal = _complaint(lambda: open_session(path))
+    opsets = {o.domain or "ai.onnx": o.version for o in proto.opset_import}
+    frozen = [t.name for t in (*inputs, *graph.output) if _first_axis_is_fixed(t)]
+    unregistered = sorted({f"{n.domain or 'ai.onnx'}::{n.op_type}" for n in nodes(graph) if not _is_known(n, opsets)})
+    checks = (
+        _none("signature", [] if signature else ["metadata_props has none"], "export the model with this pipeline"),
+        _none("checker_errors", checker, "the file is not valid ONNX: export it again"),
+        _none("runtime_errors", refusal, "the installed ONNX Runtime cannot load it: see the message"),
+        _none(
+            "undeclared_inputs",
+            [i.name for i in inputs if i.name not in declared_inputs] if signature else [],
+            "a constant leaked out as an input: bind it as an initializer, or declare the input",
+        ),
+        _none("missing_inputs", sorted(declared_inputs - {i.name for i in inputs}), "the graph lost a declared input"),
+        _none("missing_outputs", sorted(declared_outputs - {o.name for o in graph.output}), "the graph lost an output"),
+        _none(
+            "frozen_batch",
+            frozen if config.require_dynamic_batch else [],
+            "export with a dynamic batch (export.dynamic_batch), or set structure.require_dynamic_batch to false",
+        ),
+        Check(
+            name="structure.opset",
+            value=opsets.get("ai.onnx"),
+            op="<=",
+            limit=supported_opset(),
+            remedy="lower export.opset, or update ONNX Runtime",
+        ),
+        Check(
+            name="structure.ir_version",
+            value=proto.ir_version,
+            op="<=",
+            limit=supported_ir_version(),
+            remedy="save the model with a lower ir_version, or update ONNX Runtime",
+        ),
+        _none("training_nodes", [_label(n) for n in nodes(graph) if _trains(n)], "export in evaluation mode"),
+        _none("unregistered_operators", unregistered, "register the library that implements it"),
+        _none("external_data_outside", _strays(graph, path.parent), "external data must lie beside the model"),
+    )
+    facts = StructureFacts(
+        opsets=opsets,
+        ir_version=proto.ir_version,
+        nodes=len(graph.node),
+        operators=_counts(proto),
+        inputs={i.name: _shape(i) for i in inputs},
+        outputs={o.name: _shape(o) for o in graph.output},
+    )
+    return Report(stage="structure", facts=facts, checks=checks)
+
+
+def nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield every node, those of If, Loop and Scan bodies included."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from nodes(body)
+
+
+def _none(name: str, found: list[str], remedy: str) -> Check:
+    """Return the check that a list of faults is empty."""
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return Check(
+        name=f"structure.{name}",
+        value=len(found),
+        op="==",
+        limit=0,
+        detail=", ".join(found[:3]) + more,
+        remedy=remedy if found else "",
+    )
+
+
+def _complaint(attempt: Callable[[], object]) -> list[str]:
+    try:
+        attempt()
+    except Exception as error:  # checker and runtime raise many types; each is a finding here
+        return [" ".join(str(error).split())[:400]]
+    return []
+
+
+def _first_axis_is_fixed(value: onnx.ValueInfoProto) -> bool:
+    axes = value.type.tensor_type.shape.dim
+    return len(axes) > 0 and axes[0].HasField("dim_value")
+
+
+def _is_known(node: onnx.NodeProto, opsets: dict[str, int]) -> bool:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if domain in RUNTIME_DOMAINS:
+        return True
+    try:
+        onnx.defs.get_schema(node.op_type, opsets.get(domain or "ai.onnx", 1), domain)
+    except onnx.defs.SchemaError:
+        return False
+    return True
+
+
+def _trains(node: onnx.NodeProto) -> bool:
+    if node.op_type == "Dropout":
+        return len(node.input) > 2 and bool(node.input[2])
+    return node.op_type == "BatchNormalization" and any(a.name == "training_mode" and a.i for a in node.attribute)
+
+
+def _strays(graph: onnx.GraphProto, folder: Path) -> list[str]:
+    """Return the external data files that are not inside the model's folder, or not there."""
+    locations = {e.value for t in graph.initializer for e in t.external_data if e.key == "location"}
+    return sorted(
+        place
+        for place in locations
+        if PurePosixPath(place).is_absolute()
+        or PureWindowsPath(place).is_absolute()
+        or not (folder / place).resolve().is_relative_to(folder.resolve())
+        or not (folder / place).is_file()
+    )
+
+
+def _counts(proto: onnx.ModelProto) -> dict[str, int]:
+    types = [node.op_type for node in nodes(proto.graph)]
+    return {name: types.count(name) for name in sorted(set(types))}
+
+
+def _label(node: onnx.NodeProto) -> str:
+    return f"{node.op_type} '{node.name}'"
+
+
+def _shape(value: onnx.ValueInfoProto) -> str:
+    kind = value.type.tensor_type
+    axes = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim]
+    return f"{onnx.TensorProto.DataType.Name(kind.elem_type).lower()}[{', '.join(axes)}]"

@@ -1,0 +1,40 @@
+"""Where a stage reads, writes and says how far it is; the only way that a stage touches the world."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.artifact import Artifact, Store
+
+progress_log = logging.getLogger("gauntlet.progress")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What a stage is given besides its configuration and its inputs.
+
+    `folder` belongs to this piece of work alone and survives a kill: the same work, started again, finds in it what it
+    left there.
+    """
+
+    store: Store
+    folder: Path
+
+    def path(self, artifact: Artifact) -> Path:
+        """Return the file of an input artifact; it must not be changed."""
+        return self.store.path(artifact)
+
+    def keep(self, file: Path, *companions: Path) -> Artifact:
+        """Move a finished file from the folder into the store."""
+        return self.store.put(file, *companions)
+
+    def progress(self, done: int, total: int, unit: str, **metrics: float) -> None:
+        """Say how far the work is, with the metrics of this step.
+
+        It goes through the standard logger `gauntlet.progress`: whoever runs the stage decides whether it becomes a
+        bar on a terminal, a point on a chart, or nothing.
+        """
+        level = logging.INFO if metrics else logging.DEBUG
+        text = " ".join(f"{name}={value:.4g}" for name, value in metrics.items())
+        extra = {"done": done, "total": total, "unit": unit, "metrics": metrics}
+        progress_log.log(level, "%s %d/%d %s", unit, done, total, text, extra=extra)
