@@ -85,6 +85,7 @@ class Forest:
     needed: Tick | None
     series: tuple[str, ...]
     rows: tuple[Row, ...]
+    top_px: int
     axis_px: int
     height_px: int
 
@@ -119,6 +120,7 @@ def plan(candidates: tuple[CandidateEntry, ...], needed: float | None = None) ->
         needed=Tick(f"{needed:.3g}x", scale.percent(needed)) if needed and scale.covers(needed) else None,
         series=_labels(keys),
         rows=tuple(laid_out),
+        top_px=TOP_PX,
         axis_px=y_px,
         height_px=y_px + AXIS_PX,
     )

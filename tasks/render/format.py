@@ -10,7 +10,7 @@ UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u206
 
 
 def clean(text: str) -> str:
-    """Replace what no page may hold: control characters, lone surrogates, and marks that reverse the text after them."""
+    """Replace what no page may hold: control characters, lone surrogates, marks that turn the direction of text."""
     return UNPRINTABLE.sub("\ufffd", text)
 
 
@@ -66,9 +66,12 @@ def milliseconds(value_ms: float | None) -> str:
 
 def speedup(value: float, low: float, high: float) -> str:
     """Write a speed-up with its interval: 3.72x [3.65, 3.80]."""
-    if math.isnan(value):
-        return MISSING
-    return f"{fixed(value, 2)}x {interval(low, high)}"
+    return MISSING if math.isnan(value) else f"{ratio(value)} {interval(low, high)}"
+
+
+def ratio(value: float) -> str:
+    """Write a ratio: 3.72x."""
+    return MISSING if math.isnan(value) else f"{fixed(value, 2)}x"
 
 
 def interval(low: float, high: float) -> str:

@@ -11,6 +11,9 @@ LINE = (
 )  # fmt: skip
 """The stages in their order, to tell what a stopped run did not reach. A stage that is not named here still shows."""
 
+JUDGES = ("structure", "numerics", "accuracy")
+"""The stages that judge a candidate. Candidates run side by side; a reader wants all makers before all judges."""
+
 MARKS = {"passed": "✓", "failed": "✗", "cached": "↺", "not run": "○", "warning": "!", "overridden": "≈"}
 SEVEREST_FIRST = ("failed", "warning", "overridden", "passed")
 
@@ -67,7 +70,7 @@ def steps(report: RunReport) -> list[Step]:
     for entry in report.stages:
         groups.setdefault((entry.stage, entry.candidate is None), []).append(entry)
     stop = report.stopped_at
-    taken = [_step(stage, tuple(entries), stop) for (stage, _), entries in groups.items()]
+    taken = [_step(key[0], tuple(groups[key]), stop) for key in _in_order(list(groups))]
     seen = {stage for stage, _ in groups}
     if stop is not None and stop not in seen:
         taken.append(Step(stop, "failed", None, stopped_here=True))
@@ -119,6 +122,13 @@ def decisive(report: RunReport, candidate: CandidateEntry) -> BenchmarkRow | Non
     chosen = report.config.get("select")
     batch = chosen.get("batch") if isinstance(chosen, dict) else None
     return next((row for row in candidate.benchmark if row.batch == batch), next(iter(candidate.benchmark), None))
+
+
+def _in_order(keys: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    of_candidates = [key for key in keys if not key[1]]
+    of_candidates.sort(key=lambda key: JUDGES.index(key[0]) if key[0] in JUDGES else -1)
+    queue = iter(of_candidates)
+    return [key if key[1] else next(queue) for key in keys]
 
 
 def _step(stage: str, entries: tuple[StageEntry, ...], stop: str | None) -> Step:

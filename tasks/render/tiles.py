@@ -1,0 +1,48 @@
+"""The winner in four figures: what a reader wants before anything else."""
+
+from dataclasses import dataclass
+
+from tasks.render import format as written
+from tasks.render import story
+from tasks.run_report import BenchmarkRow, CandidateEntry, RunReport
+
+MOST_OTHERS = 2
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure, and what it is to be read with."""
+
+    label: str
+    value: str
+    notes: tuple[str, ...] = ()
+
+
+def tiles(report: RunReport) -> list[Tile]:
+    """Return the winner's figures, or none where nobody won."""
+    best, base = story.winner(report), story.reference(report)
+    if best is None:
+        return []
+    row = story.decisive(report, best)
+    return ([] if row is None else _race(row, best)) + _cost(best, None if base is best else base)
+
+
+def _race(row: BenchmarkRow, best: CandidateEntry) -> list[Tile]:
+    others = [other for other in best.benchmark if other is not row][:MOST_OTHERS]
+    place = f"batch {row.batch} on {row.target}"
+    times = [f"{written.milliseconds(other.median_ms)} at batch {other.batch}" for other in others]
+    latency = Tile("Latency", written.milliseconds(row.median_ms), (f"median, {place}", *times))
+    if row.verdict == "reference":
+        return [Tile("Speed", "1.00x", ("the reference itself",)), latency]
+    interval = f"95 % interval {written.interval(row.speedup_low, row.speedup_high)}, batch {row.batch}"
+    ratios = [f"{written.speedup(o.speedup, o.speedup_low, o.speedup_high)} at batch {o.batch}" for o in others]
+    return [Tile("Speed", written.ratio(row.speedup), (interval, *ratios)), latency]
+
+
+def _cost(best: CandidateEntry, base: CandidateEntry | None) -> list[Tile]:
+    accuracy = () if base is None or base.accuracy is None else (f"{base.name}: {written.percent(base.accuracy)}",)
+    size = () if base is None or base.size_bytes is None else (f"{base.name}: {written.size(base.size_bytes)}",)
+    return [
+        Tile("Accuracy", written.percent(best.accuracy), accuracy),
+        Tile("Size", written.size(best.size_bytes), size),
+    ]
