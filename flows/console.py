@@ -11,6 +11,7 @@ from rich.table import Table
 
 from tasks.render.format import milliseconds, number, percent, size, speedup
 from tasks.run_report import CandidateEntry, RunReport
+from tasks.workspace import steps_log
 
 STYLES = {logging.WARNING: "yellow", logging.ERROR: "bold red"}
 
@@ -19,7 +20,7 @@ class Lines(logging.Handler):
     """Prints the project's log records, and turns progress records into a bar where there is a terminal."""
 
     def __init__(self, console: Console, bar: Progress) -> None:
-        super().__init__(logging.DEBUG)
+        super().__init__(logging.INFO)
         self.console, self.bar = console, bar
         self.task: TaskID | None = None
 
@@ -31,7 +32,7 @@ class Lines(logging.Handler):
         elif self.task is not None:
             self.bar.remove_task(self.task)
             self.task = None
-        if record.levelno >= logging.INFO:
+        if record.name != steps_log.name:
             text = escape(record.getMessage())
             indent = "  " if total is not None else ""
             self.console.print(indent + text, style=STYLES.get(record.levelno, "dim" if total else ""), highlight=False)
@@ -51,13 +52,15 @@ def live(console: Console) -> Iterator[None]:
     log = logging.getLogger("gauntlet")
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         handler = Lines(console, bar)
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        logging.getLogger("gauntlet.progress").setLevel(logging.DEBUG)
+        for logger in (log, steps_log):
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+        steps_log.propagate = False
         try:
             yield
         finally:
-            log.removeHandler(handler)
+            for logger in (log, steps_log):
+                logger.removeHandler(handler)
 
 
 def print_report(console: Console, report: RunReport) -> None:

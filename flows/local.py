@@ -9,6 +9,7 @@ from pathlib import Path
 
 from configs.schema import PipelineConfig
 from flows.home import Home
+from flows.journal import Journal
 from flows.servers import prefect_api
 from tasks.errors import PipelineError, StageError
 
@@ -56,9 +57,9 @@ def settle(api: str, folder: Path | None) -> None:
         worker.drain_all(timeout=SETTLE_TIMEOUT_S)
     if folder is None:
         return
-    report = json.loads((folder / "report.json").read_text())
-    flow_run = report["links"].get("flow_run_id")
-    expected = 2 * len(report["stages"])
+    events = list(Journal(folder / "journal.jsonl"))
+    flow_run = events[0]["tags"].get("prefect.flow_run_id")
+    expected = 2 * sum(event["op"] == "work_finished" for event in events)
     question = {
         "flow_runs": {"id": {"any_": [flow_run]}},
         "task_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}},

@@ -30,7 +30,7 @@ benchmark = stage("benchmark", race, cached=False, alone=True)
 select = stage("select", choose, cached=False)
 
 
-@flow(name="gauntlet", persist_result=False, log_prints=False)
+@flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
 def pipeline(config: PipelineConfig) -> str:
     """Run a model through every stage; return the run's id. A gate that says no raises `GateFailed`."""
     with recording(config) as run:

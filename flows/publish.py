@@ -27,16 +27,24 @@ def begin(run: "Run") -> None:
     """Open the parent run."""
     tracking = run.config.tracking
     uri = tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or run.home.mlflow_uri
-    tags = {"stage": "pipeline", "gauntlet.run_id": run.id, **{f"prefect.{k}": v for k, v in run.links.items()}}
+    tags = {"stage": "pipeline", "gauntlet.run_id": run.id}
+    flow_run = {"id": runtime.flow_run.id, "url": runtime.flow_run.ui_url}
+    tags |= {f"prefect.flow_run_{name}": str(value) for name, value in flow_run.items() if value}
+    if runtime.deployment.name:
+        tags["prefect.deployment"] = str(runtime.deployment.name)
     experiment = tracking.experiment or run.config.name
     run.journal.append("start", run="pipeline", name=run.id, uri=uri, experiment=experiment, tags=tags)
     run.journal.append("params", run="pipeline", params=flat(run.config.model_dump(mode="json")))
 
 
 def stage(run: "Run", entry: StageEntry) -> None:
-    """Tell MLflow the stage's metrics, and the log its verdict."""
-    key = entry.candidate or "pipeline"
-    run.journal.append("metrics", run=key, metrics=metrics_of(entry), step=0)
+    """Tell MLflow the stage's metrics, and the log its verdict.
+
+    A candidate's numbers go to its own run when it is closed, and only those that are worth a chart: all of them would
+    hide the few that people compare.
+    """
+    if entry.candidate is None:
+        run.journal.append("metrics", run="pipeline", metrics=metrics_of(entry), step=0)
     if entry.stage == "data":
         for split, artifact in entry.artifacts.items():
             run.journal.append(
@@ -124,7 +132,7 @@ def _close_candidate(run: "Run", report: RunReport, candidate: CandidateEntry) -
             params={"candidate": candidate.name, "sha256": candidate.artifact.sha256},
             tags=tags,
         )
-    run.journal.append("metrics", run=candidate.name, metrics=candidate_metrics(candidate), step=0)
+    run.journal.append("metrics", run=candidate.name, metrics=candidate_metrics(report, candidate), step=0)
     run.journal.append("tags", run=candidate.name, tags=tags)
     run.journal.append("end", run=candidate.name, status="FINISHED")
 
@@ -132,7 +140,7 @@ def _close_candidate(run: "Run", report: RunReport, candidate: CandidateEntry) -
 def headline(report: RunReport) -> dict[str, float]:
     """Return what the parent run shows in a table of runs: the winner's numbers, and how many candidates passed."""
     winner = next((c for c in report.candidates if c.name == report.winner), None)
-    best = {f"best.{k}": v for k, v in candidate_metrics(winner).items()} if winner else {}
+    best = {f"best.{k}": v for k, v in candidate_metrics(report, winner).items()} if winner else {}
     accepted = [c for c in report.candidates if c.status == "accepted" and c.name != REFERENCE]
     counts = {"candidates_passed": len(accepted), "candidates_tried": max(0, len(report.candidates) - 1)}
     return finite({**best, **counts, "seconds.total": report.seconds})
@@ -149,14 +157,20 @@ def flat(values: Any, prefix: str = "") -> dict[str, str]:
     return {name: value for part in parts for name, value in part.items()}
 
 
+def links(run: "Run") -> dict[str, str]:
+    """Return the pages of other tools that show this run, as far as they exist."""
+    pages = {"Prefect flow run": runtime.flow_run.ui_url, "MLflow run": mlflow_url(run)}
+    return {name: str(url) for name, url in pages.items() if url}
+
+
 def mlflow_url(run: "Run") -> str | None:
     """Return where a browser finds the run in MLflow; for a local store, where `gauntlet ui` will serve it."""
-    path = run.sender.run_url()
+    path = run.sender.run_path()
     if path is None:
         return None
     uri = next(e["uri"] for e in run.journal if e["op"] == "start")
     server = os.environ.get("MLFLOW_UI_URL") or (uri if uri.startswith("http") else MLFLOW_UI)
-    return f"{server.rstrip('/')}/?workflowType=machine_learning{path}"
+    return f"{server.rstrip('/')}/#{path}?workflowType=machine_learning"
 
 
 def _prefect_pages(run: "Run", report: RunReport, summary: str) -> None:
@@ -166,6 +180,8 @@ def _prefect_pages(run: "Run", report: RunReport, summary: str) -> None:
     url = mlflow_url(run)
     if url:
         create_link_artifact(key="mlflow-run", link=url, link_text=f"MLflow: {report.run_id}")
+        charts = f"{url.partition('/runs/')[0]}/models?viewMode=CHART&workflowType=machine_learning"
+        create_link_artifact(key="mlflow-candidates", link=charts, link_text="MLflow: the candidates side by side")
 
 
 def _row(candidate: CandidateEntry) -> dict[str, Any]:

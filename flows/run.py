@@ -10,8 +10,6 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-from prefect import runtime
-
 from configs.schema import REFERENCE, PipelineConfig
 from flows import publish
 from flows.environment import environment
@@ -36,9 +34,9 @@ CANDIDATE: ContextVar[str | None] = ContextVar("candidate", default=None)
 class Run:
     """Collects what the stages report and becomes a `RunReport`."""
 
-    def __init__(self, home: Home, config: PipelineConfig, links: dict[str, str]) -> None:
+    def __init__(self, home: Home, config: PipelineConfig) -> None:
         now = datetime.now(UTC)
-        self.home, self.config, self.links = home, config, links
+        self.home, self.config = home, config
         self.id = f"{now:%Y%m%d-%H%M%S}-{config.name}-{secrets.token_hex(2)}"
         self.folder = home.runs / self.id
         self.journal = Journal(self.folder / "journal.jsonl")
@@ -120,7 +118,7 @@ class Run:
             seconds=time.monotonic() - self._start,
             environment=self.environment,
             config=self.config.model_dump(mode="json"),
-            links=self.links,
+            links=publish.links(self),
             stages=tuple(self.stages),
             candidates=tuple(self.candidates.values()),
         )
@@ -134,7 +132,7 @@ def recording(config: PipelineConfig) -> Iterator[Run]:
     logging.getLogger("gauntlet").setLevel(logging.INFO)
     home = Home.find()
     close_interrupted(home)
-    run = Run(home, config, prefect_links())
+    run = Run(home, config)
     with locked(run.folder / "lock"):
         token = CURRENT.set(run)
         try:
@@ -149,15 +147,6 @@ def recording(config: PipelineConfig) -> Iterator[Run]:
             run.finish(None)
         finally:
             CURRENT.reset(token)
-
-
-def prefect_links() -> dict[str, str]:
-    """Return where the flow run that this is can be found, where it is one."""
-    if runtime.flow_run.id is None:
-        return {}
-    found = {"flow_run_id": runtime.flow_run.id, "flow_run_url": runtime.flow_run.ui_url}
-    found["deployment"] = runtime.deployment.name
-    return {name: str(value) for name, value in found.items() if value}
 
 
 def close_interrupted(home: Home) -> None:

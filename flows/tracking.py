@@ -8,8 +8,10 @@ kill between an operation and the note that it was done loses and doubles nothin
 
 import json
 import logging
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +29,7 @@ from tasks.artifact import write_whole
 log = logging.getLogger("gauntlet")
 
 KEY = "gauntlet.key"
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
 
 
 class Sender:
@@ -50,7 +53,8 @@ class Sender:
                 return True
             try:
                 require_reachable(place["uri"])
-                self._replay(events, state, place)
+                with tracking_uri(place["uri"]):
+                    self._replay(events, state, place)
             except Exception as error:  # whatever the server's trouble is, the run must go on
                 if not self.offline:
                     reason = " ".join(str(error).split())[:200]
@@ -66,12 +70,12 @@ class Sender:
         """Tell whether the server has had every event."""
         return bool(self._state()["events"] >= sum(1 for _ in self.journal))
 
-    def run_url(self) -> str | None:
-        """Return where a browser finds the run, as far as it is known."""
+    def run_path(self) -> str | None:
+        """Return the place of the run in MLflow's pages, once it is known there."""
         state = self._state()
         if "pipeline" not in state["runs"]:
             return None
-        return f"/#/experiments/{state['experiment']}/runs/{state['runs']['pipeline']}"
+        return f"/experiments/{state['experiment']}/runs/{state['runs']['pipeline']}"
 
     def _state(self) -> dict[str, Any]:
         if self.state_path.exists():
@@ -80,7 +84,6 @@ class Sender:
         return {"events": 0, "runs": {}, "models": {}, "experiment": None}
 
     def _replay(self, events: list[dict[str, Any]], state: dict[str, Any], place: dict[str, Any]) -> None:
-        mlflow.set_tracking_uri(place["uri"])
         client = MlflowClient(place["uri"])
         if state["experiment"] is None:
             state["experiment"] = experiment_id(self.home, client, place["uri"], place["experiment"])
@@ -150,6 +153,20 @@ class Sender:
 
     def _end(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
         client.set_terminated(state["runs"][event["run"]], event["status"], event["time_ms"])
+
+
+@contextmanager
+def tracking_uri(uri: str) -> Iterator[None]:
+    """Name the server for MLflow's fluent calls; they leave it in the environment, where the next run would find it."""
+    before = os.environ.get(URI_VARIABLE)
+    mlflow.set_tracking_uri(uri)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(URI_VARIABLE, None)
+        else:
+            os.environ[URI_VARIABLE] = before
 
 
 def require_reachable(uri: str, timeout_s: float = 1.0) -> None:

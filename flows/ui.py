@@ -28,7 +28,7 @@ def serve(home: Home, prefect_port: int, mlflow_port: int) -> None:
         try:
             console.print(f"Prefect  {api.removesuffix('/api')}/runs", highlight=False, soft_wrap=True)
             console.print(
-                f"MLflow   {tracking}/?workflowType=machine_learning#/experiments", highlight=False, soft_wrap=True
+                f"MLflow   {tracking}/#/experiments?workflowType=machine_learning", highlight=False, soft_wrap=True
             )
             console.print("Ctrl-C stops both.", highlight=False)
             done.wait()

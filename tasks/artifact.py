@@ -45,11 +45,11 @@ class Store:
             name=file.name,
             sha256=digest,
             size_bytes=sum(f.stat().st_size for f in files),
-            path=f"{digest[:2]}/{digest}/{file.name}",
+            path=f"{digest[:2]}/{digest}-{file.name}/{file.name}",  # the same bytes may bear two names
         )
         home = self.path(artifact).parent
         if home.exists() and not self.intact(artifact):
-            shutil.rmtree(home)
+            shutil.rmtree(home, ignore_errors=True)
         if home.exists():
             for f in files:
                 f.unlink()
@@ -64,6 +64,8 @@ class Store:
         try:
             incoming.rename(home)
         except OSError:  # somebody else stored the same bytes first
+            if not self.intact(artifact):
+                raise
             shutil.rmtree(incoming)
         flush(home.parent)
         return artifact

@@ -1,5 +1,6 @@
 """The last gate: a candidate is chosen because it was measured faster, or the FP32 model stays."""
 
+import numpy as np
 from pydantic import Field
 
 from tasks.benchmark import BenchmarkFacts
@@ -40,7 +41,7 @@ class SelectFacts(Frozen):
 
 def select(config: SelectConfig, out: Workspace, *, race: BenchmarkFacts) -> Report[SelectFacts]:
     """Choose the fastest candidate that is proven faster than the reference by the margin; else the reference."""
-    required = max(config.min_speedup, 1 + race.aa_deviation)
+    required = float(np.maximum(config.min_speedup, 1 + race.aa_deviation))  # NaN, unlike with max(), stays
     deciding: dict[str, BenchmarkRow] = {}
     verdicts = []
     for result in race.results:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from tasks.errors import StageError
 from tasks.frozen import Frozen
@@ -53,9 +53,12 @@ class Signature(Frozen):
         """Return the signature that the model carries.
 
         Raises:
-            StageError: when it carries none.
+            StageError: when it carries none, or one that cannot be read.
         """
         for entry in model.metadata_props:
             if entry.key == METADATA_KEY:
-                return cls.model_validate_json(entry.value)
+                try:
+                    return cls.model_validate_json(entry.value)
+                except ValidationError as error:
+                    raise StageError(f"the model's signature ('{METADATA_KEY}') cannot be read: {error}") from error
         raise StageError(f"the model carries no signature (metadata_props has no '{METADATA_KEY}'); export it again")

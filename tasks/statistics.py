@@ -36,7 +36,7 @@ def sqnr_db(actual: Array, expected: Array) -> float:
         return math.nan
     if noise == 0:
         return math.inf
-    return 10 * math.log10(signal / noise) if signal else -math.inf
+    return 10 * (math.log10(signal) - math.log10(noise)) if signal else -math.inf  # noise may be infinite
 
 
 def top1_agreement(actual: Array, expected: Array) -> float:

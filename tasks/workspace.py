@@ -7,6 +7,7 @@ from pathlib import Path
 from tasks.artifact import Artifact, Store
 
 progress_log = logging.getLogger("gauntlet.progress")
+steps_log = logging.getLogger("gauntlet-steps")
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,13 @@ class Workspace:
         return self.store.put(file, *companions)
 
     def progress(self, done: int, total: int, unit: str, **metrics: float) -> None:
-        """Say how far the work is, with the metrics of this step.
+        """Say how far the work is, with the metrics of this step, where it has any.
 
-        It goes through the standard logger `gauntlet.progress`: whoever runs the stage decides whether it becomes a
-        bar on a terminal, a point on a chart, or nothing.
+        It goes through standard loggers: whoever runs the stage decides whether it becomes a bar on a terminal, a point
+        on a chart, or nothing. A step with metrics is news (`gauntlet.progress`); one without only moves a bar
+        (`gauntlet-steps`, a logger apart, so that nobody who keeps the news gets a line a batch).
         """
-        level = logging.INFO if metrics else logging.DEBUG
+        log = progress_log if metrics else steps_log
         text = " ".join(f"{name}={value:.4g}" for name, value in metrics.items())
         extra = {"done": done, "total": total, "unit": unit, "metrics": metrics}
-        progress_log.log(level, "%s %d/%d %s", unit, done, total, text, extra=extra)
+        log.info("%s %d/%d %s", unit, done, total, text, extra=extra)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from tasks.artifact import Artifact
 from tasks.benchmark.race import Contender, race
@@ -24,7 +24,7 @@ CONTROL = "A/A control"
 class BenchmarkConfig(Frozen):
     """How the candidates are timed. The default needs about 1.5 s a candidate and batch size."""
 
-    batch_sizes: tuple[int, ...] = Field((1, 8), min_length=1, description="images a call; each is measured")
+    batch_sizes: tuple[PositiveInt, ...] = Field((1, 8), min_length=1, description="images a call; each is measured")
     rounds: int = Field(12, ge=6, le=1000, description="6 is the least that gives a 95 % interval")
     block_ms: float = Field(60, gt=0, description="how long a candidate runs at one batch size in one round")
     threads: int | None = Field(None, ge=1, description="of each session; by default, all that the process may use")
@@ -90,7 +90,7 @@ def benchmark(
         threads=threads,
         timeout_s=config.timeout_s,
         seed=config.seed,
-        on_round=lambda done: out.progress(done, config.rounds, "round", load=os.getloadavg()[0]),
+        on_round=lambda done: out.progress(done, config.rounds, "round"),
     )
     for name in (reference, CONTROL):
         if measured[name].error:

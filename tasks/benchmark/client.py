@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from time import monotonic
 from typing import Any, Self
 
 from tasks.errors import PipelineError
@@ -51,13 +52,16 @@ class WorkerClient:
             stdin.write(json.dumps(request).encode() + b"\n")
         except OSError as error:
             raise WorkerFailed(self._obituary()) from error
-        ready, _, _ = select.select([stdout], [], [], timeout_s)
-        if not ready:
-            self._process.kill()
-            raise WorkerFailed(f"no answer to '{request['do']}' within {timeout_s:g} s; the worker was ended")
-        line = stdout.readline()
-        if not line:
-            raise WorkerFailed(self._obituary())
+        line, deadline = b"", monotonic() + timeout_s
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([stdout], [], [], max(0.0, deadline - monotonic()))
+            if not ready or monotonic() > deadline:
+                self._process.kill()
+                raise WorkerFailed(f"no answer to '{request['do']}' within {timeout_s:g} s; the worker was ended")
+            part = stdout.read(1 << 16)
+            if not part:
+                raise WorkerFailed(self._obituary())
+            line += part
         try:
             answer = json.loads(line)
         except ValueError as error:
@@ -67,7 +71,11 @@ class WorkerClient:
         return answer
 
     def _obituary(self) -> str:
-        code = self._process.wait(timeout=10)
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return "the worker closed its output without ending; it was ended"
         self._log.seek(0)
         last = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"

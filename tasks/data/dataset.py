@@ -1,5 +1,7 @@
 """Four disjoint splits of labelled arrays, and the files that hold them."""
 
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +39,10 @@ def read_split(path: Path) -> Split:
     try:
         with np.load(path, allow_pickle=False) as file:
             inputs, labels = file["inputs"], file["labels"]
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise StageError(f"{path}: not an .npz file with the arrays 'inputs' and 'labels' ({error})") from error
-    if len(inputs) != len(labels) or labels.ndim != 1:
+    if inputs.ndim == 0 or labels.ndim != 1 or len(inputs) != len(labels):
         raise StageError(f"{path}: inputs has shape {inputs.shape}, labels {labels.shape}; labels must be one an input")
+    if inputs.dtype.kind not in "fiub" or labels.dtype.kind not in "iu":
+        raise StageError(f"{path}: inputs are {inputs.dtype}, labels {labels.dtype}; write numbers and whole numbers")
     return Split(inputs.astype(np.float32, copy=False), labels.astype(np.int64, copy=False))

@@ -1,15 +1,17 @@
 """scikit-learn's handwritten digits: 1797 real grey pictures of 8x8 pixels that ship with a package."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks.data.dataset import SPLITS, Dataset, Split
 from tasks.data.preprocess import preprocess
 from tasks.frozen import Frozen
 from tasks.signature import Preprocessing, Signature, TensorSpec
+
+IMAGES = 1797
 
 
 class Digits(Frozen):
@@ -21,6 +23,16 @@ class Digits(Frozen):
     calibration_images: int = Field(128, ge=10, le=600, description="images that set quantisation ranges")
     test_images: int = Field(360, ge=10, le=600, description="images that every accuracy is measured on")
     seed: int = Field(0, ge=0, description="decides which image is in which split")
+
+    @model_validator(mode="after")
+    def _images_suffice(self) -> Self:
+        held_out = self.validation_images + self.calibration_images + self.test_images
+        if held_out > IMAGES - 10:
+            raise ValueError(
+                f"validation_images, calibration_images and test_images take {held_out} of {IMAGES} images; "
+                "leave at least 10 to train on"
+            )
+        return self
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read: none, the data is part of a package."""

@@ -37,7 +37,7 @@ def integer_share(model: Path, sample: dict[str, npt.NDArray[np.generic]]) -> In
     """
     with tempfile.TemporaryDirectory() as folder:
         optimised = Path(folder) / "optimised.onnx"
-        session = open_session(model, save_to=optimised, profile_to=Path(folder) / "profile")
+        session = open_session(_named(model), save_to=optimised, profile_to=Path(folder) / "profile")
         session.run(None, sample)
         events = json.loads(Path(session.end_profiling()).read_text())
         graph = onnx.load(optimised).graph
@@ -68,12 +68,25 @@ def integer_share(model: Path, sample: dict[str, npt.NDArray[np.generic]]) -> In
     )
 
 
+def _named(model: Path) -> Path | bytes:
+    """Return the model; a copy with new names where nodes cannot be told apart by theirs, as the profiler must."""
+    graph = onnx.load(model, load_external_data=False).graph
+    if len({node.name for node in graph.node} - {""}) == len(graph.node):
+        return model
+    proto = onnx.load(model)
+    for number, node in enumerate(proto.graph.node):
+        node.name = f"node_{number}"
+    return bytes(proto.SerializeToString())
+
+
 def _macs(node: onnx.NodeProto, event: dict[str, Any], shapes: dict[str, list[int]]) -> int:
     """Return output values x length of the sum behind each. Activations' shapes are the profiler's."""
     output = math.prod(next(iter(event["output_type_shape"][0].values())))
+    left = next(iter(event["input_type_shape"][0].values()))
+    if node.op_type == "ConvTranspose":  # weights (inputs, outputs / groups, *kernel): each input value is spread
+        return int(math.prod(left) * math.prod(shapes[node.input[1]][1:]))
     if "Conv" in node.op_type:
         weights = shapes[node.input[3 if node.op_type == "QLinearConv" else 1]]  # (outputs, inputs / groups, *kernel)
         return int(output * math.prod(weights[1:]))
     transposed = any(a.name == "transA" and a.i for a in node.attribute)
-    left = next(iter(event["input_type_shape"][0].values()))
-    return int(output * left[-2] if transposed else left[-1])
+    return int(output * (left[-2] if transposed else left[-1]))

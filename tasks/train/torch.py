@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from tasks.artifact import flush
 from tasks.data.dataset import Split, read_split
 from tasks.data.golden import Golden
 from tasks.frozen import Frozen
@@ -54,7 +55,7 @@ class TorchTraining(Frozen):
             stopped_early=loop.stopped_early,
             history=tuple(loop.history),
         )
-        check = finite_loss(loop.last_loss, f"epoch {len(loop.history) + (not np.isfinite(loop.last_loss))}")
+        check = finite_loss(*loop.outcome)
         if not check.passed:
             return Report(stage="train", facts=facts, checks=(check,))
         network.load_state_dict(loop.best_weights)
@@ -84,7 +85,17 @@ class _Loop:
 
     @property
     def stopped_early(self) -> bool:
-        return len(self.history) - self.best_epoch >= self.config.patience
+        left = len(self.history) < self.config.epochs
+        return left and len(self.history) - self.best_epoch >= self.config.patience
+
+    @property
+    def outcome(self) -> tuple[float, str]:
+        """The loss that decides whether there is a model, and where it was met."""
+        if not np.isfinite(self.last_loss):
+            return self.last_loss, f"epoch {len(self.history) + 1}, training images"
+        if not self.best_epoch:  # batch statistics can keep the training loss finite while the model answers NaN
+            return self.history[-1].validation_loss, f"epoch {len(self.history)}, validation images"
+        return self.last_loss, f"epoch {len(self.history)}"
 
     def run(self) -> None:
         self._resume()
@@ -103,7 +114,8 @@ class _Loop:
                 learning_rate=rate,
             )
             self.history.append(epoch)
-            if validation_loss <= min(e.validation_loss for e in self.history):
+            finite = [e.validation_loss for e in self.history if np.isfinite(e.validation_loss)]
+            if finite and validation_loss <= min(finite):
                 self.best_epoch = number
                 self.best_weights = {name: t.clone() for name, t in self.network.state_dict().items()}
             self._save_checkpoint()
@@ -156,6 +168,7 @@ class _Loop:
         }
         temporary = self.checkpoint.with_suffix(".tmp")
         torch.save(state, temporary)
+        flush(temporary)
         temporary.replace(self.checkpoint)
 
     def _resume(self) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import onnx
 
 from tasks.data.golden import Golden
-from tasks.errors import StageError
 from tasks.runtime.session import open_session
 from tasks.statistics import max_rel_error
 
@@ -33,7 +32,7 @@ def first_divergence(model: Path, golden: Golden, limit: float) -> str | None:
     try:
         session = open_session(proto.SerializeToString(), level="off")
         values = session.run(list(matches), {name: array[:1] for name, array in golden.inputs.items()})
-    except (StageError, ValueError):  # a model too broken to run inside has told its story already
+    except Exception:  # of the runtime's own, private types; a model too broken to run has told its story already
         return None
     for (name, path), value in zip(matches.items(), values, strict=True):
         like = [golden.trace[path], *(t for t in golden.trace.values() if t.shape == value.shape)]

@@ -1,7 +1,7 @@
 """Gate on the numbers: the model must compute what its source computed, at every batch size."""
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from tasks.artifact import Artifact
 from tasks.data.golden import Arrays, Golden, head
@@ -20,7 +20,7 @@ class NumericsConfig(Frozen):
     max_abs_error: float = Field(1e-4, ge=0, description="largest absolute difference of an output value")
     max_rel_error: float = Field(1e-4, ge=0, description="largest difference over the output's largest magnitude")
     min_top1_agreement: float = Field(1.0, ge=0, le=1, description="share of samples with the same best class")
-    batch_sizes: tuple[int, ...] = Field((1, 2, 3, 7), min_length=1, description="each is tried")
+    batch_sizes: tuple[PositiveInt, ...] = Field((1, 2, 3, 7), min_length=1, description="each is tried")
     samples: int = Field(32, ge=8, description="real samples to compare; as many random ones as there are")
 
 
@@ -63,6 +63,11 @@ def check_numerics(
                 actual = run_in_batches(session, inputs, batch)
             except StageError as error:
                 errors.append(f"batch {batch}: {error}")
+                continue
+            wrong = [name for name in expected if name not in actual or actual[name].shape != expected[name].shape]
+            if wrong:
+                shape = actual[wrong[0]].shape if wrong[0] in actual else "missing"
+                errors.append(f"batch {batch}: '{wrong[0]}' is {shape}, not {expected[wrong[0]].shape}")
                 continue
             rows += [_compare(data, batch, name, actual, expected) for name in expected]
             worst = max([worst, *(_worst_sample(data, name, actual, expected) for name in expected)])

@@ -53,7 +53,13 @@ def check_structure(config: StructureConfig, out: Workspace, *, model: Artifact)
     refusal = _complaint(lambda: open_session(path))
     opsets = {o.domain or "ai.onnx": o.version for o in proto.opset_import}
     frozen = [t.name for t in (*inputs, *graph.output) if _first_axis_is_fixed(t)]
-    unregistered = sorted({f"{n.domain or 'ai.onnx'}::{n.op_type}" for n in nodes(graph) if not _is_known(n, opsets)})
+    own = {(f.domain, f.name) for f in proto.functions}
+    unregistered = sorted(
+        f"{domain or 'ai.onnx'}::{kind}"
+        for domain, kind in {(n.domain, n.op_type) for n in nodes(graph)} - own
+        if not _is_known(domain, kind, opsets)
+    )
+    off = _false_constants(graph)
     checks = (
         _none("signature", [] if signature else ["metadata_props has none"], "export the model with this pipeline"),
         _none("checker_errors", checker, "the file is not valid ONNX: export it again"),
@@ -84,7 +90,7 @@ def check_structure(config: StructureConfig, out: Workspace, *, model: Artifact)
             limit=supported_ir_version(),
             remedy="save the model with a lower ir_version, or update ONNX Runtime",
         ),
-        _none("training_nodes", [_label(n) for n in nodes(graph) if _trains(n)], "export in evaluation mode"),
+        _none("training_nodes", [_label(n) for n in nodes(graph) if _trains(n, off)], "export in evaluation mode"),
         _none("unregistered_operators", unregistered, "register the library that implements it"),
         _none("external_data_outside", _strays(graph, path.parent), "external data must lie beside the model"),
     )
@@ -134,20 +140,35 @@ def _first_axis_is_fixed(value: onnx.ValueInfoProto) -> bool:
     return len(axes) > 0 and axes[0].HasField("dim_value")
 
 
-def _is_known(node: onnx.NodeProto, opsets: dict[str, int]) -> bool:
-    domain = "" if node.domain == "ai.onnx" else node.domain
+def _is_known(domain: str, kind: str, opsets: dict[str, int]) -> bool:
+    domain = "" if domain == "ai.onnx" else domain
     if domain in RUNTIME_DOMAINS:
         return True
     try:
-        onnx.defs.get_schema(node.op_type, opsets.get(domain or "ai.onnx", 1), domain)
+        onnx.defs.get_schema(kind, opsets.get(domain or "ai.onnx", 1), domain)
     except onnx.defs.SchemaError:
         return False
     return True
 
 
-def _trains(node: onnx.NodeProto) -> bool:
+def _false_constants(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of the constant tensors that hold nothing but False."""
+    constants = [(t.name, t) for t in graph.initializer]
+    for node in nodes(graph):
+        if node.op_type == "Constant":
+            constants += [(node.output[0], a.t) for a in node.attribute if a.name == "value"]
+    return {name for name, tensor in constants if _is_false(tensor)}
+
+
+def _is_false(tensor: onnx.TensorProto) -> bool:
+    here = tensor.data_location != onnx.TensorProto.EXTERNAL
+    return here and tensor.data_type == onnx.TensorProto.BOOL and not onnx.numpy_helper.to_array(tensor).any()
+
+
+def _trains(node: onnx.NodeProto, off: set[str]) -> bool:
+    """Tell whether a node behaves as in training; a switch that is computed might be on."""
     if node.op_type == "Dropout":
-        return len(node.input) > 2 and bool(node.input[2])
+        return len(node.input) > 2 and bool(node.input[2]) and node.input[2] not in off
     return node.op_type == "BatchNormalization" and any(a.name == "training_mode" and a.i for a in node.attribute)
 
 

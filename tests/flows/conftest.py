@@ -1,0 +1,73 @@
+"""A real Prefect server and a home with one finished run, shared by the tests of this folder."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness import QUICK, command, latest_report, sets
+
+from configs.schema import PipelineConfig
+from flows.home import Home
+from flows.servers import free_port, start_prefect, stop_prefect
+from tasks.run_report import RunReport
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The API address of a real server; flows that run in this process use it too."""
+    home = Home(tmp_path_factory.mktemp("prefect"))
+    home.prefect.mkdir(parents=True)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/api"
+    os.environ.update(PREFECT_HOME=str(home.prefect), PREFECT_API_URL=url)
+    os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
+    start_prefect(home, port, int)
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: url}):
+        yield url
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        worker.drain_all(timeout=20)
+    stop_prefect(home)
+    del os.environ["PREFECT_API_URL"]
+
+
+@pytest.fixture(scope="session")
+def finished_home(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which the quick pipeline ran once, to its end."""
+    home = tmp_path_factory.mktemp("finished")
+    done = command(home, "run", "digits-small-cnn", *sets(*QUICK))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return home
+
+
+@pytest.fixture
+def home(finished_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A copy of that home, of this test alone, as the home of this process."""
+    root = tmp_path / "home"
+    shutil.copytree(finished_home / ".gauntlet", root)
+    for folder in Home(root).run_folders():
+        shutil.rmtree(folder)
+    (root / "mlflow.db").unlink()
+    monkeypatch.setenv("GAUNTLET_HOME", str(root))
+    return Home(root)
+
+
+@pytest.fixture
+def run(home: Home) -> Callable[[PipelineConfig], RunReport]:
+    """Runs the pipeline in this process and returns its report, whatever the verdict."""
+    from flows.pipeline import pipeline
+    from tasks.errors import PipelineError
+
+    def run_it(config: PipelineConfig) -> RunReport:
+        with contextlib.suppress(PipelineError):
+            pipeline(config)
+        return latest_report(home)
+
+    return run_it

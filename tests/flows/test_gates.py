@@ -1,0 +1,199 @@
+"""Every gate is seen failing in the real pipeline, with a real defect, and nothing behind it runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import onnx
+import pytest
+from harness import quick_config
+from onnx import numpy_helper
+
+from configs.schema import PipelineConfig
+from flows.home import Home
+from tasks.artifact import Artifact
+from tasks.report import Report
+from tasks.run_report import RunReport
+from tasks.workspace import Workspace
+
+Run = Callable[[PipelineConfig], RunReport]
+MAIN_LINE = ["data", "train", "evaluate", "export", "structure", "numerics"]
+
+
+def perturb_a_weight(model: onnx.ModelProto) -> None:
+    weight = next(t for t in model.graph.initializer if len(t.dims) == 4)
+    values = numpy_helper.to_array(weight).copy()
+    values.flat[0] += 1.0
+    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+
+
+def cut_the_graph_short(model: onnx.ModelProto) -> None:
+    del model.graph.node[-1]
+
+
+def freeze_the_batch(model: onnx.ModelProto) -> None:
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+
+
+def let_a_constant_leak(model: onnx.ModelProto) -> None:
+    bias = next(t for t in model.graph.initializer if len(t.dims) == 1)
+    model.graph.input.append(onnx.helper.make_tensor_value_info(bias.name, bias.data_type, bias.dims))
+    model.graph.initializer.remove(bias)
+
+
+@pytest.fixture
+def with_defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[onnx.ModelProto], None]], None]:
+    """Replaces the pipeline's exporter by one that damages what it exports; all else is the real thing."""
+    from flows import pipeline
+    from flows.stage import stage
+    from tasks.export import ExportConfig, ExportFacts, export
+
+    def install(damage: Callable[[onnx.ModelProto], None]) -> None:
+        def faulty(config: ExportConfig, out: Workspace, *, model: Artifact) -> Report[ExportFacts]:
+            report = export(config, out, model=model)
+            proto = onnx.load(out.path(report.artifacts["model"]))
+            damage(proto)
+            path = out.folder / "model.onnx"
+            path.write_bytes(proto.SerializeToString())
+            return report.replace(artifacts={"model": out.keep(path)})
+
+        monkeypatch.setattr(pipeline, "export", stage("export", faulty, cached=False))
+
+    return install
+
+
+def stages_of(report: RunReport) -> list[str]:
+    return [entry.stage for entry in report.stages]
+
+
+def failed_checks(report: RunReport) -> set[str]:
+    return {check.name for entry in report.stages for check in entry.checks if check.blocks}
+
+
+@pytest.mark.parametrize(
+    ("damage", "stopped_at", "check"),
+    [
+        (perturb_a_weight, "numerics", "numerics.max_abs_error"),
+        (cut_the_graph_short, "structure", "structure.checker_errors"),
+        (freeze_the_batch, "structure", "structure.frozen_batch"),
+        (let_a_constant_leak, "structure", "structure.undeclared_inputs"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_pipeline_stops_when_the_exporter_damages_the_model(
+    run: Run, with_defect: Callable[..., None], damage: Callable[..., None], stopped_at: str, check: str
+) -> None:
+    with_defect(damage)
+    report = run(quick_config())
+    assert (report.verdict, report.stopped_at, report.winner) == ("failed", stopped_at, None)
+    assert check in failed_checks(report)
+    assert stages_of(report) == MAIN_LINE[: MAIN_LINE.index(stopped_at) + 1]
+    assert check in report.reason
+
+
+def test_numerics_gate_says_where_a_perturbed_model_leaves_its_source(
+    run: Run, with_defect: Callable[..., None]
+) -> None:
+    with_defect(perturb_a_weight)
+    entry = run(quick_config()).stage("numerics")
+    assert entry is not None
+    assert "the source's '0'" in str(entry.facts["first_divergence"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "stopped_at"),
+    [
+        ("evaluate.min_accuracy=1.0", "evaluate"),
+        ("evaluate.min_recall=1.0", "evaluate"),
+        ("numerics.max_abs_error=1e-12", "numerics"),
+        ("train.learning_rate=1e30", "train"),
+    ],
+)
+def test_pipeline_stops_when_a_limit_is_not_met(run: Run, home: Home, setting: str, stopped_at: str) -> None:
+    report = run(quick_config(setting))
+    assert (report.verdict, report.stopped_at) == ("failed", stopped_at)
+    assert stages_of(report)[-1] == stopped_at
+    parent = mlflow.MlflowClient(home.mlflow_uri).search_runs(["1"], "tags.stage = 'pipeline'")[0]
+    assert parent.info.status == "FAILED"
+    assert parent.data.tags["gate"] == "fail"
+    assert parent.data.tags["gate.reason"] == report.reason
+
+
+def test_pipeline_stops_when_an_image_leaked_into_training(run: Run, home: Home, tmp_path: Path) -> None:
+    report = run(quick_config())
+    data = report.stage("data")
+    assert data is not None
+    folder = tmp_path / "leaky"
+    folder.mkdir()
+    splits = {name: dict(np.load(home.store.path(a))) for name, a in data.artifacts.items()}
+    splits["train"]["inputs"][5] = splits["test"]["inputs"][7]
+    for name, arrays in splits.items():
+        np.savez(folder / f"{name}.npz", **arrays)
+    leaky = run(quick_config(f"data={{kind: arrays, folder: {folder}, labels: {[str(n) for n in range(10)]}}}"))
+    assert (leaky.stopped_at, stages_of(leaky)) == ("data", ["data"])
+    assert "train[5] and test[7]" in leaky.reason
+
+
+def test_candidate_is_dropped_when_its_quantiser_saw_only_zeros(run: Run, home: Home, tmp_path: Path) -> None:
+    report = run(quick_config())
+    data = report.stage("data")
+    assert data is not None
+    folder = tmp_path / "zeros"
+    folder.mkdir()
+    for name, artifact in data.artifacts.items():
+        arrays = dict(np.load(home.store.path(artifact)))
+        if name == "calibration":
+            arrays["inputs"] = arrays["inputs"] * 0
+            arrays["inputs"][:, 0, 0, 0] = np.arange(len(arrays["inputs"])) * 1e-6
+        np.savez(folder / f"{name}.npz", **arrays)
+    labels = [str(n) for n in range(10)]
+    ruined = run(quick_config(f"data={{kind: arrays, folder: {folder}, labels: {labels}}}"))
+    by_name = {c.name: c for c in ruined.candidates}
+    assert ruined.verdict == "passed"
+    assert by_name["static-u8s8"].status == "rejected"
+    assert "accuracy.max_accuracy_drop" in by_name["static-u8s8"].reason
+    assert by_name["static-u8s8"].benchmark == ()
+    assert by_name["onnxslim"].benchmark != ()  # its siblings went on
+
+
+def test_slower_candidate_is_rejected_and_the_reference_kept(run: Run) -> None:
+    report = run(quick_config("optimize=[]", "quantize=[{kind: dynamic, weights: s8}]"))
+    slow = next(c for c in report.candidates if c.name == "dynamic-s8")
+    assert slow.benchmark[0].verdict == "slower"
+    assert (slow.status, report.winner, report.verdict) == ("rejected", "fp32", "passed")
+    assert slow.reason.startswith("slower: 0.")
+
+
+def test_pipeline_fails_when_a_speedup_is_required_and_none_is_found(run: Run) -> None:
+    config = quick_config("optimize=[]", "quantize=[{kind: dynamic, weights: s8}]", "select.require_speedup=true")
+    report = run(config)
+    assert (report.verdict, report.stopped_at) == ("failed", "select")
+    assert "select.min_speedup" in report.reason
+
+
+def test_overridden_check_lets_the_run_pass_and_stays_on_record(run: Run) -> None:
+    reason = "ticket 42: the field data is easier than the test set"
+    report = run(
+        quick_config("evaluate.min_recall=1.0", f"overrides=[{{check: evaluate.min_recall, reason: '{reason}'}}]")
+    )
+    entry = report.stage("evaluate")
+    assert entry is not None
+    check = next(c for c in entry.checks if c.name == "evaluate.min_recall")
+    assert (check.passed, check.override, report.verdict) == (False, reason, "passed")
+
+
+def test_candidate_that_breaks_is_dropped_and_its_siblings_go_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tasks.optimize.onnxslim import OnnxSlim
+
+    def break_down(self: OnnxSlim, source: Path, target: Path) -> None:
+        raise RuntimeError("no such pattern")
+
+    monkeypatch.setattr(OnnxSlim, "apply", break_down)
+    report = run(quick_config("train.epochs=5"))
+    slim = next(c for c in report.candidates if c.name == "onnxslim")
+    assert report.verdict == "passed"
+    assert slim.status == "rejected"
+    assert "optimize broke" in slim.reason
+    assert "no such pattern" in slim.reason

@@ -1,0 +1,60 @@
+"""Two pieces of work are the same exactly when nothing that could change their result differs."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.identity import canonical, code_of, work_key
+from tasks.artifact import Artifact
+from tasks.data import prepare
+from tasks.data.digits import Digits
+from tasks.evaluate import EvaluateConfig, evaluate
+from tasks.quantize import quantize
+from tasks.train import train
+
+ARTIFACT = Artifact(name="model.onnx", sha256="ab" * 32, size_bytes=3, path="ab/abab/model.onnx")
+
+
+def test_work_key_is_the_same_for_the_same_work() -> None:
+    assert work_key(prepare, Digits(), {"files": ()}) == work_key(prepare, Digits(), {"files": ()})
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_work_key_differs_exactly_when_a_limit_differs(a: float, b: float) -> None:
+    keys = [work_key(evaluate, EvaluateConfig(min_accuracy=x), {"predictions": ARTIFACT}) for x in (a, b)]
+    assert (keys[0] == keys[1]) == (a == b)
+
+
+def test_work_key_differs_between_stages_with_equal_inputs() -> None:
+    assert work_key(evaluate, None, {"model": ARTIFACT}) != work_key(quantize, None, {"model": ARTIFACT})
+
+
+def test_canonical_follows_content_and_not_the_path_of_a_file(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.npz").write_bytes(b"same")
+    one, two = (canonical(tmp_path / folder / "x.npz") for folder in ("one", "two"))
+    assert one == two
+    (tmp_path / "two" / "x.npz").write_bytes(b"other")
+    assert canonical(tmp_path / "two" / "x.npz") != one
+
+
+def test_canonical_ignores_where_an_artifact_lies_and_minds_the_order_of_models() -> None:
+    elsewhere = ARTIFACT.replace(path="cd/model.onnx")
+    assert canonical(elsewhere) == canonical(ARTIFACT)
+    assert canonical({"a": ARTIFACT, "b": None}) != canonical({"b": None, "a": ARTIFACT})
+
+
+def test_canonical_refuses_what_has_no_content() -> None:
+    with pytest.raises(TypeError, match="object"):
+        canonical({"session": object()})
+
+
+def test_code_of_a_stage_holds_its_helpers_and_the_packages_that_it_uses() -> None:
+    code = code_of(train.__module__)
+    assert {"tasks.train", "tasks.train.torch", "tasks.sources.torch", "tasks.data.golden"} <= set(code["code"])
+    assert {"torch", "torchvision", "numpy"} <= set(code["packages"])
+    assert "tasks.quantize" not in code["code"]
+    assert "torch" not in code_of(quantize.__module__)["packages"]

@@ -1,0 +1,102 @@
+"""SIGKILL in any stage, then the same command: it finishes, repeats nothing, and says the same."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import GAUNTLET, QUICK, command, journal, sets
+
+from flows.home import Home
+from tasks.run_report import RunReport
+
+ORDER = (
+    "data",
+    "train",
+    "evaluate",
+    "export",
+    "structure",
+    "numerics",
+    "optimize",
+    "accuracy",
+    "quantize",
+    "benchmark",
+    "select",
+)
+ALWAYS = ("train", "quantize", "benchmark")
+SLOW = [pytest.param(stage, marks=[] if stage in ALWAYS else pytest.mark.slow) for stage in ORDER]
+
+
+def story(report: RunReport) -> dict[str, Any]:
+    """What a report says, without what a clock or a benchmark decides."""
+    stages = [
+        (
+            s.stage,
+            s.candidate,
+            [(c.name, c.value) for c in s.checks],
+            sorted((k, a.sha256) for k, a in s.artifacts.items()),
+        )
+        for s in report.stages
+        if s.stage not in ("benchmark", "select")
+    ]
+    return {"stages": stages, "candidates": [(c.name, c.accuracy, c.sqnr_db, c.size_bytes) for c in report.candidates]}
+
+
+def forget(root: Path, stages: tuple[str, ...]) -> None:
+    """Remove the kept results of some stages, so that they run again."""
+    for path in (root / "results").glob("*.json"):
+        if json.loads(path.read_text())["stage"] in stages:
+            path.unlink()
+
+
+def kill_in(stage: str, folder: Path) -> Path:
+    """Start the pipeline and kill it as soon as the stage's work has started; return the run's folder."""
+    home = Home(folder / ".gauntlet")
+    before = set(home.run_folders())
+    process = subprocess.Popen(
+        [GAUNTLET, "run", "digits-small-cnn", *sets(*QUICK)],
+        cwd=folder,
+        env={**os.environ, "GAUNTLET_HOME": str(home.root)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        for run in set(home.run_folders()) - before:
+            events = journal(run) if (run / "journal.jsonl").exists() else []
+            if any(e["op"] == "work_started" and e["stage"] == stage for e in events):
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                return run
+        time.sleep(0.002)
+    process.kill()
+    raise AssertionError(f"{stage} did not start; the run ended with {process.poll()}")
+
+
+@pytest.mark.parametrize("stage", SLOW)
+def test_killed_run_goes_on_where_it_stopped(stage: str, finished_home: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_home / ".gauntlet", tmp_path / ".gauntlet")
+    home = Home(tmp_path / ".gauntlet")
+    first = home.finished_run()
+    assert first is not None
+    expected = story(RunReport.model_validate_json((first / "report.json").read_bytes()))
+    forget(home.root, ORDER[ORDER.index(stage) :])
+
+    killed = kill_in(stage, tmp_path)
+    assert not (killed / "report.json").exists()
+    finished = {e["key"] for e in journal(killed) if e["op"] == "work_finished" and e["stage"] not in ORDER[-2:]}
+
+    done = command(tmp_path, "run", "digits-small-cnn", *sets(*QUICK))
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = home.finished_run()
+    assert again is not None
+    assert again not in (first, killed)
+    assert story(RunReport.model_validate_json((again / "report.json").read_bytes())) == expected
+    repeated = {e["key"] for e in journal(again) if e["op"] == "work_finished" and not e["cached"]}
+    assert not finished & repeated
+    assert journal(killed)[-1]["status"] == "KILLED"  # nobody is told for ever that it still runs
