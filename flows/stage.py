@@ -93,6 +93,8 @@ def stage(
                 report = results.load(key, report_type) if reuse else None
                 if report is None:
                     _wait_for_the_host(stack, label, alone=alone)
+                    if alone:
+                        run.journal.append("alone", stage=name)
                     workspace = Workspace(run.home.store, run.home.work / key)
                     if run.fresh:
                         shutil.rmtree(workspace.folder, ignore_errors=True)

@@ -24,6 +24,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}/api"
     os.environ.update(PREFECT_HOME=str(home.prefect), PREFECT_API_URL=url)
     os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
+    os.environ["PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS"] = "5"  # a minute by default: too long for a test
     start_prefect(home, port, int)
     from prefect.settings import PREFECT_API_URL, temporary_settings
 

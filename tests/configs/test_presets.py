@@ -1,0 +1,53 @@
+"""Every configuration that ships is one that runs."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import configs
+from configs.load import load, presets
+from configs.schema import PipelineConfig
+
+FILES = sorted(Path(configs.__file__).parent.rglob("*.yaml"))
+
+
+def test_presets_are_all_files_when_listed() -> None:
+    assert {"digits-resnet18", "digits-small-cnn"} <= presets().keys()
+    assert set(presets().values()) == {file for file in FILES if file.parent == Path(configs.__file__).parent}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_preset_loads_when_named_by_its_path(file: Path) -> None:
+    config = load(str(file))
+    written = yaml.safe_load(file.read_text())
+    assert config.name == written["name"] == file.stem
+    told = config.model_dump(mode="json")
+    for part, values in written.items():
+        if isinstance(values, dict):
+            assert {key: told[part][key] for key in values} == values
+
+
+@pytest.mark.parametrize("name", presets())
+def test_preset_loads_when_named_by_its_name(name: str) -> None:
+    assert load(name) == load(str(presets()[name]))
+
+
+@pytest.mark.parametrize("name", presets())
+def test_preset_is_the_same_when_it_went_through_json(name: str) -> None:
+    config = load(name)
+    assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
+    assert PipelineConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize("name", presets())
+def test_preset_has_unique_candidates_when_they_are_listed(name: str) -> None:
+    candidates = load(name).candidates
+    assert candidates[0] == "fp32"
+    assert len(set(candidates)) == len(candidates)
+
+
+def test_default_config_is_valid_when_nothing_is_set() -> None:
+    config = PipelineConfig()
+    assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
+    assert config == PipelineConfig.model_validate({})

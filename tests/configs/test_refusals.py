@@ -1,0 +1,182 @@
+"""What a configuration must not say: each refusal names the file, the key, the value and what is allowed."""
+
+import inspect
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from configs.load import load
+from configs.schema import PipelineConfig
+from tasks.errors import ConfigError
+
+Path_ = tuple[str | int, ...]
+
+
+def parts(model: type[BaseModel], path: Path_ = ()) -> Iterator[tuple[Path_, type[BaseModel]]]:
+    """Yield every mapping that a configuration can hold: where it is written, and its model."""
+    yield path, model
+    for name, field in model.model_fields.items():
+        is_list = typing.get_origin(field.annotation) is tuple
+        for inner in models(field.annotation):
+            yield from parts(inner, (*path, name, *((0,) if is_list else ())))
+
+
+def models(annotation: Any) -> list[type[BaseModel]]:
+    if inspect.isclass(annotation) and not typing.get_args(annotation):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [model for argument in typing.get_args(annotation) for model in models(argument)]
+
+
+PARTS = list(parts(PipelineConfig))
+LEAVES = [
+    (path, model, name)
+    for path, model in PARTS
+    for name, field in model.model_fields.items()
+    if not models(field.annotation) and name != "kind"
+]
+
+
+def document(path: Path_, model: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration that says `values` in that part, and what the part needs besides."""
+    needed: dict[str, Any] = {"kind": model.model_fields["kind"].default} if "kind" in model.model_fields else {}
+    fillers = {"folder": "nowhere", "labels": ["a"], "check": "evaluate.min_recall", "reason": "long enough to pass"}
+    needed |= {n: fillers[n] for n, f in model.model_fields.items() if f.is_required()}
+    inner: Any = needed | values
+    for step in reversed(path):
+        inner = [inner] if isinstance(step, int) else {step: inner}
+    return inner
+
+
+def refusal(folder: Path, values: Any, *settings: str) -> str:
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(str(file), settings)
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{file}: ") for line in lines)
+    return "\n".join(line.removeprefix(f"{file}: ") for line in lines)
+
+
+def key_of(path: Path_, name: str) -> str:
+    return ".".join(map(str, (*path, name)))
+
+
+WORDS = st.from_regex(r"[a-z][a-z_]{2,11}", fullmatch=True)
+
+
+@pytest.mark.parametrize(("path", "model"), PARTS, ids=lambda v: v.__name__ if inspect.isclass(v) else None)
+@given(unknown=WORDS)
+def test_unknown_key_is_refused_and_named_when_it_is_in_any_part(
+    tmp_path: Path, path: Path_, model: type[BaseModel], unknown: str
+) -> None:
+    assume(unknown not in model.model_fields)
+    told = refusal(tmp_path, document(path, model, {unknown: 1}))
+    assert told.startswith(f"{key_of(path, unknown)}: unknown key")
+    assert f"(allowed: {', '.join(model.model_fields)})" in told
+
+
+@pytest.mark.parametrize(("path", "model", "name"), LEAVES, ids=[f"{m.__name__}.{n}" for _, m, n in LEAVES])
+def test_misspelt_key_is_refused_with_the_right_one_when_a_letter_is_doubled(
+    tmp_path: Path, path: Path_, model: type[BaseModel], name: str
+) -> None:
+    misspelt = name + name[-1]
+    told = refusal(tmp_path, document(path, model, {misspelt: 1}))
+    assert told.startswith(f"{key_of(path, misspelt)}: unknown key; did you mean '{name}'?")
+
+
+@pytest.mark.parametrize(("path", "model", "name"), LEAVES, ids=[f"{m.__name__}.{n}" for _, m, n in LEAVES])
+def test_value_of_a_wrong_type_is_refused_and_shown_when_it_is_at_any_key(
+    tmp_path: Path, path: Path_, model: type[BaseModel], name: str
+) -> None:
+    told = refusal(tmp_path, document(path, model, {name: {"odd": 3}}))
+    assert f"{key_of(path, name)}: {{'odd': 3}}: " in told
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"train": {"epochs": 0}}, "train.epochs: 0: input should be greater than or equal to 1"),
+        ({"train": {"epochs": 1.5}}, "train.epochs: 1.5: input should be a valid integer"),
+        ({"train": {"architecture": "vgg"}}, "train.architecture: 'vgg': input should be 'resnet18' or 'small-cnn'"),
+        ({"evaluate": {"min_accuracy": 95}}, "evaluate.min_accuracy: 95: input should be less than or equal to 1"),
+        ({"evaluate": {"min_recall": float("nan")}}, "evaluate.min_recall: nan: input should be "),
+        ({"export": {"opset": 21}}, "export.opset: 21: input should be less than or equal to 20"),
+        ({"numerics": {"batch_sizes": [1, 0]}}, "numerics.batch_sizes.1: 0: input should be greater than 0"),
+        ({"numerics": {"batch_sizes": []}}, "numerics.batch_sizes: []: tuple should have at least 1 item"),
+        ({"benchmark": {"rounds": 5}}, "benchmark.rounds: 5: input should be greater than or equal to 6"),
+        ({"optimize": [{"kind": "ort", "level": "max"}]}, "optimize.0.level: 'max': input should be 'basic', "),
+        ({"optimize": [{"kind": "magic"}]}, "optimize.0.kind: magic (allowed: 'ort', 'onnxoptimizer', "),
+        ({"quantize": [{"weights": "s8"}]}, "quantize.0.kind: missing; a kind is required"),
+        ({"data": {"kind": "arrays"}}, "data.folder: field required"),
+        ({"data": {"kind": "cifar"}}, "data.kind: cifar (allowed: 'digits', 'arrays')"),
+        ({"train": 5}, "train: 5: input should be"),
+        ({"name": "Digits"}, "name: 'Digits': string should match pattern"),
+        ({"overrides": [{"check": "x", "reason": "because I say so"}]}, "overrides.0.check: 'x': string should match"),
+        ({"overrides": [{"check": "a.b", "reason": "no"}]}, "overrides.0.reason: 'no': string should have at least 10"),
+    ],
+)
+def test_wrong_value_is_refused_with_key_value_and_what_is_allowed(
+    tmp_path: Path, values: dict[str, Any], told: str
+) -> None:
+    assert told in refusal(tmp_path, values)
+
+
+def test_every_fault_is_told_when_there_are_several(tmp_path: Path) -> None:
+    lines = refusal(tmp_path, {"train": {"epochs": 0, "speed": 1}, "color": "red"}).splitlines()
+    assert [line.split(":")[0] for line in lines] == ["train.epochs", "train.speed", "color"]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"select": {"batch": 4}}, "select.batch is 4, which is not measured; benchmark.batch_sizes has [1, 8]"),
+        ({"benchmark": {"batch_sizes": [2, 8]}}, "select.batch is 1, which is not measured"),
+        (
+            {"optimize": [{"kind": "onnxslim"}, {"kind": "onnxslim"}]},
+            "two candidates named 'onnxslim'; leave one of them out",
+        ),
+        (
+            {"quantize": [{"kind": "static", "images": 10}, {"kind": "static", "images": 20}]},
+            "two candidates named 'static-u8s8'",
+        ),
+        (
+            {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "int4"}]},
+            "overrides names the candidate 'int4'; there are ['fp32', 'ort-basic'",
+        ),
+        (
+            {"export": {"dynamic_batch": False}},
+            "export.dynamic_batch is false but structure.require_dynamic_batch is true; change one of them",
+        ),
+        ({"data": {"kind": "digits", "test_images": 600, "validation_images": 600, "calibration_images": 600}}, "1797"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused_when_each_is_right_alone(
+    tmp_path: Path, values: dict[str, Any], told: str
+) -> None:
+    assert told in refusal(tmp_path, values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"select": {"batch": 8}},
+        {"benchmark": {"batch_sizes": [4]}, "select": {"batch": 4}},
+        {"export": {"dynamic_batch": False}, "structure": {"require_dynamic_batch": False}},
+        {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "ort-basic"}]},
+        {"quantize": [{"kind": "static"}, {"kind": "static", "per_channel": False}]},
+    ],
+)
+def test_parts_that_fit_are_accepted_when_changed_together(values: dict[str, Any]) -> None:
+    assert PipelineConfig.model_validate(values) is not None
+
+
+def test_set_is_refused_as_the_file_is_when_its_value_is_wrong(tmp_path: Path) -> None:
+    assert refusal(tmp_path, {}, "train.epochs=0") == refusal(tmp_path, {"train": {"epochs": 0}})
+    assert "train.epoch: unknown key; did you mean 'epochs'?" in refusal(tmp_path, {}, "train.epoch=3")

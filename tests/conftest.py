@@ -1,0 +1,110 @@
+"""What every test may use: one real trained and exported model a session, and workspaces."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tasks.artifact import Artifact, Store
+from tasks.data import DataFacts, prepare
+from tasks.data.digits import Digits
+from tasks.export import ExportFacts
+from tasks.export import export as to_onnx
+from tasks.export.torchscript import TorchScript
+from tasks.report import Report
+from tasks.train import train as fit
+from tasks.train.facts import TrainFacts
+from tasks.train.torch import TorchTraining
+from tasks.workspace import Workspace
+
+# Threads that spin while they wait make training five times slower where others use the same cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+settings.register_profile(
+    "gauntlet",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("gauntlet")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The real stages data, train and export, run once: their reports, and the store with their artifacts."""
+
+    store: Store
+    data: Report[DataFacts]
+    train: Report[TrainFacts]
+    export: Report[ExportFacts]
+
+    @property
+    def artifacts(self) -> dict[str, Artifact]:
+        """All of them: the splits, `source` (the PyTorch file), `golden`, `predictions` and `model` (ONNX)."""
+        source = {"source": self.train.artifacts["model"]}
+        return {**self.data.artifacts, **self.train.artifacts, **source, **self.export.artifacts}
+
+    @property
+    def model(self) -> Artifact:
+        return self.artifacts["model"]
+
+    @property
+    def golden(self) -> Artifact:
+        return self.artifacts["golden"]
+
+    @property
+    def path(self) -> Path:
+        """The ONNX file; copy it before changing it."""
+        return self.store.path(self.model)
+
+    def proto(self) -> onnx.ModelProto:
+        """Return a fresh copy of the ONNX model."""
+        return onnx.load(self.path)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    root = tmp_path_factory.mktemp("trained")
+    store = Store(root / "store")
+
+    def stage(name: str) -> Workspace:
+        (root / name).mkdir()
+        return Workspace(store, root / name)
+
+    data = prepare(Digits(), stage("data"))
+    config = TorchTraining(architecture="small-cnn", epochs=8, learning_rate=0.005)
+    train = fit(config, stage("train"), splits=data.artifacts, signature=data.facts.signature)
+    export = to_onnx(TorchScript(), stage("export"), model=train.artifacts["model"])
+    return Trained(store, data, train, export)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Callable[..., Workspace]:
+    """Return a factory of workspaces, each with an empty folder; all share one store unless another one is given."""
+    made: list[Workspace] = []
+
+    def make(store: Store | None = None) -> Workspace:
+        folder = tmp_path / f"work-{len(made)}"
+        folder.mkdir()
+        made.append(Workspace(store or Store(tmp_path / "store"), folder))
+        return made[-1]
+
+    return make
+
+
+@pytest.fixture
+def keep_model(workspace: Callable[..., Workspace]) -> Callable[..., tuple[Workspace, Artifact]]:
+    """Return a function that puts a model into a store; it returns a workspace on that store, and the artifact."""
+
+    def keep(proto: onnx.ModelProto | bytes, store: Store | None = None) -> tuple[Workspace, Artifact]:
+        out = workspace(store)
+        path = out.folder / "model.onnx"
+        path.write_bytes(proto if isinstance(proto, bytes) else proto.SerializeToString())
+        return workspace(out.store), out.keep(path)
+
+    return keep

@@ -1,0 +1,176 @@
+"""A real Prefect server and a real process worker: deploy, trigger, schedule, refuse, one benchmark at a time."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import journal, quick_config
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter
+from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.schedules import IntervalSchedule
+from prefect.exceptions import PrefectHTTPStatusError
+
+from flows.home import Home
+
+PROJECT = Path(__file__).parents[2]
+POOL = "local-process"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def client(prefect_server: str) -> Iterator[SyncPrefectClient]:
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def worker_home(
+    client: SyncPrefectClient, finished_home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Home]:
+    """The home of a worker that serves the deployments of `prefect.yaml`."""
+    home = Home(tmp_path_factory.mktemp("worker") / ".gauntlet")
+    shutil.copytree(finished_home / ".gauntlet", home.root)
+    environment = {**os.environ, "GAUNTLET_HOME": str(home.root)}
+    prefect = Path(sys.executable).with_name("prefect")
+    for words in (["work-pool", "create", POOL, "--type", "process"], ["--no-prompt", "deploy", "--all"]):
+        done = subprocess.run(
+            [prefect, *words], cwd=PROJECT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    worker = subprocess.Popen(
+        [prefect, "worker", "start", "--pool", POOL],
+        cwd=home.root,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    yield home
+    worker.terminate()
+    worker.wait(timeout=60)
+
+
+def start(client: SyncPrefectClient, *settings: str) -> FlowRun:
+    deployment = client.read_deployment_by_name("gauntlet/on-demand")
+    config = quick_config(*settings).model_dump(mode="json")
+    return client.create_flow_run_from_deployment(deployment.id, parameters={"config": config})
+
+
+def wait(client: SyncPrefectClient, ready: Callable[[], Any], seconds: float = 240) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = ready()
+        if found:
+            return found
+        time.sleep(0.5)
+    raise AssertionError(f"nothing after {seconds} s")
+
+
+def ended(client: SyncPrefectClient, run: FlowRun) -> FlowRun | None:
+    now = client.read_flow_run(run.id)
+    return now if now.state is not None and now.state.is_final() else None
+
+
+def test_both_deployments_exist_and_the_nightly_one_is_scheduled(client: SyncPrefectClient, worker_home: Home) -> None:
+    nightly = client.read_deployment_by_name("gauntlet/nightly")
+    assert [(s.active, str(getattr(s.schedule, "cron", ""))) for s in nightly.schedules] == [(True, "0 2 * * *")]
+    on_demand = client.read_deployment_by_name("gauntlet/on-demand")
+    assert on_demand.schedules == []
+    form = str(on_demand.parameter_openapi_schema)
+    assert "min_accuracy" in form
+    assert "share of right answers" in form  # the form explains its fields
+
+
+def test_bad_parameter_is_refused_by_the_server(client: SyncPrefectClient, worker_home: Home) -> None:
+    deployment = client.read_deployment_by_name("gauntlet/on-demand")
+    config = quick_config().model_dump(mode="json")
+    config["train"]["epochs"] = -5
+    with pytest.raises(PrefectHTTPStatusError) as refused:
+        client.create_flow_run_from_deployment(deployment.id, parameters={"config": config})
+    assert refused.value.response.status_code == 409
+    assert "epochs" in refused.value.response.text
+
+
+def test_two_runs_at_once_complete_and_never_benchmark_at_the_same_time(
+    client: SyncPrefectClient, worker_home: Home
+) -> None:
+    before = set(worker_home.run_folders())
+    # Long enough that two of them would overlap if nothing kept them apart.
+    runs = [start(client, "benchmark.rounds=10", "benchmark.block_ms=60") for _ in range(2)]
+    for run in runs:
+        final = wait(client, lambda run=run: ended(client, run))
+        assert final.state.name == "Completed", final.state.message
+    folders = set(worker_home.run_folders()) - before
+    assert len(folders) == 2
+    spans = sorted(benchmark_span(folder) for folder in folders)
+    assert spans[0][1] <= spans[1][0], f"benchmarks overlap: {spans}"
+    limits = {limit.name for limit in client.read_global_concurrency_limits(limit=10, offset=0)}
+    assert any(name.startswith("gauntlet-benchmark-") for name in limits)
+
+
+def benchmark_span(folder: Path) -> tuple[float, float]:
+    """When the race itself ran: it had the host from `alone` on."""
+    events = {e["op"]: e["time_ms"] for e in journal(folder) if e.get("stage") == "benchmark"}
+    return events["alone"], events["work_finished"]
+
+
+def test_failed_gate_fails_the_flow_run_with_its_reason_and_leaves_the_gate_table(
+    client: SyncPrefectClient, worker_home: Home
+) -> None:
+    run = start(client, "numerics.max_abs_error=1e-12")
+    final = wait(client, lambda: ended(client, run))
+    assert final.state.type.value == "FAILED"
+    assert "numerics.max_abs_error" in final.state.message
+    artifacts = client.read_artifacts(
+        artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
+    )
+    report = next(a for a in artifacts if a.key == "gate-report")
+    assert "numerics.max_abs_error" in str(report.data)
+    assert {"mlflow-run"} <= {a.key for a in artifacts}
+    states = {t.name: t.state_name for t in client.read_task_runs(flow_run_filter=only(run))}
+    assert states["numerics"] == "Completed"
+    assert states["numerics gate"] == "Failed"
+    assert states["train"] == "Cached"
+    assert "optimize ort-extended" not in states
+
+
+def only(run: FlowRun) -> FlowRunFilter:
+    return FlowRunFilter.model_validate({"id": {"any_": [str(run.id)]}})
+
+
+def test_schedule_fires(client: SyncPrefectClient, worker_home: Home) -> None:
+    deployment = client.read_deployment_by_name("gauntlet/on-demand")
+    client.update_deployment(deployment.id, deployment_update(quick_config().model_dump(mode="json")))
+    schedules = client.create_deployment_schedules(
+        deployment.id, [(IntervalSchedule(interval=timedelta(seconds=20)), True)]
+    )
+    try:
+        try:
+            fired = wait(client, lambda: scheduled_and_done(client, deployment.id), 60)
+        except AssertionError:
+            print([(r.name, r.auto_scheduled, r.state_name, r.expected_start_time, r.state and r.state.message) for r in client.read_flow_runs()]); print(client.read_deployment(deployment.id).schedules, os.environ["PREFECT_API_URL"]); raise
+    finally:
+        for schedule in schedules:
+            client.delete_deployment_schedule(deployment.id, schedule.id)
+    assert fired.state.name == "Completed", fired.state.message
+
+
+def deployment_update(config: dict[str, Any]) -> Any:
+    from prefect.client.schemas.actions import DeploymentUpdate
+
+    return DeploymentUpdate(parameters={"config": config})
+
+
+def scheduled_and_done(client: SyncPrefectClient, deployment: Any) -> FlowRun | None:
+    found = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter.model_validate({"deployment_id": {"any_": [str(deployment)]}})
+    )
+    return next((r for r in found if r.auto_scheduled and r.state is not None and r.state.is_final()), None)

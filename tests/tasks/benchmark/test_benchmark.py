@@ -1,0 +1,140 @@
+"""Small real races between models whose order is beyond doubt, and races in which somebody is broken."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tasks.artifact import Artifact
+from tasks.benchmark import CONTROL, BenchmarkConfig, BenchmarkFacts, benchmark
+from tasks.data.golden import Golden
+from tasks.errors import StageError
+from tasks.report import Report
+from tasks.workspace import Workspace
+
+SIZE = 256
+Race = Callable[..., Report[BenchmarkFacts]]
+
+
+def chain(products: int) -> onnx.ModelProto:
+    """Return a model of so many matrix products in a row, with a nonlinearity between."""
+    random = np.random.default_rng(0)
+    weights = [random.standard_normal((SIZE, SIZE)).astype(np.float32) / 16 for _ in range(products)]
+    nodes, name = [], "x"
+    for i in range(products):
+        last = i == products - 1
+        nodes.append(helper.make_node("MatMul", [name, f"w{i}"], [f"m{i}"]))
+        name = "y" if last else f"r{i}"
+        nodes.append(helper.make_node("Relu", [f"m{i}"], [name]))
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", SIZE]) for n in "xy")
+    initializers = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    graph = helper.make_graph(nodes, "chain", [x], [y], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+@pytest.fixture
+def race(workspace: Callable[..., Workspace]) -> Race:
+    def run(models: dict[str, onnx.ModelProto | bytes], inputs: int = 3, **config: object) -> Report[BenchmarkFacts]:
+        out = workspace()
+        kept: dict[str, Artifact] = {}
+        for name, model in models.items():
+            path = out.folder / f"{name}.onnx"
+            path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
+            kept[name] = out.keep(path)
+        samples = {"x": np.random.default_rng(0).standard_normal((inputs, SIZE)).astype(np.float32)}
+        golden = Golden(samples, {"y": samples["x"]}, np.zeros(inputs, np.int64), samples, {"y": samples["x"]})
+        golden.save(out.folder / "golden.npz")
+        settings = {"rounds": 7, "block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1, 8)} | config
+        golden_file = out.keep(out.folder / "golden.npz")
+        return benchmark(BenchmarkConfig.model_validate(settings), out, models=kept, golden=golden_file)
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left():
+    yield
+    children = psutil.Process().children(recursive=True)
+    assert [p for p in children if "tasks.runtime.worker" in " ".join(p.cmdline())] == []
+
+
+def test_race_has_the_right_winner_when_costs_are_clearly_different(race: Race) -> None:
+    facts = race({"middle": chain(8), "cheap": chain(1), "dear": chain(48)}).facts
+    for batch_row in (0, 1):
+        rows = {result.candidate: result.rows[batch_row] for result in facts.results}
+        assert {name: row.verdict for name, row in rows.items()} == {
+            "middle": "reference",
+            "cheap": "faster",
+            "dear": "slower",
+        }
+        assert rows["cheap"].speedup_low > 1 > rows["dear"].speedup_high
+        assert rows["middle"].speedup == 1
+        assert rows["cheap"].median_ms < rows["middle"].median_ms < rows["dear"].median_ms
+
+
+def test_race_records_every_round_when_it_is_over(race: Race) -> None:
+    report = race({"fp32": chain(4), "other": chain(2)}, batch_sizes=(2, 5))
+    facts = report.facts
+    assert (facts.reference, facts.rounds, facts.threads) == ("fp32", 7, 1)
+    for result in facts.results:
+        assert {batch: len(values) for batch, values in result.round_medians_ms.items()} == {2: 7, 5: 7}
+        assert [row.batch for row in result.rows] == [2, 5]
+        assert result.load_ms > 0
+        assert result.first_call_ms > 0
+        assert result.peak_rss_bytes > 20e6
+        base = facts.result("fp32").round_medians_ms
+        ratios = np.array(base[2]) / np.array(result.round_medians_ms[2])
+        assert result.rows[0].speedup == np.median(ratios)
+        assert (result.rows[0].speedup_low, result.rows[0].speedup_high) == (ratios.min(), ratios.max())
+    assert CONTROL not in [result.candidate for result in facts.results]
+    assert facts.aa_deviation == max(abs(row.speedup - 1) for row in facts.control)
+    assert report.checks[0].value == facts.aa_deviation
+    assert report.checks[0].severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [(b"no model at all", "refuses the model"), (b"", "refuses the model"), ("narrow", "Got invalid")],
+)
+def test_race_goes_on_without_a_candidate_when_it_is_broken(race: Race, broken: bytes | str, told: str) -> None:
+    if isinstance(broken, str):
+        proto = chain(1)
+        for value in (*proto.graph.input, *proto.graph.output):  # loads, and takes one image only
+            value.type.tensor_type.shape.dim[0].dim_value = 1
+        model = proto.SerializeToString()
+    else:
+        model = broken
+    facts = race({"fp32": chain(4), "broken": model, "cheap": chain(1)}).facts
+    assert told in str(facts.result("broken").error)
+    assert facts.result("broken").rows == ()
+    assert facts.result("cheap").error is None
+    assert [row.batch for row in facts.result("cheap").rows] == [1, 8]
+
+
+def test_race_is_no_race_when_the_reference_is_broken(race: Race) -> None:
+    with pytest.raises(StageError, match=r"the reference 'fp32' cannot be measured: .*refuses the model"):
+        race({"fp32": b"no model", "cheap": chain(1)})
+
+
+def test_race_repeats_samples_when_the_batch_is_larger_than_the_data(race: Race) -> None:
+    facts = race({"fp32": chain(1)}, inputs=3, batch_sizes=(16,))
+    assert facts.facts.results[0].rows[0].batch == 16
+
+
+@pytest.mark.parametrize("settings", [{"rounds": 5}, {"batch_sizes": ()}, {"batch_sizes": (0,)}, {"block_ms": 0}])
+def test_config_refuses_when_a_race_would_say_nothing(settings: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        BenchmarkConfig.model_validate(settings)
+
+
+def test_worker_imports_no_training_framework_when_it_serves(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, tasks.runtime.worker; print([m for m in ('torch', 'sklearn', 'pandas') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,81 @@
+"""The race itself: a worker that dies in the middle of it costs its own contender only."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tasks.benchmark.race import Contender, race
+
+NAMES = ("fp32", "victim", "other")
+
+
+def workers() -> list[psutil.Process]:
+    """Return the running workers, in the order of their start."""
+    found = [p for p in psutil.Process().children() if "tasks.runtime.worker" in " ".join(p.cmdline())]
+    return sorted(found, key=lambda p: (p.create_time(), p.pid))
+
+
+@pytest.fixture
+def run(trained, tmp_path: Path) -> Callable[..., dict[str, Contender]]:
+    np.savez(tmp_path / "inputs.npz", input=np.ones((2, 3, 32, 32), np.float32))
+
+    def go(on_round: Callable[[int], None], timeout_s: float = 60) -> dict[str, Contender]:
+        return race(
+            dict.fromkeys(NAMES, trained.path),
+            tmp_path / "inputs.npz",
+            batch_sizes=(1, 2),
+            rounds=6,
+            block_ms=1,
+            threads=1,
+            timeout_s=timeout_s,
+            seed=0,
+            on_round=on_round,
+        )
+
+    return go
+
+
+def counts(contender: Contender) -> dict[int, int]:
+    return {batch: len(values) for batch, values in contender.round_medians_ms.items()}
+
+
+def test_race_goes_on_when_a_worker_is_killed_in_the_third_round(run) -> None:
+    rounds: list[int] = []
+
+    def watch(done: int) -> None:
+        rounds.append(done)
+        if done == 3:
+            workers()[NAMES.index("victim")].kill()
+
+    contenders = run(watch)
+    assert rounds == [1, 2, 3, 4, 5, 6]
+    assert contenders["victim"].error == "the worker was killed by signal 9"
+    assert counts(contenders["victim"]) == {1: 3, 2: 3}
+    for name in ("fp32", "other"):
+        assert contenders[name].error is None
+        assert counts(contenders[name]) == {1: 6, 2: 6}
+    assert workers() == []
+
+
+def test_race_goes_on_when_a_worker_hangs_in_the_third_round(run) -> None:
+    def watch(done: int) -> None:
+        if done == 3:
+            workers()[NAMES.index("victim")].suspend()
+
+    contenders = run(watch, timeout_s=3)
+    assert contenders["victim"].error == "no answer to 'run' within 3 s; the worker was ended"
+    assert counts(contenders["other"]) == {1: 6, 2: 6}
+    assert workers() == []
+
+
+def test_race_leaves_no_worker_when_it_is_interrupted(run) -> None:
+    def interrupt(_: int) -> None:
+        assert len(workers()) == len(NAMES)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupt)
+    assert workers() == []

@@ -1,0 +1,90 @@
+"""The gate on the data, on data that is broken for real."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.data import DataFacts, prepare
+from tasks.data.arrays import Arrays
+from tasks.data.dataset import SPLITS
+from tasks.errors import GateFailed
+from tasks.report import Report
+from tasks.workspace import Workspace
+
+Splits = dict[str, tuple[np.ndarray, np.ndarray]]
+Audit = Callable[[Splits], Report[DataFacts]]
+
+
+@pytest.fixture
+def splits() -> Splits:
+    random = np.random.default_rng(0)
+    return {n: (random.standard_normal((9, 1, 4, 4)).astype(np.float32), np.arange(9) % 3) for n in SPLITS}
+
+
+@pytest.fixture
+def audit(tmp_path: Path, workspace: Callable[..., Workspace]) -> Audit:
+    def run(splits: Splits) -> Report[DataFacts]:
+        for name, (inputs, labels) in splits.items():
+            np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=labels)
+        return prepare(Arrays(folder=tmp_path, labels=("cat", "dog", "owl")), workspace())
+
+    return run
+
+
+def failed(report: Report[DataFacts]) -> dict[str, float | None]:
+    return {check.name.removeprefix("data."): check.value for check in report.failures}
+
+
+def test_audit_passes_when_data_is_sound(audit: Audit, splits: Splits) -> None:
+    report = audit(splits)
+    report.enforce()
+    assert report.facts.images_per_class["train"] == {"cat": 3, "dog": 3, "owl": 3}
+
+
+@pytest.mark.parametrize(("source", "target"), [("train", "test"), ("validation", "calibration"), ("test", "train")])
+def test_audit_fails_and_names_the_image_when_it_is_in_two_splits(
+    audit: Audit, splits: Splits, source: str, target: str
+) -> None:
+    splits[target][0][5] = splits[source][0][2]
+    report = audit(splits)
+    assert failed(report) == {"leaked_images": 1}
+    assert f"{source}[2]" in report.failures[0].detail
+    assert f"{target}[5]" in report.failures[0].detail
+    with pytest.raises(GateFailed, match=r"data\.leaked_images: 1 images must be == 0 images"):
+        report.enforce()
+
+
+def test_audit_passes_when_an_image_is_twice_in_one_split(audit: Audit, splits: Splits) -> None:
+    splits["train"][0][5] = splits["train"][0][2]
+    assert failed(audit(splits)) == {}
+
+
+def test_audit_keeps_every_artifact_when_two_splits_are_the_same_file(
+    audit: Audit, splits: Splits, workspace: Callable[..., Workspace]
+) -> None:
+    splits["calibration"] = splits["validation"]
+    report = audit(splits)
+    assert failed(report) == {"leaked_images": 9}
+    assert all(workspace().store.intact(artifact) for artifact in report.artifacts.values())
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_audit_fails_and_names_the_class_when_it_has_no_image(audit: Audit, splits: Splits, name: str) -> None:
+    splits[name][1][splits[name][1] == 1] = 0
+    report = audit(splits)
+    assert failed(report) == {"empty_classes": 1}
+    assert report.failures[0].detail == f"{name}: dog"
+    assert report.facts.images_per_class[name] == {"cat": 6, "dog": 0, "owl": 3}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", SPLITS)
+def test_audit_fails_and_counts_when_values_are_not_finite(
+    audit: Audit, splits: Splits, name: str, value: float
+) -> None:
+    splits[name][0][3, 0, 1, 1:3] = value
+    report = audit(splits)
+    assert failed(report) == {"non_finite_values": 2}
+    assert report.failures[0].detail == f"{name}: 2"

@@ -1,0 +1,76 @@
+"""The digits: four disjoint, stratified splits of real pictures."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tasks.data import prepare
+from tasks.data.dataset import SPLITS, Dataset, read_split
+from tasks.data.digits import Digits
+from tasks.workspace import Workspace
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return Digits(image_size=16).load()
+
+
+def test_splits_have_the_configured_sizes_when_loaded(dataset: Dataset) -> None:
+    sizes = {name: len(split.labels) for name, split in dataset.splits.items()}
+    assert sizes == {"train": 1797 - 180 - 128 - 360, "validation": 180, "calibration": 128, "test": 360}
+    assert tuple(dataset.splits) == SPLITS
+
+
+def test_splits_share_no_image_when_loaded(dataset: Dataset) -> None:
+    images = [image.tobytes() for split in dataset.splits.values() for image in split.inputs]
+    assert len(images) == 1797
+    homes = [{image.tobytes() for image in split.inputs} for split in dataset.splits.values()]
+    assert sum(map(len, homes)) == len(set.union(*homes))
+
+
+def test_splits_have_every_class_in_proportion_when_loaded(dataset: Dataset) -> None:
+    for split in dataset.splits.values():
+        counts = np.bincount(split.labels, minlength=10)
+        assert np.all(np.abs(counts - len(split.labels) / 10) <= max(2, 0.05 * len(split.labels) / 10 + 1))
+
+
+def test_inputs_are_model_ready_when_loaded(dataset: Dataset) -> None:
+    for split in dataset.splits.values():
+        assert split.inputs.dtype == np.float32
+        assert split.labels.dtype == np.int64
+        assert split.inputs.shape[1:] == (3, 16, 16)
+        assert -1 <= split.inputs.min() < split.inputs.max() <= 1
+    assert dataset.signature.inputs[0].shape == ("batch", 3, 16, 16)
+    assert dataset.signature.labels == tuple("0123456789")
+
+
+def test_splits_are_the_same_when_the_seed_is_the_same_and_others_when_not(dataset: Dataset) -> None:
+    again, other = Digits(image_size=16).load(), Digits(image_size=16, seed=1).load()
+    for name in SPLITS:
+        assert np.array_equal(again.splits[name].inputs, dataset.splits[name].inputs)
+        assert not np.array_equal(other.splits[name].inputs, dataset.splits[name].inputs)
+
+
+def test_prepare_saves_the_splits_and_passes_when_the_data_is_sound(workspace: Callable[..., Workspace]) -> None:
+    out = workspace()
+    report = prepare(Digits(image_size=8, test_images=100), out)
+    report.enforce()
+    assert {check.name for check in report.checks} == {
+        "data.leaked_images",
+        "data.empty_classes",
+        "data.non_finite_values",
+    }
+    assert report.facts.images == {"train": 1389, "validation": 180, "calibration": 128, "test": 100}
+    for name in SPLITS:
+        split = read_split(out.path(report.artifacts[name]))
+        counts = report.facts.images_per_class[name]
+        assert [counts[str(digit)] for digit in range(10)] == np.bincount(split.labels, minlength=10).tolist()
+    assert prepare(Digits(image_size=8, test_images=100), workspace()).artifacts == report.artifacts
+
+
+def test_digits_refuse_when_the_splits_take_all_images() -> None:
+    with pytest.raises(ValueError, match="take 1788 of 1797 images"):
+        Digits(validation_images=594, calibration_images=594, test_images=600)
+    least = Digits(validation_images=593, calibration_images=594, test_images=600, image_size=8).load()
+    assert np.bincount(least.splits["train"].labels, minlength=10).tolist() == [1] * 10

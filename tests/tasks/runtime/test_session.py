@@ -1,0 +1,57 @@
+"""Sessions: what this runtime takes, and how a refusal is told."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tasks.data.golden import Golden
+from tasks.errors import StageError
+from tasks.runtime.session import LEVELS, open_session, run_in_batches, supported_ir_version, supported_opset
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_session_answers_the_same_when_the_level_is_another(trained, level: str) -> None:
+    golden = Golden.load(trained.store.path(trained.golden))
+    inputs = {"input": golden.inputs["input"][:5]}
+    actual = run_in_batches(open_session(trained.path, level=level), inputs, 5)["logits"]
+    np.testing.assert_allclose(actual, golden.outputs["logits"][:5], rtol=0, atol=1e-5)
+
+
+def test_session_is_the_same_when_opened_from_bytes(trained) -> None:
+    inputs = {"input": np.ones((3, 3, 32, 32), np.float32)}
+    answers = [run_in_batches(open_session(m), inputs, 2)["logits"] for m in (trained.path, trained.path.read_bytes())]
+    assert np.array_equal(*answers)
+
+
+def test_session_is_refused_with_a_stage_error_when_the_model_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"hello")
+    for model in (tmp_path / "m.onnx", tmp_path / "absent.onnx", b"hello"):
+        with pytest.raises(StageError, match="refuses the model"):
+            open_session(model)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"input": np.ones((2, 3, 32, 32), np.float64)},
+        {"input": np.ones((2, 4, 32, 32), np.float32)},
+        {"picture": np.ones((2, 3, 32, 32), np.float32)},
+    ],
+    ids=["type", "shape", "name"],
+)
+def test_run_tells_the_shapes_when_the_inputs_do_not_fit(trained, inputs: dict[str, np.ndarray]) -> None:
+    with pytest.raises(StageError, match=r"fails on inputs of shape .*\(2, \d, 32, 32\)"):
+        run_in_batches(open_session(trained.path), inputs, 2)
+
+
+def test_newest_versions_load_and_the_next_do_not_when_tried(trained) -> None:
+    proto = trained.proto()
+    proto.ir_version = supported_ir_version()
+    open_session(proto.SerializeToString())
+    proto.ir_version += 1
+    if proto.ir_version <= onnx.IR_VERSION:
+        with pytest.raises(StageError):
+            open_session(proto.SerializeToString())
+    assert 18 <= supported_opset() <= onnx.defs.onnx_opset_version()

@@ -1,0 +1,60 @@
+"""How many threads there really are: the container's quota, in both of its forms."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tasks.runtime.threads import cgroup_quota_cores, usable_threads
+
+
+def write(root: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = root / name.replace("__", "/").replace("cpu_max", "cpu.max").replace("cpu_cfs", "cpu.cfs")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("max 100000\n", None),
+        ("200000 100000\n", 2.0),
+        ("150000 100000\n", 1.5),
+        ("25000 50000", 0.5),
+    ],
+)
+def test_quota_is_read_when_cgroup_is_version_2(tmp_path: Path, text: str, cores: float | None) -> None:
+    assert cgroup_quota_cores(write(tmp_path, cpu_max=text)) == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("-1\n", None), ("400000\n", 4.0), ("50000\n", 0.5)])
+def test_quota_is_read_when_cgroup_is_version_1(tmp_path: Path, quota: str, cores: float | None) -> None:
+    write(tmp_path, cpu__cpu_cfs_quota_us=quota, cpu__cpu_cfs_period_us="100000\n")
+    assert cgroup_quota_cores(tmp_path) == cores
+
+
+def test_quota_is_version_2s_when_both_are_there(tmp_path: Path) -> None:
+    write(tmp_path, cpu_max="100000 100000", cpu__cpu_cfs_quota_us="400000", cpu__cpu_cfs_period_us="100000")
+    assert cgroup_quota_cores(tmp_path) == 1.0
+
+
+def test_quota_is_version_1s_when_version_2s_file_is_malformed(tmp_path: Path) -> None:
+    write(tmp_path, cpu_max="", cpu__cpu_cfs_quota_us="400000", cpu__cpu_cfs_period_us="100000")
+    assert cgroup_quota_cores(tmp_path) == 4.0
+
+
+@pytest.mark.parametrize("files", [{}, {"cpu_max": ""}, {"cpu_max": "max"}, {"cpu__cpu_cfs_quota_us": "400000"}])
+def test_quota_is_none_when_files_are_missing(tmp_path: Path, files: dict[str, str]) -> None:
+    assert cgroup_quota_cores(write(tmp_path, **files)) is None
+
+
+def test_threads_are_within_the_affinity_mask_when_asked_on_this_machine() -> None:
+    before = os.sched_getaffinity(0)
+    assert 1 <= usable_threads() <= len(before)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_threads() == 1
+    finally:
+        os.sched_setaffinity(0, before)

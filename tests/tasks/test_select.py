@@ -1,0 +1,146 @@
+"""The last gate, on races whose outcome is known."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from tasks.benchmark import BenchmarkFacts, RaceResult
+from tasks.errors import GateFailed
+from tasks.report import Report
+from tasks.run_report import BenchmarkRow
+from tasks.select import SelectConfig, SelectFacts, select
+from tasks.workspace import Workspace
+
+Interval = tuple[float, float, float]
+Choose = Callable[..., Report[SelectFacts]]
+
+
+def row(batch: int, interval: Interval, *, reference: bool = False) -> BenchmarkRow:
+    low, speedup, high = interval
+    verdict = "reference" if reference else "faster" if low > 1 else "slower" if high < 1 else "not resolved"
+    return BenchmarkRow(
+        target="t",
+        batch=batch,
+        median_ms=4 / speedup,
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        verdict=verdict,
+    )
+
+
+def result(candidate: str, rows: tuple[BenchmarkRow, ...], error: str | None = None) -> RaceResult:
+    raw: dict[int, tuple[float, ...]] = {}
+    return RaceResult(
+        candidate=candidate,
+        error=error,
+        rows=rows,
+        load_ms=1,
+        first_call_ms=1,
+        peak_rss_bytes=1,
+        round_medians_ms=raw,
+    )
+
+
+@pytest.fixture
+def choose(workspace: Callable[..., Workspace]) -> Choose:
+    def run(
+        candidates: dict[str, Interval | str],
+        aa_deviation: float = 0.01,
+        *,
+        at_batch_8: Interval | None = None,
+        **config: object,
+    ) -> Report[SelectFacts]:
+        results = [result("fp32", tuple(row(b, (1, 1, 1), reference=True) for b in (1, 8)))]
+        for name, told in candidates.items():
+            if isinstance(told, str):
+                results.append(result(name, (), error=told))
+            else:
+                results.append(result(name, (row(1, told), row(8, at_batch_8 or told))))
+        race = BenchmarkFacts(
+            target="t",
+            reference="fp32",
+            threads=1,
+            rounds=12,
+            block_ms=10,
+            load_average=(0, 0),
+            aa_deviation=aa_deviation,
+            control=(),
+            results=tuple(results),
+        )
+        return select(SelectConfig(**config), workspace(), race=race)
+
+    return run
+
+
+def test_select_takes_the_fastest_when_several_are_proven_faster(choose: Choose) -> None:
+    report = choose({"slim": (1.2, 1.3, 1.4), "int8": (2.0, 2.5, 3.0), "sim": (2.2, 2.3, 2.4)})
+    facts = report.facts
+    assert facts.winner == "int8"
+    assert facts.reason == "2.50x [2.00, 3.00] the speed of fp32 at batch 1"
+    assert all(v.accepted for v in facts.verdicts)
+    assert facts.verdict("fp32").reason == "the reference"
+    assert report.checks[0].passed
+
+
+@pytest.mark.parametrize(
+    ("interval", "why"),
+    [
+        ((0.9, 1.2, 1.6), "not proven faster: 1.20x [0.90, 1.60] at batch 1"),
+        ((0.5, 0.6, 0.7), "slower: 0.60x [0.50, 0.70] at batch 1"),
+        ((1.01, 1.03, 1.04), "faster, but not by more than 1.05x: 1.03x [1.01, 1.04] at batch 1"),
+        ((1.05, 1.2, 1.4), "faster, but not by more than 1.05x: 1.20x [1.05, 1.40] at batch 1"),
+        ((-math.inf, 9.0, math.inf), "not proven faster: 9.00x [-inf, inf] at batch 1"),
+        ((math.nan, math.nan, math.nan), "not proven faster: nanx [nan, nan] at batch 1"),
+    ],
+)
+def test_select_keeps_the_reference_when_no_candidate_is_proven(choose: Choose, interval: Interval, why: str) -> None:
+    report = choose({"int8": interval})
+    assert report.facts.winner == "fp32"
+    assert report.facts.reason == "no candidate is proven faster than fp32 by more than 1.05x"
+    assert (report.facts.verdict("int8").accepted, report.facts.verdict("int8").reason) == (False, why)
+    assert not report.checks[0].passed
+    report.enforce()  # a warning only: the FP32 model is a good answer
+
+
+def test_select_raises_the_bar_when_the_machine_is_noisy(choose: Choose) -> None:
+    candidates: dict[str, Interval | str] = {"int8": (1.15, 1.2, 1.25)}
+    assert choose(candidates, aa_deviation=0.01).facts.winner == "int8"
+    noisy = choose(candidates, aa_deviation=0.2)
+    assert noisy.facts.winner == "fp32"
+    assert noisy.facts.required_speedup == pytest.approx(1.2)
+    assert noisy.checks[0].limit == noisy.facts.required_speedup
+    assert "faster, but not by more than 1.2x" in noisy.facts.verdict("int8").reason
+
+
+def test_select_accepts_nobody_when_the_noise_is_not_a_number(choose: Choose) -> None:
+    report = choose({"int8": (3.0, 4.0, 5.0)}, aa_deviation=math.nan)
+    assert report.facts.winner == "fp32"
+    assert not report.checks[0].passed
+
+
+def test_select_says_why_when_a_candidate_was_not_measured(choose: Choose) -> None:
+    report = choose({"broken": "the worker was killed by signal 11", "int8": (2.0, 2.5, 3.0)})
+    assert report.facts.winner == "int8"
+    assert report.facts.verdict("broken").accepted is False
+    assert report.facts.verdict("broken").reason == "could not be measured: the worker was killed by signal 11"
+
+
+def test_select_looks_at_its_own_batch_size_when_batch_sizes_disagree(choose: Choose) -> None:
+    candidates: dict[str, Interval | str] = {"int8": (2.0, 2.5, 3.0)}
+    assert choose(candidates, at_batch_8=(0.5, 0.6, 0.7), batch=1).facts.winner == "int8"
+    at_8 = choose(candidates, at_batch_8=(0.5, 0.6, 0.7), batch=8)
+    assert at_8.facts.winner == "fp32"
+    assert at_8.facts.verdict("int8").reason == "slower: 0.60x [0.50, 0.70] at batch 8"
+
+
+def test_select_fails_when_a_speedup_is_required_and_there_is_none(choose: Choose) -> None:
+    with pytest.raises(GateFailed, match=r"select\.min_speedup: 1 x must be > 1\.05 x"):
+        choose({"int8": (0.5, 0.6, 0.7)}, require_speedup=True).enforce()
+    choose({"int8": (2.0, 2.5, 3.0)}, require_speedup=True).enforce()
+
+
+def test_select_keeps_the_reference_when_it_is_alone(choose: Choose) -> None:
+    report = choose({})
+    assert (report.facts.winner, len(report.facts.verdicts)) == ("fp32", 1)

@@ -1,0 +1,51 @@
+"""A few hundred small digits, so that an epoch takes a tenth of a second."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tasks.artifact import Artifact
+from tasks.data.dataset import Dataset
+from tasks.data.digits import Digits
+from tasks.report import Report
+from tasks.train import train
+from tasks.train.facts import TrainFacts
+from tasks.train.torch import TorchTraining
+from tasks.workspace import Workspace
+
+SIZES = {"train": 193, "validation": 60, "calibration": 10, "test": 40}  # 193: the last step of an epoch has one image
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    return Digits(image_size=8).load()
+
+
+@pytest.fixture
+def small(digits: Dataset, workspace: Callable[..., Workspace]) -> Callable[..., dict[str, Artifact]]:
+    """Return a function that stores the splits, after `change(name, inputs)` has damaged them."""
+
+    def make(change: Callable[[str, np.ndarray], None] | None = None) -> dict[str, Artifact]:
+        out = workspace()
+        kept = {}
+        for name, size in SIZES.items():
+            inputs = digits.splits[name].inputs[:size].copy()
+            if change:
+                change(name, inputs)
+            path = out.folder / f"{name}.npz"
+            np.savez(path, inputs=inputs, labels=digits.splits[name].labels[:size])
+            kept[name] = out.keep(path)
+        return kept
+
+    return make
+
+
+@pytest.fixture
+def fit(digits: Dataset, workspace: Callable[..., Workspace]) -> Callable[..., Report[TrainFacts]]:
+    def run(splits: dict[str, Artifact], out: Workspace | None = None, **config: object) -> Report[TrainFacts]:
+        settings = {"architecture": "small-cnn", "epochs": 3, "batch_size": 64, "learning_rate": 0.01} | config
+        training = TorchTraining.model_validate(settings)
+        return train(training, out or workspace(), splits=splits, signature=digits.signature)
+
+    return run

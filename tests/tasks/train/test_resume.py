@@ -1,0 +1,84 @@
+"""A training that is killed goes on where it was, and ends at the same weights. Every process is a real one."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tasks.artifact import Artifact, Store
+from tasks.data.dataset import Dataset
+
+EPOCHS = 6
+SCRIPT = """
+import json, logging, sys
+from pathlib import Path
+from tasks.artifact import Artifact, Store
+from tasks.signature import Signature
+from tasks.train import train
+from tasks.train.torch import TorchTraining
+from tasks.workspace import Workspace
+
+class Tell(logging.Handler):
+    def emit(self, record):
+        if record.unit == "epoch":
+            print(record.done, flush=True)
+
+logging.getLogger("gauntlet.progress").setLevel(logging.INFO)
+logging.getLogger("gauntlet.progress").addHandler(Tell())
+told = json.loads(sys.argv[1])
+splits = {name: Artifact(**artifact) for name, artifact in told["splits"].items()}
+out = Workspace(Store(Path(told["store"])), Path(told["folder"]))
+out.folder.mkdir(exist_ok=True)
+config = TorchTraining(architecture="small-cnn", epochs=told["epochs"], batch_size=16, learning_rate=0.01)
+report = train(config, out, splits=splits, signature=Signature(**told["signature"]))
+print(report.artifacts["model"].sha256)
+"""
+
+
+@pytest.fixture
+def start(digits: Dataset, small, tmp_path: Path) -> Callable[[], subprocess.Popen[str]]:
+    """Return a function that starts the training in one folder; it tells each epoch, then the digest."""
+    splits: dict[str, Artifact] = small()
+    told = {
+        "splits": {name: artifact.model_dump() for name, artifact in splits.items()},
+        "store": str(Store(tmp_path / "store").root),
+        "signature": digits.signature.model_dump(),
+        "epochs": EPOCHS,
+        "folder": str(tmp_path / "killed"),
+    }
+
+    def run() -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", SCRIPT, json.dumps(told)], stdout=subprocess.PIPE, text=True)
+
+    return run
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[list[int], str]:
+    """Return the epochs that the process did, and the digest of its weights."""
+    *epochs, digest = process.communicate(timeout=120)[0].split()
+    assert process.returncode == 0
+    return [int(epoch) for epoch in epochs], digest
+
+
+def killed_after(process: subprocess.Popen[str], epoch: int) -> list[int]:
+    """Kill the process as soon as it has told that epoch; return the epochs that it did."""
+    done: list[int] = []
+    while not done or done[-1] < epoch:
+        done.append(int(process.stdout.readline()))
+    process.kill()
+    done += [int(word) for word in process.communicate()[0].split() if len(word) < 3]
+    assert process.returncode == -9
+    return done
+
+
+def test_train_goes_on_and_ends_at_the_same_weights_when_killed_twice(start, fit, small, tmp_path: Path) -> None:
+    whole = fit(small(), epochs=EPOCHS, batch_size=16)
+    first = killed_after(start(), 2)
+    second = killed_after(start(), first[-1] + 1)
+    (tmp_path / "killed" / "checkpoint.tmp").write_bytes(b"half a checkpoint, as a kill may leave it")
+    third, digest = finish(start())
+    assert first + second + third == list(range(1, EPOCHS + 1))  # none is missing, none was done twice
+    assert digest == whole.artifacts["model"].sha256

@@ -1,0 +1,170 @@
+"""What is certain of the container files without a Docker engine: they parse, fit together, and expose nothing."""
+
+import ast
+import importlib.util
+import re
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from configs.load import load
+from configs.schema import PipelineConfig
+
+TOP = Path(__file__).parent.parent
+DOCKER = TOP / "docker"
+COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (DOCKER / "Dockerfile").read_text()
+PREFECT: dict[str, Any] = yaml.safe_load((TOP / "prefect.yaml").read_text())
+DEPLOYMENTS: dict[str, dict[str, Any]] = {d["name"]: d for d in PREFECT["deployments"]}
+
+VARIABLE = re.compile(r"\$\{(\w+)(:[-?])?")
+MANDATORY = re.compile(r"^([\w.-]+:)?\$\{\w+:\?.+\}$", re.DOTALL)  # `${NAME:?message}`, perhaps after a user's name
+
+each_service = pytest.mark.parametrize("name", SERVICES)
+each_deployment = pytest.mark.parametrize("name", DEPLOYMENTS)
+
+
+def copied() -> list[str]:
+    """Return what the Dockerfile takes from the project."""
+    lines = re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, re.MULTILINE)
+    return [source for line in lines for source in line.split()[:-1]]
+
+
+def automations() -> ModuleType:
+    """Import the script, which lies in no package."""
+    specification = importlib.util.spec_from_file_location("automations", DOCKER / "automations.py")
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@each_service
+def test_a_port_is_published_on_the_loopback_only(name: str) -> None:
+    for port in SERVICES[name].get("ports", []):
+        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port), f"{name} publishes {port}"
+
+
+def test_the_database_is_not_published() -> None:
+    assert "ports" not in SERVICES["postgres"]
+
+
+@each_service
+def test_a_password_comes_from_the_environment_and_has_no_default(name: str) -> None:
+    for key, value in SERVICES[name].get("environment", {}).items():
+        in_address = re.search(r"://[^:/]+:(.+)@", value)
+        if in_address:
+            assert MANDATORY.match(in_address[1]), f"{name}: {key}"
+        elif re.search(r"PASSWORD|AUTH_STRING|SECRET|TOKEN|API_KEY", key):
+            assert MANDATORY.match(value), f"{name}: {key}"
+
+
+def test_the_example_of_the_environment_has_every_variable_and_no_password() -> None:
+    text = (DOCKER / ".env.example").read_text()
+    settings = dict(re.findall(r"^(?:# )?([A-Z][A-Z_]+)=(.*)$", text, re.MULTILINE))
+    used = {match[1]: match[2] for match in VARIABLE.finditer((DOCKER / "compose.yaml").read_text())}
+    assert set(used) <= set(settings)
+    assert {name for name, how in used.items() if how == ":?"} == {
+        name for name, value in settings.items() if re.search("PASSWORD|AUTH", name) and value == ""
+    }
+
+
+def test_secrets_are_kept_out_of_git() -> None:
+    assert "docker/.env" in (TOP / ".gitignore").read_text().split()
+
+
+@each_service
+def test_a_service_has_a_health_check_or_ends_by_itself(name: str) -> None:
+    service = SERVICES[name]
+    if service["restart"] == "no":
+        assert service["healthcheck"] == {"disable": True}
+    else:
+        assert service["restart"] == "unless-stopped"
+        assert service["healthcheck"]["test"][0] == "CMD"
+
+
+@each_service
+def test_a_service_waits_for_what_can_become_ready(name: str) -> None:
+    for other, wait in SERVICES[name].get("depends_on", {}).items():
+        one_shot = SERVICES[other]["restart"] == "no"
+        assert wait["condition"] == ("service_completed_successfully" if one_shot else "service_healthy")
+
+
+@each_service
+def test_a_volume_is_declared_or_a_file_that_exists(name: str) -> None:
+    for volume in SERVICES[name].get("volumes", []):
+        source = volume.split(":")[0]
+        assert (DOCKER / source).is_file() if source.startswith(".") else source in COMPOSE["volumes"]
+
+
+def test_every_image_of_ours_is_built_once_from_a_target_that_exists() -> None:
+    targets = re.findall(r"^FROM \S+ AS (\w+)$", DOCKERFILE, re.MULTILINE)
+    built = [service for service in SERVICES.values() if "build" in service]
+    ours = {s["image"] for s in SERVICES.values() if s["image"].startswith("onnx-gauntlet:")}
+    assert sorted(service["image"] for service in built) == sorted(ours)
+    for service in built:
+        assert service["build"]["target"] in targets
+        assert service["image"] == f"onnx-gauntlet:{service['build']['target']}"
+        assert (DOCKER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+
+
+def test_every_file_that_the_image_takes_exists_and_is_let_through() -> None:
+    ignore = (TOP / ".dockerignore").read_text().split("\n")
+    assert "*" in ignore
+    for source in copied():
+        assert (TOP / source).exists(), source
+        assert f"!{source}" in ignore, source
+
+
+def test_the_image_has_a_pinned_base_and_does_not_run_as_root() -> None:
+    assert re.search(r"^ARG PYTHON_IMAGE=python:3\.11\.\d+-slim-bookworm$", DOCKERFILE, re.MULTILINE)
+    user = re.search(r"^USER (\d+):", DOCKERFILE, re.MULTILINE)
+    assert user is not None and int(user[1]) > 0
+
+
+def test_the_drivers_of_the_servers_are_pinned() -> None:
+    constraints = (TOP / "constraints.txt").read_text()
+    for package in ("psycopg2-binary", "asyncpg"):
+        assert re.search(rf"^{package}==", constraints, re.MULTILINE), package
+
+
+@each_deployment
+def test_a_deployment_asks_for_the_run_of_the_preset(name: str) -> None:
+    assert PipelineConfig.model_validate(DEPLOYMENTS[name]["parameters"]["config"]) == load("digits-resnet18")
+
+
+@each_deployment
+def test_a_deployment_starts_a_flow_that_exists_and_takes_its_parameters(name: str) -> None:
+    file, function = DEPLOYMENTS[name]["entrypoint"].split(":")
+    tree = ast.parse((TOP / file).read_text())
+    flow = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == function)
+    assert set(DEPLOYMENTS[name]["parameters"]) <= {argument.arg for argument in flow.args.args}
+
+
+@each_deployment
+def test_a_deployment_goes_to_the_pool_that_the_workers_serve(name: str) -> None:
+    pool = DEPLOYMENTS[name]["work_pool"]["name"]
+    for worker in ("worker", "worker-gpu"):
+        assert f"--pool={pool}" in SERVICES[worker]["command"]
+    assert f"prefect work-pool create {pool} --type process" in SERVICES["deploy"]["command"][-1]
+    assert f'"--pool", "{pool}"' in DOCKERFILE
+
+
+def test_the_nightly_run_is_scheduled_once_and_does_not_overlap() -> None:
+    nightly = DEPLOYMENTS["nightly"]
+    assert nightly["schedules"] == [{"slug": "nightly", "cron": "0 2 * * *", "timezone": "UTC", "active": True}]
+    assert nightly["concurrency_limit"] == {"limit": 1, "collision_strategy": "ENQUEUE"}
+
+
+def test_the_automation_allows_for_several_missed_heartbeats() -> None:
+    trigger = automations().close_dead_runs().trigger
+    frequencies = [
+        int(d["work_pool"]["job_variables"]["env"]["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]) for d in DEPLOYMENTS.values()
+    ]
+    assert trigger.within >= timedelta(seconds=3 * max(frequencies))
+    assert trigger.after == {"prefect.flow-run.heartbeat"} < trigger.expect
