@@ -79,6 +79,8 @@ def _apply(values: dict[str, Any], setting: str) -> None:
     if isinstance(value, str):
         value = _number(value)
     *parents, last = key.split(".")
+    if parents and parents[0] not in values:  # a part that the file leaves out is its default, with its kind
+        values |= {k: v for k, v in PipelineConfig().model_dump(mode="json").items() if k == parents[0]}
     place: Any = values
     for name in parents:
         place = _step(place, name, setting)

@@ -101,8 +101,4 @@ class PipelineConfig(Frozen):
         strangers = [o.candidate for o in self.overrides if o.candidate not in (None, *self.candidates)]
         if strangers:
             raise ValueError(f"overrides names the candidate {strangers[0]!r}; there are {list(self.candidates)}")
-        if not self.export.dynamic_batch and self.structure.require_dynamic_batch:
-            raise ValueError(
-                "export.dynamic_batch is false but structure.require_dynamic_batch is true; change one of them"
-            )
         return self

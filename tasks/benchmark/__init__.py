@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator
 
 from tasks.artifact import Artifact
 from tasks.benchmark.race import Contender, race
@@ -33,6 +33,13 @@ class BenchmarkConfig(Frozen):
         0.05, gt=0, description="how far the FP32 model may be from itself before the machine is called too noisy"
     )
     seed: int = Field(0, ge=0, description="of the order in the rounds")
+
+    @field_validator("batch_sizes")
+    @classmethod
+    def _each_once(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(sizes)) < len(sizes):  # one round would count as two, and the intervals would be too narrow
+            raise ValueError("name each batch size once")
+        return sizes
 
 
 class RaceResult(Frozen):

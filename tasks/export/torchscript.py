@@ -16,14 +16,13 @@ class TorchScript(Frozen):
 
     kind: Literal["torchscript"] = "torchscript"
     opset: int = Field(18, ge=13, le=20, description="ONNX operator set; 20 is the newest that this exporter writes")
-    dynamic_batch: bool = Field(True, description="leave the batch size open; without it the model takes one image")
 
     def write(self, model: Path, path: Path) -> Signature:
         """Export the network saved in `model` to `path` and return its signature."""
         import torch
 
         network, signature = source.load(model)
-        sample = torch.zeros(2 if self.dynamic_batch else 1, *(int(n) for n in signature.inputs[0].shape[1:]))
+        sample = torch.zeros(2, *(int(n) for n in signature.inputs[0].shape[1:]))
         names = [signature.inputs[0].name, signature.outputs[0].name]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*legacy TorchScript-based ONNX export.*")
@@ -35,7 +34,7 @@ class TorchScript(Frozen):
                 opset_version=self.opset,
                 input_names=names[:1],
                 output_names=names[1:],
-                dynamic_axes={name: {0: "batch"} for name in names} if self.dynamic_batch else None,
+                dynamic_axes={name: {0: "batch"} for name in names},
                 training=torch.onnx.TrainingMode.EVAL,
                 do_constant_folding=True,
             )

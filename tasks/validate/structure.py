@@ -20,7 +20,10 @@ RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc
 class StructureConfig(Frozen):
     """What a model's structure may be."""
 
-    require_dynamic_batch: bool = Field(True, description="every input and output must leave its first axis open")
+    max_opset: int | None = Field(
+        None, ge=1, description="newest operator set that the oldest runtime in use takes; by default, this machine's"
+    )
+    max_ir_version: int | None = Field(None, ge=1, description="newest IR version that it takes; by default likewise")
 
 
 class StructureFacts(Frozen):
@@ -73,21 +76,21 @@ def check_structure(config: StructureConfig, out: Workspace, *, model: Artifact)
         _none("missing_outputs", sorted(declared_outputs - {o.name for o in graph.output}), "the graph lost an output"),
         _none(
             "frozen_batch",
-            frozen if config.require_dynamic_batch else [],
-            "export with a dynamic batch (export.dynamic_batch), or set structure.require_dynamic_batch to false",
+            frozen,
+            "export with a dynamic batch: name its axis",
         ),
         Check(
-            name="structure.opset",
+            name="structure.max_opset",
             value=opsets.get("ai.onnx"),
             op="<=",
-            limit=supported_opset(),
+            limit=config.max_opset or supported_opset(),
             remedy="lower export.opset, or update ONNX Runtime",
         ),
         Check(
-            name="structure.ir_version",
+            name="structure.max_ir_version",
             value=proto.ir_version,
             op="<=",
-            limit=supported_ir_version(),
+            limit=config.max_ir_version or supported_ir_version(),
             remedy="save the model with a lower ir_version, or update ONNX Runtime",
         ),
         _none("training_nodes", [_label(n) for n in nodes(graph) if _trains(n, off)], "export in evaluation mode"),
@@ -172,9 +175,19 @@ def _trains(node: onnx.NodeProto, off: set[str]) -> bool:
     return node.op_type == "BatchNormalization" and any(a.name == "training_mode" and a.i for a in node.attribute)
 
 
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield every stored tensor: initializers and constants, those of inner graphs included."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for body in (attribute.g, *attribute.graphs):
+                yield from _tensors(body)
+
+
 def _strays(graph: onnx.GraphProto, folder: Path) -> list[str]:
     """Return the external data files that are not inside the model's folder, or not there."""
-    locations = {e.value for t in graph.initializer for e in t.external_data if e.key == "location"}
+    locations = {e.value for t in _tensors(graph) for e in t.external_data if e.key == "location"}
     return sorted(
         place
         for place in locations

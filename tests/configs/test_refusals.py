@@ -150,10 +150,7 @@ def test_every_fault_is_told_when_there_are_several(tmp_path: Path) -> None:
             {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "int4"}]},
             "overrides names the candidate 'int4'; there are ['fp32', 'ort-basic'",
         ),
-        (
-            {"export": {"dynamic_batch": False}},
-            "export.dynamic_batch is false but structure.require_dynamic_batch is true; change one of them",
-        ),
+        ({"benchmark": {"batch_sizes": [1, 1]}}, "benchmark.batch_sizes"),
         ({"data": {"kind": "digits", "test_images": 600, "validation_images": 600, "calibration_images": 600}}, "1797"),
     ],
 )
@@ -168,7 +165,7 @@ def test_parts_that_do_not_fit_are_refused_when_each_is_right_alone(
     [
         {"select": {"batch": 8}},
         {"benchmark": {"batch_sizes": [4]}, "select": {"batch": 4}},
-        {"export": {"dynamic_batch": False}, "structure": {"require_dynamic_batch": False}},
+        {"structure": {"max_opset": 17, "max_ir_version": 8}},
         {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "ort-basic"}]},
         {"quantize": [{"kind": "static"}, {"kind": "static", "per_channel": False}]},
     ],

@@ -50,11 +50,3 @@ def test_export_writes_the_opset_when_configured(trained, workspace: Callable[..
     assert report.facts.ir_version == proto.ir_version <= supported_ir_version()
     assert report.facts.nodes == len(proto.graph.node)
     assert report.facts.size_bytes == out.path(report.artifacts["model"]).stat().st_size
-
-
-def test_export_freezes_the_batch_when_asked_to(trained, workspace: Callable[..., Workspace]) -> None:
-    out = workspace(trained.store)
-    report = export(TorchScript(dynamic_batch=False), out, model=trained.artifacts["source"])
-    graph = onnx.load(out.path(report.artifacts["model"])).graph
-    assert graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
-    assert graph.output[0].type.tensor_type.shape.dim[0].dim_value == 1
