@@ -25,7 +25,12 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path 
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     before = set(home.run_folders())
     code = 0
-    with prefect_api(home, meanwhile=lambda: importlib.import_module("flows.pipeline")) as api:
+
+    def meanwhile() -> None:
+        importlib.import_module("flows.pipeline")
+        importlib.import_module("flows.tracking").make_ready(home, config)
+
+    with prefect_api(home, meanwhile=meanwhile) as api:
         from flows.pipeline import pipeline
         from flows.run import FRESH
 

@@ -10,6 +10,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 
 from configs.schema import REFERENCE
 from flows.metrics import candidate_metrics, finite, metrics_of
+from flows.tracking import place
 from tasks.artifact import write_whole
 from tasks.render import html, markdown
 from tasks.render.format import size, speedup
@@ -25,14 +26,12 @@ MLFLOW_UI = "http://127.0.0.1:5000"
 
 def begin(run: "Run") -> None:
     """Open the parent run."""
-    tracking = run.config.tracking
-    uri = tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or run.home.mlflow_uri
+    uri, experiment = place(run.home, run.config)
     tags = {"stage": "pipeline", "gauntlet.run_id": run.id}
     flow_run = {"id": runtime.flow_run.id, "url": runtime.flow_run.ui_url}
     tags |= {f"prefect.flow_run_{name}": str(value) for name, value in flow_run.items() if value}
     if runtime.deployment.name:
         tags["prefect.deployment"] = str(runtime.deployment.name)
-    experiment = tracking.experiment or run.config.name
     run.journal.append("start", run="pipeline", name=run.id, uri=uri, experiment=experiment, tags=tags)
     run.journal.append("params", run="pipeline", params=flat(run.config.model_dump(mode="json")))
 

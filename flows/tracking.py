@@ -20,6 +20,7 @@ import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
+from configs.schema import PipelineConfig
 from flows.home import Home
 from flows.journal import Journal
 from flows.locks import locked
@@ -153,6 +154,19 @@ class Sender:
 
     def _end(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
         client.set_terminated(state["runs"][event["run"]], event["status"], event["time_ms"])
+
+
+def place(home: Home, config: PipelineConfig) -> tuple[str, str]:
+    """Return the server and the experiment that a run is recorded in."""
+    uri = config.tracking.uri or os.environ.get(URI_VARIABLE) or home.mlflow_uri
+    return uri, config.tracking.experiment or config.name
+
+
+def make_ready(home: Home, config: PipelineConfig) -> None:
+    """Make the tables and the experiment of a new local store: seconds that can pass while something else starts."""
+    uri, experiment = place(home, config)
+    if uri.startswith("sqlite:"):
+        experiment_id(home, MlflowClient(uri), uri, experiment)
 
 
 @contextmanager
