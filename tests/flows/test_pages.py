@@ -1,0 +1,107 @@
+"""What a person sees: both pages on a real run, in a real browser."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+from harness import GAUNTLET, QUICK, command, sets
+from playwright.sync_api import Page, sync_playwright
+
+from flows.home import Home
+from flows.servers import free_port
+from tasks.run_report import RunReport
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(600)]
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None and not os.environ.get("CI"):
+        pytest.skip("no Chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1500, "height": 1000})
+        page.set_default_timeout(60_000)
+        yield page
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, RunReport]]:
+    """A run of the command line with no server of ours about, and `gauntlet ui` on its home."""
+    folder = tmp_path_factory.mktemp("pages")
+    hidden = dict.fromkeys(("PREFECT_API_URL", "PREFECT_HOME"), "")
+    done = command(folder, "run", "digits-small-cnn", *sets(*QUICK), **hidden)
+    assert done.returncode == 0, done.stdout + done.stderr
+    home = Home(folder / ".gauntlet")
+    run = home.finished_run()
+    assert run is not None
+    report = RunReport.model_validate_json((run / "report.json").read_bytes())
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    ports = [str(free_port()), str(free_port())]
+    ui = subprocess.Popen(
+        [GAUNTLET, "ui", "--prefect-port", ports[0], "--mlflow-port", ports[1]],
+        env={**environment, "GAUNTLET_HOME": str(home.root)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert ui.stdout is not None
+    lines: list[str] = []
+    while not lines or "Ctrl-C" not in lines[-1]:
+        lines.append(ui.stdout.readline())
+        assert lines[-1], lines
+    assert ports[0] in lines[1]
+    assert ports[1] in lines[2]
+    yield f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}", report
+    ui.send_signal(signal.SIGINT)
+    assert ui.wait(timeout=60) == 0
+    time.sleep(0.5)
+
+
+def test_prefect_page_shows_the_run_its_gates_and_its_artifacts(page: Page, served: tuple[str, str, RunReport]) -> None:
+    prefect, _, report = served
+    page.goto(f"{prefect}/runs")
+    page.get_by_text("digits-small-cnn").first.wait_for()
+    page.get_by_text("digits-small-cnn").first.click()
+    page.get_by_text("Completed").first.wait_for()
+    expected = 2 * len(report.stages)  # a work node and a gate node each, none lost when the server was stopped
+    page.get_by_text(f"{expected} Task runs").wait_for()
+    page.get_by_text("Artifacts", exact=True).last.click()
+    for key in ("gate-report", "candidates", "mlflow-run"):
+        page.get_by_text(key).first.wait_for()
+    page.goto(f"{prefect}/artifacts/key/gate-report")
+    page.get_by_text("digits-small-cnn").first.wait_for()
+
+
+def test_mlflow_page_shows_every_candidate_with_its_metrics(page: Page, served: tuple[str, str, RunReport]) -> None:
+    _, mlflow, report = served
+    page.goto(f"{mlflow}/#/experiments/1/models?viewMode=CHART&workflowType=machine_learning")
+    for candidate in report.candidates:
+        page.get_by_text(f"digits-small-cnn-{candidate.name}").first.wait_for()
+    page.get_by_text("latency.b1.p50_ms").first.wait_for()
+    page.goto(f"{mlflow}/#/experiments/1/runs?workflowType=machine_learning")
+    page.get_by_text(report.run_id[:15]).first.wait_for()
+
+
+def test_link_in_the_report_opens_the_mlflow_run(page: Page, served: tuple[str, str, RunReport]) -> None:
+    _, mlflow, report = served
+    path = report.links["MLflow run"].partition("/#")[2]
+    page.goto(f"{mlflow}/#{path}")
+    page.get_by_text(report.run_id).first.wait_for()
+    page.get_by_text("winner").first.wait_for()
+    page.get_by_text("quality.top1").first.wait_for()
