@@ -83,8 +83,6 @@ def run_pipeline(options: argparse.Namespace) -> int:
     console, home = Console(), Home.find()
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
-    if folder is None:
-        return code
     print_report(console, RunReport.model_validate_json((folder / "report.json").read_bytes()))
     _say_where(console, home, folder)
     return code

@@ -13,6 +13,7 @@ from tasks.render.format import milliseconds, number, percent, size, speedup
 from tasks.run_report import CandidateEntry, RunReport
 from tasks.workspace import steps_log
 
+WIDE = 130
 STYLES = {logging.WARNING: "yellow", logging.ERROR: "bold red"}
 
 
@@ -66,7 +67,7 @@ def live(console: Console) -> Iterator[None]:
 def print_report(console: Console, report: RunReport) -> None:
     """Print the candidates, the verdict and the reason."""
     if report.candidates:
-        console.print(candidates_table(report))
+        console.print(candidates_table(report, narrow=console.width < WIDE))
     for entry in report.stages:
         for check in entry.checks:
             if entry.candidate is None and not check.passed:
@@ -81,25 +82,34 @@ def print_report(console: Console, report: RunReport) -> None:
         )
 
 
-def candidates_table(report: RunReport) -> Table:
-    """Return the table of candidates: what each costs, what it gains, and what became of it."""
+def candidates_table(report: RunReport, *, narrow: bool = False) -> Table:
+    """Return the table of candidates: what each costs, what it gains, and what became of it.
+
+    A narrow one has the first batch size only, and neither SQNR nor milliseconds.
+    """
     batches = sorted({row.batch for c in report.candidates for row in c.benchmark})
+    if narrow:
+        batches = batches[:1]
     table = Table(title=f"{report.name}, run {report.run_id}", title_justify="left", header_style="bold")
     table.add_column("candidate", no_wrap=True)
-    for title in ("accuracy", "SQNR dB", "size"):
+    for title in ("accuracy", "size") if narrow else ("accuracy", "size", "SQNR dB"):
         table.add_column(title, justify="right", no_wrap=True)
     for batch in batches:
-        table.add_column(f"ms, batch {batch}", justify="right", no_wrap=True)
+        if not narrow:
+            table.add_column(f"ms, batch {batch}", justify="right", no_wrap=True)
         table.add_column("speed-up [95 %]", justify="right", no_wrap=True)
     table.add_column("verdict", overflow="fold", ratio=1)
     for candidate in report.candidates:
         style = "bold green" if candidate.name == report.winner else "dim" if candidate.status == "rejected" else ""
-        table.add_row(*_cells(candidate, batches, report.winner), style=style)
+        cells = _cells(candidate, batches, report.winner)
+        if narrow:
+            del cells[3:5]
+        table.add_row(*cells, style=style)
     return table
 
 
 def _cells(candidate: CandidateEntry, batches: list[int], winner: str | None) -> list[str]:
-    cells = [candidate.name, percent(candidate.accuracy), number(candidate.sqnr_db, 3), size(candidate.size_bytes)]
+    cells = [candidate.name, percent(candidate.accuracy), size(candidate.size_bytes), number(candidate.sqnr_db, 3)]
     rows = {row.batch: row for row in candidate.benchmark}
     for batch in batches:
         row = rows.get(batch)
@@ -110,6 +120,7 @@ def _cells(candidate: CandidateEntry, batches: list[int], winner: str | None) ->
         else:
             interval = speedup(row.speedup, row.speedup_low, row.speedup_high)
             cells += [milliseconds(row.median_ms).removesuffix(" ms"), interval]
-    status = "winner" if candidate.name == winner else candidate.status
-    reason = candidate.reason.splitlines()[0] if candidate.reason else ""
-    return [escape(cell) for cell in (*cells, f"{status}: {reason}" if reason and status == "rejected" else status)]
+    status = "winner" if candidate.name == winner else "reference" if candidate.parent is None else candidate.status
+    # The numbers of a measured candidate stand in the row already.
+    reason = candidate.reason.partition(": ")[0] if rows else candidate.reason.partition("\n")[0]
+    return [escape(cell) for cell in (*cells, f"{status}: {reason}" if status == "rejected" else status)]

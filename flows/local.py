@@ -16,15 +16,15 @@ from tasks.errors import PipelineError, StageError
 SETTLE_TIMEOUT_S = 20
 
 
-def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path | None, int]:
-    """Run the flow; return the run's folder (None where it did not come to one) and the exit code.
+def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path, int]:
+    """Run the flow; return the run's folder, where its report tells the story, and the exit code.
 
     With `fresh`, results of earlier work are not used.
     """
     # Prefect's own lines go to its server; the terminal shows ours. It reads this when it is imported, below.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     before = set(home.run_folders())
-    code = 0
+    problem: PipelineError | None = None
 
     def meanwhile() -> None:
         importlib.import_module("flows.pipeline")
@@ -38,15 +38,15 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path 
         try:
             pipeline(config)
         except PipelineError as error:
-            code = error.exit_code
-        except Exception:  # a fault of ours: the run's folder has the traceback, the report has the message
-            code = StageError.exit_code
+            problem = error
+        except Exception as error:  # a fault of ours: the run's folder has the traceback
+            problem = StageError(f"{type(error).__name__}: {error}")
         finally:
             made = [f for f in home.run_folders() if f not in before and (f / "report.json").exists()]
             settle(api, made[-1] if made else None)
     if not made:
-        return None, code or StageError.exit_code
-    return made[-1], code
+        raise problem or StageError("the run left no report")
+    return made[-1], problem.exit_code if problem else 0
 
 
 def settle(api: str, folder: Path | None) -> None:

@@ -14,7 +14,10 @@ HOST_LOCK = Path(tempfile.gettempdir()) / "onnx-gauntlet-host.lock"
 def locked(path: Path, *, shared: bool = False, on_wait: Callable[[], None] | None = None) -> Iterator[int]:
     """Hold a lock on a file and yield its descriptor; wait as long as it takes, saying so once through `on_wait`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:  # reading is enough to lock, and it is what another user's file in a shared folder allows
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o666)
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         try:
@@ -41,7 +44,7 @@ def is_locked(path: Path) -> bool:
     """Tell whether some process holds a lock on the file."""
     if not path.exists():
         return False
-    descriptor = os.open(path, os.O_RDWR)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         return not try_exclusive(descriptor)
     finally:

@@ -116,7 +116,10 @@ def finish(run: "Run", report: RunReport) -> None:
     run.journal.append("end", run="pipeline", status="FAILED" if failed else "FINISHED")
     run.sender.send()
     if runtime.flow_run.id is not None:
-        _prefect_pages(run, report, summary)
+        try:
+            _prefect_pages(run, report, summary)
+        except Exception as error:  # the verdict stands, whatever happens to its pages
+            log.warning("Prefect does not take the report's pages: %s", error)
 
 
 def _close_candidate(run: "Run", report: RunReport, candidate: CandidateEntry) -> None:

@@ -1,5 +1,6 @@
 """One run's record, from its first stage to its report."""
 
+import contextlib
 import logging
 import secrets
 import time
@@ -9,6 +10,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Crashed
 
 from configs.schema import REFERENCE, PipelineConfig
 from flows import publish
@@ -131,7 +137,7 @@ def recording(config: PipelineConfig) -> Iterator[Run]:
     """Keep the record of the run that happens inside; however it ends, its report is written."""
     logging.getLogger("gauntlet").setLevel(logging.INFO)
     home = Home.find()
-    close_interrupted(home)
+    tell_prefect(close_interrupted(home))
     run = Run(home, config)
     with locked(run.folder / "lock"):
         token = CURRENT.set(run)
@@ -149,8 +155,13 @@ def recording(config: PipelineConfig) -> Iterator[Run]:
             CURRENT.reset(token)
 
 
-def close_interrupted(home: Home) -> None:
-    """Close the record of runs whose process is gone: they would be called running for ever."""
+def close_interrupted(home: Home) -> list[str]:
+    """Close the record of runs whose process is gone: they would be called running for ever.
+
+    Returns:
+        The ids of their Prefect flow runs.
+    """
+    flow_runs = []
     for folder in home.run_folders():
         journal = Journal(folder / "journal.jsonl")
         ended = {e["run"] for e in journal if e["op"] == "end"}
@@ -160,7 +171,18 @@ def close_interrupted(home: Home) -> None:
         for name in started:
             journal.append("tags", run=name, tags={"gate.reason": "interrupted: the process ended without a verdict"})
             journal.append("end", run=name, status="KILLED")
+        flow_runs += [e["tags"]["prefect.flow_run_id"] for e in journal if "prefect.flow_run_id" in e.get("tags", {})]
         Sender(home, folder).send()
+    return flow_runs
+
+
+def tell_prefect(flow_runs: list[str]) -> None:
+    """Call the flow runs crashed, which nobody else does when both they and their worker were killed."""
+    with get_client(sync_client=True) as client:
+        for flow_run in flow_runs:
+            with contextlib.suppress(ObjectNotFound):  # it may have run on another server
+                message = "The process ended without a verdict; a later run found out."
+                client.set_flow_run_state(UUID(flow_run), Crashed(message=message), force=True)
 
 
 @contextmanager

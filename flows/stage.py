@@ -120,7 +120,7 @@ def stage(
             report.enforce()
 
         verdict = gate(label, done, judge, return_state=True)
-        if verdict.is_failed() or verdict.is_crashed():
+        if not verdict.is_completed():
             raise _exception(verdict)
         run.makers |= dict.fromkeys((a.sha256 for a in report.artifacts.values()), verdict)
         return report

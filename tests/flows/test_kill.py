@@ -8,9 +8,11 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from harness import GAUNTLET, QUICK, command, journal, sets
+from prefect.client.orchestration import get_client
 
 from flows.home import Home
 from tasks.run_report import RunReport
@@ -99,4 +101,9 @@ def test_killed_run_goes_on_where_it_stopped(stage: str, finished_home: Path, tm
     assert story(RunReport.model_validate_json((again / "report.json").read_bytes())) == expected
     repeated = {e["key"] for e in journal(again) if e["op"] == "work_finished" and not e["cached"]}
     assert not finished & repeated
-    assert journal(killed)[-1]["status"] == "KILLED"  # nobody is told for ever that it still runs
+    # Nobody is told for ever that it still runs.
+    assert journal(killed)[-1]["status"] == "KILLED"
+    with get_client(sync_client=True) as client:
+        state = client.read_flow_run(UUID(journal(killed)[0]["tags"]["prefect.flow_run_id"])).state
+    assert state is not None
+    assert state.type.value == "CRASHED"
