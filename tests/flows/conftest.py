@@ -49,6 +49,13 @@ def finished_home(prefect_server: str, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
+def folder(finished_home: Path, tmp_path: Path) -> Path:
+    """A folder of this test alone whose home is a copy of that one."""
+    shutil.copytree(finished_home / ".gauntlet", tmp_path / ".gauntlet")
+    return tmp_path
+
+
+@pytest.fixture
 def home(finished_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A copy of that home, of this test alone, as the home of this process."""
     root = tmp_path / "home"

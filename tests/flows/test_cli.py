@@ -72,39 +72,39 @@ def test_schema_describes_every_preset(tmp_path: Path) -> None:
     assert schema["title"] == PipelineConfig.__name__
 
 
-def test_failed_gate_ends_with_exit_code_1_and_says_value_limit_and_key(finished_home: Path) -> None:
+def test_failed_gate_ends_with_exit_code_1_and_says_value_limit_and_key(folder: Path) -> None:
     limit = "numerics.max_abs_error=1e-12"
-    done = command(finished_home, "run", "digits-small-cnn", *sets(*QUICK, limit))
+    done = command(folder, "run", "digits-small-cnn", *sets(*QUICK, limit))
     assert done.returncode == 1
     assert "Traceback" not in done.stdout + done.stderr
     assert "numerics.max_abs_error" in done.stdout
     assert "must be <= 1e-12" in done.stdout
     assert "Failed at numerics" in done.stdout
     assert "optimize" not in done.stdout  # later stages did not run
-    home = Home(finished_home / ".gauntlet")
-    report = json.loads(command(finished_home, "show", "--json").stdout)
+    home = Home(folder / ".gauntlet")
+    report = json.loads(command(folder, "show", "--json").stdout)
     assert (report["verdict"], report["stopped_at"]) == ("failed", "numerics")
-    folder = home.finished_run()
-    assert folder is not None
-    assert {"report.json", "report.md", "report.html"} <= {p.name for p in folder.iterdir()}
+    run = home.finished_run()
+    assert run is not None
+    assert {"report.json", "report.md", "report.html"} <= {p.name for p in run.iterdir()}
 
 
-def test_stage_that_breaks_ends_with_exit_code_3(finished_home: Path) -> None:
+def test_stage_that_breaks_ends_with_exit_code_3(folder: Path) -> None:
     data = "data={kind: arrays, folder: nowhere, labels: [a, b]}"
-    done = command(finished_home, "run", "digits-small-cnn", *sets(*QUICK, data))
+    done = command(folder, "run", "digits-small-cnn", *sets(*QUICK, data))
     assert done.returncode == 3
     assert "Traceback" not in done.stdout + done.stderr
     assert "nowhere/train.npz" in done.stdout
 
 
-def test_show_prints_the_table_of_the_newest_run_and_its_json(finished_home: Path) -> None:
-    home = Home(finished_home / ".gauntlet")
+def test_show_prints_the_table_of_the_newest_run_and_its_json(folder: Path) -> None:
+    home = Home(folder / ".gauntlet")
     first = home.run_folders()[0].name
-    shown = command(finished_home, "show", first)
+    shown = command(folder, "show", first)
     assert shown.returncode == 0
     for word in ("static-u8s8", "dynamic-s8", "onnxslim", "fp32", "Winner"):
         assert word in shown.stdout
-    as_json = command(finished_home, "show", first, "--json").stdout
+    as_json = command(folder, "show", first, "--json").stdout
     report = RunReport.model_validate_json(as_json)
     assert report.run_id == first
     jsonschema.validate(json.loads(as_json), RunReport.model_json_schema(mode="serialization"))

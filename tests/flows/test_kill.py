@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -81,19 +80,18 @@ def kill_in(stage: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("stage", SLOW)
-def test_killed_run_goes_on_where_it_stopped(stage: str, finished_home: Path, tmp_path: Path) -> None:
-    shutil.copytree(finished_home / ".gauntlet", tmp_path / ".gauntlet")
-    home = Home(tmp_path / ".gauntlet")
+def test_killed_run_goes_on_where_it_stopped(stage: str, folder: Path) -> None:
+    home = Home(folder / ".gauntlet")
     first = home.finished_run()
     assert first is not None
     expected = story(RunReport.model_validate_json((first / "report.json").read_bytes()))
     forget(home.root, ORDER[ORDER.index(stage) :])
 
-    killed = kill_in(stage, tmp_path)
+    killed = kill_in(stage, folder)
     assert not (killed / "report.json").exists()
     finished = {e["key"] for e in journal(killed) if e["op"] == "work_finished" and e["stage"] not in ORDER[-2:]}
 
-    done = command(tmp_path, "run", "digits-small-cnn", *sets(*QUICK))
+    done = command(folder, "run", "digits-small-cnn", *sets(*QUICK))
     assert done.returncode == 0, done.stdout + done.stderr
     again = home.finished_run()
     assert again is not None
