@@ -31,7 +31,7 @@ clean:  ## remove the environment and all runs
 	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))" || \
 		{ echo "$(PYTHON) is not Python 3.11 or 3.12; name one: make PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -c "import ensurepip" 2>/dev/null || .ci/debian python3-venv
-	@echo "Installing; about 6 GB with PyTorch, a few minutes, once ..."
+	@echo "Installing; about 7 GB with PyTorch, a few minutes, once ..."
 	$(PYTHON) -m venv .venv
 	$(PIP) --editable .
 	@touch $@
