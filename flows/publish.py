@@ -1,5 +1,6 @@
 """Turns a run's record into what people look at: the report's files, MLflow's events, Prefect's artifacts."""
 
+import json
 import logging
 import math
 import os
@@ -100,7 +101,8 @@ def finish(run: "Run", report: RunReport) -> None:
     write_whole(run.folder / "report.html", html.render_html(report))
     for candidate in report.candidates:
         _close_candidate(run, report, candidate)
-    for name in ("report.json", "report.md", "report.html"):
+    write_whole(run.folder / "environment.json", json.dumps(report.environment, indent=1))
+    for name in ("report.json", "report.md", "report.html", "environment.json"):
         path = str((run.folder / name).relative_to(run.home.root))
         run.journal.append("file", run="pipeline", path=path, folder="report")
     run.journal.append("metrics", run="pipeline", metrics=headline(report), step=0)

@@ -98,10 +98,12 @@ class Sender:
             "model": self._model,
             "end": self._end,
         }
-        for event in events[state["events"] :]:
-            if event["op"] in verbs:
-                verbs[event["op"]](client, event, state)
-            state["events"] += 1
+        try:
+            for event in events[state["events"] :]:
+                if event["op"] in verbs:
+                    verbs[event["op"]](client, event, state)
+                state["events"] += 1
+        finally:  # once, not after each event: what a kill lets us send twice is only there once all the same
             write_whole(self.state_path, json.dumps(state, indent=1))
 
     def _start(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:

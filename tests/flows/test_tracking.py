@@ -86,7 +86,8 @@ def test_mlflow_shows_the_run_with_its_candidates(run: Run, home: Home) -> None:
         f"digits-{split}" for split in ("train", "validation", "calibration", "test")
     }
     files = {f.path for folder in ("report", "pictures") for f in client.list_artifacts(parent.info.run_id, folder)}
-    assert files == {"report/report.json", "report/report.md", "report/report.html", "pictures/confusion_matrix.png"}
+    reports = {f"report/{name}" for name in ("report.json", "report.md", "report.html", "environment.json")}
+    assert files == reports | {"pictures/confusion_matrix.png"}
     for candidate in report.candidates:
         child = runs[f"digits-small-cnn-{candidate.name}"]
         assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id

@@ -1,0 +1,66 @@
+"""A crash is tried again; a clear error and a verdict are not."""
+
+from collections.abc import Callable
+
+import pytest
+from harness import quick_config
+
+from configs.schema import PipelineConfig
+from tasks.artifact import Artifact
+from tasks.errors import StageError
+from tasks.evaluate import EvaluateConfig, EvaluateFacts, evaluate
+from tasks.report import Report
+from tasks.run_report import RunReport
+from tasks.workspace import Workspace
+
+Run = Callable[[PipelineConfig], RunReport]
+Fail = Callable[[Exception | None, int], list[int]]
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Fail:
+    """Replaces the evaluation by one that raises the first few times, then works; returns where it counts its calls."""
+    from flows import pipeline
+    from flows.stage import stage
+
+    def install(error: Exception | None, times: int) -> list[int]:
+        calls: list[int] = []
+
+        def flaky(
+            config: EvaluateConfig, out: Workspace, *, predictions: Artifact, labels: tuple[str, ...]
+        ) -> Report[EvaluateFacts]:
+            calls.append(len(calls) + 1)
+            if error is not None and len(calls) <= times:
+                raise error
+            return evaluate(config, out, predictions=predictions, labels=labels)
+
+        monkeypatch.setattr(pipeline, "evaluate", stage("evaluate", flaky, cached=False))
+        return calls
+
+    return install
+
+
+def test_crash_is_tried_again_and_the_run_goes_on(run: Run, failing: Fail) -> None:
+    calls = failing(OSError("the disk was away for a moment"), 1)
+    assert run(quick_config()).verdict == "passed"
+    assert len(calls) == 2
+
+
+def test_crash_that_stays_ends_the_run_and_names_the_stage(run: Run, failing: Fail) -> None:
+    calls = failing(OSError("the disk is gone"), 9)
+    report = run(quick_config())
+    assert (report.verdict, report.stopped_at) == ("failed", "evaluate")
+    assert report.reason == "evaluate: OSError: the disk is gone"
+    assert len(calls) == 2
+
+
+def test_clear_error_is_not_tried_again(run: Run, failing: Fail) -> None:
+    calls = failing(StageError("predictions.npz: not readable"), 9)
+    assert run(quick_config()).reason == "evaluate: predictions.npz: not readable"
+    assert len(calls) == 1
+
+
+def test_verdict_is_not_tried_again(run: Run, failing: Fail) -> None:
+    calls = failing(None, 0)
+    assert run(quick_config("evaluate.min_accuracy=1.0")).stopped_at == "evaluate"
+    assert len(calls) == 1
