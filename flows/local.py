@@ -42,11 +42,21 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
         except Exception as error:  # a fault of ours: the run's folder has the traceback
             problem = StageError(f"{type(error).__name__}: {error}")
         finally:
-            made = [f for f in home.run_folders() if f not in before and (f / "report.json").exists()]
-            settle(api, made[-1] if made else None)
-    if not made:
+            folder = own_run(home, before)
+            settle(api, folder)
+    if folder is None:
         raise problem or StageError("the run left no report")
-    return made[-1], problem.exit_code if problem else 0
+    return folder, problem.exit_code if problem else 0
+
+
+def own_run(home: Home, before: set[Path]) -> Path | None:
+    """Return the folder of the run that this process made; others may have made theirs in the meantime."""
+    for folder in reversed(home.run_folders()):
+        if folder not in before and (folder / "report.json").exists():
+            first = next(iter(Journal(folder / "journal.jsonl")))
+            if first["pid"] == os.getpid():
+                return folder
+    return None
 
 
 def settle(api: str, folder: Path | None) -> None:

@@ -33,7 +33,7 @@ def begin(run: "Run") -> None:
     tags |= {f"prefect.flow_run_{name}": str(value) for name, value in flow_run.items() if value}
     if runtime.deployment.name:
         tags["prefect.deployment"] = str(runtime.deployment.name)
-    run.journal.append("start", run="pipeline", name=run.id, uri=uri, experiment=experiment, tags=tags)
+    run.journal.append("start", run="pipeline", name=run.id, pid=os.getpid(), uri=uri, experiment=experiment, tags=tags)
     run.journal.append("params", run="pipeline", params=flat(run.config.model_dump(mode="json")))
 
 

@@ -6,6 +6,7 @@ harm (a run is found again by its tag `gauntlet.key`, a model by its name in its
 kill between an operation and the note that it was done loses and doubles nothing.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -165,10 +166,14 @@ def place(home: Home, config: PipelineConfig) -> tuple[str, str]:
 
 
 def make_ready(home: Home, config: PipelineConfig) -> None:
-    """Make the tables and the experiment of a new local store: seconds that can pass while something else starts."""
+    """Make the tables and the experiment of a new local store: seconds that can pass while something else starts.
+
+    Where that fails, the run says so when it sends its first events, and goes on.
+    """
     uri, experiment = place(home, config)
     if uri.startswith("sqlite:"):
-        experiment_id(home, MlflowClient(uri), uri, experiment)
+        with contextlib.suppress(Exception):
+            experiment_id(home, MlflowClient(uri), uri, experiment)
 
 
 @contextmanager
