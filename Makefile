@@ -2,9 +2,11 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# It asks for a second onnxruntime, which would overwrite the first.
+JAX2ONNX := $(PIP) --no-deps jax2onnx
 ARGS ?=
 
-.PHONY: demo test test-all check ui clean
+.PHONY: demo test test-all check ui clean tensorflow sklearn jax
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
@@ -24,6 +26,8 @@ check: .venv/dev  ## style, types, import floors
 ui: .venv/core  ## the Prefect and MLflow pages, until Ctrl-C
 	$(BIN)/gauntlet ui
 
+tensorflow sklearn jax: %: .venv/with-%  ## a framework that not every user needs
+
 clean:  ## remove the environment and all runs
 	rm -rf .venv .gauntlet
 
@@ -36,7 +40,13 @@ clean:  ## remove the environment and all runs
 	$(PIP) --editable .
 	@touch $@
 
+.venv/with-%: .venv/core
+	$(PIP) --editable '.[$*]'
+	@$(if $(filter jax,$*),$(JAX2ONNX))
+	@touch $@
+
 .venv/dev: .venv/core
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev,tensorflow,sklearn,jax,netron]'
+	@$(JAX2ONNX)
 	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
 	@touch $@

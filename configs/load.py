@@ -32,7 +32,11 @@ def load(source: str, settings: tuple[str, ...] = ()) -> PipelineConfig:
     try:
         return PipelineConfig.model_validate(values)
     except ValidationError as error:
-        lines = [f"{path}: {_explain(problem)}" for problem in error.errors()]
+        told: dict[str, list[str]] = {}  # a value that may be of several types has one finding a type
+        for problem in error.errors():
+            about, _, message = _explain(problem).rpartition(": ")
+            told.setdefault(about, []).append(message)
+        lines = [f"{path}: {about}{': ' if about else ''}{', or '.join(found)}" for about, found in told.items()]
         raise ConfigError("\n".join(lines)) from error
 
 
@@ -79,8 +83,8 @@ def _apply(values: dict[str, Any], setting: str) -> None:
     if isinstance(value, str):
         value = _number(value)
     *parents, last = key.split(".")
-    if parents and parents[0] not in values:  # a part that the file leaves out is its default, with its kind
-        values |= {k: v for k, v in PipelineConfig().model_dump(mode="json").items() if k == parents[0]}
+    if parents and parents[0] in ("optimize", "quantize", "overrides"):  # an element of a list that the file leaves out
+        values.setdefault(parents[0], PipelineConfig().model_dump(mode="json")[parents[0]])
     place: Any = values
     for name in parents:
         place = _step(place, name, setting)
@@ -142,16 +146,20 @@ def _walk(location: list[str | int]) -> tuple[type[BaseModel] | None, str]:
     model: type[BaseModel] | None = PipelineConfig
     options: list[type[BaseModel]] = []
     key: list[str] = []
+    leaf = False
     for part in location:
         tagged = [o for o in options if o.model_fields["kind"].default == part] if len(options) > 1 else []
         if tagged:
             model, options = tagged[0], []
+            continue
+        if leaf and isinstance(part, str):  # the tag of one type of several
             continue
         key.append(str(part))
         if isinstance(part, int):
             continue
         field = model.model_fields.get(part) if model else None
         options = _models(field.annotation) if field else []
+        leaf = field is not None and not options and typing.get_origin(field.annotation) is not dict
         model = options[0] if len(options) == 1 else model if not options and field is None else None
     return model, ".".join(key)
 

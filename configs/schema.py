@@ -1,7 +1,8 @@
 """One frozen value says everything about a run; Prefect draws its form from it."""
 
 from collections import Counter
-from typing import Self
+from pathlib import Path
+from typing import Any, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -28,6 +29,26 @@ from tasks.validate.numerics import NumericsConfig
 from tasks.validate.structure import StructureConfig
 
 REFERENCE = "fp32"
+
+USUAL_EXPORTER = {
+    "torch": "torchscript",
+    "torch-model": "torchscript",
+    "keras": "tf2onnx",
+    "keras-model": "tf2onnx",
+    "saved-model": "saved-model",
+    "sklearn": "skl2onnx",
+    "sklearn-model": "skl2onnx",
+    "flax": "jax2onnx",
+    "onnx": "as-is",
+}
+FRAMEWORK = {"torch-model": "torch", "keras-model": "keras", "saved-model": "keras", "sklearn-model": "sklearn"}
+"""Whose files a train kind leaves behind, where it is not the kind itself."""
+
+
+def exporters_for(framework: str) -> list[str]:
+    """Return the kinds of exporters that take a framework's models."""
+    union = get_args(get_args(ExportConfig)[0])
+    return [kind.model_fields["kind"].default for kind in union if kind.takes == framework]
 
 
 class TrackingConfig(Frozen):
@@ -59,7 +80,7 @@ class PipelineConfig(Frozen):
     data: DataConfig = Field(default_factory=Digits, description="what the model learns from and is measured on")
     train: TrainConfig = Field(default_factory=TorchTraining)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
-    export: ExportConfig = Field(default_factory=TorchScript)
+    export: ExportConfig = Field(default_factory=TorchScript, description="by default what suits the framework")
     structure: StructureConfig = Field(default_factory=StructureConfig)
     numerics: NumericsConfig = Field(default_factory=NumericsConfig)
     optimize: tuple[OptimizeConfig, ...] = Field(
@@ -81,6 +102,9 @@ class PipelineConfig(Frozen):
     benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)
     select: SelectConfig = Field(default_factory=SelectConfig)
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
+    operator_libraries: tuple[Path, ...] = Field(
+        (), description="shared libraries with operators of the model's own; every session gets them"
+    )
     overrides: tuple[Override, ...] = Field((), description="failed checks that a person lets pass, one by one")
 
     @property
@@ -88,8 +112,26 @@ class PipelineConfig(Frozen):
         """The names of all candidates, the reference first."""
         return (REFERENCE, *(p.name for p in self.optimize), *(q.name for q in self.quantize))
 
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_kinds(cls, values: Any) -> Any:
+        """Fill in the kind of a part that names none: digits, PyTorch, and the exporter that suits the framework."""
+        if not isinstance(values, dict):
+            return values
+        train = values.get("train", {})
+        framework = train.get("kind", "torch") if isinstance(train, dict) else getattr(train, "kind", "torch")
+        usual = {"data": "digits", "train": "torch", "export": USUAL_EXPORTER.get(str(framework), "torchscript")}
+        parts = {part: values.get(part, {}) for part in usual if part in values or part == "export"}
+        return values | {k: {"kind": usual[k]} | part if isinstance(part, dict) else part for k, part in parts.items()}
+
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
+        framework = FRAMEWORK.get(self.train.kind, self.train.kind)
+        if self.export.takes != framework:
+            raise ValueError(
+                f"export.kind: {self.export.kind!r} exports what train.kind {self.export.takes!r} makes, "
+                f"not {self.train.kind!r} (for that: {', '.join(exporters_for(framework))})"
+            )
         twice = [name for name, count in Counter(self.candidates).items() if count > 1]
         if twice:
             raise ValueError(f"optimize and quantize make two candidates named {twice[0]!r}; leave one of them out")

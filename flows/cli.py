@@ -66,6 +66,26 @@ def parser() -> argparse.ArgumentParser:
 
     sync = verbs.add_parser("sync", help="send to MLflow what could not be sent during a run")
     sync.set_defaults(verb=sync_runs)
+
+    codes = "exit codes: 0 no error found, 1 an error found, 2 the question was wrong, 3 the file cannot be read"
+    diagnose = verbs.add_parser("diagnose", help="find a model's classic faults, and fix them", epilog=codes)
+    diagnose.set_defaults(verb=diagnose_model)
+    diagnose.add_argument("model", metavar="MODEL", help="an .onnx file; nothing of it runs in this process")
+    diagnose.add_argument("--data", metavar="FILE.npz", help="samples by input name, and right outputs by theirs")
+    diagnose.add_argument("--layout", choices=["NCHW", "NHWC"], help="how the caller's pictures lie in memory")
+    diagnose.add_argument("--constants", metavar="FILE.npz", help="values of leaked constants, by input name")
+    diagnose.add_argument("--fix", metavar="OUT.onnx", help="write a copy with what can be fixed safely fixed")
+    diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="limit; by default 7, more for large files")
+    diagnose.add_argument("--json", action="store_true", help="print JSON")
+
+    inspect = verbs.add_parser("inspect", help="show what a model holds: shapes, parameters, MACs, layers, graph")
+    inspect.set_defaults(verb=inspect_model)
+    inspect.add_argument("model", metavar="MODEL", help="an .onnx file; its external data is not read")
+    views = inspect.add_mutually_exclusive_group()
+    views.add_argument("--graph", action="store_true", help="print every node with its shapes")
+    views.add_argument("--json", action="store_true", help="print JSON")
+    views.add_argument("--netron", action="store_true", help="open it in the browser, served on this machine only")
+    inspect.add_argument("--port", type=int, help="for --netron; by default a free one")
     return top
 
 
@@ -74,12 +94,14 @@ def run_pipeline(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from configs.load import load
+    from configs.packages import require_packages
     from flows.console import live, print_report
     from flows.home import Home
     from flows.local import run_local
     from tasks.run_report import RunReport
 
     config = load(options.config, tuple(options.set))
+    require_packages(config)
     console, home = Console(), Home.find()
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
@@ -106,6 +128,7 @@ def validate_config(options: argparse.Namespace) -> int:
     import json
 
     from configs.load import load, presets
+    from configs.packages import require_packages
     from configs.schema import PipelineConfig
     from tasks.errors import ConfigError
 
@@ -116,6 +139,10 @@ def validate_config(options: argparse.Namespace) -> int:
         raise ConfigError(f"validate needs a YAML file or a preset ({', '.join(presets())}), or --schema")
     config = load(options.config, tuple(options.set))
     print(f"{options.config}: valid; {len(config.candidates)} candidates: {', '.join(config.candidates)}")  # noqa: T201
+    try:
+        require_packages(config)
+    except ConfigError as error:
+        print(f"but it cannot run here: {error}")  # noqa: T201
     return 0
 
 
@@ -168,6 +195,20 @@ def sync_runs(_options: argparse.Namespace) -> int:
     if unsent:
         raise StageError(f"not sent: {', '.join(unsent)}; the server does not answer, or refuses the record")
     return 0
+
+
+def diagnose_model(options: argparse.Namespace) -> int:
+    """Find faults, and mend them where that is asked for."""
+    from flows.diagnosis import diagnose_model
+
+    return diagnose_model(options)
+
+
+def inspect_model(options: argparse.Namespace) -> int:
+    """Show what a model file holds."""
+    from flows.inspection import inspect_model
+
+    return inspect_model(options)
 
 
 if __name__ == "__main__":

@@ -85,14 +85,18 @@ def print_report(console: Console, report: RunReport) -> None:
 def candidates_table(report: RunReport, *, narrow: bool = False) -> Table:
     """Return the table of candidates: what each costs, what it gains, and what became of it.
 
-    A narrow one has the first batch size only, and neither SQNR nor milliseconds.
+    A narrow one has the first batch size only, no milliseconds, and SQNR only where nobody knows the accuracy.
     """
     batches = sorted({row.batch for c in report.candidates for row in c.benchmark})
     if narrow:
         batches = batches[:1]
     table = Table(title=f"{report.name}, run {report.run_id}", title_justify="left", header_style="bold")
     table.add_column("candidate", no_wrap=True)
-    for title in ("accuracy", "size") if narrow else ("accuracy", "size", "SQNR dB"):
+    scored = any(c.accuracy is not None for c in report.candidates)
+    qualities = [
+        t for t, shown in (("accuracy", scored), ("size", True), ("SQNR dB", not (narrow and scored))) if shown
+    ]
+    for title in qualities:
         table.add_column(title, justify="right", no_wrap=True)
     for batch in batches:
         if not narrow:
@@ -101,26 +105,31 @@ def candidates_table(report: RunReport, *, narrow: bool = False) -> Table:
     table.add_column("verdict", overflow="fold", ratio=1)
     for candidate in report.candidates:
         style = "bold green" if candidate.name == report.winner else "dim" if candidate.status == "rejected" else ""
-        cells = _cells(candidate, batches, report.winner)
-        if narrow:
-            del cells[3:5]
-        table.add_row(*cells, style=style)
+        quality = {"accuracy": percent(candidate.accuracy), "size": size(candidate.size_bytes)}
+        quality["SQNR dB"] = number(candidate.sqnr_db, 3)
+        cells = [candidate.name, *(quality[title] for title in qualities), *_speeds(candidate, batches, narrow=narrow)]
+        table.add_row(*map(escape, cells), escape(_verdict(candidate, report.winner)), style=style)
     return table
 
 
-def _cells(candidate: CandidateEntry, batches: list[int], winner: str | None) -> list[str]:
-    cells = [candidate.name, percent(candidate.accuracy), size(candidate.size_bytes), number(candidate.sqnr_db, 3)]
+def _speeds(candidate: CandidateEntry, batches: list[int], *, narrow: bool) -> list[str]:
+    cells = []
     rows = {row.batch: row for row in candidate.benchmark}
     for batch in batches:
         row = rows.get(batch)
+        time = "" if row is None else milliseconds(row.median_ms).removesuffix(" ms")
         if row is None:
-            cells += ["", ""]
+            gain = ""
         elif row.verdict == "reference":
-            cells += [milliseconds(row.median_ms).removesuffix(" ms"), "1"]
+            gain = "1"
         else:
-            interval = speedup(row.speedup, row.speedup_low, row.speedup_high)
-            cells += [milliseconds(row.median_ms).removesuffix(" ms"), interval]
+            gain = speedup(row.speedup, row.speedup_low, row.speedup_high)
+        cells += [gain] if narrow else [time, gain]
+    return cells
+
+
+def _verdict(candidate: CandidateEntry, winner: str | None) -> str:
     status = "winner" if candidate.name == winner else "reference" if candidate.parent is None else candidate.status
     # The numbers of a measured candidate stand in the row already.
-    reason = candidate.reason.partition(": ")[0] if rows else candidate.reason.partition("\n")[0]
-    return [escape(cell) for cell in (*cells, f"{status}: {reason}" if status == "rejected" else status)]
+    reason = candidate.reason.partition(": ")[0] if candidate.benchmark else candidate.reason.partition("\n")[0]
+    return f"{status}: {reason}" if status == "rejected" else status

@@ -11,10 +11,9 @@ import onnx
 from mlflow.models import ModelSignature
 from mlflow.types.schema import Schema, TensorSpec
 
+from tasks.model_file import is_large
 from tasks.signature import Signature
 from tasks.signature import TensorSpec as OurSpec
-
-MAX_PROTO_BYTES = 2_000_000_000
 
 
 def log_model(run_id: str, event: dict[str, Any], path: Path) -> str:
@@ -32,7 +31,7 @@ def log_model(run_id: str, event: dict[str, Any], path: Path) -> str:
             pip_requirements=[f"onnxruntime-gpu=={importlib.metadata.version('onnxruntime-gpu')}"],
             onnx_execution_providers=["CPUExecutionProvider"],
             # Its default empties the model in memory and writes a second file even for a small one.
-            save_as_external_data=path.stat().st_size > MAX_PROTO_BYTES,
+            save_as_external_data=is_large(proto),
             model_type="onnx",
             params=event["params"],
             tags=event["tags"],

@@ -2,6 +2,7 @@
 
 from prefect import flow
 
+from configs.packages import require_packages
 from configs.schema import REFERENCE, PipelineConfig
 from flows.run import candidate, recording
 from flows.stage import stage
@@ -10,8 +11,10 @@ from tasks.benchmark import benchmark as race
 from tasks.data import prepare
 from tasks.evaluate import evaluate as score
 from tasks.export import export as to_onnx
+from tasks.export import files_of as exporters_files
 from tasks.optimize import optimize as apply_pass
 from tasks.quantize import quantize as apply_recipe
+from tasks.runtime.libraries import operator_libraries, registered
 from tasks.select import select as choose
 from tasks.train import train as fit
 from tasks.validate.numerics import check_numerics
@@ -33,31 +36,44 @@ select = stage("select", choose, cached=False)
 @flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
 def pipeline(config: PipelineConfig) -> str:
     """Run a model through every stage; return the run's id. A gate that says no raises `GateFailed`."""
-    with recording(config) as run:
+    require_packages(config)
+    with registered(config.operator_libraries), recording(config) as run:
         splits = data(config.data, files=config.data.files())
-        signature = splits.facts.signature
-        source = train(config.train, splits=splits.artifacts, signature=signature)
-        golden = source.artifacts["golden"]
-        scored = evaluate(config.evaluate, predictions=source.artifacts["predictions"], labels=signature.labels)
-        model = export(config.export, model=source.artifacts["model"]).artifacts["model"]
+        source = train(
+            config.train,
+            splits=splits.artifacts,
+            signature=splits.facts.signature,
+            files=(*config.train.files(), *operator_libraries()),
+        )
+        signature, golden = source.facts.signature, source.artifacts["golden"]
+        test, calibration = splits.artifacts["test"], splits.artifacts.get("calibration")
+        truth = source.artifacts.get("predictions")  # there is none without labels
+        scored = evaluate(config.evaluate, predictions=truth, labels=signature.labels).facts if truth else None
+        model = export(
+            config.export,
+            model=source.artifacts["model"],
+            signature=signature,
+            golden=golden,
+            files=(*exporters_files(config.export), *operator_libraries()),
+        ).artifacts["model"]
         structure(config.structure, model=model)
         numerics(config.numerics, model=model, golden=golden)
-        run.add_candidate(REFERENCE, None, artifact=model, size_bytes=model.size_bytes, accuracy=scored.facts.accuracy)
+        run.add_candidate(
+            REFERENCE, None, artifact=model, size_bytes=model.size_bytes, accuracy=scored and scored.accuracy
+        )
 
         for graph_pass in config.optimize:
             with candidate(graph_pass.name):
                 optimized = optimize(graph_pass, model=model).artifacts["model"]
                 structure(config.structure, model=optimized)
                 numerics(config.numerics, model=optimized, golden=golden)
-                accuracy(config.accuracy, model=optimized, golden=golden)
+                accuracy(config.accuracy, model=optimized, golden=golden, test=test)
 
         for recipe in config.quantize:
             with candidate(recipe.name):
-                quantized = quantize(recipe, model=model, calibration=splits.artifacts["calibration"]).artifacts[
-                    "model"
-                ]
+                quantized = quantize(recipe, model=model, calibration=calibration).artifacts["model"]
                 structure(config.structure, model=quantized)
-                accuracy(config.accuracy, model=quantized, golden=golden)
+                accuracy(config.accuracy, model=quantized, golden=golden, test=test)
 
         measured = benchmark(config.benchmark, models=run.survivors, golden=golden)
         choice = select(config.select, race=measured.facts)

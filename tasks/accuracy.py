@@ -1,77 +1,205 @@
 """Gate on a candidate: it may answer a little differently from the FP32 model, but not worse than agreed."""
 
+import math
+from typing import Any, Literal
+
 import numpy as np
+import numpy.typing as npt
 import onnx
 from pydantic import Field
 
 from tasks.artifact import Artifact
-from tasks.data.golden import Golden, head
+from tasks.data.dataset import Arrays, Split, batches
+from tasks.data.golden import Golden
+from tasks.data.read import read_split
 from tasks.frozen import Frozen, Number
+from tasks.paired import Paired, compare, images_to_resolve, verdict
 from tasks.report import Check, Report
-from tasks.runtime.macs import IntegerShare, integer_share
-from tasks.runtime.session import open_session, run_in_batches
+from tasks.runtime.calls import calls
+from tasks.runtime.macs import IntegerShare, integer_share, quantized_nodes
+from tasks.runtime.session import open_session
 from tasks.signature import Signature
-from tasks.statistics import sqnr_db, top1_agreement
+from tasks.statistics import classes, cosine, sqnr_db, top1_agreement
 from tasks.workspace import Workspace
+
+BATCH = 16
 
 
 class AccuracyConfig(Frozen):
-    """What a smaller or faster model may cost."""
+    """What a smaller or faster model may cost. Without labels, the limits on agreement take the accuracy's place."""
 
     max_accuracy_drop: float = Field(0.01, ge=0, le=1, description="accuracy lost against the FP32 model, same images")
-    min_sqnr_db: float = Field(0.0, description="least signal to quantisation noise ratio of the outputs, in decibels")
+    unresolved: Literal["accept", "reject"] = Field(
+        "accept",
+        description="a loss that is within the limit as measured, but on too few images to be proven so",
+    )
+    min_sqnr_db: float = Field(0.0, description="least signal to quantisation noise ratio of any output, in decibels")
+    min_top1_agreement: float = Field(
+        0.98, ge=0, le=1, description="without labels: share of samples with the FP32 model's answer"
+    )
+    min_cosine: float = Field(0.99, ge=-1, le=1, description="without labels: least cosine of any output")
+
+
+class Flip(Frozen):
+    """One test image on which the candidate's answer is another than the FP32 model's; all three are class numbers."""
+
+    image: int = Field(description="its place in the test split")
+    truth: int
+    before: int
+    after: int
+
+
+class OutputAgreement(Frozen):
+    """One output of the candidate beside the FP32 model's. Only floats have noise and a direction."""
+
+    output: str
+    sqnr_db: Number | None
+    cosine: Number | None
+    top1_agreement: Number
 
 
 class AccuracyFacts(Frozen):
     """How the candidate answers, beside the FP32 model, on the same test images."""
 
     images: int
-    accuracy: Number
-    reference_accuracy: Number
-    top1_agreement: Number = Field(description="share of images on which both give the same answer")
-    sqnr_db: Number
-    integer_share: IntegerShare
+    accuracy: Number | None = Field(description="None where there are no labels")
+    reference_accuracy: Number | None
+    top1_agreement: Number = Field(description="share of samples on which both give the same answer")
+    outputs: tuple[OutputAgreement, ...]
+    paired: Paired | None = Field(description="image by image; None where there are no labels")
+    flips: tuple[Flip, ...]
+    integer_share: IntegerShare | None = Field(description="None where nothing is quantised")
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """Signal to quantisation noise of the worst output, in decibels."""
+        noise = [o.sqnr_db for o in self.outputs if o.sqnr_db is not None]
+        return float(np.min(noise)) if noise else None
 
 
 def check_accuracy(
-    config: AccuracyConfig, out: Workspace, *, model: Artifact, golden: Artifact
+    config: AccuracyConfig, out: Workspace, *, model: Artifact, golden: Artifact, test: Artifact
 ) -> Report[AccuracyFacts]:
-    """Run the candidate on the test images and compare its answers with the FP32 model's.
+    """Run the candidate on the test split and compare its answers with the FP32 model's.
 
     The FP32 answers are the golden ones: the numerics gate has proven that the FP32 model gives them.
     """
-    reference = Golden.load(out.path(golden))
-    path = out.path(model)
-    output = Signature.read(onnx.load(path, load_external_data=False)).outputs[0].name
-    actual = run_in_batches(open_session(path), reference.inputs, batch=16)[output]
-    expected = reference.outputs[output]
-    accuracy = float(np.mean(actual.argmax(1) == reference.labels))
-    reference_accuracy = float(np.mean(expected.argmax(1) == reference.labels))
-    quality = sqnr_db(actual, expected)
+    reference, split, path = Golden.load(out.path(golden)), read_split(out.path(test)), out.path(model)
+    proto = onnx.load(path, load_external_data=False)
+    signature, session = Signature.read(proto), open_session(path)
+    actual, expected = _answers(session, split), reference.answers
+    outputs = tuple(_compare(name, actual[name], expected[name]) for name in expected)
+    main = signature.answer or outputs[0].output
+    predicted, before = classes(actual[main], signature.labels), classes(expected[main], signature.labels)
+    accuracy = reference_accuracy = paired = None
+    flips: tuple[Flip, ...] = ()
+    if reference.labels is not None and predicted is not None and before is not None:
+        right, was_right = predicted == reference.labels, before == reference.labels
+        accuracy, reference_accuracy = float(np.mean(right)), float(np.mean(was_right))
+        paired = compare(was_right, right)
+        flips = _flips(reference.labels, before, predicted)
+    first = calls(session, reference.real.inputs)
     facts = AccuracyFacts(
-        images=len(reference.labels),
+        images=len(split),
         accuracy=accuracy,
         reference_accuracy=reference_accuracy,
-        top1_agreement=top1_agreement(actual, expected),
-        sqnr_db=quality,
-        integer_share=integer_share(path, head(reference.inputs, 1)),
+        top1_agreement=next(o.top1_agreement for o in outputs if o.output == main),
+        outputs=outputs,
+        paired=paired,
+        flips=flips,
+        integer_share=integer_share(path, first.feed(0, first.batch(1))) if quantized_nodes(proto) else None,
     )
-    checks = (
+    return Report(stage="accuracy", facts=facts, checks=_checks(config, facts))
+
+
+def _answers(session: Any, split: Split) -> Arrays:
+    parts = [calls(session, samples).run(BATCH) for samples in batches(split, 4 * BATCH)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _compare(name: str, actual: npt.NDArray[np.generic], expected: npt.NDArray[np.generic]) -> OutputAgreement:
+    numbers = expected.dtype.kind == "f"
+    return OutputAgreement(
+        output=name,
+        sqnr_db=sqnr_db(actual, expected) if numbers else None,
+        cosine=cosine(actual, expected) if numbers else None,
+        top1_agreement=top1_agreement(actual, expected),
+    )
+
+
+def _checks(config: AccuracyConfig, facts: AccuracyFacts) -> tuple[Check, ...]:
+    """Accuracy decides where there are labels, agreement where there are none; noise is judged either way."""
+    checks = []
+    if facts.paired is not None:
+        checks += _drop(config, facts.paired)
+    else:
+        checks.append(
+            Check(
+                name="accuracy.min_top1_agreement",
+                value=facts.top1_agreement,
+                op=">=",
+                limit=config.min_top1_agreement,
+                detail=f"{facts.images} samples without labels",
+                remedy="calibrate on more representative samples, or leave sensitive nodes in float",
+            )
+        )
+        cosines = {o.output: o.cosine for o in facts.outputs if o.cosine is not None}
+        checks += _worst("min_cosine", cosines, config.min_cosine, "")
+    noise = {o.output: o.sqnr_db for o in facts.outputs if o.sqnr_db is not None}
+    return (*checks, *_worst("min_sqnr_db", noise, config.min_sqnr_db, "dB"))
+
+
+def _drop(config: AccuracyConfig, paired: Paired) -> list[Check]:
+    """Return the check of the loss as measured, and whether that is proven; the configuration says what if not."""
+    needed = images_to_resolve(paired, config.max_accuracy_drop)
+    settled = verdict(paired, config.max_accuracy_drop) != "not resolved"
+    more = (
+        f"about {needed} test images would settle it" if needed else "no number of test images is likely to settle it"
+    )
+    changed = f"{paired.lost} of {paired.images} images lost, {paired.gained} gained"
+    return [
         Check(
             name="accuracy.max_accuracy_drop",
-            value=reference_accuracy - accuracy,
+            value=paired.drop,
             op="<=",
             limit=config.max_accuracy_drop,
-            detail=f"{accuracy:.4f}, FP32 {reference_accuracy:.4f}, {len(reference.labels)} images",
+            detail=f"{changed}; 95 % interval {paired.drop_low:.4f} to {paired.drop_high:.4f}",
             remedy="calibrate on more representative images, or leave sensitive nodes in float",
         ),
         Check(
-            name="accuracy.min_sqnr_db",
-            value=quality,
-            op=">=",
-            limit=config.min_sqnr_db,
-            unit="dB",
-            remedy="quantise per channel, or leave the last layers in float",
+            name="accuracy.unresolved",
+            value=int(not settled),
+            op="==",
+            limit=0,
+            severity="error" if config.unresolved == "reject" else "warning",
+            detail=""
+            if settled
+            else f"whether it loses more than {config.max_accuracy_drop:g} is not resolved: {changed}",
+            remedy="" if settled else f"{more}; accuracy.unresolved says whether to accept it meanwhile",
         ),
-    )
-    return Report(stage="accuracy", facts=facts, checks=checks)
+    ]
+
+
+def _flips(
+    truth: npt.NDArray[np.int64], before: npt.NDArray[np.int64], after: npt.NDArray[np.int64]
+) -> tuple[Flip, ...]:
+    changed = np.flatnonzero(before != after).tolist()
+    return tuple(Flip(image=i, truth=int(truth[i]), before=int(before[i]), after=int(after[i])) for i in changed)
+
+
+def _worst(name: str, values: dict[str, float], limit: float, unit: str) -> list[Check]:
+    """Return the check of the worst output; none where no output is a number."""
+    if not values:
+        return []
+    output = min(values, key=lambda o: (not math.isnan(values[o]), values[o]))
+    return [
+        Check(
+            name=f"accuracy.{name}",
+            value=values[output],
+            op=">=",
+            limit=limit,
+            unit=unit,
+            detail=f"output '{output}'",
+            remedy="quantise per channel, or leave the last layers in float",
+        )
+    ]

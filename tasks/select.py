@@ -42,10 +42,12 @@ class SelectFacts(Frozen):
 def select(config: SelectConfig, out: Workspace, *, race: BenchmarkFacts) -> Report[SelectFacts]:
     """Choose the fastest candidate that is proven faster than the reference by the margin; else the reference."""
     required = float(np.maximum(config.min_speedup, 1 + race.aa_deviation))  # NaN, unlike with max(), stays
+    sizes = [row.batch for row in race.result(race.reference).rows]
+    batch = sizes[0] if len(sizes) == 1 else config.batch  # a model with a fixed batch was measured at that one alone
     deciding: dict[str, BenchmarkRow] = {}
     verdicts = []
     for result in race.results:
-        row = next((r for r in result.rows if r.batch == config.batch), None)
+        row = next((r for r in result.rows if r.batch == batch), None)
         if result.candidate == race.reference:
             verdicts.append(Verdict(candidate=result.candidate, accepted=True, reason="the reference"))
         elif row is None:

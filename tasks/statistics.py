@@ -9,7 +9,12 @@ Array = npt.NDArray[np.generic]
 
 
 def max_abs_error(actual: Array, expected: Array) -> float:
-    """Return the largest absolute difference; NaN where either holds one (equal infinities do not differ)."""
+    """Return the largest absolute difference; NaN where either holds one (equal infinities do not differ).
+
+    Between texts it is 0 where they are equal, else infinite.
+    """
+    if expected.dtype.kind == "U":
+        return 0.0 if np.array_equal(actual, expected) else math.inf
     with np.errstate(invalid="ignore"):
         a, b = actual.astype(np.float64), expected.astype(np.float64)
         difference = np.where(a == b, 0.0, np.abs(a - b))
@@ -21,6 +26,8 @@ def max_rel_error(actual: Array, expected: Array) -> float:
 
     The scale is that of the whole tensor: a single logit near zero does not make an error large.
     """
+    if expected.dtype.kind == "U":
+        return max_abs_error(actual, expected)
     scale = float(np.max(np.abs(expected.astype(np.float64)), initial=0.0))
     return max_abs_error(actual, expected) / scale if scale else max_abs_error(actual, expected)
 
@@ -40,9 +47,15 @@ def sqnr_db(actual: Array, expected: Array) -> float:
 
 
 def top1_agreement(actual: Array, expected: Array) -> float:
-    """Return the share of samples, along the first axis, whose largest value is at the same place."""
+    """Return the share of samples, along the first axis, on which both name the same.
+
+    Floats name the place of their largest value, or, where there is only one, nothing that could differ; all else must
+    be equal.
+    """
     a, b = actual.reshape(len(actual), -1), expected.reshape(len(expected), -1)
-    return float(np.mean(a.argmax(1) == b.argmax(1)))
+    if a.dtype.kind == "f":
+        return float(np.mean(a.argmax(1) == b.argmax(1)))
+    return float(np.mean((a == b).all(1)))
 
 
 def median_interval(values: npt.ArrayLike, confidence: float = 0.95) -> tuple[float, float, float]:
@@ -61,3 +74,31 @@ def median_interval(values: npt.ArrayLike, confidence: float = 0.95) -> tuple[fl
         below += 1
     low, high = (float(ordered[below - 1]), float(ordered[n - below])) if below else (-math.inf, math.inf)
     return float(np.median(ordered)), low, high
+
+
+def cosine(actual: Array, expected: Array) -> float:
+    """Return the cosine between two outputs, taken as one vector each; 1 where both are zero, NaN where a value is."""
+    a, b = actual.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
+    with np.errstate(invalid="ignore", over="ignore"):
+        lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+        if lengths == 0:
+            return 1.0 if np.array_equal(a, b) else 0.0
+        return float(np.dot(a, b) / lengths)
+
+
+def classes(output: Array, labels: tuple[str, ...] = ()) -> npt.NDArray[np.int64] | None:
+    """Return the class that each sample's output names, shape (n,), or None where it names none.
+
+    Scores of shape (n, classes) name the largest one's place; whole numbers of shape (n,) or (n, 1) are the class
+    itself; strings are looked up in `labels` (one that is not there becomes -1).
+    """
+    single = output.ndim == 1 or (output.ndim == 2 and output.shape[1] == 1)
+    if output.dtype.kind in "iu" and single:
+        return output.reshape(len(output)).astype(np.int64)
+    if output.dtype.kind == "U" and single:
+        places = {label: number for number, label in enumerate(labels)}
+        return np.array([places.get(str(text), -1) for text in output.ravel()], np.int64)
+    if output.dtype.kind == "f" and output.ndim == 2 and not single:
+        found: npt.NDArray[np.int64] = output.argmax(1).astype(np.int64)
+        return found
+    return None

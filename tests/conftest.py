@@ -58,6 +58,10 @@ class Trained:
         return self.artifacts["golden"]
 
     @property
+    def test(self) -> Artifact:
+        return self.artifacts["test"]
+
+    @property
     def path(self) -> Path:
         """The ONNX file; copy it before changing it."""
         return self.store.path(self.model)
@@ -79,7 +83,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     data = prepare(Digits(), stage("data"))
     config = TorchTraining(architecture="small-cnn", epochs=8, learning_rate=0.005)
     train = fit(config, stage("train"), splits=data.artifacts, signature=data.facts.signature)
-    export = to_onnx(TorchScript(), stage("export"), model=train.artifacts["model"])
+    export = to_onnx(
+        TorchScript(),
+        stage("export"),
+        model=train.artifacts["model"],
+        signature=train.facts.signature,
+        golden=train.artifacts["golden"],
+    )
     return Trained(store, data, train, export)
 
 

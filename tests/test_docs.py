@@ -34,7 +34,7 @@ def test_readme_shows_every_command_and_each_parses() -> None:
     from flows.cli import parser
 
     commands = gauntlet_commands()
-    assert {words[0] for words in commands} == {"run", "validate", "show", "ui", "sync"}
+    assert {words[0] for words in commands} == {"run", "validate", "show", "ui", "sync", "diagnose", "inspect"}
     for words in commands:
         parser().parse_args(words)
 

@@ -13,6 +13,8 @@ from tasks.errors import StageError
 from tasks.frozen import Frozen, Number
 from tasks.report import Check, Report
 from tasks.run_report import BenchmarkRow
+from tasks.runtime.calls import calls
+from tasks.runtime.session import open_session
 from tasks.runtime.threads import usable_threads
 from tasks.statistics import median_interval
 from tasks.workspace import Workspace
@@ -24,7 +26,9 @@ CONTROL = "A/A control"
 class BenchmarkConfig(Frozen):
     """How the candidates are timed. The default needs about 1.5 s a candidate and batch size."""
 
-    batch_sizes: tuple[PositiveInt, ...] = Field((1, 8), min_length=1, description="images a call; each is measured")
+    batch_sizes: tuple[PositiveInt, ...] = Field(
+        (1, 8), min_length=1, description="samples a call; each is measured, and of a fixed batch only that one"
+    )
     rounds: int = Field(12, ge=6, le=1000, description="6 is the least that gives a 95 % interval")
     block_ms: float = Field(60, gt=0, description="how long a candidate runs at one batch size in one round")
     threads: int | None = Field(None, ge=1, description="of each session; by default, all that the process may use")
@@ -81,17 +85,22 @@ def benchmark(
         StageError: when the reference itself cannot be measured.
     """
     inputs = out.folder / "inputs.npz"
-    most = max(config.batch_sizes)
-    samples = {k: np.resize(v, (most, *v.shape[1:])) for k, v in Golden.load(out.path(golden)).inputs.items()}
-    np.savez(inputs, allow_pickle=False, **samples)
     reference = next(iter(models))
     paths = {name: out.path(model) for name, model in models.items()}
+    real = Golden.load(out.path(golden)).real.inputs
+    try:
+        used = calls(open_session(paths[reference], level="off"), real)
+    except StageError as error:
+        raise StageError(f"the reference '{reference}' cannot be measured: {error}") from error
+    batch_sizes = tuple(dict.fromkeys(used.batch(size) for size in config.batch_sizes))
+    samples = {name: np.resize(array, (max(batch_sizes), *array.shape[1:])) for name, array in used.samples.items()}
+    np.savez(inputs, allow_pickle=False, **samples)
     threads = config.threads or usable_threads()
     load_before = os.getloadavg()[0]
     measured = race(
         {**paths, CONTROL: paths[reference]},
         inputs,
-        batch_sizes=config.batch_sizes,
+        batch_sizes=batch_sizes,
         rounds=config.rounds,
         block_ms=config.block_ms,
         threads=threads,

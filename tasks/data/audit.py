@@ -1,27 +1,38 @@
-"""What makes every later number a lie: leaked images, classes without images, values that are no numbers."""
+"""What makes every later number a lie: leaked samples, classes without samples, values that are no numbers."""
 
 import hashlib
+from itertools import combinations
 
 import numpy as np
+import numpy.typing as npt
 
-from tasks.data.dataset import SPLITS, Dataset
+from tasks.data.dataset import Dataset, Split, batches
+from tasks.data.files import FileSplit
 from tasks.report import Check
+
+BATCH = 64
 
 
 def audit(dataset: Dataset) -> tuple[Check, ...]:
-    """Check that no image is in two splits (by content), no class is empty, and every value is finite."""
-    homes: dict[str, dict[str, int]] = {}
-    for name in SPLITS:
-        for index, image in enumerate(dataset.splits[name].inputs):
-            homes.setdefault(hashlib.sha256(image.tobytes()).hexdigest(), {})[name] = index
-    leaked = [home for home in homes.values() if len(home) > 1]
+    """Check that no sample is in two splits (by content), no class is empty, and every value is finite.
+
+    The samples are read once, in batches, so nothing of the data stays in memory but its digests.
+    """
+    places: dict[str, dict[bytes, int]] = {}
+    broken: dict[str, list[int]] = {}
+    for name, split in dataset.splits.items():
+        places[name], broken[name] = _read(split)
+    homes: dict[bytes, dict[str, int]] = {}
+    for one, other in combinations(places, 2):
+        for digest in places[one].keys() & places[other].keys():
+            homes.setdefault(digest, {}).update({name: places[name][digest] for name in (one, other)})
+    leaked = sorted(list(home.items()) for home in homes.values())
     empty = [
         f"{name}: {label}"
-        for name in ("train", "test")
+        for name, split in dataset.splits.items()
         for number, label in enumerate(dataset.signature.labels)
-        if not np.any(dataset.splits[name].labels == number)
+        if name in ("train", "test") and split.labels is not None and not np.any(split.labels == number)
     ]
-    broken = {name: int(np.sum(~np.isfinite(dataset.splits[name].inputs))) for name in SPLITS}
     return (
         Check(
             name="data.leaked_images",
@@ -29,7 +40,9 @@ def audit(dataset: Dataset) -> tuple[Check, ...]:
             op="==",
             limit=0,
             unit="images",
-            detail="; ".join(_where(home) for home in leaked[:3]),
+            detail="; ".join(
+                "the same image is " + " and ".join(_title(dataset, *place) for place in home) for home in leaked[:3]
+            ),
             remedy="remove the copies from all splits but one",
         ),
         Check(
@@ -43,15 +56,39 @@ def audit(dataset: Dataset) -> tuple[Check, ...]:
         ),
         Check(
             name="data.non_finite_values",
-            value=sum(broken.values()),
+            value=sum(map(sum, broken.values())),
             op="==",
             limit=0,
             unit="values",
-            detail=", ".join(f"{name}: {n}" for name, n in broken.items() if n),
+            detail=", ".join(
+                f"{name}: {sum(counts)}, the first in {name}[{np.flatnonzero(counts)[0]}]"
+                for name, counts in broken.items()
+                if any(counts)
+            ),
             remedy="replace NaN and infinity in the inputs",
         ),
     )
 
 
-def _where(home: dict[str, int]) -> str:
-    return "the same image is " + " and ".join(f"{name}[{index}]" for name, index in home.items())
+def _read(split: Split) -> tuple[dict[bytes, int], list[int]]:
+    """Return the first place of each content, and the count of values that are no numbers by sample."""
+    if isinstance(split, FileSplit) and split.fingerprints:  # its pictures, all whole numbers, were read just now
+        return {digest: index for index, digest in reversed([*enumerate(split.fingerprints)])}, []
+    places: dict[bytes, int] = {}
+    broken: list[int] = []
+    for samples in batches(split, BATCH):
+        arrays = list(samples.values())
+        for rows in zip(*arrays, strict=True):
+            places.setdefault(hashlib.sha256(b"".join(map(_bytes, rows))).digest(), len(broken))
+            broken.append(sum(int(np.sum(~np.isfinite(row))) for row in rows if row.dtype.kind == "f"))
+    return places, broken
+
+
+def _bytes(row: npt.NDArray[np.generic]) -> bytes:
+    """Return a sample's content; the same text is stored wider beside a longer one."""
+    return repr(row.tolist()).encode() if row.dtype.kind == "U" else row.tobytes()
+
+
+def _title(dataset: Dataset, name: str, index: int) -> str:
+    split = dataset.splits[name]
+    return split.files[index] if isinstance(split, FileSplit) else f"{name}[{index}]"

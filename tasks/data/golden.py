@@ -3,52 +3,124 @@
 Every later stage compares with this file, so none of them imports a training framework.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-Arrays = dict[str, npt.NDArray[np.generic]]
+from tasks.data.dataset import Arrays, Split, batches
+
+REAL = "real"
+RANDOM = "random"
+REAL_SAMPLES = 64
+RANDOM_SAMPLES = 32
+
+Predict = Callable[[Arrays], Arrays]
+"""What a source model is, once it is loaded: inputs of one batch in, outputs out, both by tensor name."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Some inputs and the source's outputs for them, by tensor name, each of shape (n, ...)."""
+
+    inputs: Arrays
+    outputs: Arrays
 
 
 @dataclass(frozen=True)
 class Golden:
-    """Inputs and outputs by tensor name, each of shape (n, ...).
+    """What the source answered.
 
-    `trace` holds, for the first real input alone, what each module of the source computed, by the module's path: it
-    tells where a broken model leaves the right way.
+    `cases` are compared number by number: `real` samples (the first of the test split), `random` ones, and one case a
+    further size that the model takes. `answers` are the outputs for the whole test split, shape (n, ...). `trace`
+    holds, for the first real input alone, what each module of the source computed, by the module's path: it tells where
+    a broken model leaves the right way.
     """
 
-    inputs: Arrays
-    outputs: Arrays
-    labels: npt.NDArray[np.int64]
-    random_inputs: Arrays
-    random_outputs: Arrays
+    cases: dict[str, Case]
+    answers: Arrays
+    labels: npt.NDArray[np.int64] | None = None
     trace: Arrays = field(default_factory=dict)
+
+    @property
+    def real(self) -> Case:
+        """The first samples of the test split."""
+        return self.cases[REAL]
 
     def save(self, path: Path) -> None:
         """Write all of it to one `.npz` file."""
-        groups = {
-            "inputs": self.inputs,
-            "outputs": self.outputs,
-            "random_inputs": self.random_inputs,
-            "random_outputs": self.random_outputs,
-            "trace": self.trace,
-        }
-        flat = {f"{group}/{name}": array for group, arrays in groups.items() for name, array in arrays.items()}
-        np.savez(path, allow_pickle=False, labels=self.labels, **flat)
+        flat = {f"answers//{name}": array for name, array in self.answers.items()}
+        flat |= {f"trace//{name}": array for name, array in self.trace.items()}
+        for title, case in self.cases.items():
+            flat |= {f"inputs/{title}/{name}": array for name, array in case.inputs.items()}
+            flat |= {f"outputs/{title}/{name}": array for name, array in case.outputs.items()}
+        if self.labels is not None:
+            flat["labels"] = self.labels
+        np.savez(path, allow_pickle=False, **flat)
 
     @classmethod
     def load(cls, path: Path) -> "Golden":
         """Read what `save` wrote."""
-        groups: dict[str, Arrays] = {g: {} for g in ("inputs", "outputs", "random_inputs", "random_outputs", "trace")}
+        groups: dict[str, dict[str, Arrays]] = {"inputs": {}, "outputs": {}, "answers": {}, "trace": {}}
+        labels = None
         with np.load(path, allow_pickle=False) as file:
             for key in file.files:
-                group, _, name = key.partition("/")
-                if name:
-                    groups[group][name] = file[key]
-            return cls(labels=file["labels"], **groups)
+                if key == "labels":
+                    labels = file[key]
+                    continue
+                group, title, name = key.split("/", 2)
+                groups[group].setdefault(title, {})[name] = file[key]
+        cases = {title: Case(inputs, groups["outputs"][title]) for title, inputs in groups["inputs"].items()}
+        return cls(cases, groups["answers"].get("", {}), labels, groups["trace"].get("", {}))
+
+
+def ask(
+    predict: Predict,
+    test: Split,
+    *,
+    seed: int,
+    sizes: Mapping[str, Arrays] | None = None,
+    trace: Arrays | None = None,
+    values_that_occur: bool = False,
+) -> Golden:
+    """Let the source answer everything that later stages will want to know.
+
+    Args:
+        predict: the source model, in inference mode.
+        test: the test split.
+        seed: of the random inputs.
+        sizes: further inputs of other sizes, by the name of their case.
+        trace: see `Golden`.
+        values_that_occur: draw the random inputs from the real ones' values, for a model that may not take others.
+    """
+    real = test.take(slice(0, REAL_SAMPLES))
+    asked = {REAL: real, RANDOM: random_like(real, seed, normal=not values_that_occur), **(sizes or {})}
+    cases = {title: Case(inputs, predict(inputs)) for title, inputs in asked.items()}
+    return Golden(cases, answers(predict, test), test.labels, trace or {})
+
+
+def answers(predict: Predict, split: Split, batch_size: int = 64) -> Arrays:
+    """Return the source's outputs for a whole split, reading it batch by batch."""
+    parts = [predict(inputs) for inputs in batches(split, batch_size)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def random_like(real: Arrays, seed: int, *, normal: bool = True) -> Arrays:
+    """Return random samples of the same shapes: normal numbers for floats, values that occur for all else.
+
+    Whole numbers are often indices; one that never occurs may lie outside the model's table.
+    """
+    rng = np.random.default_rng(seed)
+
+    def like(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        shape = (RANDOM_SAMPLES, *array.shape[1:])
+        if array.dtype.kind == "f" and normal:
+            return rng.standard_normal(shape).astype(array.dtype)
+        return rng.choice(array.ravel(), shape) if array.size else np.zeros(shape, array.dtype)
+
+    return {name: like(array) for name, array in real.items()}
 
 
 def head(arrays: Arrays, count: int) -> Arrays:

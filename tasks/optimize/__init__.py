@@ -8,6 +8,7 @@ from pydantic import Field
 from tasks.artifact import Artifact
 from tasks.errors import StageError
 from tasks.frozen import Frozen
+from tasks.model_file import write_model
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
@@ -37,7 +38,7 @@ def optimize(config: OptimizeConfig, out: Workspace, *, model: Artifact) -> Repo
     Raises:
         StageError: when the pass itself fails.
     """
-    before = onnx.load(out.path(model))
+    before = onnx.load(out.path(model), load_external_data=False)
     signature = Signature.read(before)
     path = out.folder / "model.onnx"
     try:
@@ -47,9 +48,9 @@ def optimize(config: OptimizeConfig, out: Workspace, *, model: Artifact) -> Repo
         raise StageError(f"{config.kind}: {error}") from error
     signature.write(after)
     after.ir_version = min(after.ir_version, supported_ir_version())
-    onnx.save(after, path)
+    companions = write_model(after, path)
     custom = [n.domain for n in after.graph.node if n.domain not in ("", "ai.onnx", "ai.onnx.ml")]
-    kept = out.keep(path)
+    kept = out.keep(path, *companions)
     facts = OptimizeFacts(
         nodes_before=len(before.graph.node),
         nodes_after=len(after.graph.node),

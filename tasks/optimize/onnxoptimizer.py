@@ -6,6 +6,7 @@ from typing import Literal
 import onnx
 
 from tasks.frozen import Frozen
+from tasks.model_file import write_model
 
 
 class OnnxOptimizer(Frozen):
@@ -23,4 +24,4 @@ class OnnxOptimizer(Frozen):
         import onnxoptimizer
 
         passes = onnxoptimizer.get_fuse_and_elimination_passes()
-        onnx.save(onnxoptimizer.optimize(onnx.load(source), passes, fixed_point=True), target)
+        write_model(onnxoptimizer.optimize(onnx.load(source), passes, fixed_point=True), target)

@@ -6,6 +6,7 @@ from typing import Literal
 import onnx
 
 from tasks.frozen import Frozen
+from tasks.model_file import write_model
 
 
 class OnnxSim(Frozen):
@@ -23,4 +24,4 @@ class OnnxSim(Frozen):
         import onnxsim
 
         simplified, _ = onnxsim.simplify(onnx.load(source))
-        onnx.save(simplified, target)
+        write_model(simplified, target)

@@ -6,6 +6,7 @@ from typing import Literal
 import onnx
 
 from tasks.frozen import Frozen
+from tasks.model_file import write_model
 
 
 class OnnxSlim(Frozen):
@@ -22,4 +23,4 @@ class OnnxSlim(Frozen):
         """Write the slimmed graph."""
         import onnxslim
 
-        onnx.save(onnxslim.slim(onnx.load(source)), target)
+        write_model(onnxslim.slim(onnx.load(source)), target)

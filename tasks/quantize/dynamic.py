@@ -6,8 +6,9 @@ from typing import Literal
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from pydantic import Field
 
+from tasks.data.dataset import Split
 from tasks.frozen import Frozen
-from tasks.signature import Signature
+from tasks.model_file import is_large_file
 
 TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
 
@@ -23,7 +24,9 @@ class DynamicInt8(Frozen):
         """The candidate's name."""
         return f"dynamic-{self.weights}"
 
-    def write(self, source: Path, calibration: Path, signature: Signature, target: Path) -> int:
+    def write(self, source: Path, calibration: Split | None, target: Path) -> int:
         """Quantise `source` to `target`; calibration images are not needed."""
-        quantize_dynamic(source, target, weight_type=TYPES[self.weights])
+        quantize_dynamic(
+            source, target, weight_type=TYPES[self.weights], use_external_data_format=is_large_file(source)
+        )
         return 0

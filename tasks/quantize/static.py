@@ -8,10 +8,14 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from pydantic import Field
 
-from tasks.data.dataset import read_split
+from tasks.data.dataset import Split
+from tasks.errors import StageError
 from tasks.frozen import Frozen
-from tasks.signature import Signature
+from tasks.model_file import is_large_file
+from tasks.runtime.calls import Calls, calls
+from tasks.runtime.session import open_session
 
+BATCH = 8
 TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
 
 
@@ -29,32 +33,37 @@ class StaticInt8(Frozen):
         """The candidate's name."""
         return f"static-{self.activations}{self.weights}" + ("" if self.per_channel else "-per-tensor")
 
-    def write(self, source: Path, calibration: Path, signature: Signature, target: Path) -> int:
-        """Quantise `source` to `target`; return how many calibration images were used."""
-        inputs = read_split(calibration).inputs[: self.images]
+    def write(self, source: Path, calibration: Split | None, target: Path) -> int:
+        """Quantise `source` to `target`; return how many calibration samples were used."""
+        if calibration is None:
+            raise StageError("static quantisation needs the split 'calibration', which the data does not have")
+        samples = calibration.take(slice(0, self.images))
+        used = calls(open_session(source, level="off"), samples)
         prepared = target.with_name("prepared.onnx")
         # Symbolic shape inference helps language models and fails on many others; ONNX's own is enough here.
-        quant_pre_process(source, prepared, skip_symbolic_shape=True)
+        large = is_large_file(source)
+        quant_pre_process(source, prepared, skip_symbolic_shape=True, save_as_external_data=large)
         quantize_static(
             prepared,
             target,
-            _Reader(signature.inputs[0].name, inputs),
+            _Reader(used),
             quant_format=QuantFormat.QDQ,
             per_channel=self.per_channel,
             activation_type=TYPES[self.activations],
             weight_type=TYPES[self.weights],
             calibrate_method=CalibrationMethod.MinMax,
+            use_external_data_format=large,
         )
         prepared.unlink()
-        return len(inputs)
+        return len(used)
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    """Feeds the calibration images, eight at a time."""
+    """Feeds the calibration samples, eight at a time where the model takes that many."""
 
-    def __init__(self, name: str, inputs: np.ndarray) -> None:
-        self.name, self.batches = name, iter(np.array_split(inputs, max(1, len(inputs) // 8)))
+    def __init__(self, samples: Calls) -> None:
+        batch = samples.batch(BATCH)
+        self.feeds = (samples.feed(start, batch) for start in range(0, len(samples), batch))
 
     def get_next(self) -> dict[str, np.ndarray] | None:
-        batch = next(self.batches, None)
-        return None if batch is None else {self.name: batch}
+        return next(self.feeds, None)

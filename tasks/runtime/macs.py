@@ -12,6 +12,7 @@ import onnx
 from pydantic import Field
 
 from tasks.frozen import Frozen, Number
+from tasks.model_file import write_model
 from tasks.runtime.session import open_session
 
 INTEGER = {"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "QGemm", "DynamicQuantizeMatMul"}
@@ -29,8 +30,14 @@ class IntegerShare(Frozen):
     leftover_qdq_nodes: int = Field(description="QuantizeLinear and DequantizeLinear that were not fused away")
 
 
+def quantized_nodes(model: onnx.ModelProto) -> int:
+    """Return the number of nodes that compute in integers, or pass between these and floats."""
+    kinds = INTEGER | {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
+    return sum(node.op_type in kinds for node in model.graph.node)
+
+
 def integer_share(model: Path, sample: dict[str, npt.NDArray[np.generic]]) -> IntegerShare:
-    """Run one sample, shape (1, ...) an input, with ONNX Runtime's profiler on, and count what became integer.
+    """Run one call's inputs with ONNX Runtime's profiler on, and count what became integer.
 
     A small file is no sign of speed: quantised weights that a float kernel reads through DequantizeLinear save space
     and no time. This tells the two apart without a clock.
@@ -38,7 +45,9 @@ def integer_share(model: Path, sample: dict[str, npt.NDArray[np.generic]]) -> In
     with tempfile.TemporaryDirectory() as folder:
         optimised = Path(folder) / "optimised.onnx"
         # The last level only chooses layouts, and pads channels to the processor's width: MACs that nobody asked for.
-        session = open_session(_named(model), level="extended", save_to=optimised, profile_to=Path(folder) / "profile")
+        session = open_session(
+            _named(model, Path(folder)), level="extended", save_to=optimised, profile_to=Path(folder) / "profile"
+        )
         session.run(None, sample)
         events = json.loads(Path(session.end_profiling()).read_text())
         graph = onnx.load(optimised).graph
@@ -69,7 +78,7 @@ def integer_share(model: Path, sample: dict[str, npt.NDArray[np.generic]]) -> In
     )
 
 
-def _named(model: Path) -> Path | bytes:
+def _named(model: Path, folder: Path) -> Path:
     """Return the model; a copy with new names where nodes cannot be told apart by theirs, as the profiler must."""
     graph = onnx.load(model, load_external_data=False).graph
     if len({node.name for node in graph.node} - {""}) == len(graph.node):
@@ -77,7 +86,9 @@ def _named(model: Path) -> Path | bytes:
     proto = onnx.load(model)
     for number, node in enumerate(proto.graph.node):
         node.name = f"node_{number}"
-    return bytes(proto.SerializeToString())
+    named = folder / "named.onnx"
+    write_model(proto, named)
+    return named
 
 
 def _macs(node: onnx.NodeProto, event: dict[str, Any], shapes: dict[str, list[int]]) -> int:

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from tasks.errors import StageError
+from tasks.runtime.calls import calls
+from tasks.runtime.libraries import session_options
 from tasks.runtime.threads import usable_threads
 
 Level = Literal["off", "basic", "extended", "all"]
@@ -19,6 +21,8 @@ LEVELS = {
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
+
+EXTERNAL_FILE = "session.optimized_model_external_initializers_file_name"
 
 ort.set_default_logger_severity(3)
 
@@ -31,7 +35,7 @@ def open_session(
     save_to: Path | None = None,
     profile_to: Path | None = None,
 ) -> Any:
-    """Return an `InferenceSession` on the CPU.
+    """Return an `InferenceSession` on the CPU, with the operators of `tasks.runtime.libraries`.
 
     Args:
         model: a file, or a serialised model.
@@ -41,14 +45,18 @@ def open_session(
         profile_to: also profile, into a file of this name with a time stamp behind it; `end_profiling` returns it.
 
     Raises:
-        StageError: when the runtime refuses the model.
+        StageError: when the runtime refuses the model, or a library of operators.
     """
-    options = ort.SessionOptions()
+    options = session_options()
     options.graph_optimization_level = LEVELS[level]
     options.intra_op_num_threads = threads or usable_threads()
     options.log_severity_level = 3
     if save_to is not None:
         options.optimized_model_filepath = str(save_to)
+        from tasks.model_file import is_large_file  # a worker needs neither it nor onnx
+
+        if isinstance(model, Path) and is_large_file(model):
+            options.add_session_config_entry(EXTERNAL_FILE, f"{save_to.name}.data")
     if profile_to is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_to)
@@ -65,20 +73,12 @@ def run_in_batches(
 ) -> dict[str, npt.NDArray[np.generic]]:
     """Run all samples, `batch` at a time (the last batch may be smaller); outputs by name, shape (n, ...).
 
+    See `tasks.runtime.calls` for models with a fixed batch, or none.
+
     Raises:
-        StageError: when the runtime fails.
+        StageError: when the samples do not fit the model, or the runtime fails.
     """
-    names = [output.name for output in session.get_outputs()]
-    count = len(next(iter(inputs.values())))
-    parts = []
-    for start in range(0, count, batch):
-        feed = {name: array[start : start + batch] for name, array in inputs.items()}
-        try:
-            parts.append(session.run(names, feed))
-        except Exception as error:
-            shapes = {name: array.shape for name, array in feed.items()}
-            raise StageError(f"ONNX Runtime fails on inputs of shape {shapes}: {error}") from error
-    return {name: np.concatenate([part[i] for part in parts]) for i, name in enumerate(names)}
+    return calls(session, inputs).run(batch)
 
 
 @lru_cache

@@ -5,7 +5,7 @@ It reads one JSON object a line on standard input and answers each with one on s
     {"do": "load", "model": ..., "inputs": ..., "threads": ...}   -> {"load_ms": ...}
     {"do": "run", "batch": ..., "at_least_ms": ...}               -> {"samples_ms": [...], "peak_rss_bytes": ...}
 
-`inputs` is an `.npz` file with one array an input, shape (n, ...); a batch is its first samples. An error is answered
+`inputs` is an `.npz` file with one array an input, shape (n, ...); a call takes its first samples. An error is answered
 with {"error": ...}. It imports numpy and the runtime, and no more.
 """
 
@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from tasks.errors import StageError
+from tasks.runtime.calls import calls
 from tasks.runtime.session import open_session
 
 
@@ -32,13 +33,15 @@ class Worker:
         self.session = open_session(Path(model), threads=threads)
         load_ms = (perf_counter_ns() - start) / 1e6
         with np.load(inputs, allow_pickle=False) as file:
-            self.inputs = {name: file[name] for name in file.files}
+            self.calls = calls(self.session, {name: file[name] for name in file.files})
         self.names = [output.name for output in self.session.get_outputs()]
         return {"load_ms": load_ms}
 
     def run(self, batch: int, at_least_ms: float) -> dict[str, Any]:
         """Call the model again and again, at least once and for at least the given time; return every duration."""
-        feed = {name: np.ascontiguousarray(array[:batch]) for name, array in self.inputs.items()}
+        if self.calls.batch(batch) != batch:
+            raise StageError(f"the model takes batches of {self.calls.batch(batch)}, not of {batch}")
+        feed = {name: np.ascontiguousarray(array) for name, array in self.calls.feed(0, batch).items()}
         run, names = self.session.run, self.names
         samples: list[int] = []
         end = perf_counter_ns() + int(at_least_ms * 1e6)

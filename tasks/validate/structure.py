@@ -1,7 +1,6 @@
 """Gate on the file itself: what can be known about a model without running it on data."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from collections.abc import Callable
 
 import onnx
 from pydantic import Field
@@ -9,12 +8,14 @@ from pydantic import Field
 from tasks.artifact import Artifact
 from tasks.errors import StageError
 from tasks.frozen import Frozen
+from tasks.model_file import stray_locations
 from tasks.report import Check, Report
+from tasks.runtime.graph import label, nodes, one_line, opsets, text_of_type
+from tasks.runtime.libraries import operator_libraries
+from tasks.runtime.operators import training_nodes, unknown_nodes
 from tasks.runtime.session import open_session, supported_ir_version, supported_opset
-from tasks.signature import Signature
+from tasks.signature import Signature, TensorSpec
 from tasks.workspace import Workspace
-
-RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 
 class StructureConfig(Frozen):
@@ -54,15 +55,16 @@ def check_structure(config: StructureConfig, out: Workspace, *, model: Artifact)
         signature, declared_inputs, declared_outputs = None, set(), set()
     checker = _complaint(lambda: onnx.checker.check_model(str(path), full_check=True))
     refusal = _complaint(lambda: open_session(path))
-    opsets = {o.domain or "ai.onnx": o.version for o in proto.opset_import}
-    frozen = [t.name for t in (*inputs, *graph.output) if _first_axis_is_fixed(t)]
-    own = {(f.domain, f.name) for f in proto.functions}
-    unregistered = sorted(
-        f"{domain or 'ai.onnx'}::{kind}"
-        for domain, kind in {(n.domain, n.op_type) for n in nodes(graph)} - own
-        if not _is_known(domain, kind, opsets)
-    )
-    off = _false_constants(graph)
+    versions = opsets(proto)
+    # A signature that fixes an axis itself has said so to its callers; only what it calls dynamic must be so.
+    dynamic = {t.name for t in (*signature.inputs, *signature.outputs) if _batch_is_named(t)} if signature else set()
+    frozen = [
+        t.name for t in (*inputs, *graph.output) if _first_axis_is_fixed(t) and (not signature or t.name in dynamic)
+    ]
+    # What is in a library only the runtime knows: it names the operator that it lacks.
+    lacking = [n for n in nodes(graph) if any(f"{n.domain}:{n.op_type}(" in complaint for complaint in refusal)]
+    lacking += [] if operator_libraries() else unknown_nodes(proto)
+    unregistered = sorted({f"{n.domain or 'ai.onnx'}::{n.op_type}" for n in lacking})
     checks = (
         _none("signature", [] if signature else ["metadata_props has none"], "export the model with this pipeline"),
         _none("checker_errors", checker, "the file is not valid ONNX: export it again"),
@@ -70,51 +72,42 @@ def check_structure(config: StructureConfig, out: Workspace, *, model: Artifact)
         _none(
             "undeclared_inputs",
             [i.name for i in inputs if i.name not in declared_inputs] if signature else [],
-            "a constant leaked out as an input: bind it as an initializer, or declare the input",
+            "a constant leaked out as an input: bind it (gauntlet diagnose --fix), or declare the input",
         ),
         _none("missing_inputs", sorted(declared_inputs - {i.name for i in inputs}), "the graph lost a declared input"),
         _none("missing_outputs", sorted(declared_outputs - {o.name for o in graph.output}), "the graph lost an output"),
-        _none(
-            "frozen_batch",
-            frozen,
-            "export with a dynamic batch: name its axis",
-        ),
+        _none("frozen_batch", frozen, "export with a dynamic batch: name its axis; gauntlet diagnose --fix can do it"),
         Check(
             name="structure.max_opset",
-            value=opsets.get("ai.onnx"),
+            value=versions.get("ai.onnx"),
             op="<=",
             limit=config.max_opset or supported_opset(),
-            remedy="lower export.opset, or update ONNX Runtime",
+            remedy="lower export.opset, convert it (gauntlet diagnose --fix), or update ONNX Runtime",
         ),
         Check(
             name="structure.max_ir_version",
             value=proto.ir_version,
             op="<=",
             limit=config.max_ir_version or supported_ir_version(),
-            remedy="save the model with a lower ir_version, or update ONNX Runtime",
+            remedy="lower it (gauntlet diagnose --fix), or update ONNX Runtime",
         ),
-        _none("training_nodes", [_label(n) for n in nodes(graph) if _trains(n, off)], "export in evaluation mode"),
-        _none("unregistered_operators", unregistered, "register the library that implements it"),
-        _none("external_data_outside", _strays(graph, path.parent), "external data must lie beside the model"),
+        _none(
+            "training_nodes",
+            [label(n) for n in training_nodes(proto)],
+            "export in evaluation mode; gauntlet diagnose --fix can change it",
+        ),
+        _none("unregistered_operators", unregistered, "name the library that implements it under operator_libraries"),
+        _none("external_data_outside", stray_locations(proto, path.parent), "external data must lie beside the model"),
     )
     facts = StructureFacts(
-        opsets=opsets,
+        opsets=versions,
         ir_version=proto.ir_version,
         nodes=len(graph.node),
         operators=_counts(proto),
-        inputs={i.name: _shape(i) for i in inputs},
-        outputs={o.name: _shape(o) for o in graph.output},
+        inputs={i.name: text_of_type(i) for i in inputs},
+        outputs={o.name: text_of_type(o) for o in graph.output},
     )
     return Report(stage="structure", facts=facts, checks=checks)
-
-
-def nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield every node, those of If, Loop and Scan bodies included."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from nodes(body)
 
 
 def _none(name: str, found: list[str], remedy: str) -> Check:
@@ -134,7 +127,7 @@ def _complaint(attempt: Callable[[], object]) -> list[str]:
     try:
         attempt()
     except Exception as error:  # checker and runtime raise many types; each is a finding here
-        return [" ".join(str(error).split())[:400]]
+        return [one_line(error)]
     return []
 
 
@@ -143,71 +136,10 @@ def _first_axis_is_fixed(value: onnx.ValueInfoProto) -> bool:
     return len(axes) > 0 and axes[0].HasField("dim_value")
 
 
-def _is_known(domain: str, kind: str, opsets: dict[str, int]) -> bool:
-    domain = "" if domain == "ai.onnx" else domain
-    if domain in RUNTIME_DOMAINS:
-        return True
-    try:
-        onnx.defs.get_schema(kind, opsets.get(domain or "ai.onnx", 1), domain)
-    except onnx.defs.SchemaError:
-        return False
-    return True
-
-
-def _false_constants(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of the constant tensors that hold nothing but False."""
-    constants = [(t.name, t) for t in graph.initializer]
-    for node in nodes(graph):
-        if node.op_type == "Constant":
-            constants += [(node.output[0], a.t) for a in node.attribute if a.name == "value"]
-    return {name for name, tensor in constants if _is_false(tensor)}
-
-
-def _is_false(tensor: onnx.TensorProto) -> bool:
-    here = tensor.data_location != onnx.TensorProto.EXTERNAL
-    return here and tensor.data_type == onnx.TensorProto.BOOL and not onnx.numpy_helper.to_array(tensor).any()
-
-
-def _trains(node: onnx.NodeProto, off: set[str]) -> bool:
-    """Tell whether a node behaves as in training; a switch that is computed might be on."""
-    if node.op_type == "Dropout":
-        return len(node.input) > 2 and bool(node.input[2]) and node.input[2] not in off
-    return node.op_type == "BatchNormalization" and any(a.name == "training_mode" and a.i for a in node.attribute)
-
-
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yield every stored tensor: initializers and constants, those of inner graphs included."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for body in (attribute.g, *attribute.graphs):
-                yield from _tensors(body)
-
-
-def _strays(graph: onnx.GraphProto, folder: Path) -> list[str]:
-    """Return the external data files that are not inside the model's folder, or not there."""
-    locations = {e.value for t in _tensors(graph) for e in t.external_data if e.key == "location"}
-    return sorted(
-        place
-        for place in locations
-        if PurePosixPath(place).is_absolute()
-        or PureWindowsPath(place).is_absolute()
-        or not (folder / place).resolve().is_relative_to(folder.resolve())
-        or not (folder / place).is_file()
-    )
+def _batch_is_named(spec: TensorSpec) -> bool:
+    return bool(spec.shape) and isinstance(spec.shape[0], str)
 
 
 def _counts(proto: onnx.ModelProto) -> dict[str, int]:
     types = [node.op_type for node in nodes(proto.graph)]
     return {name: types.count(name) for name in sorted(set(types))}
-
-
-def _label(node: onnx.NodeProto) -> str:
-    return f"{node.op_type} '{node.name}'"
-
-
-def _shape(value: onnx.ValueInfoProto) -> str:
-    kind = value.type.tensor_type
-    axes = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim]
-    return f"{onnx.TensorProto.DataType.Name(kind.elem_type).lower()}[{', '.join(axes)}]"

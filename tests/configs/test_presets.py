@@ -1,6 +1,7 @@
 """Every configuration that ships is one that runs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,10 +23,16 @@ def test_preset_loads_when_named_by_its_path(file: Path) -> None:
     config = load(str(file))
     written = yaml.safe_load(file.read_text())
     assert config.name == written["name"] == file.stem
-    told = config.model_dump(mode="json")
-    for part, values in written.items():
-        if isinstance(values, dict):
-            assert {key: told[part][key] for key in values} == values
+    assert part_of(config.model_dump(mode="json"), written) == written
+
+
+def part_of(told: Any, written: Any) -> Any:
+    """Return what the configuration says at every place that the file writes."""
+    if isinstance(written, dict):
+        return {key: part_of(told[key], value) for key, value in written.items()}
+    if isinstance(written, list) and len(written) == len(told):
+        return [part_of(a, b) for a, b in zip(told, written, strict=True)]
+    return told
 
 
 @pytest.mark.parametrize("name", presets())

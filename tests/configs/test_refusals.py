@@ -19,13 +19,19 @@ from tasks.errors import ConfigError
 Path_ = tuple[str | int, ...]
 
 
-def parts(model: type[BaseModel], path: Path_ = ()) -> Iterator[tuple[Path_, type[BaseModel]]]:
-    """Yield every mapping that a configuration can hold: where it is written, and its model."""
-    yield path, model
+Owners = tuple[type[BaseModel] | None, ...]
+
+
+def parts(
+    model: type[BaseModel], path: Path_ = (), owners: Owners = ()
+) -> Iterator[tuple[Path_, Owners, type[BaseModel]]]:
+    """Yield every mapping that a configuration can hold: where it is written, whose keys those are, and its model."""
+    yield path, owners, model
     for name, field in model.model_fields.items():
         is_list = typing.get_origin(field.annotation) is tuple
         for inner in models(field.annotation):
-            yield from parts(inner, (*path, name, *((0,) if is_list else ())))
+            steps: tuple[Path_, Owners] = ((name, 0), (model, None)) if is_list else ((name,), (model,))
+            yield from parts(inner, (*path, *steps[0]), (*owners, *steps[1]))
 
 
 def models(annotation: Any) -> list[type[BaseModel]]:
@@ -36,21 +42,25 @@ def models(annotation: Any) -> list[type[BaseModel]]:
 
 PARTS = list(parts(PipelineConfig))
 LEAVES = [
-    (path, model, name)
-    for path, model in PARTS
+    (path, owners, model, name)
+    for path, owners, model in PARTS
     for name, field in model.model_fields.items()
-    if not models(field.annotation) and name != "kind"
+    if not models(field.annotation) and name != "kind" and typing.get_origin(field.annotation) is not dict
 ]
+FILLERS = {"factory": "models:build", "check": "evaluate.min_recall", "reason": "long enough to pass"}
 
 
-def document(path: Path_, model: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration that says `values` in that part, and what the part needs besides."""
-    needed: dict[str, Any] = {"kind": model.model_fields["kind"].default} if "kind" in model.model_fields else {}
-    fillers = {"folder": "nowhere", "labels": ["a"], "check": "evaluate.min_recall", "reason": "long enough to pass"}
-    needed |= {n: fillers[n] for n, f in model.model_fields.items() if f.is_required()}
-    inner: Any = needed | values
-    for step in reversed(path):
-        inner = [inner] if isinstance(step, int) else {step: inner}
+def needed(model: type[BaseModel]) -> dict[str, Any]:
+    """Return what a mapping must say at the least."""
+    said: dict[str, Any] = {"kind": model.model_fields["kind"].default} if "kind" in model.model_fields else {}
+    return said | {n: FILLERS.get(n, "nowhere") for n, f in model.model_fields.items() if f.is_required()}
+
+
+def document(path: Path_, owners: Owners, model: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration that says `values` in that part, and what the parts around it need besides."""
+    inner: Any = needed(model) | values
+    for step, owner in reversed(list(zip(path, owners, strict=True))):
+        inner = [inner] if owner is None else needed(owner) | {step: inner}
     return inner
 
 
@@ -71,31 +81,31 @@ def key_of(path: Path_, name: str) -> str:
 WORDS = st.from_regex(r"[a-z][a-z_]{2,11}", fullmatch=True)
 
 
-@pytest.mark.parametrize(("path", "model"), PARTS, ids=lambda v: v.__name__ if inspect.isclass(v) else None)
+@pytest.mark.parametrize(("path", "owners", "model"), PARTS, ids=lambda v: v.__name__ if inspect.isclass(v) else None)
 @given(unknown=WORDS)
 def test_unknown_key_is_refused_and_named_when_it_is_in_any_part(
-    tmp_path: Path, path: Path_, model: type[BaseModel], unknown: str
+    tmp_path: Path, path: Path_, owners: Owners, model: type[BaseModel], unknown: str
 ) -> None:
     assume(unknown not in model.model_fields)
-    told = refusal(tmp_path, document(path, model, {unknown: 1}))
+    told = refusal(tmp_path, document(path, owners, model, {unknown: 1}))
     assert told.startswith(f"{key_of(path, unknown)}: unknown key")
     assert f"(allowed: {', '.join(model.model_fields)})" in told
 
 
-@pytest.mark.parametrize(("path", "model", "name"), LEAVES, ids=[f"{m.__name__}.{n}" for _, m, n in LEAVES])
+@pytest.mark.parametrize(("path", "owners", "model", "name"), LEAVES, ids=[f"{m.__name__}.{n}" for *_, m, n in LEAVES])
 def test_misspelt_key_is_refused_with_the_right_one_when_a_letter_is_doubled(
-    tmp_path: Path, path: Path_, model: type[BaseModel], name: str
+    tmp_path: Path, path: Path_, owners: Owners, model: type[BaseModel], name: str
 ) -> None:
     misspelt = name + name[-1]
-    told = refusal(tmp_path, document(path, model, {misspelt: 1}))
+    told = refusal(tmp_path, document(path, owners, model, {misspelt: 1}))
     assert told.startswith(f"{key_of(path, misspelt)}: unknown key; did you mean '{name}'?")
 
 
-@pytest.mark.parametrize(("path", "model", "name"), LEAVES, ids=[f"{m.__name__}.{n}" for _, m, n in LEAVES])
+@pytest.mark.parametrize(("path", "owners", "model", "name"), LEAVES, ids=[f"{m.__name__}.{n}" for *_, m, n in LEAVES])
 def test_value_of_a_wrong_type_is_refused_and_shown_when_it_is_at_any_key(
-    tmp_path: Path, path: Path_, model: type[BaseModel], name: str
+    tmp_path: Path, path: Path_, owners: Owners, model: type[BaseModel], name: str
 ) -> None:
-    told = refusal(tmp_path, document(path, model, {name: {"odd": 3}}))
+    told = refusal(tmp_path, document(path, owners, model, {name: {"odd": 3}}))
     assert f"{key_of(path, name)}: {{'odd': 3}}: " in told
 
 
@@ -104,7 +114,7 @@ def test_value_of_a_wrong_type_is_refused_and_shown_when_it_is_at_any_key(
     [
         ({"train": {"epochs": 0}}, "train.epochs: 0: input should be greater than or equal to 1"),
         ({"train": {"epochs": 1.5}}, "train.epochs: 1.5: input should be a valid integer"),
-        ({"train": {"architecture": "vgg"}}, "train.architecture: 'vgg': input should be 'resnet18' or 'small-cnn'"),
+        ({"train": {"architecture": "vgg"}}, "architecture: 'vgg': no architecture has this name; did you mean vgg19"),
         ({"evaluate": {"min_accuracy": 95}}, "evaluate.min_accuracy: 95: input should be less than or equal to 1"),
         ({"evaluate": {"min_recall": float("nan")}}, "evaluate.min_recall: nan: input should be "),
         ({"export": {"opset": 21}}, "export.opset: 21: input should be less than or equal to 20"),
@@ -114,8 +124,9 @@ def test_value_of_a_wrong_type_is_refused_and_shown_when_it_is_at_any_key(
         ({"optimize": [{"kind": "ort", "level": "max"}]}, "optimize.0.level: 'max': input should be 'basic', "),
         ({"optimize": [{"kind": "magic"}]}, "optimize.0.kind: magic (allowed: 'ort', 'onnxoptimizer', "),
         ({"quantize": [{"weights": "s8"}]}, "quantize.0.kind: missing; a kind is required"),
-        ({"data": {"kind": "arrays"}}, "data.folder: field required"),
-        ({"data": {"kind": "cifar"}}, "data.kind: cifar (allowed: 'digits', 'arrays')"),
+        ({"data": {"kind": "arrays"}}, "data.path: field required"),
+        ({"data": {"kind": "cifar"}}, "data.kind: cifar (allowed: 'digits', "),
+        ({"train": {"kind": "onnx"}}, "train.model: field required"),
         ({"train": 5}, "train: 5: input should be"),
         ({"name": "Digits"}, "name: 'Digits': string should match pattern"),
         ({"overrides": [{"check": "x", "reason": "because I say so"}]}, "overrides.0.check: 'x': string should match"),

@@ -90,11 +90,11 @@ def test_failed_gate_ends_with_exit_code_1_and_says_value_limit_and_key(folder: 
 
 
 def test_stage_that_breaks_ends_with_exit_code_3(folder: Path) -> None:
-    data = "data={kind: arrays, folder: nowhere, labels: [a, b]}"
+    data = "data={kind: arrays, path: nowhere, labels: [a, b]}"
     done = command(folder, "run", "digits-small-cnn", *sets(*QUICK, data))
     assert done.returncode == 3
     assert "Traceback" not in done.stdout + done.stderr
-    assert "nowhere/train.npz" in done.stdout
+    assert "nowhere: not an .npz file" in done.stdout
 
 
 def test_show_prints_the_table_of_the_newest_run_and_its_json(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import numpy as np
@@ -51,8 +52,8 @@ def with_defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[onnx.Mod
     from tasks.export import ExportConfig, ExportFacts, export
 
     def install(damage: Callable[[onnx.ModelProto], None]) -> None:
-        def faulty(config: ExportConfig, out: Workspace, *, model: Artifact) -> Report[ExportFacts]:
-            report = export(config, out, model=model)
+        def faulty(config: ExportConfig, out: Workspace, *, model: Artifact, **inputs: Any) -> Report[ExportFacts]:
+            report = export(config, out, model=model, **inputs)
             proto = onnx.load(out.path(report.artifacts["model"]))
             damage(proto)
             path = out.folder / "model.onnx"
@@ -128,10 +129,10 @@ def test_pipeline_stops_when_an_image_leaked_into_training(run: Run, home: Home,
     folder = tmp_path / "leaky"
     folder.mkdir()
     splits = {name: dict(np.load(home.store.path(a))) for name, a in data.artifacts.items()}
-    splits["train"]["inputs"][5] = splits["test"]["inputs"][7]
+    splits["train"]["input"][5] = splits["test"]["input"][7]
     for name, arrays in splits.items():
         np.savez(folder / f"{name}.npz", **arrays)
-    leaky = run(quick_config(f"data={{kind: arrays, folder: {folder}, labels: {[str(n) for n in range(10)]}}}"))
+    leaky = run(quick_config(f"data={{kind: arrays, path: {folder}, labels: {[str(n) for n in range(10)]}}}"))
     assert (leaky.stopped_at, stages_of(leaky)) == ("data", ["data"])
     assert "train[5] and test[7]" in leaky.reason
 
@@ -145,11 +146,11 @@ def test_candidate_is_dropped_when_its_quantiser_saw_only_zeros(run: Run, home: 
     for name, artifact in data.artifacts.items():
         arrays = dict(np.load(home.store.path(artifact)))
         if name == "calibration":
-            arrays["inputs"] = arrays["inputs"] * 0
-            arrays["inputs"][:, 0, 0, 0] = np.arange(len(arrays["inputs"])) * 1e-6
+            arrays["input"] = arrays["input"] * 0
+            arrays["input"][:, 0, 0, 0] = np.arange(len(arrays["input"])) * 1e-6
         np.savez(folder / f"{name}.npz", **arrays)
     labels = [str(n) for n in range(10)]
-    ruined = run(quick_config(f"data={{kind: arrays, folder: {folder}, labels: {labels}}}"))
+    ruined = run(quick_config(f"data={{kind: arrays, path: {folder}, labels: {labels}}}"))
     by_name = {c.name: c for c in ruined.candidates}
     assert ruined.verdict == "passed"
     assert by_name["static-u8s8"].status == "rejected"

@@ -10,6 +10,7 @@ from onnx import numpy_helper
 
 from tasks.accuracy import AccuracyConfig, AccuracyFacts, check_accuracy
 from tasks.artifact import Artifact
+from tasks.data.golden import Golden
 from tasks.report import Report
 from tasks.workspace import Workspace
 
@@ -20,7 +21,7 @@ Keep = Callable[..., tuple[Workspace, Artifact]]
 def judge(trained, keep_model: Keep) -> Callable[..., Report[AccuracyFacts]]:
     def run(proto: onnx.ModelProto, **config: float) -> Report[AccuracyFacts]:
         out, model = keep_model(proto, trained.store)
-        return check_accuracy(AccuracyConfig(**config), out, model=model, golden=trained.golden)
+        return check_accuracy(AccuracyConfig(**config), out, model=model, golden=trained.golden, test=trained.test)
 
     return run
 
@@ -45,7 +46,7 @@ def test_accuracy_passes_when_the_candidate_is_the_fp32_model(trained, judge) ->
     assert report.facts.accuracy == report.facts.reference_accuracy > 0.9
     assert report.facts.top1_agreement == 1
     assert report.facts.images == 360
-    assert report.facts.integer_share.share == 0
+    assert report.facts.integer_share is None
 
 
 def test_accuracy_fails_on_both_when_the_classes_are_permuted(trained, judge) -> None:
@@ -70,3 +71,63 @@ def test_accuracy_fails_when_outputs_are_not_finite(trained, judge, value: float
 
 def test_accuracy_counts_a_gain_as_no_loss_when_the_limit_is_zero(trained, judge) -> None:
     assert failed(judge(trained.proto(), max_accuracy_drop=0)) == []
+
+
+@pytest.fixture
+def judge_unlabelled(trained, keep_model: Keep) -> Callable[..., Report[AccuracyFacts]]:
+    """The same gate where nobody knows the truth."""
+
+    def run(proto: onnx.ModelProto, **config: float) -> Report[AccuracyFacts]:
+        out, model = keep_model(proto, trained.store)
+        golden = Golden.load(trained.store.path(trained.golden))
+        Golden(golden.cases, golden.answers).save(out.folder / "golden.npz")
+        kept = out.keep(out.folder / "golden.npz")
+        return check_accuracy(AccuracyConfig(**config), out, model=model, golden=kept, test=trained.test)
+
+    return run
+
+
+def test_agreement_decides_when_there_are_no_labels(trained, judge_unlabelled) -> None:
+    same = judge_unlabelled(trained.proto())
+    assert [check.name for check in same.checks] == [
+        "accuracy.min_top1_agreement",
+        "accuracy.min_cosine",
+        "accuracy.min_sqnr_db",
+    ]
+    assert (failed(same), same.facts.accuracy, same.facts.top1_agreement) == ([], None, 1)
+    permuted = with_last_weights(trained.proto(), lambda w: np.roll(w, 1, axis=0))
+    assert failed(judge_unlabelled(permuted, min_sqnr_db=-100)) == ["min_top1_agreement", "min_cosine"]
+
+
+def test_cosine_fails_alone_when_the_answer_stays_and_the_rest_drifts(trained, judge_unlabelled) -> None:
+    def drift(weights: np.ndarray) -> np.ndarray:
+        common = weights.mean(axis=0) if weights.ndim == 2 else 0  # the same for every class: no answer changes
+        return weights + 20 * common
+
+    report = judge_unlabelled(with_last_weights(trained.proto(), drift), min_sqnr_db=-100)
+    assert failed(report) == ["min_cosine"]
+    assert report.facts.top1_agreement == 1
+
+
+def test_unresolved_loss_is_accepted_or_rejected_as_configured(trained, judge) -> None:
+    def blur(weights: np.ndarray) -> np.ndarray:
+        return weights + 0.02 * np.random.default_rng(1).standard_normal(weights.shape)
+
+    proto = with_last_weights(trained.proto(), blur)
+    report = judge(proto, max_accuracy_drop=0.003)
+    assert report.facts.paired.drop <= 0.003 < report.facts.paired.drop_high
+    check = next(c for c in report.checks if c.name == "accuracy.unresolved")
+    assert (check.passed, check.severity) == (False, "warning")
+    assert "test images would settle it" in check.remedy
+    assert failed(report) == []
+    assert failed(judge(proto, max_accuracy_drop=0.003, unresolved="reject")) == ["unresolved"]
+    assert failed(judge(proto, max_accuracy_drop=0.2, unresolved="reject")) == []
+
+
+def test_flips_name_the_images_whose_answer_changed(trained, judge) -> None:
+    assert judge(trained.proto()).facts.flips == ()
+    report = judge(with_last_weights(trained.proto(), lambda w: np.roll(w, 1, axis=0)))
+    facts = report.facts
+    assert len(facts.flips) == 360 - round(facts.top1_agreement * 360)
+    assert facts.paired.lost == sum(flip.before == flip.truth != flip.after for flip in facts.flips)
+    assert facts.paired.gained == sum(flip.after == flip.truth != flip.before for flip in facts.flips)

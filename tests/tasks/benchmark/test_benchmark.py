@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tasks.artifact import Artifact
 from tasks.benchmark import CONTROL, BenchmarkConfig, BenchmarkFacts, benchmark
-from tasks.data.golden import Golden
+from tasks.data.golden import Case, Golden
 from tasks.errors import StageError
 from tasks.report import Report
 from tasks.workspace import Workspace
@@ -46,7 +46,7 @@ def race(workspace: Callable[..., Workspace]) -> Race:
             path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
             kept[name] = out.keep(path)
         samples = {"x": np.random.default_rng(0).standard_normal((inputs, SIZE)).astype(np.float32)}
-        golden = Golden(samples, {"y": samples["x"]}, np.zeros(inputs, np.int64), samples, {"y": samples["x"]})
+        golden = Golden({"real": Case(samples, {"y": samples["x"]})}, {"y": samples["x"]})
         golden.save(out.folder / "golden.npz")
         settings = {"rounds": 7, "block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1, 8)} | config
         golden_file = out.keep(out.folder / "golden.npz")
@@ -98,7 +98,7 @@ def test_race_records_every_round_when_it_is_over(race: Race) -> None:
 
 @pytest.mark.parametrize(
     ("broken", "told"),
-    [(b"no model at all", "refuses the model"), (b"", "refuses the model"), ("narrow", "Got invalid")],
+    [(b"no model at all", "refuses the model"), (b"", "refuses the model"), ("narrow", "batches of 1, not of 8")],
 )
 def test_race_goes_on_without_a_candidate_when_it_is_broken(race: Race, broken: bytes | str, told: str) -> None:
     if isinstance(broken, str):

@@ -28,7 +28,7 @@ def audit(tmp_path: Path, workspace: Callable[..., Workspace]) -> Audit:
     def run(splits: Splits) -> Report[DataFacts]:
         for name, (inputs, labels) in splits.items():
             np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=labels)
-        return prepare(Arrays(folder=tmp_path, labels=("cat", "dog", "owl")), workspace())
+        return prepare(Arrays(path=tmp_path, labels=("cat", "dog", "owl")), workspace())
 
     return run
 
@@ -56,6 +56,14 @@ def test_audit_fails_and_names_the_image_when_it_is_in_two_splits(
         report.enforce()
 
 
+def test_audit_counts_an_image_once_when_it_is_in_all_splits(audit: Audit, splits: Splits) -> None:
+    for name in SPLITS:
+        splits[name][0][4] = 7
+    report = audit(splits)
+    assert failed(report) == {"leaked_images": 1}
+    assert all(f"{name}[4]" in report.failures[0].detail for name in SPLITS)
+
+
 def test_audit_passes_when_an_image_is_twice_in_one_split(audit: Audit, splits: Splits) -> None:
     splits["train"][0][5] = splits["train"][0][2]
     assert failed(audit(splits)) == {}
@@ -81,10 +89,29 @@ def test_audit_fails_and_names_the_class_when_it_has_no_image(audit: Audit, spli
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", SPLITS)
-def test_audit_fails_and_counts_when_values_are_not_finite(
+def test_audit_fails_counts_and_names_the_first_when_values_are_not_finite(
     audit: Audit, splits: Splits, name: str, value: float
 ) -> None:
     splits[name][0][3, 0, 1, 1:3] = value
+    splits[name][0][7, 0, 0, 0] = value
     report = audit(splits)
-    assert failed(report) == {"non_finite_values": 2}
-    assert report.failures[0].detail == f"{name}: 2"
+    assert failed(report) == {"non_finite_values": 3}
+    assert report.failures[0].detail == f"{name}: 3, the first in {name}[3]"
+
+
+def test_audit_knows_a_text_again_when_it_is_stored_wider_elsewhere(
+    tmp_path: Path, workspace: Callable[..., Workspace]
+) -> None:
+    np.savez(tmp_path / "test.npz", text=np.array(["a", "bb", "c"]))
+    np.savez(tmp_path / "calibration.npz", text=np.array(["a much longer text", "bb"]))
+    report = prepare(Arrays(path=tmp_path, layout="none"), workspace())
+    assert failed(report) == {"leaked_images": 1}
+    assert report.failures[0].detail == "the same image is calibration[1] and test[1]"
+
+
+def test_audit_tells_samples_apart_when_only_one_of_several_inputs_differs(
+    tmp_path: Path, workspace: Callable[..., Workspace]
+) -> None:
+    np.savez(tmp_path / "test.npz", a=np.zeros((4, 2)), b=np.arange(4))
+    np.savez(tmp_path / "calibration.npz", a=np.zeros((3, 2)), b=np.array([3, 4, 5]))
+    assert failed(prepare(Arrays(path=tmp_path), workspace())) == {"leaked_images": 1}

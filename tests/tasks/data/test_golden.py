@@ -4,28 +4,43 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.data.golden import Golden, head
+from tasks.data.dataset import Arrays, ArraySplit
+from tasks.data.golden import RANDOM_SAMPLES, REAL_SAMPLES, Case, Golden, answers, ask, head, random_like
 from tasks.sources import torch as source
 
 
+def equal(before: Arrays, after: Arrays) -> bool:
+    same = (np.array_equal(before[n], after[n], equal_nan=before[n].dtype.kind == "f") for n in before)
+    return before.keys() == after.keys() and all(same)
+
+
 def test_golden_is_the_same_when_it_went_through_a_file(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    array = random.standard_normal
+    array = np.random.default_rng(0).standard_normal
     golden = Golden(
-        inputs={"input": array((3, 2)), "scope/other": array((3, 1))},
-        outputs={"logits": np.array([[np.nan, np.inf], [0, 1], [2, 3]])},
+        cases={
+            "real": Case({"input": array((3, 2)), "scope/other": array((3, 1))}, {"logits": array((3, 4))}),
+            "random": Case({"input": array((2, 2)), "scope/other": array((2, 1))}, {"logits": array((2, 4))}),
+            "16x24": Case({"text": np.array(["a", "b"])}, {"scope/out": np.array([[np.nan, np.inf]])}),
+        },
+        answers={"logits": np.array([[np.nan, np.inf], [0, 1], [2, 3]]), "scope/names": np.array(["x", "y", "z"])},
         labels=np.array([0, 1, 0]),
-        random_inputs={"input": array((2, 2))},
-        random_outputs={"logits": array((2, 2))},
-        trace={"layer1.0.conv1": array((1, 4)), "layer1.0.relu_1": array((1, 4))},
+        trace={"layer1.0.conv1": array((1, 4)), "layer1/relu_1": array((1, 4))},
     )
     golden.save(tmp_path / "golden.npz")
     again = Golden.load(tmp_path / "golden.npz")
-    for group in ("inputs", "outputs", "random_inputs", "random_outputs", "trace"):
-        before, after = getattr(golden, group), getattr(again, group)
-        assert before.keys() == after.keys()
-        assert all(np.array_equal(before[name], after[name], equal_nan=True) for name in before)
+    assert again.cases.keys() == golden.cases.keys()
+    for title, case in golden.cases.items():
+        assert equal(case.inputs, again.cases[title].inputs)
+        assert equal(case.outputs, again.cases[title].outputs)
+    assert equal(golden.answers, again.answers)
+    assert equal(golden.trace, again.trace)
     assert np.array_equal(again.labels, golden.labels)
+    assert equal(again.real.inputs, golden.cases["real"].inputs)
+
+
+def test_golden_has_no_labels_when_nobody_knows_them(tmp_path: Path) -> None:
+    Golden({"real": Case({"x": np.zeros(2)}, {"y": np.zeros(2)})}, {"y": np.zeros(2)}).save(tmp_path / "golden.npz")
+    assert Golden.load(tmp_path / "golden.npz").labels is None
 
 
 def test_head_takes_the_first_samples_of_each_when_there_are_several() -> None:
@@ -33,14 +48,51 @@ def test_head_takes_the_first_samples_of_each_when_there_are_several() -> None:
     assert {name: array.tolist() for name, array in arrays.items()} == {"a": [0, 1], "b": [[0, 1], [2, 3]]}
 
 
+def test_ask_lets_the_source_answer_everything_in_batches() -> None:
+    sizes: list[int] = []
+
+    def predict(inputs: Arrays) -> Arrays:
+        sizes.append(len(inputs["x"]))
+        return {"sum": inputs["x"].sum(1), "whole": inputs["ids"] * 2}
+
+    rows = 150
+    test = ArraySplit(
+        {"x": np.random.default_rng(0).standard_normal((rows, 3)), "ids": np.arange(rows) % 7}, np.arange(rows)
+    )
+    golden = ask(predict, test, seed=3, sizes={"long": {"x": np.ones((2, 9)), "ids": np.zeros(2)}})
+    assert sizes == [REAL_SAMPLES, RANDOM_SAMPLES, 2, 64, 64, 22]
+    assert list(golden.cases) == ["real", "random", "long"]
+    assert np.array_equal(golden.answers["sum"], test.inputs["x"].sum(1))
+    assert np.array_equal(golden.real.outputs["whole"], test.inputs["ids"][:REAL_SAMPLES] * 2)
+    assert golden.cases["long"].outputs["sum"].tolist() == [9, 9]
+    assert np.array_equal(golden.labels, test.labels)
+    assert equal(golden.answers, answers(predict, test, batch_size=7))
+
+
+def test_random_inputs_are_normal_numbers_or_values_that_occur() -> None:
+    real: Arrays = {
+        "x": np.full((5, 2, 3), 9, np.float32),
+        "ids": np.array([[3, 8], [5, 5], [8, 3]], np.int32),
+        "text": np.array(["a", "bb", "c"]),
+    }
+    made, again, other = random_like(real, 0), random_like(real, 0), random_like(real, 1)
+    assert {n: (a.shape, a.dtype) for n, a in made.items()} == {
+        n: ((RANDOM_SAMPLES, *a.shape[1:]), a.dtype) for n, a in real.items()
+    }
+    assert abs(float(made["x"].mean())) < 0.3
+    assert set(made["ids"].ravel()) <= {3, 5, 8}
+    assert set(made["text"]) <= {"a", "bb", "c"}
+    assert equal(made, again)
+    assert not equal(made, other)
+    assert np.unique(random_like(real, 0, normal=False)["x"]).tolist() == [9]
+
+
 def test_golden_is_what_the_saved_network_answers_when_it_is_asked_again(trained) -> None:
     golden = Golden.load(trained.store.path(trained.golden))
-    network, signature = source.load(trained.store.path(trained.artifacts["source"]))
-    answers = source.predict(network, golden.inputs["input"])
-    assert np.array_equal(answers, golden.outputs["logits"])
-    assert np.array_equal(source.predict(network, golden.random_inputs["input"]), golden.random_outputs["logits"])
-    assert signature.outputs[0].shape == ("batch", 10)
+    network, _ = source.load(trained.store.path(trained.artifacts["source"]))
+    for case in golden.cases.values():
+        assert np.array_equal(source.predict(network, case.inputs["input"]), case.outputs["logits"])
+    assert np.array_equal(golden.answers["logits"][: len(golden.real.outputs["logits"])], golden.real.outputs["logits"])
     leaves = {name for name, module in network.named_modules() if not list(module.children())}
     assert golden.trace.keys() == leaves
-    last = golden.trace["14"]
-    np.testing.assert_allclose(last, golden.outputs["logits"][:1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(golden.trace["14"], golden.real.outputs["logits"][:1], rtol=1e-4, atol=1e-5)

@@ -43,7 +43,7 @@ def test_optimize_keeps_structure_numbers_and_signature_when_a_pass_is_applied(
     check_structure(StructureConfig(), out, model=model).enforce()
     check_numerics(NumericsConfig(), out, model=model, golden=trained.golden).enforce()
     check_accuracy(
-        AccuracyConfig(max_accuracy_drop=0, min_sqnr_db=60), out, model=model, golden=trained.golden
+        AccuracyConfig(max_accuracy_drop=0, min_sqnr_db=60), out, model=model, golden=trained.golden, test=trained.test
     ).enforce()
     proto = onnx.load(out.path(model))
     assert Signature.read(proto) == Signature.read(trained.proto())

@@ -3,21 +3,23 @@
 import itertools
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import brought_models
 import numpy as np
 import onnx
 import pytest
 
 from tasks.accuracy import AccuracyConfig, AccuracyFacts, check_accuracy
 from tasks.artifact import Artifact
-from tasks.data.dataset import read_split
+from tasks.data.read import read_split
 from tasks.errors import StageError
 from tasks.quantize import QuantizeConfig, quantize
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
 from tasks.report import Report
-from tasks.signature import Signature
+from tasks.signature import Signature, describe
 from tasks.validate.structure import StructureConfig, check_structure
 from tasks.workspace import Workspace
 
@@ -35,7 +37,7 @@ def test_recipes_cover_the_union_when_listed() -> None:
 
 
 def accuracy(trained, out: Workspace, model: Artifact, **config: float) -> Report[AccuracyFacts]:
-    return check_accuracy(AccuracyConfig(**config), out, model=model, golden=trained.golden)
+    return check_accuracy(AccuracyConfig(**config), out, model=model, golden=trained.golden, test=trained.test)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda r: r.name)
@@ -82,7 +84,7 @@ def test_quantize_has_the_same_bytes_when_repeated(trained, workspace: Callable[
 def test_accuracy_gate_fails_when_calibration_saw_only_zeros(trained, workspace: Callable[..., Workspace]) -> None:
     out = workspace(trained.store)
     real = read_split(out.path(trained.artifacts["calibration"]))
-    np.savez(out.folder / "zeros.npz", inputs=np.zeros_like(real.inputs), labels=real.labels)
+    np.savez(out.folder / "zeros.npz", input=np.zeros((len(real), 3, 32, 32), np.float32), labels=real.labels)
     zeros = out.keep(out.folder / "zeros.npz")
     model = quantize(StaticInt8(), out, model=trained.model, calibration=zeros).artifacts["model"]
     judged = accuracy(trained, out, model)
@@ -94,8 +96,23 @@ def test_quantize_raises_a_stage_error_when_the_images_have_another_shape(
     trained, workspace: Callable[..., Workspace]
 ) -> None:
     out = workspace(trained.store)
-    np.savez(out.folder / "odd.npz", inputs=np.zeros((8, 5, 32, 32), np.float32), labels=np.zeros(8, np.int64))
+    np.savez(out.folder / "odd.npz", input=np.zeros((8, 5, 32, 32), np.float32), labels=np.zeros(8, np.int64))
     odd = out.keep(out.folder / "odd.npz")
     with pytest.raises(StageError, match="static-u8s8: ") as caught:
         quantize(StaticInt8(), out, model=trained.model, calibration=odd)
     assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("recipe", [StaticInt8(), DynamicInt8()], ids=lambda r: r.name)
+def test_quantize_says_so_when_there_is_nothing_to_quantise(
+    workspace: Callable[..., Workspace], tmp_path: Path, recipe: StaticInt8 | DynamicInt8
+) -> None:
+    path, samples = brought_models.text_labels(tmp_path)
+    out = workspace()
+    np.savez(tmp_path / "calibration.npz", **samples)
+    proto = onnx.load(path)
+    describe(proto).write(proto)
+    onnx.save(proto, path)
+    report = quantize(recipe, out, model=out.keep(path), calibration=out.keep(tmp_path / "calibration.npz"))
+    assert [check.name for check in report.failures] == ["quantize.quantized_nodes"]
+    assert "finds nothing to quantise among LinearClassifier, ZipMap" in report.failures[0].detail

@@ -20,7 +20,7 @@ SMALL_CNN = 16 * 32 * 32 * 3 * 9 + 32 * 16 * 16 * 16 * 9 + 64 * 8 * 8 * 32 * 9 +
 
 
 def sample(trained) -> dict[str, np.ndarray]:
-    return head(Golden.load(trained.store.path(trained.golden)).inputs, 1)
+    return head(Golden.load(trained.store.path(trained.golden)).real.inputs, 1)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.artifact import Artifact
-from tasks.data.dataset import Dataset
+from tasks.data.dataset import ArraySplit, Dataset, labels_of
 from tasks.data.digits import Digits
 from tasks.report import Report
 from tasks.train import train
@@ -30,12 +30,11 @@ def small(digits: Dataset, workspace: Callable[..., Workspace]) -> Callable[...,
         out = workspace()
         kept = {}
         for name, size in SIZES.items():
-            inputs = digits.splits[name].inputs[:size].copy()
+            split = digits.splits[name]
+            inputs = split.take(slice(0, size))["input"].copy()
             if change:
                 change(name, inputs)
-            path = out.folder / f"{name}.npz"
-            np.savez(path, inputs=inputs, labels=digits.splits[name].labels[:size])
-            kept[name] = out.keep(path)
+            kept[name] = out.keep(ArraySplit({"input": inputs}, labels_of(split)[:size]).save(out.folder, name))
         return kept
 
     return make

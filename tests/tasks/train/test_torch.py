@@ -7,10 +7,15 @@ import numpy as np
 import pytest
 
 from tasks.artifact import Artifact
+from tasks.data.dataset import ArraySplit, Dataset
 from tasks.data.golden import Golden
+from tasks.errors import StageError
 from tasks.report import Report
+from tasks.signature import TensorSpec
 from tasks.sources import torch as source
+from tasks.train import train
 from tasks.train.facts import TrainFacts
+from tasks.train.torch import TorchTraining
 from tasks.workspace import Workspace
 
 Fit = Callable[..., Report[TrainFacts]]
@@ -38,7 +43,7 @@ def test_train_learns_and_keeps_the_best_epoch_when_it_is_left_alone(
     assert history[-1].learning_rate == pytest.approx(0, abs=1e-9)
     assert not report.facts.stopped_early
     with np.load(workspace().path(report.artifacts["predictions"])) as file:
-        right = np.mean(file["validation"].argmax(1) == file["validation_labels"])
+        right = np.mean(file["validation"] == file["validation_labels"])
     assert right == history[report.facts.best_epoch - 1].validation_accuracy
 
 
@@ -47,18 +52,20 @@ def test_train_saves_what_the_network_answers_when_it_ends(
 ) -> None:
     out = workspace()
     report = fit(small(), output_name="scores")
-    network, signature = source.load(out.path(report.artifacts["model"]))
+    network, example = source.load(out.path(report.artifacts["model"]))
+    signature = report.facts.signature
     golden = Golden.load(out.path(report.artifacts["golden"]))
     with np.load(out.path(report.artifacts["predictions"])) as file:
         assert {name: file[name].shape for name in ("train", "validation", "test")} == {
-            "train": (193, 10),
-            "validation": (60, 10),
-            "test": (40, 10),
+            "train": (193,),
+            "validation": (60,),
+            "test": (40,),
         }
-        assert np.array_equal(file["test"], golden.outputs["scores"])
+        assert np.array_equal(file["test"], golden.answers["scores"].argmax(1))
         assert np.array_equal(file["test_labels"], golden.labels)
-    assert np.array_equal(source.predict(network, golden.inputs["input"]), golden.outputs["scores"])
-    assert signature.outputs[0].name == "scores"
+    assert np.array_equal(source.predict(network, golden.real.inputs["input"]), golden.real.outputs["scores"])
+    assert np.array_equal(example["input"], golden.real.inputs["input"][:2])
+    assert (signature.outputs[0].name, signature.answer) == ("scores", "scores")
     assert report.facts.parameters == sum(p.numel() for p in network.parameters())
 
 
@@ -125,7 +132,83 @@ def test_train_says_how_far_it_is_when_it_runs(fit: Fit, small: Small, caplog: p
     assert [r.done for r in batches] == list(range(1, 9))  # 193 images by 64 are 4 steps an epoch
 
 
-@pytest.mark.parametrize("architecture", ["small-cnn", pytest.param("resnet18", marks=pytest.mark.slow)])
-def test_network_answers_one_row_an_image_when_built(architecture: source.Architecture) -> None:
-    network = source.build(architecture, channels=1, classes=7)
-    assert source.predict(network, np.zeros((3, 1, 16, 16), np.float32), batch_size=2).shape == (3, 7)
+def test_train_takes_a_torchvision_model_when_it_is_named(fit: Fit, small: Small, digits: Dataset) -> None:
+    report = fit(small(), architecture="shufflenet_v2_x0_5", epochs=1)
+    report.enforce()
+    assert report.facts.architecture == "shufflenet_v2_x0_5"
+    assert report.facts.signature.outputs[0].shape == ("batch", 10)
+
+
+def test_train_is_refused_before_the_first_epoch_when_the_pictures_are_too_small(fit: Fit, small: Small) -> None:
+    with pytest.raises(StageError, match="alexnet does not take pictures of 8x8 pixels"):
+        fit(small(), architecture="alexnet")
+    with pytest.raises(StageError, match=r"small-cnn does not take pictures of 4x8 pixels .*leave this size out"):
+        fit(small(), sizes=[(8, 8), (4, 8)])
+
+
+def test_train_is_refused_when_the_data_is_no_pictures(digits: Dataset, workspace: Callable[..., Workspace]) -> None:
+    signature = digits.signature.replace(
+        layout="none", inputs=(TensorSpec(name="input", dtype="float32", shape=("batch", 64)),)
+    )
+    out = workspace()
+    split = ArraySplit({"input": np.zeros((20, 64), np.float32)}, np.arange(20) % 10)
+    splits = {name: out.keep(split.save(out.folder, name)) for name in ("train", "validation", "test")}
+    with pytest.raises(StageError, match=r"takes pictures; the data has samples of shape \(64,\).*torch-model"):
+        train(TorchTraining(architecture="small-cnn"), out, splits=splits, signature=signature)
+
+
+def test_train_answers_at_other_sizes_when_they_are_asked(
+    fit: Fit, small: Small, workspace: Callable[..., Workspace]
+) -> None:
+    report = fit(small(), sizes=[(16, 12)])
+    golden = Golden.load(workspace().path(report.artifacts["golden"]))
+    assert report.facts.signature.inputs[0].shape == ("batch", 3, "height", "width")
+    case = golden.cases["16x12"]
+    assert case.inputs["input"].shape == (16, 3, 16, 12)
+    assert case.outputs["logits"].shape == (16, 10)
+    assert np.array_equal(case.inputs["input"][:, :, ::2, :8:3], golden.real.inputs["input"][:16, :, :, :6:2])
+
+
+def test_train_sees_changed_pictures_when_they_are_augmented(fit: Fit, small: Small) -> None:
+    plain, moved, again = fit(small()), *(fit(small(), augment={"crop_padding": 2, "flip": True}) for _ in range(2))
+    assert moved.artifacts == again.artifacts
+    assert moved.artifacts["model"].sha256 != plain.artifacts["model"].sha256
+    assert moved.facts.history[0].train_loss != plain.facts.history[0].train_loss
+    assert fit(small(), augment={}).artifacts == plain.artifacts  # nothing is moved and nothing mirrored
+
+
+def test_train_takes_pictures_with_channels_last_when_the_data_has_them(
+    digits: Dataset, workspace: Callable[..., Workspace]
+) -> None:
+    signature = digits.signature.replace(
+        layout="NHWC", inputs=(TensorSpec(name="input", dtype="uint8", shape=("batch", 8, 8, 3)),)
+    )
+    out, rng = workspace(), np.random.default_rng(0)
+    split = ArraySplit({"input": rng.integers(0, 255, (40, 8, 8, 3)).astype(np.uint8)}, np.arange(40) % 10)
+    splits = {name: out.keep(split.save(out.folder, name)) for name in ("train", "validation", "test")}
+    config = TorchTraining(architecture="small-cnn", epochs=1)
+    report = train(config, out, splits=splits, signature=signature)
+    report.enforce()
+    assert report.facts.signature.inputs == (TensorSpec(name="input", dtype="float32", shape=("batch", 8, 8, 3)),)
+    network, example = source.load(out.path(report.artifacts["model"]))
+    assert network(example["input"]).shape == (2, 10)
+
+
+class Killed(Workspace):
+    """A workspace whose owner is ended after the first epoch."""
+
+    def progress(self, done: int, total: int, unit: str, **metrics: float) -> None:
+        if unit == "epoch":
+            raise KeyboardInterrupt
+
+
+def test_train_ends_at_the_same_weights_when_it_was_interrupted_among_random_layers(
+    fit: Fit, workspace: Callable[..., Workspace]
+) -> None:
+    config = {"architecture": "mnasnet0_5", "epochs": 2, "augment": {"flip": True}}  # it has dropout
+    split, out = ArraySplit({"input": np.random.default_rng(0).random((24, 3, 8, 8))}, np.arange(24) % 10), workspace()
+    splits = {name: out.keep(split.save(out.folder, name)) for name in ("train", "validation", "test")}
+    whole, half = fit(splits, **config), workspace()
+    with pytest.raises(KeyboardInterrupt):
+        fit(splits, Killed(half.store, half.folder), **config)
+    assert fit(splits, half, **config).artifacts == whole.artifacts

@@ -37,14 +37,15 @@ def test_module_path_finds_every_layer_when_resnet18_is_exported(tmp_path) -> No
     import onnx
     import torch
 
-    from tasks.sources import torch as source
+    from tasks.sources.torch.architectures import Known
+    from tasks.sources.torch.trace import trace
 
-    network = source.build("resnet18", 3, 10).eval()
+    network = Known(architecture="resnet18", channels=3, height=32, width=32, classes=10).build().eval()
     sample = torch.zeros(1, 3, 32, 32)
     torch.onnx.export(network, (sample,), tmp_path / "m.onnx", dynamo=False, opset_version=18)
-    trace = source.trace(network, sample.numpy())
+    traced = trace(network, [sample.numpy()])
     outputs = [o for node in onnx.load(tmp_path / "m.onnx").graph.node for o in node.output]
-    found = {module_path(name) for name in outputs} & trace.keys()
+    found = {module_path(name) for name in outputs} & traced.keys()
     assert len([p for p in found if "conv" in p]) == 17
     assert {f"layer{n}.0.downsample.0" for n in (2, 3, 4)} <= found
     assert {f"layer{n}.{b}.relu_1" for n in (1, 2, 3, 4) for b in (0, 1)} <= found

@@ -1,0 +1,41 @@
+"""Multiply-accumulate operations of one node, from shapes alone. `tasks.runtime.macs` counts what really ran."""
+
+import math
+
+import onnx
+
+from tasks.runtime.graph import Axes
+from tasks.runtime.macs import FLOAT, INTEGER
+
+COUNTED = INTEGER | FLOAT
+UNCOUNTED = {"Attention", "GRU", "LSTM", "RNN", "Einsum", "MultiHeadAttention", "DeformConv", "If", "Loop", "Scan"}
+"""These multiply too, in ways that no shape alone tells."""
+
+
+def macs_of(node: onnx.NodeProto, shapes: dict[str, Axes]) -> int | None:
+    """Return output values x length of the sum behind each; 0 for other operators, None where a shape is unknown."""
+    if node.op_type in UNCOUNTED:
+        return None
+    if node.op_type not in COUNTED:
+        return 0
+    if not node.output or len(node.input) < 2:
+        return None
+    output, left = _size(shapes.get(node.output[0])), shapes.get(node.input[0])
+    if "Conv" in node.op_type:
+        # Weights (outputs, inputs / groups, *kernel); a transposed convolution's (inputs, outputs / groups, *kernel).
+        place = 3 if node.op_type == "QLinearConv" and len(node.input) > 3 else 1
+        sums = _size((shapes.get(node.input[place]) or (None,))[1:])
+        values = _size(left) if node.op_type == "ConvTranspose" else output
+        return None if values is None or sums is None else values * sums
+    if not left:
+        return None
+    transposed = any(a.name == "transA" and a.i for a in node.attribute)
+    length = left[-2] if transposed and len(left) > 1 else left[-1]
+    return output * length if output is not None and isinstance(length, int) else None
+
+
+def _size(shape: Axes | None) -> int | None:
+    if shape is None:
+        return None
+    known = [axis for axis in shape if isinstance(axis, int)]
+    return math.prod(known) if len(known) == len(shape) else None

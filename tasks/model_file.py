@@ -1,0 +1,100 @@
+"""ONNX files of any size: one file, or a small one with its weights beside it where a single one cannot hold them."""
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+import onnx
+
+from tasks.errors import StageError
+
+MAX_ONE_FILE_BYTES = 1_900_000_000
+"""Protocol buffers end at 2 GiB; the graph itself needs some of it."""
+
+
+def stored_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield every stored tensor: initializers and constants, those of inner graphs included."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for body in (attribute.g, *attribute.graphs):
+                yield from stored_tensors(body)
+
+
+def external_locations(proto: onnx.ModelProto) -> list[str]:
+    """Return where the model says that its external tensors lie, sorted; nothing promises that it says the truth."""
+    tensors = stored_tensors(proto.graph)
+    return sorted({e.value for t in tensors for e in t.external_data if e.key == "location"})
+
+
+def stray_locations(proto: onnx.ModelProto, folder: Path) -> list[str]:
+    """Return the external data files that are not inside the model's folder, or not there."""
+    return [
+        place
+        for place in external_locations(proto)
+        if PurePosixPath(place).is_absolute()
+        or PureWindowsPath(place).is_absolute()
+        or not (folder / place).resolve().is_relative_to(folder.resolve())
+        or not (folder / place).is_file()
+    ]
+
+
+def read_graph(path: Path) -> onnx.ModelProto:
+    """Read a model without the weights that lie in other files.
+
+    Raises:
+        StageError: when the file is missing or no ONNX model.
+    """
+    try:
+        return onnx.load(path, load_external_data=False)
+    except Exception as error:  # the parser's errors share no public base
+        raise StageError(f"{path}: not an ONNX model ({error})") from error
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """Read a model with all its weights.
+
+    Raises:
+        StageError: when the file is missing or no ONNX model, or its external data lies outside its folder.
+    """
+    proto = read_graph(path)
+    strays = stray_locations(proto, path.parent)
+    if strays:
+        raise StageError(f"{path}: its external data {strays[0]!r} is missing, or does not lie beside the model")
+    try:
+        onnx.external_data_helper.load_external_data_for_model(proto, str(path.parent))
+    except Exception as error:
+        raise StageError(f"{path}: its external data cannot be read ({error})") from error
+    return proto
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """Return the model and the files beside it that hold its weights, as far as they can be known."""
+    try:
+        proto = read_graph(path)
+    except StageError:  # whoever reads the model says what is wrong with it
+        return (path,)
+    strays = set(stray_locations(proto, path.parent))
+    return (path, *(path.parent / place for place in external_locations(proto) if place not in strays))
+
+
+def is_large(proto: onnx.ModelProto) -> bool:
+    """Tell whether the model, with its weights loaded, is too large for one file, and for one message in memory."""
+    total: int = sum(tensor.ByteSize() for tensor in proto.graph.initializer)
+    return total > MAX_ONE_FILE_BYTES
+
+
+def is_large_file(path: Path) -> bool:
+    """Tell the same of a model on disk, without reading its weights."""
+    return sum(file.stat().st_size for file in files_of(path) if file.exists()) > MAX_ONE_FILE_BYTES
+
+
+def write_model(proto: onnx.ModelProto, path: Path) -> list[Path]:
+    """Save the model, and return the files that lie beside it now: none, or one with its weights."""
+    data = path.with_name(f"{path.name}.data")
+    data.unlink(missing_ok=True)
+    if not is_large(proto):
+        onnx.save(proto, path)
+        return []
+    onnx.save(proto, path, save_as_external_data=True, all_tensors_to_one_file=True, location=data.name)
+    return [data]

@@ -1,0 +1,70 @@
+"""Shared libraries with operators of somebody's own: every session of a run gets them.
+
+They are named in the environment and not in the model: a model from a stranger must not choose what code is loaded.
+Processes that this one starts, such as those of the benchmark, inherit them.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from tasks.errors import ConfigError, StageError
+
+VARIABLE = "GAUNTLET_OPERATOR_LIBRARIES"
+PlainOptions = ort.SessionOptions
+
+
+def operator_libraries() -> tuple[Path, ...]:
+    """Return the libraries that sessions of this process get."""
+    return tuple(Path(name).resolve() for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name)
+
+
+@contextmanager
+def registered(libraries: tuple[Path, ...]) -> Iterator[None]:
+    """Give these libraries to all sessions, those of other processes included, besides the ones that they have.
+
+    Raises:
+        ConfigError: when a file is missing.
+    """
+    missing = [path for path in libraries if not path.is_file()]
+    if missing:
+        raise ConfigError(f"operator_libraries: {missing[0]}: no such file")
+    before = os.environ.get(VARIABLE)
+    names = dict.fromkeys(str(path) for path in (*operator_libraries(), *(library.resolve() for library in libraries)))
+    os.environ[VARIABLE] = os.pathsep.join(names)
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
+
+
+def session_options() -> Any:
+    """Return new options of a session, with the libraries.
+
+    Raises:
+        StageError: when one cannot be loaded.
+    """
+    options = PlainOptions()
+    for path in operator_libraries():
+        try:
+            options.register_custom_ops_library(str(path))
+        except Exception as error:  # the runtime's own exceptions share no public base
+            raise StageError(f"operator_libraries: {path} cannot be loaded: {error}") from error
+    return options
+
+
+@contextmanager
+def in_sessions_of_others() -> Iterator[None]:
+    """Give the libraries to sessions that ONNX Runtime's own tools open, which take no options from outside."""
+    if operator_libraries():
+        ort.SessionOptions = session_options
+    try:
+        yield
+    finally:
+        ort.SessionOptions = PlainOptions

@@ -1,0 +1,55 @@
+"""A framework that is not installed is one line, before anything runs."""
+
+import os
+from pathlib import Path
+
+import pytest
+from harness import command
+
+from configs.load import load, presets
+from configs.packages import needed_packages
+
+NEEDY = {name: needed_packages(load(name)) for name in presets()}
+HIDE = """
+import importlib.machinery, os
+find = importlib.machinery.PathFinder.find_spec
+def hidden(name, path=None, target=None):
+    return None if name in os.environ["HIDDEN"].split(",") else find(name, path, target)
+importlib.machinery.PathFinder.find_spec = hidden
+"""
+
+
+@pytest.fixture
+def hiding(tmp_path: Path) -> dict[str, str]:
+    """Environment of a process in which some packages cannot be found."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(HIDE)
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])}
+
+
+@pytest.mark.parametrize("preset", [name for name, packages in NEEDY.items() if packages])
+def test_run_is_refused_in_one_line_with_the_way_out_when_a_package_is_missing(
+    tmp_path: Path, hiding: dict[str, str], preset: str
+) -> None:
+    package, (part, extra) = next(iter(NEEDY[preset].items()))
+    done = command(tmp_path, "run", preset, **hiding, HIDDEN=package)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"gauntlet: {preset}: {part} ")
+    assert line.endswith(f"needs {package}, which is not installed; install it with: make {extra}")
+    assert not (tmp_path / ".gauntlet").exists()
+
+
+@pytest.mark.parametrize("preset", [name for name, packages in NEEDY.items() if packages])
+def test_validate_says_that_it_cannot_run_here_when_a_package_is_missing(
+    tmp_path: Path, hiding: dict[str, str], preset: str
+) -> None:
+    package = next(iter(NEEDY[preset]))
+    done = command(tmp_path, "validate", preset, **hiding, HIDDEN=package)
+    assert done.returncode == 0
+    assert f"but it cannot run here: {preset}: " in done.stdout
+
+
+def test_core_presets_need_nothing_more() -> None:
+    assert NEEDY["digits-resnet18"] == NEEDY["bring-your-own-onnx"] == {}

@@ -1,0 +1,68 @@
+"""Models that nobody here trained, through the whole pipeline, with nothing but a preset."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import brought_models
+import numpy as np
+import pytest
+from brought_models import MODELS, Made
+
+from configs.load import load
+from configs.schema import PipelineConfig
+from tasks.run_report import RunReport
+
+QUICK = ("benchmark.rounds=6", "benchmark.block_ms=2", "benchmark.batch_sizes=[1]", "numerics.samples=8")
+Run = Callable[[PipelineConfig], RunReport]
+
+
+def brought(model: Path, samples: dict[str, np.ndarray], *settings: str) -> PipelineConfig:
+    np.savez(model.with_name("samples.npz"), **samples)
+    data = (f"train.model={model}", f"data.path={model.with_name('samples.npz')}")
+    return load("bring-your-own-onnx", (*QUICK, *data, *settings))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_brought_model_ends_with_a_winner_when_it_is_sound(
+    run: Run, tmp_path: Path, make: Callable[[Path], Made]
+) -> None:
+    report = run(brought(*make(tmp_path)))
+    assert (report.verdict, report.stopped_at) == ("passed", None), report.reason
+    assert report.winner is not None
+    assert {c.name for c in report.candidates} == {
+        "fp32",
+        "ort-extended",
+        "onnxsim",
+        "onnxslim",
+        "static-u8s8",
+        "dynamic-u8",
+    }
+    assert all(c.reason for c in report.candidates)
+
+
+def test_model_without_samples_runs_on_random_ones(run: Run, tmp_path: Path) -> None:
+    model, _ = brought_models.two_inputs(tmp_path)
+    synthetic = f"data={{kind: synthetic, model: {model}, samples: 30}}"
+    report = run(load("bring-your-own-onnx", (*QUICK, f"train.model={model}", synthetic)))
+    assert report.verdict == "passed", report.reason
+    assert report.candidates[0].accuracy is None
+    checks = {check.name for entry in report.stages for check in entry.checks if entry.stage == "accuracy"}
+    assert checks == {"accuracy.min_top1_agreement", "accuracy.min_cosine", "accuracy.min_sqnr_db"}
+
+
+def test_recipe_that_finds_nothing_is_rejected_with_the_reason_when_the_winner_is_fp32(
+    run: Run, tmp_path: Path
+) -> None:
+    report = run(brought(*brought_models.text_labels(tmp_path)))
+    reasons = {c.name: c.reason for c in report.candidates}
+    assert "finds nothing to quantise among LinearClassifier, ZipMap" in reasons["static-u8s8"]
+    assert (report.verdict, report.winner) == ("passed", "fp32")
+
+
+def test_labels_decide_when_there_are_some(run: Run, tmp_path: Path) -> None:
+    model, samples = brought_models.two_inputs(tmp_path)
+    labels = np.arange(brought_models.COUNT) % 4
+    report = run(brought(model, {**samples, "labels": labels}))
+    assert (report.verdict, report.stopped_at) == ("failed", "evaluate")
+    assert "evaluate.min_accuracy" in report.reason

@@ -1,0 +1,113 @@
+"""Random samples in the types and shapes that a model declares."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tasks.data import prepare
+from tasks.data.synthetic import INDEX_LIMIT, UNSAID, Synthetic
+from tasks.errors import StageError
+from tasks.runtime.calls import calls
+from tasks.runtime.session import open_session
+from tasks.workspace import Workspace
+
+
+def model(folder: Path, inputs: dict[str, tuple[int, list[int | str]]]) -> Path:
+    """Write a model that passes every input through."""
+    declared = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
+    outputs = [helper.make_tensor_value_info(f"{name}_out", kind, shape) for name, (kind, shape) in inputs.items()]
+    nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in inputs]
+    graph = helper.make_graph(nodes, "through", declared, outputs)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = folder / "model.onnx"
+    onnx.save(proto, path)
+    return path
+
+
+INPUTS: dict[str, tuple[int, list[int | str]]] = {
+    "picture": (TensorProto.FLOAT, ["batch", 3, "height", 8]),
+    "half": (TensorProto.FLOAT16, ["batch", 4]),
+    "ids": (TensorProto.INT64, ["batch", "length"]),
+    "bytes": (TensorProto.UINT8, ["batch", 2]),
+    "mask": (TensorProto.BOOL, ["batch", "length"]),
+}
+
+
+def test_samples_have_the_declared_types_and_shapes_when_drawn(tmp_path: Path) -> None:
+    dataset = Synthetic(model=model(tmp_path, INPUTS), samples=30, axes={"length": 5}).load()
+    assert {name: len(split) for name, split in dataset.splits.items()} == {"calibration": 10, "test": 20}
+    taken = dataset.splits["test"].take(slice(None))
+    assert {name: (array.dtype.name, array.shape) for name, array in taken.items()} == {
+        "picture": ("float32", (20, 3, UNSAID, 8)),
+        "half": ("float16", (20, 4)),
+        "ids": ("int64", (20, 5)),
+        "bytes": ("uint8", (20, 2)),
+        "mask": ("bool", (20, 5)),
+    }
+    assert set(np.unique(taken["ids"])) == set(range(INDEX_LIMIT))
+    assert set(np.unique(taken["mask"])) == {False, True}
+    assert abs(float(taken["picture"].std()) - 1) < 0.1
+    assert all(split.labels is None for split in dataset.splits.values())
+    assert [spec.name for spec in dataset.signature.inputs] == [*INPUTS]
+
+
+def test_the_model_takes_its_samples_when_it_is_called(tmp_path: Path) -> None:
+    path = model(tmp_path, INPUTS)
+    samples = Synthetic(model=path, samples=16).load().splits["test"].take(slice(None))
+    outputs = calls(open_session(path), samples).run(4)
+    assert all(np.array_equal(outputs[f"{name}_out"], array) for name, array in samples.items())
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"state": (TensorProto.FLOAT, [2, 3]), "step": (TensorProto.INT64, [])},
+        {"a": (TensorProto.FLOAT, ["n", 3]), "b": (TensorProto.FLOAT, ["m", 3])},
+    ],
+    ids=["scalar beside a state", "two first axes"],
+)
+def test_each_sample_is_a_whole_input_when_the_model_has_no_batch(
+    tmp_path: Path, inputs: dict[str, tuple[int, list[int | str]]]
+) -> None:
+    path = model(tmp_path, inputs)
+    samples = Synthetic(model=path, samples=18).load().splits["test"].take(slice(None))
+    session = open_session(path)
+    assert {name: array.ndim for name, array in samples.items()} == {
+        name: len(shape) + 1 for name, (_, shape) in inputs.items()
+    }
+    assert all(len(array) == 12 for array in calls(session, samples).run(1).values())
+
+
+def test_whole_numbers_stay_below_high_when_it_is_set(tmp_path: Path) -> None:
+    path = model(tmp_path, INPUTS)
+    ids = Synthetic(model=path, samples=300, high=7).load().splits["test"].take(slice(None))["ids"]
+    assert set(np.unique(ids)) == set(range(7))
+
+
+def test_samples_are_decided_by_the_seed(tmp_path: Path) -> None:
+    path = model(tmp_path, INPUTS)
+    first, again, other = (
+        Synthetic(model=path, seed=seed).load().splits["test"].take(slice(None))["picture"] for seed in (0, 0, 1)
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_synthetic_is_refused_when_the_model_takes_texts_or_cannot_be_read(tmp_path: Path) -> None:
+    path = model(tmp_path, {"text": (TensorProto.STRING, ["batch"])})
+    with pytest.raises(StageError, match=r"input 'text' is of type str, which cannot be drawn; bring samples"):
+        Synthetic(model=path).load()
+    with pytest.raises(StageError, match=r"nowhere\.onnx"):
+        Synthetic(model=tmp_path / "nowhere.onnx").load()
+
+
+def test_data_stage_passes_when_the_samples_are_drawn(tmp_path: Path, workspace) -> None:
+    config = Synthetic(model=model(tmp_path, {"picture": INPUTS["picture"]}))
+    out: Workspace = workspace()
+    report = prepare(config, out, files=config.files())
+    report.enforce()
+    assert report.facts.images == {"calibration": 21, "test": 43}
+    assert report.facts.images_per_class == {}

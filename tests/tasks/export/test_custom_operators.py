@@ -1,0 +1,256 @@
+"""An operator out of a shared library: exported by both exporters, run with the library, and missed without it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime_extensions
+import pytest
+from torch_networks import SIGNATURE, splits
+
+from tasks.artifact import Artifact, digest_of
+from tasks.benchmark.client import WorkerClient
+from tasks.data.golden import Golden
+from tasks.errors import ConfigError, PipelineError, StageError
+from tasks.export import ExportConfig, export
+from tasks.export.dynamo import Dynamo
+from tasks.export.torchscript import TorchScript
+from tasks.export.vote import Both
+from tasks.optimize import OptimizeConfig, optimize
+from tasks.optimize.onnxoptimizer import OnnxOptimizer
+from tasks.optimize.onnxsim import OnnxSim
+from tasks.optimize.onnxslim import OnnxSlim
+from tasks.optimize.ort import OrtGraph
+from tasks.quantize import quantize
+from tasks.quantize.static import StaticInt8
+from tasks.runtime.libraries import operator_libraries, registered
+from tasks.runtime.session import open_session
+from tasks.signature import OperatorLibrary, Signature
+from tasks.train import train
+from tasks.train.torch_brought import TorchModel
+from tasks.validate.numerics import NumericsConfig, check_numerics
+from tasks.validate.structure import StructureConfig, check_structure
+from tasks.workspace import Workspace
+
+# It is a real library of operators; NegPos parts a tensor into its negative and its positive values.
+LIBRARY = Path(onnxruntime_extensions.get_library_path())
+NETWORK = """
+import torch
+from torch import nn
+
+
+@torch.library.custom_op("gauntlet_test::negpos", mutates_args=())
+def negpos(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.clamp(x, max=0), torch.clamp(x, min=0)
+
+
+@negpos.register_fake
+def _(x):
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3, padding=1)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x):
+        negative, positive = torch.ops.gauntlet_test.negpos(self.conv(x))
+        return self.head((positive + 0.1 * negative).mean((2, 3)))
+
+
+def make():
+    torch.manual_seed(0)
+    return Net()
+
+
+def symbolics():
+    return {"gauntlet_test::negpos": lambda g, x: g.op("ai.onnx.contrib::NegPos", x, outputs=2)}
+
+
+def translations():
+    import onnx
+    import onnxscript
+
+    if not onnx.defs.has("NegPos", "ai.onnx.contrib"):
+        parameter = onnx.defs.OpSchema.FormalParameter
+        schema = onnx.defs.OpSchema(
+            "NegPos",
+            "ai.onnx.contrib",
+            1,
+            inputs=[parameter("x", "T")],
+            outputs=[parameter("negative", "T"), parameter("positive", "T")],
+            type_constraints=[("T", ["tensor(float)"], "")],
+        )
+        onnx.defs.register_schema(schema)
+    contrib = onnxscript.values.Opset("ai.onnx.contrib", 1)
+    return {torch.ops.gauntlet_test.negpos.default: lambda x: contrib.NegPos(x)}
+"""
+Make = Callable[..., Workspace]
+
+
+class Brought:
+    """The network, brought once, and its models, exported once each."""
+
+    def __init__(self, root: Path, out: Workspace) -> None:
+        import torch
+
+        made: dict[str, Callable[[], torch.nn.Module]] = {}
+        self.folder, self.out = root / "user", out
+        self.folder.mkdir()
+        (self.folder / "parts.py").write_text(NETWORK)
+        exec(NETWORK, made)
+        torch.save(made["make"]().state_dict(), self.folder / "w.pt")
+        config = TorchModel(factory="parts:make", folder=self.folder, weights=self.folder / "w.pt", sizes=((24, 20),))
+        self.splits = splits(out)
+        self.source = train(config, out, splits=self.splits, signature=SIGNATURE)
+        self.golden = self.source.artifacts["golden"]
+
+    def export(self, out: Workspace, config: ExportConfig) -> Artifact:
+        signature = self.source.facts.signature
+        model = self.source.artifacts["model"]
+        return export(config, out, model=model, signature=signature, golden=self.golden).artifacts["model"]
+
+
+@pytest.fixture(scope="module")
+def brought(tmp_path_factory: pytest.TempPathFactory) -> Brought:
+    from tasks.artifact import Store
+
+    root = tmp_path_factory.mktemp("operators")
+    (root / "work").mkdir()
+    return Brought(root, Workspace(Store(root / "store"), root / "work"))
+
+
+@pytest.fixture(params=["torchscript", "dynamo"])
+def config(request: pytest.FixtureRequest, brought: Brought) -> ExportConfig:
+    if request.param == "torchscript":
+        return TorchScript(symbolics="parts:symbolics", folder=brought.folder)
+    return Dynamo(translations="parts:translations", folder=brought.folder)
+
+
+@pytest.fixture
+def library() -> Iterator[None]:
+    with registered((LIBRARY,)):
+        yield
+
+
+def test_operator_is_named_by_the_structure_gate_when_its_library_is_missing(
+    brought: Brought, config: ExportConfig, workspace: Make
+) -> None:
+    out = workspace(brought.out.store)
+    report = check_structure(StructureConfig(), out, model=brought.export(out, config))
+    failures = {check.name: check for check in report.failures}
+    assert set(failures) == {"structure.runtime_errors", "structure.unregistered_operators"}
+    assert failures["structure.unregistered_operators"].detail == "ai.onnx.contrib::NegPos"
+    assert "operator_libraries" in failures["structure.unregistered_operators"].remedy
+    with pytest.raises(StageError, match="NegPos"):
+        check_numerics(NumericsConfig(), out, model=brought.export(out, config), golden=brought.golden)
+
+
+def test_model_passes_the_gates_at_every_size_when_the_library_is_registered(
+    brought: Brought, config: ExportConfig, workspace: Make, library: None
+) -> None:
+    out = workspace(brought.out.store)
+    model = brought.export(out, config)
+    assert not check_structure(StructureConfig(), out, model=model).failures
+    report = check_numerics(NumericsConfig(), out, model=model, golden=brought.golden)
+    assert not report.failures
+    assert {row.data for row in report.facts.comparisons} == {"real", "random", "24x20"}
+    assert max(row.max_abs_error for row in report.facts.comparisons) < 1e-5
+
+
+def test_signature_names_the_library_by_content_when_the_model_needs_it(
+    brought: Brought, workspace: Make, library: None, trained
+) -> None:
+    out = workspace(brought.out.store)
+    config = TorchScript(symbolics="parts:symbolics", folder=brought.folder)
+    proto = onnx.load(out.path(brought.export(out, config)))
+    assert Signature.read(proto).operator_libraries == (
+        OperatorLibrary(name=LIBRARY.name, sha256=digest_of([LIBRARY])),
+    )
+    plain = export(
+        TorchScript(),
+        workspace(trained.store),
+        model=trained.artifacts["source"],
+        signature=trained.train.facts.signature,
+        golden=trained.golden,
+    )
+    assert plain.artifacts == trained.export.artifacts  # which needs none
+
+
+@pytest.mark.parametrize("graph_pass", [OrtGraph(), OnnxOptimizer(), OnnxSim(), OnnxSlim()], ids=lambda p: p.kind)
+def test_candidate_keeps_the_operator_when_a_pass_rewrites_the_graph(
+    brought: Brought, workspace: Make, library: None, graph_pass: OptimizeConfig
+) -> None:
+    out = workspace(brought.out.store)
+    model = brought.export(out, TorchScript(symbolics="parts:symbolics", folder=brought.folder))
+    optimized = optimize(graph_pass, out, model=model).artifacts["model"]
+    assert not check_structure(StructureConfig(), out, model=optimized).failures
+    assert not check_numerics(NumericsConfig(), out, model=optimized, golden=brought.golden).failures
+    assert Signature.read(onnx.load(out.path(optimized))).operator_libraries[0].name == LIBRARY.name
+
+
+def test_candidate_is_calibrated_and_timed_when_the_library_is_registered(
+    brought: Brought, workspace: Make, library: None
+) -> None:
+    out = workspace(brought.out.store)
+    model = brought.export(out, TorchScript(symbolics="parts:symbolics", folder=brought.folder))
+    quantized = quantize(StaticInt8(), out, model=model, calibration=brought.splits["calibration"]).artifacts["model"]
+    assert not check_structure(StructureConfig(), out, model=quantized).failures
+    golden = Golden.load(out.path(brought.golden))
+    np.savez(out.folder / "inputs.npz", **golden.real.inputs)
+    with WorkerClient() as worker:  # a process of its own
+        assert worker.load(out.path(quantized), out.folder / "inputs.npz", 1, 60) > 0
+        assert worker.run(1, 1, 60)["samples_ms"]
+
+
+def test_worker_tells_the_operator_when_the_library_is_missing(brought: Brought, workspace: Make) -> None:
+    out = workspace(brought.out.store)
+    model = brought.export(out, TorchScript(symbolics="parts:symbolics", folder=brought.folder))
+    golden = Golden.load(out.path(brought.golden))
+    np.savez(out.folder / "inputs.npz", **golden.real.inputs)
+    with WorkerClient() as worker, pytest.raises(PipelineError, match="NegPos"):
+        worker.load(out.path(model), out.folder / "inputs.npz", 1, 60)
+
+
+def test_libraries_are_forgotten_when_the_run_is_over(tmp_path: Path, trained) -> None:
+    with registered((LIBRARY,)), registered((LIBRARY,)):  # a second time does no harm
+        assert operator_libraries() == (LIBRARY,)
+        open_session(trained.path)
+    assert operator_libraries() == ()
+
+
+def test_library_is_refused_when_it_is_missing_or_none(tmp_path: Path, trained) -> None:
+    with (
+        pytest.raises(ConfigError, match=r"operator_libraries: .*none.so: no such file"),
+        registered((tmp_path / "none.so",)),
+    ):
+        pass
+    (tmp_path / "text.so").write_text("hello")
+    with (
+        registered((tmp_path / "text.so",)),
+        pytest.raises(StageError, match=r"operator_libraries: .*text.so cannot be"),
+    ):
+        open_session(trained.path)
+
+
+def test_vote_leaves_the_verdict_to_the_structure_gate_when_the_runtime_loads_neither_model(
+    brought: Brought, workspace: Make
+) -> None:
+    out = workspace(brought.out.store)
+    config = Both(
+        torchscript=TorchScript(symbolics="parts:symbolics", folder=brought.folder),
+        dynamo=Dynamo(translations="parts:translations", folder=brought.folder),
+    )
+    source = brought.source
+    report = export(
+        config, out, model=source.artifacts["model"], signature=source.facts.signature, golden=brought.golden
+    )
+    report.enforce()
+    (check,) = report.checks
+    assert (check.passed, check.value, report.facts.vote.distances) == (False, None, ())
+    assert "there was no vote" in check.detail
+    structure = check_structure(StructureConfig(), out, model=report.artifacts["model"])
+    assert "structure.unregistered_operators" in {failure.name for failure in structure.failures}

@@ -1,0 +1,113 @@
+"""Flax's exporter: the same answers in both layouts, the same bytes, and a graph that passes the gates."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tasks.artifact import Artifact
+from tasks.data.dataset import ArraySplit
+from tasks.data.golden import Golden
+from tasks.export import export
+from tasks.export.jax2onnx import Jax2Onnx
+from tasks.report import Report
+from tasks.runtime.session import open_session, run_in_batches
+from tasks.signature import Signature, TensorSpec
+from tasks.sources import flax as source
+from tasks.train.flax import FlaxTraining
+from tasks.validate.numerics import NumericsConfig, check_numerics
+from tasks.validate.structure import StructureConfig, check_structure
+from tasks.workspace import Workspace
+
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes longer here than computing
+PICTURES = np.random.default_rng(0).standard_normal((70, 8, 12, 3)).astype(np.float32)
+SHAPES = {"NHWC": (8, 12, 3), "NCHW": (3, 8, 12)}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trained network, and where it lies."""
+
+    out: Workspace
+    report: Report[Any]
+
+    @property
+    def signature(self) -> Signature:
+        return self.report.facts.signature
+
+    @property
+    def golden(self) -> Golden:
+        return Golden.load(self.out.path(self.report.artifacts["golden"]))
+
+    def export(self, later: Workspace, **config: object) -> Report[Any]:
+        model, golden = self.report.artifacts["model"], self.report.artifacts["golden"]
+        return export(Jax2Onnx(**config), later, model=model, signature=self.signature, golden=golden)
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """A network that saw two batches, once for each layout of its input."""
+    from tasks.artifact import Store
+
+    layout = request.param
+    pictures = PICTURES if layout == "NHWC" else PICTURES.transpose(0, 3, 1, 2)
+    split = ArraySplit({"picture": pictures}, np.arange(len(pictures)) % 4)
+    spec = TensorSpec(name="picture", dtype="float32", shape=("batch", *SHAPES[layout]))
+    signature = Signature(inputs=(spec,), outputs=(), layout=layout, labels=tuple("abcd"))
+    out = Workspace(Store(tmp_path_factory.mktemp("store")), tmp_path_factory.mktemp("train"))
+    training = FlaxTraining(widths=(4, 6), epochs=1, batch_size=32, output_name="scores")
+    return Source(out, training.fit(dict.fromkeys(("train", "validation", "test"), split), signature, out))
+
+
+def test_export_answers_as_the_source_when_run_at_any_batch_size(
+    trained: Source, workspace: Callable[..., Workspace]
+) -> None:
+    later = workspace(trained.out.store)
+    session = open_session(later.path(trained.export(later).artifacts["model"]))
+    for batch in (1, 2, 3, 7, 64):
+        for case in trained.golden.cases.values():
+            actual = run_in_batches(session, case.inputs, batch)["scores"]
+            np.testing.assert_allclose(actual, case.outputs["scores"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [15, 23])
+def test_export_passes_both_gates_when_any_opset_is_asked_for(
+    trained: Source, workspace: Callable[..., Workspace], opset: int
+) -> None:
+    later = workspace(trained.out.store)
+    report = trained.export(later, opset=opset)
+    model: Artifact = report.artifacts["model"]
+    check_structure(StructureConfig(), later, model=model).enforce()
+    check_numerics(NumericsConfig(), later, model=model, golden=trained.report.artifacts["golden"]).enforce()
+    assert report.facts.opset == opset
+    graph = onnx.load(later.path(model)).graph
+    axes = {
+        t.name: tuple(d.dim_param or d.dim_value for d in t.type.tensor_type.shape.dim)
+        for t in (*graph.input, *graph.output)
+    }
+    assert axes == {"picture": ("batch", *SHAPES[trained.signature.layout]), "scores": ("batch", 4)}
+
+
+def test_export_has_the_same_bytes_when_repeated(trained: Source, workspace: Callable[..., Workspace]) -> None:
+    first, again = (trained.export(workspace(trained.out.store)) for _ in range(2))
+    assert first.artifacts == again.artifacts
+
+
+def test_numerics_gate_fails_when_the_weights_are_of_another_network(
+    trained: Source, workspace: Callable[..., Workspace]
+) -> None:
+    later = workspace(trained.out.store)
+    network, recipe = source.load(trained.out.path(trained.report.artifacts["model"]))
+    weights = source.weights_of(network)
+    weights["layers/0/kernel"][0, 0, 0, 0] += 0.5
+    source.put_weights(network, weights)
+    path = later.folder / "other.npz"
+    source.save(path, recipe, network)
+    golden = trained.report.artifacts["golden"]
+    report = export(Jax2Onnx(), later, model=later.keep(path), signature=trained.signature, golden=golden)
+    checked = check_numerics(NumericsConfig(), later, model=report.artifacts["model"], golden=golden)
+    assert "numerics.max_abs_error" in [check.name for check in checked.failures]

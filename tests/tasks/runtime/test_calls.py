@@ -1,0 +1,110 @@
+"""How samples become calls: batches, fixed batches, whole inputs, and everything that does not fit."""
+
+from pathlib import Path
+
+import brought_models
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from tasks.errors import StageError
+from tasks.runtime.calls import calls
+from tasks.runtime.session import open_session
+
+
+def doubling(shape: list[int | str], kind: int = TensorProto.FLOAT) -> bytes:
+    """Return a model that adds its input to itself; in bfloat16, which has no such kernel, one that repeats it."""
+    values = [helper.make_tensor_value_info(name, kind, shape) for name in "xy"]
+    node = helper.make_node("Add", ["x", "x"], ["y"])
+    if kind == TensorProto.BFLOAT16:
+        node = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([node], "double", values[:1], values[1:])
+    model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return model.SerializeToString()
+
+
+DYNAMIC, FIXED = open_session(doubling(["n", 3])), open_session(doubling([4, 3]))
+
+
+@given(count=st.integers(1, 13), batch=st.integers(1, 15))
+def test_calls_answer_every_sample_once_when_the_batch_is_any(count: int, batch: int) -> None:
+    samples = np.random.default_rng(count).standard_normal((count, 3)).astype(np.float32)
+    for session in (DYNAMIC, FIXED):
+        assert np.array_equal(calls(session, {"x": samples}).run(batch)["y"], 2 * samples)
+
+
+def test_calls_take_the_fixed_batch_when_another_is_wanted() -> None:
+    samples = {"x": np.ones((6, 3), np.float32)}
+    assert calls(FIXED, samples).batch(32) == 4
+    assert calls(DYNAMIC, samples).batch(32) == 32
+    last = calls(FIXED, samples).feed(4, 4)["x"]
+    assert last.shape == (4, 3)  # filled up
+
+
+def test_calls_feed_one_sample_whole_when_arrays_have_one_axis_more(tmp_path: Path) -> None:
+    model, samples = brought_models.state(tmp_path)
+    prepared = calls(open_session(model), samples)
+    assert (prepared.whole, prepared.batch(8)) == (True, 1)
+    answers = prepared.run(8)
+    session = open_session(model)
+    for i in (0, 7, 39):
+        state = session.run(["h_next"], {name: np.asarray(array[i]) for name, array in samples.items()})[0]
+        assert np.array_equal(answers["h_next"][i], state)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8, np.int64, np.float16])
+def test_calls_give_the_model_its_own_type_when_nothing_is_lost(dtype: type) -> None:
+    answers = calls(DYNAMIC, {"x": np.arange(6).reshape(2, 3).astype(dtype)}).run(2)["y"]
+    assert answers.dtype == np.float32
+    assert answers.tolist() == [[0, 2, 4], [6, 8, 10]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "samples", "told"),
+    [
+        (["n", 3], TensorProto.FLOAT, {"z": np.ones((2, 3))}, "no samples for the input 'x'; there are some for"),
+        (["n", 3], TensorProto.FLOAT, {"x": np.ones(2)}, "1 axes for an input of 2"),
+        (["n", 3], TensorProto.FLOAT, {"x": np.ones((2, 2, 2, 3))}, "4 axes for an input of 2"),
+        (["n", 3], TensorProto.FLOAT, {"x": np.array([["a", "b", "c"]])}, "takes tensor.float.; the samples are <U1"),
+        (
+            ["n", 3],
+            TensorProto.INT64,
+            {"x": np.ones((2, 3))},
+            "the samples are float64, which would lose their meaning",
+        ),
+        (["n", 3], TensorProto.BFLOAT16, {"x": np.ones((2, 3))}, "tensor.bfloat16., which numpy has no type for"),
+    ],
+)
+def test_calls_are_refused_when_samples_do_not_fit(shape: list, kind: int, samples: dict, told: str) -> None:
+    with pytest.raises(StageError, match=told):
+        calls(open_session(doubling(shape, kind)), samples)
+
+
+def test_calls_fail_and_say_how_when_the_runtime_fails() -> None:
+    with pytest.raises(StageError, match=r"fails on inputs of shape \{'x': \(2, 5\)\}"):
+        calls(DYNAMIC, {"x": np.ones((3, 5), np.float32)}).run(2)
+
+
+def test_calls_fail_when_an_output_has_no_entry_a_sample() -> None:
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])]
+    graph = helper.make_graph([helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)], "sum", values, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    session = open_session(model.SerializeToString())
+    samples = np.ones((4, 3), np.float32)
+    with pytest.raises(StageError, match=r"output 'y' has shape \(\) for 2 samples, not one entry a sample"):
+        calls(session, {"x": samples}).run(2)
+    assert calls(session, {"x": samples[:, None]}).run(1)["y"].tolist() == [3, 3, 3, 3]  # the way out it names
+
+
+def test_calls_fail_when_an_output_changes_its_shape_from_call_to_call() -> None:
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT64, [2, "found"])]
+    graph = helper.make_graph([helper.make_node("NonZero", ["x"], ["y"])], "found", values, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    samples = np.array([[[1, 0, 0]], [[1, 1, 0]]], np.float32)
+    with pytest.raises(StageError, match=r"output 'y' changes its shape from call to call \(\(2, 1\), \(2, 2\)\)"):
+        calls(open_session(model.SerializeToString()), {"x": samples}).run(1)

@@ -1,0 +1,194 @@
+"""A brought model is its own reference; what does not fit is told before anything else runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import brought_models
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tasks.data import prepare
+from tasks.data.arrays import Arrays
+from tasks.data.golden import Golden
+from tasks.errors import StageError
+from tasks.optimize import optimize
+from tasks.optimize.ort import OrtGraph
+from tasks.quantize import quantize
+from tasks.quantize.dynamic import DynamicInt8
+from tasks.report import Report
+from tasks.runtime.calls import calls
+from tasks.runtime.session import open_session
+from tasks.signature import Signature, TensorSpec
+from tasks.train import train
+from tasks.train.brought import OnnxModel
+from tasks.train.facts import TrainFacts
+from tasks.validate.numerics import NumericsConfig, check_numerics
+from tasks.validate.structure import StructureConfig, check_structure
+from tasks.workspace import Workspace
+
+Bring = Callable[..., tuple[Report[TrainFacts], Workspace]]
+SHARES = {"validation": 0, "calibration": 0.3, "test": 0.7}
+
+
+@pytest.fixture
+def bring(workspace: Callable[..., Workspace], tmp_path: Path) -> Bring:
+    def run(model: Path, samples: dict[str, np.ndarray], **config: object) -> tuple[Report[TrainFacts], Workspace]:
+        np.savez(tmp_path / "samples.npz", **samples)
+        arrays = Arrays.model_validate({"path": tmp_path / "samples.npz", "shares": SHARES})
+        data = prepare(arrays, workspace())
+        out = workspace()
+        brought = OnnxModel.model_validate({"model": model} | config)
+        return train(brought, out, splits=data.artifacts, signature=data.facts.signature), out
+
+    return run
+
+
+@pytest.mark.parametrize("make", brought_models.MODELS, ids=lambda make: make.__name__)
+def test_brought_model_answers_as_it_came_when_it_is_kept(bring: Bring, tmp_path: Path, make: Callable) -> None:
+    model, samples = make(tmp_path)
+    report, out = bring(model, samples)
+    golden = Golden.load(out.path(report.artifacts["golden"]))
+    kept = open_session(out.path(report.artifacts["model"]))
+    again = calls(kept, golden.real.inputs).run(3)
+    for name, expected in golden.real.outputs.items():
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(again[name], expected, atol=2e-3 if expected.dtype == np.float16 else 1e-6)
+        else:
+            assert np.array_equal(again[name], expected)
+    signature = Signature.read(onnx.load(out.path(report.artifacts["model"]), load_external_data=False))
+    assert signature == report.facts.signature
+    assert {spec.name for spec in signature.inputs} == set(samples)
+
+
+def test_brought_model_is_scored_when_there_are_labels(workspace: Callable[..., Workspace], tmp_path: Path) -> None:
+    model, samples = brought_models.text_labels(tmp_path)
+    truth = calls(open_session(model), samples).run(8)["label"]
+    names = ("cat", "dog", "owl")
+    numbers = np.array([names.index(str(text)) for text in truth])
+    np.savez(tmp_path / "labelled.npz", **samples, labels=numbers)
+    out = workspace()
+    arrays = Arrays.model_validate({"path": tmp_path / "labelled.npz", "shares": SHARES, "labels": names})
+    data = prepare(arrays, out)
+    report = train(OnnxModel(model=model), out, splits=data.artifacts, signature=data.facts.signature)
+    with np.load(out.path(report.artifacts["predictions"])) as file:
+        assert np.array_equal(file["test"], file["test_labels"])
+        assert "train" not in file.files
+    assert report.facts.signature.answer == "label"
+
+
+def test_answer_is_the_scores_when_labels_are_there_too(bring: Bring, tmp_path: Path) -> None:
+    model, samples = brought_models.two_inputs(tmp_path)
+    assert bring(model, samples)[0].facts.signature.answer == "scores"
+    assert bring(model, samples, answer="hidden")[0].facts.signature.answer == "hidden"
+
+
+def test_signature_of_the_file_is_kept_when_it_carries_one(bring: Bring, tmp_path: Path) -> None:
+    model, samples = brought_models.two_inputs(tmp_path)
+    proto = onnx.load(model)
+    own = Signature(
+        inputs=tuple(TensorSpec(name=n, dtype="float32", shape=("batch", w)) for n, w in (("a", 16), ("b", 8))),
+        outputs=tuple(
+            TensorSpec(name=n, dtype="float32", shape=("batch", w)) for n, w in (("scores", 4), ("hidden", 8))
+        ),
+        layout="NHWC",
+        labels=("w", "x", "y", "z"),
+    )
+    own.write(proto)
+    onnx.save(proto, model)
+    assert bring(model, samples)[0].facts.signature == own.replace(answer="scores")
+
+
+def test_outputs_that_are_no_tensors_are_named_when_they_are_left_out(bring: Bring, tmp_path: Path) -> None:
+    check = bring(*brought_models.text_labels(tmp_path))[0].checks[0]
+    assert (check.name, check.value, check.passed, check.severity) == ("train.ignored_outputs", 1, False, "warning")
+    assert "chances" in check.detail
+
+
+def test_external_data_is_part_of_the_models_content(tmp_path: Path) -> None:
+    model, _ = brought_models.external_data(tmp_path)
+    assert [f.name for f in OnnxModel(model=model).files()] == ["brought.onnx", "all.bin"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda s: {"a": s["a"]}, "no samples for the input 'b'; there are some for \\['a'\\]"),
+        (lambda s: s | {"b": s["b"][:, :5]}, "ONNX Runtime fails on inputs of shape"),
+        (lambda s: s | {"b": s["b"][:, 0]}, "1 axes for an input of 2"),
+        (lambda s: s | {"labels": np.zeros(40, np.int64)}, None),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_when_the_model_is_asked(
+    bring: Bring, tmp_path: Path, change: Callable, told: str | None
+) -> None:
+    model, samples = brought_models.two_inputs(tmp_path)
+    if told is None:
+        assert "predictions" in bring(model, change(samples))[0].artifacts
+        return
+    with pytest.raises(StageError, match=told):
+        bring(model, change(samples))
+
+
+def test_labels_are_refused_when_no_output_names_a_class(bring: Bring, tmp_path: Path) -> None:
+    model, samples = brought_models.state(tmp_path)
+    assert bring(model, samples, answer="h_next")  # without labels nobody asks
+    with pytest.raises(StageError, match=r"no output is known to name a class: .*train\.answer"):
+        bring(model, samples | {"labels": np.zeros(40, np.int64)}, answer="h_next")
+
+
+def test_file_is_refused_by_name_when_it_cannot_be_brought(bring: Bring, tmp_path: Path) -> None:
+    model, samples = brought_models.external_data(tmp_path)
+    with pytest.raises(StageError, match=r"absent\.onnx: not an ONNX model"):
+        bring(tmp_path / "absent.onnx", samples)
+    with pytest.raises(StageError, match=r"the model has no output 'z'; it has \['y'\]"):
+        bring(model, samples, answer="z")
+    proto = onnx.load(model, load_external_data=False)
+    for place in ("../../etc/passwd", "/etc/passwd", "weights/absent.bin"):
+        for tensor in proto.graph.initializer:
+            next(entry for entry in tensor.external_data if entry.key == "location").value = place
+        model.write_bytes(proto.SerializeToString())
+        with pytest.raises(StageError, match=f"its external data '{place}' is missing, or does not lie beside"):
+            bring(model, samples)
+
+
+def test_file_is_refused_with_the_way_out_when_the_runtime_refuses_it(bring: Bring, tmp_path: Path) -> None:
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Nope", ["x"], ["y"], domain="mine")], "g", value[:1], value[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("mine", 1), helper.make_opsetid("", 18)])
+    onnx.save(model, tmp_path / "odd.onnx")
+    with pytest.raises(StageError, match=r"(?s)odd\.onnx: .*refuses the model.*gauntlet diagnose"):
+        bring(tmp_path / "odd.onnx", {"x": np.ones(40, np.float32)})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_model_above_two_gigabytes_passes_its_gates_and_shrinks(
+    bring: Bring, workspace: Callable[..., Workspace], tmp_path: Path
+) -> None:
+    side = 16_600  # times itself, times four bytes, twice: 2.2 GB
+    tensors = []
+    with (tmp_path / "weights.bin").open("wb") as file:  # no message in memory may be so large
+        for name in ("w", "v"):
+            place = {"location": "weights.bin", "offset": str(file.tell()), "length": str(4 * side * side)}
+            (np.eye(side, dtype=np.float32) * 2).tofile(file)
+            tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[side, side])
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, text in place.items():
+                entry = tensor.external_data.add()
+                entry.key, entry.value = key, text
+            tensors.append(tensor)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "v"], ["y"])]
+    shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", side]) for name in "xy"]
+    path = brought_models.save(tmp_path, nodes, shapes[:1], shapes[1:], tensors)
+    report, out = bring(path, {"x": np.random.default_rng(0).standard_normal((20, side)).astype(np.float32)})
+    model, golden = report.artifacts["model"], report.artifacts["golden"]
+    assert model.size_bytes > 2_200_000_000
+    check_structure(StructureConfig(), out, model=model).enforce()
+    check_numerics(NumericsConfig(batch_sizes=(1, 3), samples=8), out, model=model, golden=golden).enforce()
+    optimized = optimize(OrtGraph(level="extended"), workspace(out.store), model=model).artifacts["model"]
+    check_structure(StructureConfig(), out, model=optimized).enforce()
+    quantized = quantize(DynamicInt8(), workspace(out.store), model=model, calibration=None)
+    quantized.enforce()
+    assert quantized.artifacts["model"].size_bytes < model.size_bytes / 3.5

@@ -1,0 +1,228 @@
+"""Flax training: repeatable, honest about its loss, the best epoch is kept, and a restart ends at the same weights."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.artifact import Store
+from tasks.data.dataset import ArraySplit, Dataset
+from tasks.data.digits import Digits
+from tasks.data.golden import Golden
+from tasks.errors import StageError
+from tasks.report import Report
+from tasks.signature import Signature, TensorSpec
+from tasks.sources import flax as source
+from tasks.train.facts import TrainFacts
+from tasks.train.flax import FlaxTraining
+from tasks.workspace import Workspace
+
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes longer here than computing
+SIZES = {"train": 131, "validation": 60, "calibration": 10, "test": 40}  # 131: the last step of an epoch is not full
+TINY = {"widths": (6,), "epochs": 3, "batch_size": 32, "learning_rate": 0.02}
+Fit = Callable[..., Report[TrainFacts]]
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return Digits(image_size=8, layout="NHWC").load()
+
+
+def small(digits: Dataset, change: Callable[[str, np.ndarray], None] | None = None) -> dict[str, ArraySplit]:
+    """Return few samples a split, after `change(name, inputs)` has damaged them."""
+    splits = {}
+    for name, size in SIZES.items():
+        inputs = digits.splits[name].take(slice(0, size))["input"].copy()
+        if change:
+            change(name, inputs)
+        splits[name] = ArraySplit({"input": inputs}, digits.splits[name].labels[:size])
+    return splits
+
+
+@pytest.fixture
+def fit(digits: Dataset, workspace: Callable[..., Workspace]) -> Fit:
+    def run(
+        splits: dict[str, ArraySplit] | None = None, out: Workspace | None = None, **config: object
+    ) -> Report[TrainFacts]:
+        training = FlaxTraining.model_validate(TINY | config)
+        return training.fit(splits or small(digits), digits.signature, out or workspace())
+
+    return run
+
+
+def test_train_has_the_same_digests_when_the_seed_is_the_same(fit: Fit) -> None:
+    first, again, other = fit(), fit(), fit(seed=1, epochs=1)
+    assert first.artifacts == again.artifacts
+    assert first.facts == again.facts
+    assert first.artifacts["model"].sha256 != other.artifacts["model"].sha256
+
+
+def test_train_learns_keeps_the_best_epoch_and_saves_its_answers(fit: Fit, workspace: Callable[..., Workspace]) -> None:
+    out = workspace()
+    report = fit(out=out, epochs=6, output_name="scores")
+    report.enforce()
+    facts, history = report.facts, report.facts.history
+    assert [epoch.epoch for epoch in history] == [1, 2, 3, 4, 5, 6]
+    assert history[-1].train_loss < 0.9 * history[0].train_loss
+    losses = [epoch.validation_loss for epoch in history]
+    assert losses[facts.best_epoch - 1] == min(losses)
+    assert history[-1].learning_rate == pytest.approx(0, abs=1e-9)
+    assert history[0].learning_rate == pytest.approx(0.02 * (1 + np.cos(np.pi / 6)) / 2)
+    assert not facts.stopped_early
+    network, recipe = source.load(out.path(report.artifacts["model"]))
+    golden = Golden.load(out.path(report.artifacts["golden"]))
+    scores = source.scores_of(network, recipe)(source.parts_of(network), golden.real.inputs["input"])
+    assert np.array_equal(scores, golden.real.outputs["scores"])
+    assert (facts.signature.answer, facts.signature.outputs[0].shape) == ("scores", ("batch", 10))
+    assert facts.parameters == 3 * 9 * 6 + 2 * 6 + 6 * 10 + 10
+    with np.load(out.path(report.artifacts["predictions"])) as file:
+        right = np.mean(file["validation"] == file["validation_labels"])
+        assert np.array_equal(file["test"], golden.answers["scores"].argmax(1))
+    assert right == history[facts.best_epoch - 1].validation_accuracy
+
+
+def test_train_stops_early_when_the_loss_does_not_fall(fit: Fit) -> None:
+    report = fit(epochs=30, patience=2, learning_rate=0.9, weight_decay=0)
+    facts = report.facts
+    losses = [epoch.validation_loss for epoch in facts.history]
+    assert facts.stopped_early
+    assert len(losses) == facts.best_epoch + 2 < 30
+    assert all(loss > losses[facts.best_epoch - 1] for loss in losses[facts.best_epoch :])
+
+
+def failing_loss(report: Report[TrainFacts]) -> float:
+    (check,) = report.failures
+    assert check.name == "train.loss"
+    assert "lower train.learning_rate" in check.remedy
+    assert report.artifacts == {}
+    return check.value
+
+
+def test_train_fails_its_check_when_training_images_are_not_finite(fit: Fit, digits: Dataset) -> None:
+    def damage(name: str, inputs: np.ndarray) -> None:
+        if name == "train":
+            inputs[7, 3, 3, 0] = np.nan
+
+    report = fit(small(digits, damage))
+    assert np.isnan(failing_loss(report))
+    assert report.failures[0].detail == "epoch 1, training images"
+    assert (report.facts.history, report.facts.best_epoch) == ((), 0)
+
+
+def test_train_fails_its_check_when_only_validation_images_are_not_finite(fit: Fit, digits: Dataset) -> None:
+    def damage(name: str, inputs: np.ndarray) -> None:
+        if name == "validation":
+            inputs[7] = 3e38  # the network answers with infinities; a NaN would be lost in its pooling
+
+    report = fit(small(digits, damage), patience=2)
+    assert not np.isfinite(failing_loss(report))
+    assert report.failures[0].detail == "epoch 2, validation images"
+    assert report.facts.best_epoch == 0
+
+
+def test_train_says_how_far_it_is_when_it_runs(fit: Fit, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "gauntlet.progress"), caplog.at_level(logging.INFO, "gauntlet-steps"):
+        report = fit(epochs=2)
+    steps = [r for r in caplog.records if getattr(r, "unit", "") == "epoch"]
+    assert [(r.done, r.total) for r in steps] == [(1, 2), (2, 2)]
+    assert [r.metrics["validation_loss"] for r in steps] == [e.validation_loss for e in report.facts.history]
+    batches = [r for r in caplog.records if getattr(r, "unit", "") == "batch"]
+    assert [r.done for r in batches] == list(range(1, 11))  # 131 images by 32 are 5 steps an epoch
+
+
+def test_train_refuses_the_data_when_samples_are_no_pictures(workspace: Callable[..., Workspace]) -> None:
+    split = ArraySplit({"input": np.zeros((20, 4), np.float32)}, np.zeros(20, np.int64))
+    spec = TensorSpec(name="input", dtype="float32", shape=("batch", 4))
+    signature = Signature(inputs=(spec,), outputs=(), layout="none", labels=("a", "b"))
+    with pytest.raises(StageError, match=r"flax takes pictures; the data has samples of shape \(4,\)"):
+        FlaxTraining().fit(dict.fromkeys(SIZES, split), signature, workspace())
+
+
+class Stopped(Exception):  # noqa: N818 - not an error
+    """Somebody pulled the plug."""
+
+
+@contextmanager
+def stopped_after(epoch: int) -> Iterator[None]:
+    """Raise as soon as that epoch was reported."""
+
+    class Stop(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.unit == "epoch" and record.done == epoch:
+                raise Stopped
+
+    log, handler = logging.getLogger("gauntlet.progress"), Stop()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def test_train_goes_on_and_ends_at_the_same_weights_when_stopped_twice(
+    fit: Fit, workspace: Callable[..., Workspace], caplog: pytest.LogCaptureFixture
+) -> None:
+    out, whole = workspace(), fit()
+    for epoch in (1, 2):
+        with stopped_after(epoch), pytest.raises(Stopped):
+            fit(out=out)
+        (out.folder / "checkpoint.tmp").write_bytes(b"half a checkpoint, as a kill may leave it")
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "gauntlet.progress"):
+        last = fit(out=out)
+    assert [r.done for r in caplog.records if getattr(r, "unit", "") == "epoch"] == [3]  # none is done twice
+    assert last.facts == whole.facts
+    assert last.artifacts == whole.artifacts
+
+
+SCRIPT = """
+import json, logging, sys
+from pathlib import Path
+from tasks.artifact import Store
+from tasks.data.dataset import read_arrays
+from tasks.signature import Signature
+from tasks.train.flax import FlaxTraining
+from tasks.workspace import Workspace
+
+class Tell(logging.Handler):
+    def emit(self, record):
+        if record.unit == "epoch":
+            print(record.done, flush=True)
+
+logging.getLogger("gauntlet.progress").setLevel(logging.INFO)
+logging.getLogger("gauntlet.progress").addHandler(Tell())
+told = json.loads(sys.argv[1])
+root = Path(told["root"])
+splits = {name: read_arrays(root / f"{name}.npz") for name in ("train", "validation", "test")}
+out = Workspace(Store(root / "store"), root)
+report = FlaxTraining(**told["config"]).fit(splits, Signature(**told["signature"]), out)
+print(report.artifacts["model"].sha256)
+"""
+
+
+@pytest.mark.slow
+def test_train_goes_on_and_ends_at_the_same_weights_when_killed(fit: Fit, digits: Dataset, tmp_path: Path) -> None:
+    config = TINY | {"epochs": 6}
+    for name, split in small(digits).items():
+        split.save(tmp_path, name)
+    told = json.dumps({"root": str(tmp_path), "config": config, "signature": digits.signature.model_dump()})
+    command = [sys.executable, "-c", SCRIPT, told]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        done = [int(process.stdout.readline()), int(process.stdout.readline())]
+        process.kill()
+        done += [int(word) for word in process.communicate()[0].split()]
+    assert process.returncode == -9
+    *epochs, digest = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert done + [int(epoch) for epoch in epochs] == [1, 2, 3, 4, 5, 6]
+    assert digest == fit(epochs=6).artifacts["model"].sha256
+    assert Store(tmp_path / "store").root.is_dir()
