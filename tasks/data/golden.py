@@ -110,14 +110,18 @@ def answers(predict: Predict, split: Split, batch_size: int = 64) -> Arrays:
 def random_like(real: Arrays, seed: int, *, normal: bool = True) -> Arrays:
     """Return random samples of the same shapes: normal numbers for floats, values that occur for all else.
 
-    Whole numbers are often indices; one that never occurs may lie outside the model's table.
+    Normal numbers have the mean and the spread of the real ones: noise on another scale drives a network to outputs, and to
+    rounding errors, that it never has. Whole numbers are often indices; one that never occurs may lie outside the
+    model's table.
     """
     rng = np.random.default_rng(seed)
 
     def like(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         shape = (RANDOM_SAMPLES, *array.shape[1:])
         if array.dtype.kind == "f" and normal:
-            return rng.standard_normal(shape).astype(array.dtype)
+            wide = array.astype(np.float64)
+            mean, spread = (wide.mean(), wide.std()) if array.size and np.isfinite(wide).all() else (0.0, 1.0)
+            return rng.normal(mean, spread or 1.0, shape).astype(array.dtype)
         return rng.choice(array.ravel(), shape) if array.size else np.zeros(shape, array.dtype)
 
     return {name: like(array) for name, array in real.items()}

@@ -1,7 +1,6 @@
 """Files of Keras: `.keras` as it is, and a SavedModel, which is a folder, in one zip file."""
 
 import json
-import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from tasks.sources.keras.start import start
 
 KERAS = ".keras"
 SAVED_MODEL = ".zip"
-ADDRESS = re.compile(r'("shared_object_id": )(\d+)')
+ADDRESS = "shared_object_id"
 GRAPHS = ("saved_model.pb", "saved_model.pbtxt")
 
 
@@ -20,13 +19,9 @@ def save(path: Path, network: Any) -> None:
     network.save(path)
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in sorted(archive.namelist())}
-    # Keras notes the time, and numbers shared objects by their addresses in memory; neither belongs to the model.
+    # Keras notes the time, and the addresses in memory of what layers are made from; neither belongs to the model.
     told = json.dumps(json.loads(contents["metadata.json"]) | {"date_saved": ""})
-    numbers: dict[str, str] = {}
-    config = contents["config.json"].decode()
-    for _, address in ADDRESS.findall(config):
-        numbers.setdefault(address, str(len(numbers)))
-    config = ADDRESS.sub(lambda found: found[1] + numbers[found[2]], config)
+    config = json.dumps(json.loads(contents["config.json"], object_hook=_without_address))
     _zip(path, contents | {"metadata.json": told.encode(), "config.json": config.encode()})
 
 
@@ -69,6 +64,10 @@ def unpack(path: Path, folder: Path) -> str:
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
         return archive.comment.decode()
+
+
+def _without_address(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != ADDRESS}
 
 
 def _zip(path: Path, contents: dict[str, bytes], comment: str = "") -> None:

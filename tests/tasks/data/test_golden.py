@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tasks.data.dataset import Arrays, ArraySplit
 from tasks.data.golden import RANDOM_SAMPLES, REAL_SAMPLES, Case, Golden, answers, ask, head, random_like
@@ -79,12 +80,22 @@ def test_random_inputs_are_normal_numbers_or_values_that_occur() -> None:
     assert {n: (a.shape, a.dtype) for n, a in made.items()} == {
         n: ((RANDOM_SAMPLES, *a.shape[1:]), a.dtype) for n, a in real.items()
     }
-    assert abs(float(made["x"].mean())) < 0.3
+    assert abs(float(made["x"].mean()) - 9) < 0.3  # constant data: the spread is taken to be 1
+    assert 0.7 < float(made["x"].std()) < 1.3
     assert set(made["ids"].ravel()) <= {3, 5, 8}
     assert set(made["text"]) <= {"a", "bb", "c"}
     assert equal(made, again)
     assert not equal(made, other)
     assert np.unique(random_like(real, 0, normal=False)["x"]).tolist() == [9]
+
+
+def test_random_inputs_have_the_mean_and_the_spread_of_the_real_ones() -> None:
+    pixels: Arrays = {"x": np.random.default_rng(0).uniform(0, 255, (9, 3, 8, 8)).astype(np.float32)}
+    made = random_like(pixels, 0)["x"]
+    assert made.mean() == pytest.approx(pixels["x"].mean(), rel=0.05)
+    assert made.std() == pytest.approx(pixels["x"].std(), rel=0.05)
+    holes: Arrays = {"x": np.array([[np.nan, 1.0], [2.0, np.inf]])}
+    assert np.isfinite(random_like(holes, 0)["x"]).all()
 
 
 def test_golden_is_what_the_saved_network_answers_when_it_is_asked_again(trained) -> None:
