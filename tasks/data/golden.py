@@ -110,9 +110,9 @@ def answers(predict: Predict, split: Split, batch_size: int = 64) -> Arrays:
 def random_like(real: Arrays, seed: int, *, normal: bool = True) -> Arrays:
     """Return random samples of the same shapes: normal numbers for floats, values that occur for all else.
 
-    Normal numbers have the mean and the spread of the real ones: noise on another scale drives a network to outputs, and to
-    rounding errors, that it never has. Whole numbers are often indices; one that never occurs may lie outside the
-    model's table.
+    Normal numbers have the mean and the spread of the real ones: noise on another scale drives a network to outputs,
+    and to rounding errors, that it never has. Whole numbers are often indices; one that never occurs may lie outside
+    the model's table.
     """
     rng = np.random.default_rng(seed)
 
