@@ -1,26 +1,33 @@
 """Graph passes: each makes one candidate, which must then pass the same gates as any other model."""
 
+from pathlib import Path
 from typing import Annotated
 
 import onnx
 from pydantic import Field
 
+from tasks.agreement import NumericsConfig
 from tasks.artifact import Artifact
 from tasks.errors import StageError
 from tasks.frozen import Frozen
 from tasks.model_file import write_model
+from tasks.optimize.chain import Chain
+from tasks.optimize.graph_pass import apply_pass, layout_nodes
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
+from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
+from tasks.optimize.own import OwnPass
+from tasks.optimize.transaction import PassFacts
 from tasks.report import Check, Report
-from tasks.runtime.session import supported_ir_version
 from tasks.signature import Signature
 from tasks.workspace import Workspace
 
-OptimizeConfig = Annotated[OrtGraph | OnnxOptimizer | OnnxSim | OnnxSlim, Field(discriminator="kind")]
-
-LAYOUT_DOMAINS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}
+OptimizeConfig = Annotated[
+    Chain | OrtGraph | OnnxOptimizer | OnnxSim | OnnxSlim | OnnxScript | OnnxScriptRewriter | OwnPass,
+    Field(discriminator="kind"),
+]
 
 
 class OptimizeFacts(Frozen):
@@ -30,40 +37,102 @@ class OptimizeFacts(Frozen):
     nodes_after: int
     size_bytes: int
     custom_operators: dict[str, int] = Field(description="count of operators outside the standard, by domain")
+    passes: tuple[PassFacts, ...] = Field((), description="of a chain: what became of each pass, in order")
 
 
-def optimize(config: OptimizeConfig, out: Workspace, *, model: Artifact) -> Report[OptimizeFacts]:
-    """Apply one pass to a copy of the model; the report's artifact is `model`.
+def users_files(config: OptimizeConfig) -> tuple[Path, ...]:
+    """Return the users' files that decide what the passes do."""
+    return config.files() if isinstance(config, Chain | OwnPass) else ()
+
+
+def optimize(
+    config: OptimizeConfig,
+    out: Workspace,
+    *,
+    model: Artifact,
+    golden: Artifact | None = None,
+    limits: NumericsConfig | None = None,
+    files: tuple[Path, ...] = (),
+) -> Report[OptimizeFacts]:
+    """Apply one pass, or a chain of passes, to a copy of the model; the report's artifact is `model`.
+
+    A chain proves each pass against the golden inputs, within `limits`. For a pass that broke the model there is a
+    further artifact, `failing-<pass>`: the smallest model found that it breaks, what it makes of it, and inputs.
+    `files` are the users' own (`users_files`); a stage's cached work is known by them too.
 
     Raises:
         StageError: when the pass itself fails.
     """
     before = onnx.load(out.path(model), load_external_data=False)
     signature = Signature.read(before)
-    path = out.folder / "model.onnx"
-    try:
-        config.apply(out.path(model), path)
-        after = onnx.load(path)
-    except Exception as error:
-        raise StageError(f"{config.kind}: {error}") from error
+    path, failing = out.folder / "model.onnx", dict[str, Artifact]()
+    passes: tuple[PassFacts, ...] = ()
+    if isinstance(config, Chain):
+        if golden is None:
+            raise StageError(f"{config.kind}: it needs the golden answers to compare with")
+        source, passes, failing = config.work_through(
+            out, out.path(model), out.path(golden), limits or NumericsConfig()
+        )
+        after = onnx.load(source)
+    else:
+        try:
+            after = apply_pass(config, out.path(model), path)
+        except Exception as error:
+            raise StageError(f"{config.kind}: {error}") from error
     signature.write(after)
-    after.ir_version = min(after.ir_version, supported_ir_version())
-    companions = write_model(after, path)
+    kept = out.keep(path, *write_model(after, path))
     custom = [n.domain for n in after.graph.node if n.domain not in ("", "ai.onnx", "ai.onnx.ml")]
-    kept = out.keep(path, *companions)
     facts = OptimizeFacts(
         nodes_before=len(before.graph.node),
         nodes_after=len(after.graph.node),
         size_bytes=kept.size_bytes,
         custom_operators={domain: custom.count(domain) for domain in sorted(set(custom))},
+        passes=passes,
     )
-    check = Check(
+    checks = [_layout(layout_nodes(after)), *(_passes(passes) if passes else ())]
+    return Report(stage="optimize", facts=facts, checks=tuple(checks), artifacts={"model": kept, **failing})
+
+
+def _layout(count: int) -> Check:
+    return Check(
         name="optimize.layout_nodes",
-        value=sum(domain in LAYOUT_DOMAINS for domain in custom),
+        value=count,
         op="==",
         limit=0,
         unit="nodes",
         severity="warning",
-        detail="this graph is laid out for the processor that made it" if set(custom) & LAYOUT_DOMAINS else "",
+        detail="this graph is laid out for the processor that made it" if count else "",
     )
-    return Report(stage="optimize", facts=facts, checks=(check,), artifacts={"model": kept})
+
+
+def _passes(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
+    """Return the checks of a chain: whether a pass broke the model, and whether anything was changed at all."""
+    broken = [p for p in passes if p.broke and p.outcome == "rejected"]
+    accepted = sum(p.outcome == "accepted" for p in passes)
+    return (
+        Check(
+            name="optimize.broken_passes",
+            value=len(broken),
+            op="==",
+            limit=0,
+            unit="passes",
+            severity="warning",
+            detail="; ".join(_told(p) for p in broken),
+            remedy="they were left out; the artifacts named hold the smallest model that each breaks" if broken else "",
+        ),
+        Check(
+            name="optimize.accepted_passes",
+            value=accepted,
+            op=">",
+            limit=0,
+            unit="passes",
+            detail="" if accepted else "no pass changes the graph and stands the proof: this is the FP32 model itself",
+            remedy="" if accepted else "leave the chain out for this model",
+        ),
+    )
+
+
+def _told(facts: PassFacts) -> str:
+    place = f" at {', '.join(facts.nodes[:3])}" if facts.nodes else ""
+    place += f" and {len(facts.nodes) - 3} more" if len(facts.nodes) > 3 else ""
+    return f"{facts.name}{place}: {facts.reason}" + (f" ({facts.artifact})" if facts.artifact else "")

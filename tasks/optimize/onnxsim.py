@@ -1,5 +1,6 @@
 """onnx-simplifier: constant folding and shape-driven simplification."""
 
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +22,14 @@ class OnnxSim(Frozen):
 
     def apply(self, source: Path, target: Path) -> None:
         """Write the simplified graph."""
-        import onnxsim
-
+        # It tries PyTorch for a quantiser that is not used here; in a fresh process that alone takes seconds.
+        absent = "torch" not in sys.modules
+        if absent:
+            sys.modules["torch"] = None  # type: ignore[assignment]
+        try:
+            import onnxsim
+        finally:
+            if absent:
+                del sys.modules["torch"]
         simplified, _ = onnxsim.simplify(onnx.load(source))
         write_model(simplified, target)

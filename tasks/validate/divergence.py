@@ -9,7 +9,7 @@ import onnx
 
 from tasks.data.dataset import Arrays
 from tasks.data.golden import Golden
-from tasks.runtime.session import open_session
+from tasks.runtime.inner import inner_values, made_by_nodes
 from tasks.statistics import max_rel_error
 
 SCOPES = "pkg.torch.onnx.name_scopes"
@@ -27,19 +27,17 @@ def first_divergence(model: Path, golden: Golden, limit: float) -> str | None:
         A description of the tensor, its node and its error, or None when no tensor differs or none has a counterpart.
     """
     proto = onnx.load(model)
-    makers = {name: node for node in proto.graph.node for name in node.output}
+    makers = made_by_nodes(proto.graph)
     matches = {name: path for name in makers if (path := module_path(name)) in golden.trace}
     matches = matches or _by_scope(proto.graph, golden.trace)
-    del proto.graph.output[:]
-    proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in matches)
     if not matches:
         return None
     try:
-        session = open_session(proto.SerializeToString(), level="off")
-        values = session.run(list(matches), {name: array[:1] for name, array in golden.real.inputs.items()})
+        values = inner_values(proto, matches, {name: array[:1] for name, array in golden.real.inputs.items()})
     except Exception:  # of the runtime's own, private types; a model too broken to run has told its story already
         return None
-    for (name, path), value in zip(matches.items(), values, strict=True):
+    for name, value in values.items():
+        path = matches[name]
         like = [golden.trace[path], *(t for t in golden.trace.values() if t.shape == value.shape)]
         errors = [max_rel_error(value, t) for t in like if t.shape == value.shape]
         if not errors or not min(errors) <= limit:

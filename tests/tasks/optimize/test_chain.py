@@ -1,0 +1,185 @@
+"""A chain keeps what is proven, drops what is not, and says which pass broke which node."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from tasks.artifact import Artifact
+from tasks.errors import StageError
+from tasks.optimize import OptimizeFacts, optimize
+from tasks.optimize.chain import Chain
+from tasks.optimize.onnxoptimizer import OnnxOptimizer
+from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
+from tasks.optimize.onnxsim import OnnxSim
+from tasks.optimize.onnxslim import OnnxSlim
+from tasks.optimize.ort import OrtGraph
+from tasks.optimize.own import OwnPass
+from tasks.optimize.transaction import PassFacts
+from tasks.report import Check, Report
+from tasks.signature import Signature
+from tasks.validate.numerics import NumericsConfig, check_numerics
+
+Own = Callable[[str], OwnPass]
+
+
+def work(subject, *passes, timeout_s: float = 60, bisect_s: float = 60) -> Report[OptimizeFacts]:
+    chain = Chain(passes=passes, timeout_s=timeout_s, bisect_s=bisect_s)
+    return optimize(chain, subject.out, model=subject.model, golden=subject.golden)
+
+
+def by_name(report: Report[OptimizeFacts]) -> dict[str, PassFacts]:
+    return {facts.name: facts for facts in report.facts.passes}
+
+
+def check(report: Report[OptimizeFacts], name: str) -> Check:
+    return next(c for c in report.checks if c.name == name)
+
+
+def answers(folder: Path, name: str) -> list[np.ndarray]:
+    """Run a model as anybody would who was sent the three files."""
+    with np.load(folder / "inputs.npz") as inputs:
+        return ort.InferenceSession(folder / name).run(None, dict(inputs))
+
+
+def test_wrong_pass_in_a_chain_of_ten_is_named_with_its_node_and_a_model_that_anybody_can_run(
+    subject, own: Own, tmp_path: Path
+) -> None:
+    passes = (
+        OnnxSlim(),
+        own("nothing"),
+        OnnxSim(),
+        OnnxScriptRewriter(),
+        OrtGraph(level="basic"),
+        own("wrong_bias"),
+        OnnxScript(),
+        OnnxOptimizer(),
+        OnnxOptimizer(passes=("eliminate_identity",)),
+        OrtGraph(level="extended"),
+    )
+    report = work(subject, *passes)
+    facts = by_name(report)
+    assert len(report.facts.passes) == 10
+    assert [f.name for f in report.facts.passes if f.broke] == ["wrong_bias"]
+    wrong = facts["wrong_bias"]
+    assert (wrong.outcome, wrong.broke, wrong.nodes, wrong.artifact) == (
+        "rejected",
+        "wrong",
+        ("Conv 'conv2'",),
+        "failing-wrong_bias",
+    )
+    assert wrong.max_abs_error > 0.01
+    assert "'y' changes by" in wrong.reason
+    assert "Conv 'conv2'" in wrong.first_divergence
+    broken = check(report, "optimize.broken_passes")
+    assert (broken.value, broken.passed, broken.severity) == (1, False, "warning")
+    assert "wrong_bias at Conv 'conv2': 'y' changes by" in broken.detail
+    folder = subject.out.path(report.artifacts["failing-wrong_bias"]).parent
+    assert sorted(file.name for file in folder.iterdir()) == ["after.onnx", "failing.onnx", "inputs.npz"]
+    assert [node.name for node in onnx.load(folder / "failing.onnx").graph.node] == ["conv2"]
+    (right,), (spoilt,) = answers(folder, "failing.onnx"), answers(folder, "after.onnx")
+    np.testing.assert_allclose(spoilt, right + 0.5, rtol=1e-4)  # just what the pass does
+    own("wrong_bias").apply(folder / "failing.onnx", tmp_path / "again.onnx")
+    assert not np.allclose(
+        ort.InferenceSession(tmp_path / "again.onnx").run(None, dict(np.load(folder / "inputs.npz")))[0], right
+    )
+    # What the others made is kept, and is right.
+    assert facts["onnxslim"].outcome == "accepted"
+    assert report.facts.nodes_after < report.facts.nodes_before
+    assert report.failures == ()
+    check_numerics(
+        NumericsConfig(samples=8), subject.out, model=report.artifacts["model"], golden=subject.golden
+    ).enforce()
+    assert Signature.read(onnx.load(subject.out.path(report.artifacts["model"]))).inputs[0].name == "x"
+
+
+def test_pass_is_a_verdict_when_it_fails_crashes_hangs_or_returns_no_model(subject, own: Own) -> None:
+    names = ("unknown_operator", "no_relu", "crash", "renamed_input", "number", "hang")
+    report = work(subject, *(own(name) for name in names), OnnxSlim(), timeout_s=6, bisect_s=4)
+    facts = by_name(report)
+    assert {name: facts[name].broke for name in names} == {
+        "unknown_operator": "invalid",
+        "no_relu": "fails",
+        "crash": "crash",
+        "renamed_input": "invalid",
+        "number": "fails",
+        "hang": "crash",
+    }
+    assert {facts[name].outcome for name in names} == {"rejected"}
+    assert facts["unknown_operator"].nodes == ("Relu 'relu2'",)
+    assert facts["no_relu"].nodes == ("Relu 'relu3'",)
+    assert "ValueError: relu3 is more than it can take" in facts["no_relu"].reason
+    assert "signal 11" in facts["crash"].reason
+    assert "GlobalAveragePool 'pool'" in facts["crash"].nodes
+    assert "it changes the inputs from ['x'] to ['other']" in facts["renamed_input"].reason
+    assert "own_passes:number returns int" in facts["number"].reason
+    assert facts["hang"].reason.startswith("it was not done within 6 s")
+    assert facts["onnxslim"].outcome == "accepted"  # the chain goes on behind all of them
+
+
+def test_group_is_bisected_to_the_single_pass_when_it_breaks_the_model(subject) -> None:
+    group = OnnxOptimizer(passes=("eliminate_identity", "split_predict", "eliminate_deadend", "fuse_bn_into_conv"))
+    facts = by_name(work(subject, group))
+    assert facts["onnxoptimizer-eliminate_identity-to-fuse_bn_into_conv"].outcome == "split"
+    assert facts["onnxoptimizer-split_predict"].outcome == "rejected"
+    assert facts["onnxoptimizer-eliminate_identity"].outcome == "accepted"
+    assert facts["onnxoptimizer-eliminate_deadend-to-fuse_bn_into_conv"].outcome == "accepted"
+
+
+def test_pass_is_dropped_when_it_slows_the_model_down(subject, own: Own) -> None:
+    report = work(subject, own("needless_work"))
+    (facts,) = report.facts.passes
+    assert (facts.outcome, facts.broke) == ("rejected", "")
+    assert facts.speed_high < 1
+    assert facts.reason.startswith("slower: ")
+    assert check(report, "optimize.broken_passes").passed  # it is right, and not worth it
+
+
+def test_chain_writes_nothing_that_only_this_processor_can_load(subject) -> None:
+    (facts,) = work(subject, OrtGraph(level="all")).facts.passes
+    loaded = [n.domain for n in session_graph(subject).node]
+    if "com.microsoft.nchwc" not in loaded:
+        pytest.skip("ONNX Runtime has no layout of its own for this processor")
+    assert facts.outcome == "rejected"
+    assert "laid out for this processor alone" in facts.reason
+
+
+def session_graph(subject) -> onnx.GraphProto:
+    from tasks.runtime.session import open_session
+
+    path = subject.out.folder / "loaded.onnx"
+    open_session(subject.out.path(subject.model), save_to=path)
+    return onnx.load(path).graph
+
+
+def test_candidate_is_rejected_when_no_pass_changes_anything(subject, own: Own) -> None:
+    report = work(subject, own("nothing"))
+    assert [f.outcome for f in report.facts.passes] == ["unchanged"]
+    assert [c.name for c in report.failures] == ["optimize.accepted_passes"]
+
+
+def test_chain_goes_on_where_it_was_when_it_was_killed(subject, own: Own) -> None:
+    chain = Chain(passes=(own("nothing"), OnnxSlim()))
+    optimize(chain, subject.out, model=subject.model, golden=subject.golden)
+    state = subject.out.folder / "chain" / "state.json"
+    before = state.read_bytes()
+    (subject.out.folder / "chain" / "original.onnx").unlink()  # nothing is tried again, so nothing needs it
+    report = optimize(chain, subject.out, model=subject.model, golden=subject.golden)
+    assert state.read_bytes() == before
+    assert [f.outcome for f in report.facts.passes] == ["unchanged", "accepted"]
+
+
+def test_chain_says_so_when_there_are_no_answers_to_compare_with(subject) -> None:
+    with pytest.raises(StageError, match="golden answers"):
+        optimize(Chain(), subject.out, model=subject.model)
+
+
+def test_chain_says_so_when_the_golden_answers_do_not_fit(subject) -> None:
+    path = subject.out.folder / "golden.npz"
+    np.savez(path, **{"inputs/real/other": np.zeros((2, 2)), "outputs/real/y": np.zeros((2, 10))})
+    golden: Artifact = subject.out.keep(path)
+    with pytest.raises(StageError, match="no samples for the input 'x'"):
+        optimize(Chain(passes=(OnnxSlim(),)), subject.out, model=subject.model, golden=golden)
