@@ -11,6 +11,9 @@ from tasks.artifact import Artifact
 from tasks.frozen import Frozen, JsonObject, Number
 from tasks.report import Check
 
+BECAUSE = "; because "
+"""Between what was measured of a candidate and its cause, in the candidate's reason."""
+
 
 class StageEntry(Frozen):
     """One stage as it ran: on the main line, or for one candidate."""
@@ -31,10 +34,19 @@ class BenchmarkRow(Frozen):
     target: str
     batch: int
     median_ms: Number = Field(description="median over rounds of the round's median latency of one call")
-    speedup: Number = Field(description="median over rounds of reference latency / candidate latency")
+    speedup: Number = Field(description="middle over rounds of reference latency / candidate latency")
     speedup_low: Number = Field(description="lower end of the 95 % interval of the speed-up")
     speedup_high: Number
-    verdict: Literal["faster", "slower", "not resolved", "reference"]
+    verdict: Literal["faster", "slower", "not resolved", "reference"] = Field(
+        description="against the reference; where `dropped_for` names a candidate, 'slower' is against that one"
+    )
+    more_rounds: int | None = Field(None, description="so many would probably resolve what is not; None: none would")
+    calls: int | None = Field(None, description="calls that were timed, in all rounds together")
+    p90_ms: Number | None = Field(None, description="90 % of calls stay below, at 95 % confidence; from 29 calls on")
+    p99_ms: Number | None = Field(None, description="the same of 99 %; from 299 calls on")
+    energy_mj: Number | None = Field(None, description="of one call, in millijoules, where it can be read")
+    dropped_after_round: int | None = Field(None, description="the race went on without it from there")
+    dropped_for: str | None = Field(None, description="the candidate that it was proven slower than")
 
 
 class CandidateEntry(Frozen):

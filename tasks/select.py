@@ -4,9 +4,10 @@ import numpy as np
 from pydantic import Field
 
 from tasks.benchmark import BenchmarkFacts
+from tasks.explain import ExplainFacts
 from tasks.frozen import Frozen, Number
 from tasks.report import Check, Report
-from tasks.run_report import BenchmarkRow
+from tasks.run_report import BECAUSE, BenchmarkRow
 from tasks.workspace import Workspace
 
 
@@ -39,8 +40,13 @@ class SelectFacts(Frozen):
         return next(v for v in self.verdicts if v.candidate == candidate)
 
 
-def select(config: SelectConfig, out: Workspace, *, race: BenchmarkFacts) -> Report[SelectFacts]:
-    """Choose the fastest candidate that is proven faster than the reference by the margin; else the reference."""
+def select(
+    config: SelectConfig, out: Workspace, *, race: BenchmarkFacts, why: ExplainFacts | None = None
+) -> Report[SelectFacts]:
+    """Choose the fastest candidate that is proven faster than the reference by the margin; else the reference.
+
+    `why` tells of the others what keeps them from being faster.
+    """
     required = float(np.maximum(config.min_speedup, 1 + race.aa_deviation))  # NaN, unlike with max(), stays
     sizes = [row.batch for row in race.result(race.reference).rows]
     batch = sizes[0] if len(sizes) == 1 else config.batch  # a model with a fixed batch was measured at that one alone
@@ -54,9 +60,12 @@ def select(config: SelectConfig, out: Workspace, *, race: BenchmarkFacts) -> Rep
             reason = f"could not be measured: {result.error}"
             verdicts.append(Verdict(candidate=result.candidate, accepted=False, reason=reason))
         else:
-            verdicts.append(_judge(result.candidate, row, required))
-            if verdicts[-1].accepted:
+            verdict = _judge(result.candidate, row, required)
+            if verdict.accepted:
                 deciding[result.candidate] = row
+            elif why and (told := why.text(result.candidate, batch)):
+                verdict = verdict.replace(reason=f"{verdict.reason}{BECAUSE}{told}")
+            verdicts.append(verdict)
     best = max(deciding, key=lambda name: deciding[name].speedup, default=None)
     if best is None:
         reason = f"no candidate is proven faster than {race.reference} by more than {required:.3g}x"
@@ -81,12 +90,18 @@ def select(config: SelectConfig, out: Workspace, *, race: BenchmarkFacts) -> Rep
 
 
 def _judge(candidate: str, row: BenchmarkRow, required: float) -> Verdict:
+    measured = f"{_speedup(row)} at batch {row.batch}"
+    if row.dropped_for is not None:
+        why = f"dropped after round {row.dropped_after_round}, slower than {row.dropped_for}"
+        return Verdict(candidate=candidate, accepted=False, reason=f"{why}: {measured}")
     if row.speedup_low > required:
-        return Verdict(candidate=candidate, accepted=True, reason=f"{_speedup(row)} at batch {row.batch}")
+        return Verdict(candidate=candidate, accepted=True, reason=measured)
     why = {"slower": "slower", "faster": f"faster, but not by more than {required:.3g}x"}.get(
         row.verdict, "not proven faster"
     )
-    return Verdict(candidate=candidate, accepted=False, reason=f"{why}: {_speedup(row)} at batch {row.batch}")
+    missing = row.verdict == "not resolved" and row.more_rounds
+    more = f"; about {row.more_rounds} more rounds would probably settle it" if missing else ""
+    return Verdict(candidate=candidate, accepted=False, reason=f"{why}: {measured}{more}")
 
 
 def _speedup(row: BenchmarkRow) -> str:

@@ -1,4 +1,4 @@
-"""The arithmetic of comparison: how far two outputs are apart, and how sure a median is."""
+"""The arithmetic of comparison: how far two outputs are apart."""
 
 import math
 
@@ -56,24 +56,6 @@ def top1_agreement(actual: Array, expected: Array) -> float:
     if a.dtype.kind == "f":
         return float(np.mean(a.argmax(1) == b.argmax(1)))
     return float(np.mean((a == b).all(1)))
-
-
-def median_interval(values: npt.ArrayLike, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Return the median and a confidence interval for it, from order statistics.
-
-    The interval holds for any distribution of independent values (the sign test inverted; Hahn and Meeker, Statistical
-    Intervals, 1991, section 5.2). With too few values for the confidence it is infinite.
-    """
-    ordered = np.sort(np.asarray(values, dtype=np.float64))
-    n = len(ordered)
-    if n == 0 or np.isnan(ordered).any():
-        return math.nan, -math.inf, math.inf
-    tail, below = 0.0, 0  # chance that fewer than `below` values lie under the true median
-    while below < n and tail + math.comb(n, below) / 2**n <= (1 - confidence) / 2:
-        tail += math.comb(n, below) / 2**n
-        below += 1
-    low, high = (float(ordered[below - 1]), float(ordered[n - below])) if below else (-math.inf, math.inf)
-    return float(np.median(ordered)), low, high
 
 
 def cosine(actual: Array, expected: Array) -> float:

@@ -1,13 +1,15 @@
 """Every surviving candidate against the FP32 model, on the machine where the question is asked."""
 
-import os
 from collections.abc import Mapping
 
 import numpy as np
 from pydantic import Field, PositiveInt, field_validator
 
 from tasks.artifact import Artifact
-from tasks.benchmark.race import Contender, race
+from tasks.benchmark.machine import Machine
+from tasks.benchmark.profile import Profiled, profiled
+from tasks.benchmark.race import Contender, Entry, Plan, race
+from tasks.benchmark.rows import rows
 from tasks.data.golden import Golden
 from tasks.errors import StageError
 from tasks.frozen import Frozen, Number
@@ -16,10 +18,8 @@ from tasks.run_report import BenchmarkRow
 from tasks.runtime.calls import calls
 from tasks.runtime.session import open_session
 from tasks.runtime.threads import usable_threads
-from tasks.statistics import median_interval
 from tasks.workspace import Workspace
 
-TARGET = "ort-cpu"
 CONTROL = "A/A control"
 
 
@@ -29,10 +29,18 @@ class BenchmarkConfig(Frozen):
     batch_sizes: tuple[PositiveInt, ...] = Field(
         (1, 8), min_length=1, description="samples a call; each is measured, and of a fixed batch only that one"
     )
-    rounds: int = Field(12, ge=6, le=1000, description="6 is the least that gives a 95 % interval")
-    block_ms: float = Field(60, gt=0, description="how long a candidate runs at one batch size in one round")
+    rounds: int = Field(16, ge=6, le=1000, description="6 is the least that gives a 95 % interval")
+    block_ms: float = Field(50, gt=0, description="how long a candidate runs at one batch size in one round")
+    min_calls: int = Field(3, ge=1, description="calls in a block, however long they take")
     threads: int | None = Field(None, ge=1, description="of each session; by default, all that the process may use")
     timeout_s: float = Field(120, gt=0, description="a candidate that gives no answer for this long is out")
+    resolution: float = Field(
+        0.005, ge=0, lt=1, description="a smaller difference is never called: two processes of one file differ so much"
+    )
+    early_drop: bool = Field(
+        True, description="race on without a candidate, at a batch size, that is proven slower than the leading one"
+    )
+    profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
     max_aa_deviation: float = Field(
         0.05, gt=0, description="how far the FP32 model may be from itself before the machine is called too noisy"
     )
@@ -55,21 +63,23 @@ class RaceResult(Frozen):
     load_ms: Number
     first_call_ms: Number
     peak_rss_bytes: int = Field(description="of the whole worker process")
+    warm_up_blocks: dict[int, int] = Field(description="half blocks before the first round, by batch size")
     round_medians_ms: dict[int, tuple[Number, ...]] = Field(description="raw: by batch size, one value a round")
 
 
 class BenchmarkFacts(Frozen):
     """The race, with its control."""
 
-    target: str
     reference: str
     threads: int
     rounds: int
     block_ms: Number
-    load_average: tuple[Number, Number] = Field(description="one-minute load of the machine, before and after")
+    resolution: Number
+    machine: Machine
     aa_deviation: Number = Field(description="largest distance from 1 of the FP32 model's speed-up over itself")
     control: tuple[BenchmarkRow, ...]
     results: tuple[RaceResult, ...]
+    profiles: tuple[Profiled, ...] = ()
 
     def result(self, candidate: str) -> RaceResult:
         """Return one candidate's result."""
@@ -86,33 +96,38 @@ def benchmark(
     """
     inputs = out.folder / "inputs.npz"
     reference = next(iter(models))
-    paths = {name: out.path(model) for name, model in models.items()}
+    entries = {name: Entry(out.path(model)) for name, model in models.items()}
     real = Golden.load(out.path(golden)).real.inputs
     try:
-        used = calls(open_session(paths[reference], level="off"), real)
+        used = calls(open_session(entries[reference].model, level="off"), real)
     except StageError as error:
         raise StageError(f"the reference '{reference}' cannot be measured: {error}") from error
     batch_sizes = tuple(dict.fromkeys(used.batch(size) for size in config.batch_sizes))
     samples = {name: np.resize(array, (max(batch_sizes), *array.shape[1:])) for name, array in used.samples.items()}
     np.savez(inputs, allow_pickle=False, **samples)
-    threads = config.threads or usable_threads()
-    load_before = os.getloadavg()[0]
-    measured = race(
-        {**paths, CONTROL: paths[reference]},
-        inputs,
+    plan = Plan(
         batch_sizes=batch_sizes,
         rounds=config.rounds,
         block_ms=config.block_ms,
-        threads=threads,
+        threads=config.threads or usable_threads(),
         timeout_s=config.timeout_s,
         seed=config.seed,
+        min_calls=config.min_calls,
+        early_drop=config.early_drop,
+    )
+    result = race(
+        {**entries, CONTROL: entries[reference]},
+        inputs,
+        plan,
+        keep=(reference, CONTROL),
         on_round=lambda done: out.progress(done, config.rounds, "round"),
     )
+    measured = result.contenders
     for name in (reference, CONTROL):
         if measured[name].error:
             raise StageError(f"the reference '{reference}' cannot be measured: {measured[name].error}")
-    base = measured[reference].round_medians_ms
-    control = _rows(measured[CONTROL], base, is_reference=False)
+    base = measured[reference]
+    control = rows(measured[CONTROL], base, resolution=config.resolution)
     deviation = max(abs(row.speedup - 1) for row in control)
     check = Check(
         name="benchmark.max_aa_deviation",
@@ -123,46 +138,44 @@ def benchmark(
         detail="the FP32 model against itself; a speed-up within this distance is not believed",
         remedy="" if deviation <= config.max_aa_deviation else "let the machine rest, or raise benchmark.rounds",
     )
+    results = tuple(_result(measured[name], base, config.resolution) for name in models)
+    artifacts: dict[str, Artifact] = {}
+    profiles = []
+    for role, name in {"reference": reference, "fastest": _fastest(results)}.items() if config.profile else ():
+        if role == "fastest" and name == reference:
+            continue
+        found, trace = profiled(measured[name], inputs, plan, out.folder)
+        profiles.append(found)
+        if trace is not None:
+            artifacts[f"trace_{role}"] = out.keep(trace.rename(out.folder / f"trace-{role}.json"))
     facts = BenchmarkFacts(
-        target=TARGET,
         reference=reference,
-        threads=threads,
+        threads=plan.threads,
         rounds=config.rounds,
         block_ms=config.block_ms,
-        load_average=(load_before, os.getloadavg()[0]),
+        resolution=config.resolution,
+        machine=result.machine,
         aa_deviation=deviation,
         control=control,
-        results=tuple(_result(measured[name], base, is_reference=name == reference) for name in models),
+        results=results,
+        profiles=tuple(profiles),
     )
-    return Report(stage="benchmark", facts=facts, checks=(check,))
+    return Report(stage="benchmark", facts=facts, checks=(check,), artifacts=artifacts)
 
 
-def _result(contender: Contender, base: dict[int, list[float]], *, is_reference: bool) -> RaceResult:
+def _result(contender: Contender, base: Contender, resolution: float) -> RaceResult:
     return RaceResult(
         candidate=contender.name,
         error=contender.error,
-        rows=() if contender.error else _rows(contender, base, is_reference=is_reference),
+        rows=() if contender.error else rows(contender, base, resolution=resolution),
         load_ms=contender.load_ms,
         first_call_ms=contender.first_call_ms,
         peak_rss_bytes=contender.peak_rss_bytes,
+        warm_up_blocks=contender.warm_up_blocks,
         round_medians_ms={batch: tuple(values) for batch, values in contender.round_medians_ms.items()},
     )
 
 
-def _rows(contender: Contender, base: dict[int, list[float]], *, is_reference: bool) -> tuple[BenchmarkRow, ...]:
-    rows = []
-    for batch, values in contender.round_medians_ms.items():
-        median, low, high = median_interval(np.array(base[batch]) / np.array(values))
-        verdict = "faster" if low > 1 else "slower" if high < 1 else "not resolved"
-        rows.append(
-            BenchmarkRow(
-                target=TARGET,
-                batch=batch,
-                median_ms=float(np.median(values)),
-                speedup=median,
-                speedup_low=low,
-                speedup_high=high,
-                verdict="reference" if is_reference else verdict,
-            )
-        )
-    return tuple(rows)
+def _fastest(results: tuple[RaceResult, ...]) -> str:
+    """Return the candidate with the shortest call at the first batch size."""
+    return min((r for r in results if r.rows), key=lambda r: r.rows[0].median_ms).candidate

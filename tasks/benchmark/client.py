@@ -5,10 +5,12 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
+from tasks.benchmark.machine import processor_seconds
 from tasks.errors import PipelineError
 
 WORKER = (sys.executable, "-m", "tasks.runtime.worker")
@@ -35,16 +37,27 @@ class WorkerClient:
         self._process.communicate()
         self._log.close()
 
-    def load(self, model: Path, inputs: Path, threads: int, timeout_s: float) -> float:
-        """Load a model; return how long the runtime took, in milliseconds."""
-        answer = self._ask({"do": "load", "model": str(model), "inputs": str(inputs), "threads": threads}, timeout_s)
-        return float(answer["load_ms"])
+    def load(
+        self, model: Path, inputs: Path, threads: int, timeout_s: float, options: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Load a model; the answer says how long the runtime took, in `load_ms`."""
+        request = {"do": "load", "model": str(model), "inputs": str(inputs), "threads": threads}
+        return self.ask(request | {"options": dict(options or {})}, timeout_s)
 
     def run(self, batch: int, at_least_ms: float, timeout_s: float) -> dict[str, Any]:
-        """Time the model; see `tasks.runtime.worker`."""
-        return self._ask({"do": "run", "batch": batch, "at_least_ms": at_least_ms}, timeout_s)
+        """Time the model."""
+        return self.ask({"do": "run", "batch": batch, "at_least_ms": at_least_ms}, timeout_s)
 
-    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def processor_seconds(self) -> float:
+        """Return the processor time that the worker has used; 0 where it is gone."""
+        return processor_seconds(self._process.pid)
+
+    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a request and return the answer; see `tasks.runtime.worker` for what can be asked.
+
+        Raises:
+            WorkerFailed: when the worker died, gave no answer in time, answered rubbish, or reported an error.
+        """
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             raise WorkerFailed("the worker has no pipes")

@@ -1,6 +1,5 @@
 """Which part of the arithmetic really became integer: counted in the kernels that the runtime executes."""
 
-import json
 import math
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import Field
 from tasks.frozen import Frozen, Number
 from tasks.model_file import write_model
 from tasks.runtime.session import open_session
+from tasks.runtime.trace import kernels, read_events
 
 INTEGER = {"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "QGemm", "DynamicQuantizeMatMul"}
 INTEGER |= {"MatMulIntegerToFloat", "MatMulNBits"}
@@ -49,7 +49,7 @@ def integer_share(model: Path, sample: dict[str, npt.NDArray[np.generic]]) -> In
             _named(model, Path(folder)), level="extended", save_to=optimised, profile_to=Path(folder) / "profile"
         )
         session.run(None, sample)
-        events = json.loads(Path(session.end_profiling()).read_text())
+        ran = kernels(read_events(Path(session.end_profiling())))
         graph = onnx.load(optimised).graph
     shapes = {t.name: list(t.dims) for t in graph.initializer}
     for node in graph.node:  # weights that stay quantised in the file and become float at each call
@@ -59,15 +59,13 @@ def integer_share(model: Path, sample: dict[str, npt.NDArray[np.generic]]) -> In
     macs: dict[bool, int] = {True: 0, False: 0}
     nodes: dict[bool, int] = {True: 0, False: 0}
     leftovers = 0
-    for event in events:
-        if event["cat"] != "Node" or not event["name"].endswith("_kernel_time"):
-            continue
-        kind, node = event["args"]["op_name"], makers.get(event["name"].removesuffix("_kernel_time"))
+    for kernel in ran:
+        kind, node = kernel.operator, makers.get(kernel.node)
         leftovers += kind in ("QuantizeLinear", "DequantizeLinear")
         if node is not None and kind in INTEGER | FLOAT:
             integer = kind in INTEGER
             nodes[integer] += 1
-            macs[integer] += _macs(node, event["args"], shapes)
+            macs[integer] += _macs(node, kernel.shapes, shapes)
     total = sum(macs.values())
     return IntegerShare(
         share=macs[True] / total if total else math.nan,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tasks.benchmark import BenchmarkFacts, RaceResult
+from tasks.benchmark.machine import Machine
 from tasks.errors import GateFailed
 from tasks.report import Report
 from tasks.run_report import BenchmarkRow
@@ -39,6 +40,7 @@ def result(candidate: str, rows: tuple[BenchmarkRow, ...], error: str | None = N
         load_ms=1,
         first_call_ms=1,
         peak_rss_bytes=1,
+        warm_up_blocks={},
         round_medians_ms=raw,
     )
 
@@ -46,7 +48,7 @@ def result(candidate: str, rows: tuple[BenchmarkRow, ...], error: str | None = N
 @pytest.fixture
 def choose(workspace: Callable[..., Workspace]) -> Choose:
     def run(
-        candidates: dict[str, Interval | str],
+        candidates: dict[str, Interval | str | tuple[BenchmarkRow, ...]],
         aa_deviation: float = 0.01,
         *,
         at_batch_8: Interval | None = None,
@@ -56,15 +58,17 @@ def choose(workspace: Callable[..., Workspace]) -> Choose:
         for name, told in candidates.items():
             if isinstance(told, str):
                 results.append(result(name, (), error=told))
+            elif isinstance(told[0], BenchmarkRow):
+                results.append(result(name, told))
             else:
                 results.append(result(name, (row(1, told), row(8, at_batch_8 or told))))
         race = BenchmarkFacts(
-            target="t",
             reference="fp32",
             threads=1,
             rounds=12,
             block_ms=10,
-            load_average=(0, 0),
+            resolution=0.01,
+            machine=Machine(load_average=(0, 0), steal_share=0, foreign_cores=0, energy="not read"),
             aa_deviation=aa_deviation,
             control=(),
             results=tuple(results),
@@ -118,6 +122,21 @@ def test_select_accepts_nobody_when_the_noise_is_not_a_number(choose: Choose) ->
     report = choose({"int8": (3.0, 4.0, 5.0)}, aa_deviation=math.nan)
     assert report.facts.winner == "fp32"
     assert not report.checks[0].passed
+
+
+def test_select_says_who_was_faster_when_a_candidate_was_dropped(choose: Choose) -> None:
+    dropped = row(1, (0.97, 1.01, 1.05)).replace(verdict="slower", dropped_after_round=3, dropped_for="int8")
+    report = choose({"int8": (3.0, 3.1, 3.2), "slim": (dropped,)})
+    assert report.facts.winner == "int8"
+    assert report.facts.verdict("slim").accepted is False
+    reason = "dropped after round 3, slower than int8: 1.01x [0.97, 1.05] at batch 1"
+    assert report.facts.verdict("slim").reason == reason
+
+
+def test_select_says_how_many_rounds_are_missing_when_it_is_not_resolved(choose: Choose) -> None:
+    report = choose({"slim": (row(1, (0.99, 1.04, 1.09)).replace(more_rounds=28),)})
+    told = "not proven faster: 1.04x [0.99, 1.09] at batch 1; about 28 more rounds would probably settle it"
+    assert report.facts.verdict("slim").reason == told
 
 
 def test_select_says_why_when_a_candidate_was_not_measured(choose: Choose) -> None:

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tasks.artifact import Artifact
 from tasks.benchmark import CONTROL, BenchmarkConfig, BenchmarkFacts, benchmark
+from tasks.benchmark.certainty import shift_interval
 from tasks.data.golden import Case, Golden
 from tasks.errors import StageError
 from tasks.report import Report
@@ -48,7 +49,8 @@ def race(workspace: Callable[..., Workspace]) -> Race:
         samples = {"x": np.random.default_rng(0).standard_normal((inputs, SIZE)).astype(np.float32)}
         golden = Golden({"real": Case(samples, {"y": samples["x"]})}, {"y": samples["x"]})
         golden.save(out.folder / "golden.npz")
-        settings = {"rounds": 7, "block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1, 8)} | config
+        settings = {"rounds": 7, "block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1, 8), "profile": False}
+        settings |= {"early_drop": False} | config
         golden_file = out.keep(out.folder / "golden.npz")
         return benchmark(BenchmarkConfig.model_validate(settings), out, models=kept, golden=golden_file)
 
@@ -88,8 +90,9 @@ def test_race_records_every_round_when_it_is_over(race: Race) -> None:
         assert result.peak_rss_bytes > 20e6
         base = facts.result("fp32").round_medians_ms
         ratios = np.array(base[2]) / np.array(result.round_medians_ms[2])
-        assert result.rows[0].speedup == np.median(ratios)
-        assert (result.rows[0].speedup_low, result.rows[0].speedup_high) == (ratios.min(), ratios.max())
+        interval = [result.rows[0].speedup, result.rows[0].speedup_low, result.rows[0].speedup_high]
+        assert interval == pytest.approx(np.exp(shift_interval(np.log(ratios))))
+        assert result.rows[0].calls >= 7 * 3
     assert CONTROL not in [result.candidate for result in facts.results]
     assert facts.aa_deviation == max(abs(row.speedup - 1) for row in facts.control)
     assert report.checks[0].value == facts.aa_deviation
@@ -118,6 +121,41 @@ def test_race_goes_on_without_a_candidate_when_it_is_broken(race: Race, broken: 
 def test_race_is_no_race_when_the_reference_is_broken(race: Race) -> None:
     with pytest.raises(StageError, match=r"the reference 'fp32' cannot be measured: .*refuses the model"):
         race({"fp32": b"no model", "cheap": chain(1)})
+
+
+def test_race_goes_on_without_those_that_are_proven_slower(race: Race) -> None:
+    models = {"fp32": chain(24), "cheap": chain(1), "dear": chain(48), "dearer": chain(64)}
+    facts = race(models, rounds=12, block_ms=8, early_drop=True, batch_sizes=(1,)).facts
+    rows = {result.candidate: result.rows[0] for result in facts.results}
+    assert rows["cheap"].verdict == "faster"
+    assert rows["cheap"].dropped_for is None
+    for name in ("dear", "dearer"):
+        assert (rows[name].verdict, rows[name].dropped_for) == ("slower", "cheap")
+        assert 3 <= rows[name].dropped_after_round < 12
+        assert len(facts.result(name).round_medians_ms[1]) == rows[name].dropped_after_round
+        assert rows[name].speedup_low < rows[name].speedup < rows[name].speedup_high < 1
+    for name in ("fp32", "cheap"):
+        assert len(facts.result(name).round_medians_ms[1]) == 12
+    assert len(facts.control) == 1
+
+
+def test_race_reports_percentiles_when_there_are_enough_calls(race: Race) -> None:
+    row = race({"fp32": chain(1)}, batch_sizes=(1,), block_ms=20).facts.results[0].rows[0]
+    assert row.calls > 299
+    assert row.median_ms < row.p90_ms <= row.p99_ms
+    few = race({"fp32": chain(48)}, batch_sizes=(64,), rounds=6, block_ms=0.1).facts.results[0].rows[0]
+    assert (few.calls, few.p90_ms, few.p99_ms) == (18, None, None)
+
+
+def test_race_profiles_the_reference_and_the_fastest_when_it_is_over(race: Race) -> None:
+    report = race({"fp32": chain(8), "cheap": chain(2), "dear": chain(48)}, profile=True)
+    assert [(p.candidate, p.batch, p.error) for p in report.facts.profiles] == [("fp32", 1, None), ("cheap", 1, None)]
+    for found, products in zip(report.facts.profiles, (8, 2), strict=True):
+        assert found.profile.calls >= 3
+        operators = {entry.operator: entry.nodes for entry in found.profile.operators}
+        assert operators["MatMul"] == products
+        assert sum(entry.share for entry in found.profile.operators) + found.profile.outside_share == pytest.approx(1)
+    assert report.artifacts.keys() == {"trace_reference", "trace_fastest"}
 
 
 def test_race_repeats_samples_when_the_batch_is_larger_than_the_data(race: Race) -> None:

@@ -30,7 +30,7 @@ def worker(code: str):
 
 
 def load(client: WorkerClient, timeout_s: float = 30) -> float:
-    return client.load(Path("m.onnx"), Path("i.npz"), 1, timeout_s)
+    return client.load(Path("m.onnx"), Path("i.npz"), 1, timeout_s)["load_ms"]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_client_leaves_no_process_when_the_test_itself_fails() -> None:
 def real(trained, tmp_path: Path) -> Callable[[WorkerClient], float]:
     """Return what loads the trained model into a real worker."""
     np.savez(tmp_path / "inputs.npz", input=np.ones((4, 3, 32, 32), np.float32))
-    return lambda client: client.load(trained.path, tmp_path / "inputs.npz", 1, 60)
+    return lambda client: client.load(trained.path, tmp_path / "inputs.npz", 1, 60)["load_ms"]
 
 
 def test_worker_measures_when_the_model_is_sound(real: Callable[[WorkerClient], float]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tasks.benchmark.race import Contender, race
+from tasks.benchmark.race import WARM_UP_BLOCKS, Contender, Entry, Plan, race
 
 NAMES = ("fp32", "victim", "other")
 
@@ -23,17 +23,9 @@ def run(trained, tmp_path: Path) -> Callable[..., dict[str, Contender]]:
     np.savez(tmp_path / "inputs.npz", input=np.ones((2, 3, 32, 32), np.float32))
 
     def go(on_round: Callable[[int], None], timeout_s: float = 60) -> dict[str, Contender]:
-        return race(
-            dict.fromkeys(NAMES, trained.path),
-            tmp_path / "inputs.npz",
-            batch_sizes=(1, 2),
-            rounds=6,
-            block_ms=1,
-            threads=1,
-            timeout_s=timeout_s,
-            seed=0,
-            on_round=on_round,
-        )
+        plan = Plan(batch_sizes=(1, 2), rounds=6, block_ms=1, threads=1, timeout_s=timeout_s, min_calls=3)
+        entries = dict.fromkeys(NAMES, Entry(trained.path))
+        return race(entries, tmp_path / "inputs.npz", plan, on_round=on_round).contenders
 
     return go
 
@@ -79,3 +71,20 @@ def test_race_leaves_no_worker_when_it_is_interrupted(run) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(interrupt)
     assert workers() == []
+
+
+def test_race_warms_up_and_calls_often_enough_when_a_block_is_shorter_than_a_call(run) -> None:
+    for contender in run(lambda _: None).values():
+        assert contender.calls_ms.keys() == {1, 2}
+        for batch, blocks in contender.warm_up_blocks.items():
+            assert WARM_UP_BLOCKS[0] <= blocks <= WARM_UP_BLOCKS[1]
+            assert len(contender.calls_ms[batch]) >= 6 * 3
+
+
+def test_race_notes_what_the_machine_did_when_it_is_over(trained, tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", input=np.ones((2, 3, 32, 32), np.float32))
+    plan = Plan(batch_sizes=(1,), rounds=6, block_ms=10, threads=1, timeout_s=60)
+    machine = race({"fp32": Entry(trained.path)}, tmp_path / "inputs.npz", plan).machine
+    assert 0 <= machine.steal_share <= 1
+    assert 0 <= machine.foreign_cores <= psutil.cpu_count() + 0.5
+    assert machine.energy.startswith(("read from", "not read: "))

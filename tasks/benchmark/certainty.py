@@ -1,0 +1,103 @@
+"""How sure a comparison is: an exact interval for paired differences, and which percentiles a count supports."""
+
+import math
+from bisect import bisect_left
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import bdtr
+
+CONFIDENCE = 0.95
+CAP_SHARE = 1 / 3
+"""Where the ranks of the signed-rank test are capped, as a share of the count."""
+
+
+def shift_interval(values: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+    """Return by how much paired differences are shifted from zero, and a confidence interval for it.
+
+    It inverts a signed-rank test whose ranks are capped at a third of the count: between the sign test (cap 1), which
+    wild values hardly move, and Wilcoxon's (no cap), which loses less to small noise (Hollander, Wolfe and Chicken,
+    Nonparametric Statistical Methods, 2014, chapter 3). Where nothing but the drawn order tells two models apart, the
+    signs are tosses of a fair coin whatever the noise is, so the test is exact. The estimate is the shift at which the
+    test is balanced (Hodges and Lehmann, Annals of Mathematical Statistics 34, 1963).
+
+    Args:
+        values: differences, one a round, shape (n,).
+        confidence: of the interval. With too few values for it (fewer than 6 for 95 %) the interval is infinite.
+
+    Returns:
+        The estimate, the lower and the upper end; NaN and an infinite interval where a value is missing or NaN.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    if n == 0 or not np.isfinite(x).all():
+        return math.nan, -math.inf, math.inf
+    cap = max(1, round(CAP_SHARE * n))
+    scores = np.minimum(np.arange(1, n + 1), cap)
+    total, rejected = int(scores.sum()), _rejected(n, cap, confidence)
+    # The sum of the scores of the values above a shift falls at the means of two values, and nowhere else.
+    steps = np.unique((x[:, None] + x)[np.triu_indices(n)] / 2)
+
+    def above(gap: int) -> int:
+        """Return that sum for a shift between `steps[gap - 1]` and `steps[gap]`."""
+        if gap in (0, len(steps)):
+            return 0 if gap else total
+        distance = x - (steps[gap - 1] + (steps[gap] - steps[gap - 1]) / 2)
+        order = np.argsort(np.abs(distance), kind="stable")
+        return int(scores[distance[order] > 0].sum())
+
+    def step_to(most: float) -> float:
+        """Return the step after which the sum is at most so large."""
+        return float(steps[bisect_left(range(len(steps) + 1), -most, key=lambda gap: -above(gap)) - 1])
+
+    centre = (step_to(total / 2) + step_to(math.nextafter(total / 2, 0))) / 2
+    if rejected == 0:
+        return centre, -math.inf, math.inf
+    return centre, min(step_to(total - rejected), centre), max(step_to(rejected - 0.5), centre)
+
+
+@lru_cache
+def _rejected(n: int, cap: int, confidence: float) -> int:
+    """Return how many of the smallest sums of scores the two-sided test rejects on each side."""
+    chance = np.zeros(sum(min(rank, cap) for rank in range(1, n + 1)) + 1)
+    chance[0] = 1.0
+    for rank in range(1, n + 1):  # each score is above or below with the chance of a half
+        score = min(rank, cap)
+        chance[score:] = chance[score:] + chance[:-score]
+        chance /= 2
+    return int(np.searchsorted(np.cumsum(chance), (1 - confidence) / 2, side="right"))
+
+
+def rounds_to_resolve(interval: tuple[float, float, float], bound: float, rounds: int) -> int | None:
+    """Return how many more rounds would probably put the whole interval on its estimate's side of a bound.
+
+    The width of an interval falls with the square root of the count; the estimate is taken to stay where it is.
+
+    Args:
+        interval: estimate, lower and upper end of a shift.
+        bound: shifts between -bound and bound are never called different.
+        rounds: how many there were.
+
+    Returns:
+        None where no number would do: the estimate lies within the bounds, or the interval is infinite.
+    """
+    centre, low, high = interval
+    distance, reach = abs(centre) - bound, centre - low if centre > 0 else high - centre
+    if not (distance > 0 and math.isfinite(reach)):
+        return None
+    return max(1, math.ceil(rounds * (reach / distance) ** 2) - rounds)
+
+
+def percentile_bound(values: npt.ArrayLike, percentile: float, confidence: float = CONFIDENCE) -> float | None:
+    """Return a value that the percentile does not exceed, or None where there are too few values for the confidence.
+
+    The order statistic that MLPerf's early stopping reports (MLCommons, MLPerf Inference Rules, appendix on early
+    stopping): were the percentile larger, so few values would lie above it with a chance of at most 1 - confidence. It
+    takes 29 values for the 90th and 299 for the 99th. It counts on independent values; calls of one process are not
+    quite that, so it describes what was seen and proves nothing of tomorrow.
+    """
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    n = len(ordered)
+    allowed = int(np.searchsorted(bdtr(np.arange(n), n, 1 - percentile / 100), 1 - confidence, side="right"))
+    return float(ordered[n - allowed]) if allowed else None

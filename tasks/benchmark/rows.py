@@ -1,0 +1,64 @@
+"""From the rounds of a race to the rows of its table."""
+
+import math
+
+import numpy as np
+from scipy.special import stdtrit
+
+from tasks.benchmark.certainty import CONFIDENCE, percentile_bound, rounds_to_resolve, shift_interval
+from tasks.benchmark.race import Contender
+from tasks.run_report import BenchmarkRow
+
+
+def rows(contender: Contender, base: Contender, *, resolution: float) -> tuple[BenchmarkRow, ...]:
+    """Return a contender's rows, one a batch size, against the base in the same rounds.
+
+    Args:
+        contender: who was measured; may be the base itself, which is then the reference.
+        base: who ran in every round.
+        resolution: relative difference below which nothing is called faster or slower.
+    """
+    return tuple(_row(contender, base, batch, math.log1p(resolution)) for batch in contender.round_medians_ms)
+
+
+def _row(contender: Contender, base: Contender, batch: int, bound: float) -> BenchmarkRow:
+    times, calls = contender.round_medians_ms[batch], contender.calls_ms[batch]
+    logs = np.log(base.round_medians_ms[batch][: len(times)]) - np.log(times)
+    centre, low, high = shift_interval(logs)
+    drop = contender.dropped.get(batch)
+    if contender is base:
+        verdict = "reference"
+    elif drop or high < -bound:
+        verdict = "slower"
+    else:
+        verdict = "faster" if low > bound else "not resolved"
+    more = rounds_to_resolve((centre, low, high), bound, len(times)) if verdict == "not resolved" else None
+    if drop and math.isinf(high):
+        low, high = _rough_interval(logs, centre)
+    energy = [mj for mj in contender.energy_mj[batch] if mj is not None]
+    return BenchmarkRow(
+        target=contender.entry.target,
+        batch=batch,
+        median_ms=float(np.median(times)),
+        speedup=math.exp(centre),
+        speedup_low=math.exp(low),
+        speedup_high=_exp(high),
+        verdict=verdict,
+        more_rounds=more,
+        calls=len(calls),
+        p90_ms=percentile_bound(calls, 90),
+        p99_ms=percentile_bound(calls, 99),
+        energy_mj=float(np.median(energy)) if energy else None,
+        dropped_after_round=drop.after_round if drop else None,
+        dropped_for=drop.leader if drop else None,
+    )
+
+
+def _rough_interval(logs: np.ndarray, centre: float) -> tuple[float, float]:
+    """Return Student's interval: there is no exact one of 95 % from the few rounds of a contender that was dropped."""
+    reach = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1)) / math.sqrt(len(logs))
+    return centre - reach, centre + reach
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf

@@ -1,0 +1,99 @@
+"""Dropping the dominated early: the same winner as when everybody runs to the end, for at most half the time."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from noise import NOISES, Blocks, Noise, normal, rounds
+
+from tasks.benchmark.certainty import shift_interval
+from tasks.benchmark.elimination import FIRST_LOOK, Drop, dominated
+
+ROUNDS = 16
+WARM_UP_ROUNDS = 1
+"""The two half blocks before the first round, which nobody is spared."""
+KEEP = ("fp32", "control")
+RECORDED = json.loads(Path(__file__).with_name("recorded_races.json").read_text())
+
+
+def winner(times: dict[str, Blocks], names: list[str]) -> str:
+    """Return who is the fastest, against the reference in the same rounds."""
+    return max(names, key=lambda name: shift_interval(np.log(times["fp32"]) - np.log(times[name]))[0])
+
+
+def eliminate(times: dict[str, Blocks], count: int) -> tuple[dict[str, Drop], float]:
+    """Run a race whose times are known; return who was dropped, and the time spent as a share of the whole race's."""
+    drops: dict[str, Drop] = {}
+    spent = sum(float(np.mean(series)) for series in times.values()) * WARM_UP_ROUNDS
+    whole = spent + sum(float(series[:count].sum()) for series in times.values())
+    for done in range(1, count + 1):
+        running = {name: series[:done] for name, series in times.items() if name not in drops}
+        spent += sum(float(series[-1]) for series in running.values())
+        drops |= dominated(running, keep=KEEP, contenders=len(times), rounds=count)
+    return drops, spent / whole
+
+
+def field(random: np.random.Generator) -> list[float]:
+    """Return the costs of a reference, its control and 22 candidates; up to three of these are nearly the best."""
+    near = 0.3 * random.uniform(1, 1.06, random.integers(1, 4))
+    return [10.0, 10.0, *(10 * near), *(10 * np.exp(random.uniform(-0.7, 0.7, 22 - len(near))))]
+
+
+AT_MOST = dict.fromkeys(NOISES, 0.5) | {"bursts": 0.55, "visitors": 0.55}
+"""Of the time: wild rounds look like a noisy machine for a while, and nobody is dropped on one."""
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_racing_has_the_same_winner_for_half_the_time_when_there_are_many_candidates(noise: str) -> None:
+    random = np.random.default_rng(3)
+    shares = []
+    for _ in range(60):
+        costs = field(random)
+        names = ["fp32", "control", *(f"c{i}" for i in range(len(costs) - 2))]
+        times = dict(zip(names, rounds(random, NOISES[noise], costs, ROUNDS), strict=True))
+        drops, _ = eliminate(times, ROUNDS)
+        assert winner(times, [n for n in names if n not in drops]) == winner(times, names)
+        assert not drops.keys() & set(KEEP)
+        # All blocks take the same time, so the share of the blocks is that of the time.
+        spent = sum(drops[name].after_round if name in drops else ROUNDS for name in names)
+        shares.append((spent + WARM_UP_ROUNDS * len(names)) / ((ROUNDS + WARM_UP_ROUNDS) * len(names)))
+    assert np.mean(shares) <= AT_MOST[noise]
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_best_candidate_is_not_dropped_when_all_are_nearly_equal(noise: Noise) -> None:
+    random = np.random.default_rng(4)
+    mistakes = 0
+    for _ in range(60):
+        costs = [3.0, 3.0, *random.uniform(2.9, 3.1, 10)]
+        names = ["fp32", "control", *(f"c{i}" for i in range(10))]
+        times = dict(zip(names, rounds(random, noise, costs, ROUNDS), strict=True))
+        drops, _ = eliminate(times, ROUNDS)
+        mistakes += names[int(np.argmin(costs))] in drops
+    assert mistakes <= 3
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_racing_has_the_same_winner_for_less_time_when_real_races_are_replayed(name: str) -> None:
+    race = RECORDED[name]
+    for recorded in race["blocks_ms"].values():
+        times = {name: np.array(series) for name, series in recorded.items()}
+        drops, share = eliminate(times, race["rounds"])
+        assert winner(times, [n for n in times if n not in drops]) == winner(times, list(times))
+        assert share <= race["at_most"]
+
+
+def test_nobody_is_dropped_when_too_few_rounds_are_done_or_none_is_left() -> None:
+    times = {"fp32": [10.0] * ROUNDS, "slow": [90.0, 91.0] * (ROUNDS // 2)}
+    for done in range(1, FIRST_LOOK):
+        assert dominated({n: t[:done] for n, t in times.items()}, keep=["fp32"], contenders=2, rounds=ROUNDS) == {}
+    assert dominated(times, keep=["fp32"], contenders=2, rounds=ROUNDS) == {}
+    told = dominated({n: t[:FIRST_LOOK] for n, t in times.items()}, keep=["fp32"], contenders=2, rounds=ROUNDS)
+    assert told == {"slow": Drop(after_round=FIRST_LOOK, leader="fp32", speedup=pytest.approx(0.11, abs=0.01))}
+
+
+def test_reference_stays_when_it_is_the_slowest_by_far() -> None:
+    random = np.random.default_rng(0)
+    costs = dict(zip(("fp32", "control", "fast", "slow"), rounds(random, normal, [9, 9, 1, 8], 8), strict=True))
+    assert dominated(costs, keep=KEEP, contenders=4, rounds=ROUNDS).keys() == {"slow"}

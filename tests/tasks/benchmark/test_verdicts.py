@@ -1,0 +1,52 @@
+"""What a hundred races say on machines that drift, jump and stutter: equal models are equal, and 5 % is found."""
+
+import numpy as np
+import pytest
+from noise import NOISES, Noise, rounds
+
+from tasks.benchmark import BenchmarkConfig
+from tasks.benchmark.race import Contender, Entry
+from tasks.benchmark.rows import rows
+from tasks.run_report import BenchmarkRow
+
+RACES = 100
+FIELD = 6
+DEFAULT = BenchmarkConfig()
+
+
+def contender(name: str, times_ms: np.ndarray) -> Contender:
+    """Return a contender that was measured so."""
+    made = Contender(name, Entry(model=None), worker=None)  # type: ignore[arg-type] - nobody asks it anything any more
+    made.round_medians_ms, made.calls_ms, made.energy_mj = {1: list(times_ms)}, {1: list(times_ms)}, {1: []}
+    return made
+
+
+def raced(noise: Noise, speedup: float, seed: int) -> list[BenchmarkRow]:
+    """Return the row of one candidate, of each of the races."""
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(RACES):
+        times = rounds(random, noise, [3.0, 3.0 / speedup, *[3.0] * (FIELD - 2)], DEFAULT.rounds)
+        found += rows(contender("candidate", times[1]), contender("fp32", times[0]), resolution=DEFAULT.resolution)
+    return found
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_models_are_called_different_at_most_5_times_when_100_races_are_noisy(noise: Noise, seed: int) -> None:
+    verdicts = [row.verdict for row in raced(noise, 1.0, seed)]
+    assert verdicts.count("not resolved") >= RACES - 5
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+@pytest.mark.parametrize("seed", range(3))
+def test_five_percent_are_found_at_least_95_times_when_100_races_are_noisy(noise: Noise, seed: int) -> None:
+    verdicts = [row.verdict for row in raced(noise, 1.05, seed)]
+    assert verdicts.count("faster") >= 95
+    assert verdicts.count("slower") == 0
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_interval_holds_the_true_speedup_when_races_are_noisy(noise: Noise) -> None:
+    found = [row for seed in range(3) for row in raced(noise, 1.05, seed)]
+    assert np.mean([row.speedup_low <= 1.05 <= row.speedup_high for row in found]) >= 0.92
