@@ -28,7 +28,7 @@ def test_stage_loads_no_framework_before_it_works(module: str) -> None:
 
 
 def test_worker_is_numpy_and_the_runtime() -> None:
-    loaded = modules_after("import tasks.runtime.worker")
+    loaded = modules_after("import tasks.runtime.worker, tasks.runtime.calls, tasks.runtime.engines.ort")
     assert {"numpy", "onnxruntime"} <= loaded
     assert not {"pydantic", "onnx", "torch", "prefect", "mlflow", "sklearn", "rich"} & loaded
 

@@ -8,8 +8,8 @@ from onnx import helper
 from pydantic import Field
 
 from tasks.frozen import Frozen
-from tasks.inspect.macs import macs_of
-from tasks.runtime.graph import axes, known_axes, nodes, required_inputs, skeleton, text_of_axes
+from tasks.runtime.graph import known_axes, nodes, text_of_axes
+from tasks.runtime.node_macs import macs_of, one_sample
 
 NOT_PARAMETERS = {onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.STRING}
 
@@ -37,7 +37,7 @@ class OperatorRow(Frozen):
 
 def layers(proto: onnx.ModelProto) -> list[Layer]:
     """Return a row for every node, those of branches included."""
-    shapes = known_axes(_one_sample(proto), through_values=True)
+    shapes = known_axes(one_sample(proto), through_values=True)
     stored = {tensor.name: tensor for tensor in _stored(proto.graph)}
     # A quantised weight becomes float at each call; it belongs to the node that computes with it.
     through = {n.output[0]: n.input for n in nodes(proto.graph) if n.op_type == "DequantizeLinear" and n.output}
@@ -77,22 +77,6 @@ def by_operator(rows: list[Layer]) -> tuple[OperatorRow, ...]:
         for operator, group in groups.items()
     ]
     return tuple(sorted(summed, key=lambda row: (-row.weights_bytes, -(row.macs or 0), -row.count, row.operator)))
-
-
-def _one_sample(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model without its weights' values, with a dynamic batch set to one sample."""
-    bare = skeleton(proto)
-    firsts = [(i, (axes(i) or (1,))[0]) for i in required_inputs(bare.graph)]
-    batch = {axis for _, axis in firsts if isinstance(axis, str)}
-    if any(not isinstance(axis, int) for _, axis in firsts):
-        del bare.graph.value_info[:]
-        for output in bare.graph.output:
-            output.type.tensor_type.ClearField("shape")
-    for value, first in firsts:
-        for place, dim in enumerate(value.type.tensor_type.shape.dim):
-            if (place == 0 and not isinstance(first, int)) or (dim.dim_param and dim.dim_param in batch):
-                dim.dim_value = 1
-    return bare
 
 
 def _stored(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

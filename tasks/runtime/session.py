@@ -1,5 +1,6 @@
 """The one place where an ONNX Runtime session is built, and what this runtime can take."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +12,7 @@ import onnxruntime as ort
 from tasks.errors import StageError
 from tasks.runtime.calls import calls
 from tasks.runtime.libraries import session_options
+from tasks.runtime.processor import Processor, settings_for, this_processor
 from tasks.runtime.threads import usable_threads
 
 Level = Literal["off", "basic", "extended", "all"]
@@ -34,8 +36,14 @@ def open_session(
     threads: int | None = None,
     save_to: Path | None = None,
     profile_to: Path | None = None,
+    provider: str = "CPUExecutionProvider",
+    provider_options: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    processor: Processor | None = None,
 ) -> Any:
-    """Return an `InferenceSession` on the CPU, with the operators of `tasks.runtime.libraries`.
+    """Return an `InferenceSession`, on the CPU by default, with the operators of `tasks.runtime.libraries`.
+
+    Another provider may hand nodes, or silently all of them, to the CPU: ask the session what it got.
 
     Args:
         model: a file, or a serialised model.
@@ -43,9 +51,13 @@ def open_session(
         threads: intra-op threads; by default as many as this process may use.
         save_to: also write the optimised graph here.
         profile_to: also profile, into a file of this name with a time stamp behind it; `end_profiling` returns it.
+        provider: execution provider.
+        provider_options: its options.
+        settings: further entries of the session's configuration.
+        processor: what the model must be right on, where it says what it needs; by default this machine's.
 
     Raises:
-        StageError: when the runtime refuses the model, or a library of operators.
+        StageError: when the runtime refuses the model, or a library of operators, or the model this processor.
     """
     options = session_options()
     options.graph_optimization_level = LEVELS[level]
@@ -60,10 +72,19 @@ def open_session(
     if profile_to is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_to)
+    for name, value in (settings or {}).items():
+        options.add_session_config_entry(name, value)
+    source, providers = model if isinstance(model, bytes) else str(model), [(provider, dict(provider_options or {}))]
     try:
-        return ort.InferenceSession(
-            model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
-        )
+        session = ort.InferenceSession(source, options, providers=providers, enable_fallback=0)
+        if provider != "CPUExecutionProvider":
+            return session
+        needed = settings_for(session.get_modelmeta().custom_metadata_map, processor or this_processor())
+        for name, value in needed.items():
+            options.add_session_config_entry(name, value)
+        return ort.InferenceSession(source, options, providers=providers, enable_fallback=0) if needed else session
+    except StageError:
+        raise
     except Exception as error:  # the runtime raises many types, all of them private
         raise StageError(f"ONNX Runtime {ort.__version__} refuses the model: {error}") from error
 

@@ -2,58 +2,129 @@
 
 It reads one JSON object a line on standard input and answers each with one on standard output:
 
-    {"do": "load", "model": ..., "inputs": ..., "threads": ...}   -> {"load_ms": ...}
-    {"do": "run", "batch": ..., "at_least_ms": ...}               -> {"samples_ms": [...], "peak_rss_bytes": ...}
+    {"do": "probe", "options": ...}                               -> {"unavailable": a reason, or null}
+    {"do": "load", "model": ..., "inputs": ..., "threads": ...}   -> {"load_ms": ..., "runtime": ...,
+                                                                      "fixed_batch": a number, or null}
+    {"do": "run", "batch": ..., "at_least_ms": ...}               -> {"samples_ms": [...], "peak_rss_bytes": ...,
+                                                                      "parity_db": ...}
+    {"do": "answers", "batch": ..., "path": ...}                  -> {"outputs": [...]}, and their arrays in a file
+    {"do": "placement"}                                           -> see `tasks.runtime.engines.Engine.placement`
+    {"do": "profile", "batch": ..., "calls": ..., "folder": ...}  -> {"trace": ...}
+    {"do": "memory"}                                              -> {"rss_bytes": ..., "peak_rss_bytes": ...}
 
-`inputs` is an `.npz` file with one array an input, shape (n, ...); a call takes its first samples. An error is answered
-with {"error": ...}. It imports numpy and the runtime, and no more.
+`inputs` is an `.npz` file with one array an input, shape (n, ...); a call takes its first samples. `options`, also of
+`load`, are a target's: `engine` is the module that knows the runtime, `memory_bytes` a limit. `parity_db` is the least
+distance so far between a timed answer and the first one at that batch. An error is answered with {"error": ...}.
+
+This file also runs as it is in another Python environment, which has numpy and a runtime but not this project.
 """
 
+import contextlib
+import importlib
 import json
+import math
 import os
 import resource
 import sys
+import types
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from tasks.errors import StageError
-from tasks.runtime.calls import calls
-from tasks.runtime.session import open_session
+if TYPE_CHECKING:
+    from tasks.runtime.calls import Calls
+    from tasks.runtime.engines import Array, Engine
+
+ENGINE = "tasks.runtime.engines.ort"
+RESERVED_BYTES = 1 << 30
+"""On top of the limit of memory: stacks of threads and arenas are asked for long before they are used."""
 
 
 class Worker:
     """The loaded model and its inputs."""
 
-    def load(self, model: str, inputs: str, threads: int) -> dict[str, Any]:
-        """Build the session and read the inputs."""
+    engine: "Engine"
+    calls: "Calls"
+
+    def probe(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Say whether the target can run here."""
+        module = importlib.import_module(options.get("engine", ENGINE))
+        return {"unavailable": module.unavailable(options)}
+
+    def load(self, model: str, inputs: str, threads: int, options: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Let the runtime load the model, and read the inputs."""
+        options = options or {}
+        if options.get("memory_bytes"):
+            limit_memory(int(options["memory_bytes"]))
+        module = importlib.import_module(options.get("engine", ENGINE))
         start = perf_counter_ns()
-        self.session = open_session(Path(model), threads=threads)
+        self.engine = module.Loaded(Path(model), threads, options)
         load_ms = (perf_counter_ns() - start) / 1e6
+        from tasks.runtime.calls import calls
+
         with np.load(inputs, allow_pickle=False) as file:
-            self.calls = calls(self.session, {name: file[name] for name in file.files})
-        self.names = [output.name for output in self.session.get_outputs()]
-        return {"load_ms": load_ms}
+            self.calls = calls(self.engine, {name: file[name] for name in file.files})
+        self.first: dict[int, list[Array]] = {}
+        self.parity_db = math.inf
+        return {"load_ms": load_ms, "runtime": self.engine.runtime, "fixed_batch": self.calls.fixed_batch}
 
     def run(self, batch: int, at_least_ms: float) -> dict[str, Any]:
         """Call the model again and again, at least once and for at least the given time; return every duration."""
+        samples_ms, last = self.engine.measure(self._feed(batch), at_least_ms)
+        first = self.first.setdefault(batch, last)
+        self.parity_db = min(self.parity_db, *map(sqnr_db, last, first))
+        peak = self.memory()["peak_rss_bytes"]
+        return {"samples_ms": samples_ms, "parity_db": self.parity_db, "peak_rss_bytes": peak}
+
+    def answers(self, batch: int, path: str) -> dict[str, Any]:
+        """Run all samples and write the outputs by name, shape (n, ...), to an `.npz` file."""
+        outputs = self.calls.run(batch)
+        np.savez(path, allow_pickle=False, **outputs)
+        return {"outputs": list(outputs)}
+
+    def placement(self) -> dict[str, Any]:
+        """Say what runs where, in a call of the smallest batch."""
+        return self.engine.placement(self._feed(self.calls.batch(1)))
+
+    def profile(self, batch: int, calls: int, folder: str) -> dict[str, Any]:
+        """Write the runtime's own trace of some calls."""
+        return {"trace": self.engine.profile(self._feed(batch), calls, folder)}
+
+    def memory(self) -> dict[str, Any]:
+        """Return this process's resident memory, with that of the ones it started."""
+        from tasks.runtime.sandbox import peak_rss_bytes
+
+        pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
+        children = self.engine.children_rss_bytes()
+        rss = pages * resource.getpagesize() + children
+        return {"rss_bytes": rss, "peak_rss_bytes": peak_rss_bytes() + children}
+
+    def _feed(self, batch: int) -> "dict[str, Array]":
         if self.calls.batch(batch) != batch:
-            raise StageError(f"the model takes batches of {self.calls.batch(batch)}, not of {batch}")
-        feed = {name: np.ascontiguousarray(array) for name, array in self.calls.feed(0, batch).items()}
-        run, names = self.session.run, self.names
-        samples: list[int] = []
-        end = perf_counter_ns() + int(at_least_ms * 1e6)
-        while True:
-            start = perf_counter_ns()
-            run(names, feed)
-            now = perf_counter_ns()
-            samples.append(now - start)
-            if now >= end:
-                break
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {"samples_ms": [ns / 1e6 for ns in samples], "peak_rss_bytes": peak}
+            raise ValueError(f"the model takes batches of {self.calls.batch(batch)}, not of {batch}")
+        return {name: np.ascontiguousarray(array) for name, array in self.calls.feed(0, batch).items()}
+
+
+def sqnr_db(actual: "Array", expected: "Array") -> float:
+    """Return how far two answers are apart: infinite where they are equal, -infinite where they cannot be compared."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return -math.inf
+    if np.array_equal(actual, expected, equal_nan=actual.dtype.kind == "f"):
+        return math.inf
+    if actual.dtype.kind not in "fiub":
+        return -math.inf
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
+    signal, noise = float(np.sum(b**2)), float(np.sum((a - b) ** 2))
+    return 10 * math.log10(signal / noise) if signal > 0 and 0 < noise < math.inf else -math.inf
+
+
+def limit_memory(memory_bytes: int) -> None:
+    """Let the system refuse memory beyond the limit: what is written to, not what is reserved (Linux 4.7)."""
+    limit = memory_bytes + RESERVED_BYTES
+    with contextlib.suppress(ValueError, OSError):  # a lower limit is in force already
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:
@@ -61,17 +132,24 @@ def serve(requests: TextIO, answers: TextIO) -> None:
     worker = Worker()
     for line in requests:
         request = json.loads(line)
+        answer: dict[str, Any]
         try:
-            answer = worker.load(**request) if request.pop("do") == "load" else worker.run(**request)
-        except (StageError, OSError, RuntimeError, ValueError) as error:
-            answer = {"error": str(error)}
-        except Exception as error:  # the runtime's own exceptions share no public base
-            answer = {"error": f"{type(error).__name__}: {error}"}
+            answer = getattr(worker, request.pop("do"))(**request)
+        except MemoryError:
+            answer = {"error": "it needs more memory than it may have"}
+        except Exception as error:  # the runtimes' own exceptions share no public base
+            name = type(error).__name__
+            plain = name == "StageError" or isinstance(error, (OSError, ValueError)) or type(error) is RuntimeError
+            answer = {"error": str(error) if plain else f"{name}: {error}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
 if __name__ == "__main__":
+    if not __package__:  # started as a file: of this project, and of nothing beside it, the modules can be found
+        project = types.ModuleType("tasks")
+        project.__path__ = [str(Path(__file__).resolve().parents[1])]
+        sys.modules["tasks"] = project
     # What a library prints on standard output must not mix with the answers.
     private = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

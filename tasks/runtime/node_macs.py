@@ -4,7 +4,7 @@ import math
 
 import onnx
 
-from tasks.runtime.graph import Axes
+from tasks.runtime.graph import Axes, axes, known_axes, nodes, required_inputs, skeleton
 from tasks.runtime.macs import FLOAT, INTEGER
 
 COUNTED = INTEGER | FLOAT
@@ -32,6 +32,28 @@ def macs_of(node: onnx.NodeProto, shapes: dict[str, Axes]) -> int | None:
     transposed = any(a.name == "transA" and a.i for a in node.attribute)
     length = left[-2] if transposed and len(left) > 1 else left[-1]
     return output * length if output is not None and isinstance(length, int) else None
+
+
+def one_sample(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model without its weights' values, with a dynamic batch set to one sample."""
+    bare = skeleton(proto)
+    firsts = [(i, (axes(i) or (1,))[0]) for i in required_inputs(bare.graph)]
+    batch = {axis for _, axis in firsts if isinstance(axis, str)}
+    if any(not isinstance(axis, int) for _, axis in firsts):
+        del bare.graph.value_info[:]
+        for output in bare.graph.output:
+            output.type.tensor_type.ClearField("shape")
+    for value, first in firsts:
+        for place, dim in enumerate(value.type.tensor_type.shape.dim):
+            if (place == 0 and not isinstance(first, int)) or (dim.dim_param and dim.dim_param in batch):
+                dim.dim_value = 1
+    return bare
+
+
+def macs_by_node(proto: onnx.ModelProto) -> dict[str, tuple[str, int]]:
+    """Return operator and operations of each named node that multiplies, for one sample; 0 where a shape is unknown."""
+    shapes = known_axes(one_sample(proto), through_values=True)
+    return {n.name: (n.op_type, macs_of(n, shapes) or 0) for n in nodes(proto.graph) if n.name and n.op_type in COUNTED}
 
 
 def _size(shape: Axes | None) -> int | None:

@@ -1,0 +1,125 @@
+"""ONNX Runtime, with any of its execution providers."""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from tasks.errors import StageError
+from tasks.runtime.engines import ONE_RELU, Array, Engine, Feed, Port
+from tasks.runtime.session import open_session
+
+CPU = "CPUExecutionProvider"
+RECORD_PLACEMENT = {"session.record_ep_graph_assignment_info": "1"}
+LOADER = re.compile(r"with error: (.+)")
+
+
+def unavailable(options: dict[str, Any]) -> str | None:
+    """Return why the provider cannot run here: a session that asks for it silently gets the CPU, so one is asked."""
+    provider = options.get("provider", CPU)
+    if provider not in ort.get_available_providers():
+        return f"onnxruntime {ort.__version__} was built without {provider}"
+    with tempfile.TemporaryFile() as said:
+        stderr = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            got = _session(ONE_RELU, 1, options).get_providers()
+            why = "the session got " + ", ".join(got)
+        except StageError as error:
+            got, why = [], str(error).partition("refuses the model: ")[2]
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+        said.seek(0)
+        causes = LOADER.findall(said.read().decode(errors="replace"))
+    return None if provider in got else " ".join((causes[0] if causes else why).split())[:200]
+
+
+def _session(model: Path | bytes, threads: int, options: dict[str, Any], profile_to: Path | None = None) -> Any:
+    provider = options.get("provider", CPU)
+    os.environ.update(options.get("environment", {}))
+    if provider != CPU and hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()  # the CUDA libraries that PyTorch brought
+    provider_options = dict(options.get("provider_options", {}))
+    if "threads_option" in options:  # a provider with threads of its own
+        provider_options[options["threads_option"]] = str(threads)
+    return open_session(
+        model,
+        level=options.get("level", "all"),
+        threads=threads,
+        profile_to=profile_to,
+        provider=provider,
+        provider_options=provider_options,
+        settings=RECORD_PLACEMENT | options.get("settings", {}),
+    )
+
+
+class Loaded(Engine):
+    """A session."""
+
+    def __init__(self, model: Path, threads: int, options: dict[str, Any]) -> None:
+        self.runtime = f"onnxruntime {ort.__version__}"
+        self.asked = options.get("provider", CPU)
+        self.device = options.get("device")
+        self._again: Callable[[Path], Any] = lambda prefix: _session(model, threads, options, prefix)
+        self.session = _session(model, threads, options)
+        got = self.session.get_providers()
+        if self.asked not in got and options.get("refuse_fallback", True):
+            raise StageError(f"the session asked for {self.asked} and got {', '.join(got)}")
+
+    def get_inputs(self) -> Sequence[Port]:
+        """Return the session's inputs."""
+        return self.session.get_inputs()  # type: ignore[no-any-return]
+
+    def get_outputs(self) -> Sequence[Port]:
+        """Return the session's outputs."""
+        return self.session.get_outputs()  # type: ignore[no-any-return]
+
+    def bound(self, feed: Feed) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
+        """Bind inputs and outputs to the device, where there is one: the time holds no copies between memories."""
+        names = [port.name for port in self.get_outputs()]
+        if self.device is None:
+            return partial(self.session.run, names, feed), lambda values: [np.asarray(value) for value in values]
+        binding = self.session.io_binding()
+        for name, array in feed.items():
+            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, self.device, 0))
+        for name in names:
+            binding.bind_output(name, self.device, 0)
+        run = partial(self.session.run_with_iobinding, binding)  # it returns when the device is done
+        return run, lambda _: [np.array(value) for value in binding.copy_outputs_to_cpu()]
+
+    def run(self, names: Sequence[str], feed: Feed) -> list[Any]:
+        """Return the named outputs of one call; they need not be tensors."""
+        return self.session.run(list(names), feed)  # type: ignore[no-any-return]
+
+    def placement(self, feed: Feed) -> dict[str, Any]:
+        """Return the nodes by provider, as the session assigned them; before 1.31, as a profiled call shows them.
+
+        In the latter, what a provider compiled is one node whose operator nobody knows.
+        """
+        nodes: dict[str, list[list[str]]] = {}
+        if hasattr(self.session, "get_provider_graph_assignment_info"):
+            for part in self.session.get_provider_graph_assignment_info():
+                nodes.setdefault(part.ep_name, []).extend([node.name, node.op_type] for node in part.get_nodes())
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                events = json.loads(Path(self.profile(feed, 1, folder)).read_text())
+            for event in (e for e in events if e["cat"] == "Node" and e["name"].endswith("_kernel_time")):
+                node = [event["name"].removesuffix("_kernel_time"), event["args"]["op_name"]]
+                nodes.setdefault(event["args"]["provider"], []).append(node)
+        return {"asked": self.asked, "nodes": nodes}
+
+    def profile(self, feed: Feed, calls: int, folder: str) -> str:
+        """Run a second session with the profiler on; return its trace."""
+        session = self._again(Path(folder) / "trace")
+        names = [port.name for port in session.get_outputs()]
+        for _ in range(calls):
+            session.run(names, feed)
+        return str(session.end_profiling())

@@ -1,0 +1,84 @@
+"""What all execution targets have in common."""
+
+import json
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from tasks.frozen import Frozen, JsonObject
+from tasks.runtime import worker
+from tasks.targets import environments
+
+Precision = Literal["f32", "tf32", "f16", "bf16", "int8"]
+PROBE_TIMEOUT_S = 60.0
+OURS = (sys.executable, "-m", "tasks.runtime.worker")
+
+
+class BaseTarget(Frozen):
+    """A runtime with its options, on a device, in a Python environment."""
+
+    kind: str
+    env: str | None = Field(
+        None, description="Python environment: a name that `gauntlet targets install` knows, or a folder"
+    )
+    memory_bytes: int | None = Field(None, gt=0, description="limit of each worker; by default, none")
+
+    engine: ClassVar[str]
+    runs: ClassVar[Literal["onnx", "torch"]] = "onnx"
+    """Which file it takes: the ONNX model, or PyTorch's own (`tasks.sources.torch`)."""
+
+    @property
+    def name(self) -> str:
+        """The target in reports; two that differ in what they compute, or how, differ in it."""
+        return "-".join((self.kind, *self.variant()))
+
+    @property
+    def stated(self) -> Precision:
+        """The precision that numbers of this target are labelled with; it is checked against the answers."""
+        return "f32"
+
+    def variant(self) -> tuple[str, ...]:
+        """Return the parts of the name that the options make."""
+        return ()
+
+    def engine_options(self) -> JsonObject:
+        """Return what the engine is told."""
+        return {}
+
+    def options(self) -> JsonObject:
+        """Return the worker's `options`."""
+        limit: JsonObject = {"memory_bytes": self.memory_bytes} if self.memory_bytes else {}
+        return {"engine": self.engine, **self.engine_options(), **limit}
+
+    def command(self) -> tuple[str, ...]:
+        """Return the worker's command line: in another environment, the worker as a file that is on its own."""
+        if self.env is None:
+            return OURS
+        return (str(environments.python(self.env)), "-I", str(Path(worker.__file__).resolve()))
+
+    def unavailable(self) -> str | None:
+        """Return why this target cannot run here, in one line, or None. It is tried, in a process of its own."""
+        why = environments.missing(self.env) if self.env else None
+        return why or _probe(self.command(), json.dumps({"do": "probe", "options": self.options()}))
+
+
+@lru_cache
+def _probe(command: tuple[str, ...], request: str) -> str | None:
+    try:
+        done = subprocess.run(
+            command, input=request + "\n", capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+        )
+        answer = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return f"its worker gave no answer within {PROBE_TIMEOUT_S:g} s"
+    except OSError as error:
+        return f"its worker cannot be started: {error}"
+    except ValueError:
+        last = "".join(done.stderr.strip().splitlines()[-1:])
+        return f"its worker ended with code {done.returncode}" + (f": {last[:200]}" if last else "")
+    reason = answer.get("error", answer.get("unavailable"))
+    return None if reason is None else " ".join(str(reason).split())

@@ -1,0 +1,146 @@
+"""Every member of the union keeps the same promises, and says in one line why it cannot run here."""
+
+import importlib.util
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import ClassVar, get_args
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from tasks.errors import ConfigError
+from tasks.targets import USUAL, OpenVino, OrtCpu, OrtCuda, OrtTensorRt, OrtWeb, Target, by_name
+from tasks.targets.base import BaseTarget
+
+MEMBERS = get_args(get_args(Target)[0])
+ELSEWHERE = ("ort-coreml", "ort-directml", "ort-qnn", "ort-rocm-f32")
+NO_GPU = not Path("/dev/nvidiactl").exists()
+
+
+@pytest.fixture(autouse=True)
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "home"))
+
+
+@pytest.mark.parametrize("member", MEMBERS, ids=lambda m: m.__name__)
+def test_member_is_found_by_its_kind_and_survives_json(member: type[BaseTarget]) -> None:
+    target = TypeAdapter(Target).validate_python({"kind": member.model_fields["kind"].default})
+    assert type(target) is member
+    assert TypeAdapter(Target).validate_json(target.model_dump_json()) == target
+    assert json.loads(json.dumps(target.options())) == target.options()
+    assert importlib.util.find_spec(str(target.options()["engine"])) is not None
+    assert Path(target.command()[0]).is_absolute()
+    assert target.stated in ("f32", "tf32", "f16", "bf16", "int8")
+
+
+def test_usual_targets_cover_the_union_and_have_a_name_each() -> None:
+    assert {type(target) for target in USUAL} == set(MEMBERS)
+    assert len({target.name for target in USUAL}) == len(USUAL)
+    assert all(by_name(target.name) == target for target in USUAL)
+
+
+def test_name_tells_targets_apart_that_compute_otherwise() -> None:
+    targets = [OrtCpu(), OrtCpu(level="basic"), OrtCpu(spinning=False), OpenVino(), OpenVino(device="GPU")]
+    targets += [OpenVino(properties={"A": "1"}), OpenVino(properties={"A": "2"}), OrtCuda(), OrtCuda(tf32=True)]
+    assert len({target.name for target in targets}) == len(targets)
+    assert OrtCpu(memory_bytes=10**9).name == "ort-cpu"  # a limit is no other computation
+
+
+def test_kind_alone_means_its_default() -> None:
+    assert by_name("openvino") == OpenVino(precision="f32")
+    with pytest.raises(ConfigError, match=r"target 'abacus': there is none; there are: ort-cpu, openvino-f32"):
+        by_name("abacus")
+
+
+def test_unknown_option_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Target).validate_python({"kind": "ort-cuda", "turbo": True})
+
+
+def test_precision_is_always_pinned_except_where_its_lack_is_the_point() -> None:
+    hints = {t.precision: t.options()["properties"] for t in USUAL if isinstance(t, OpenVino)}
+    assert hints.pop("default") == {}
+    assert {name: hint["INFERENCE_PRECISION_HINT"] for name, hint in hints.items()} == {
+        "f32": "f32", "bf16": "bf16", "f16": "f16", "int8": "f32",
+    }  # fmt: skip
+    assert OrtCuda().options()["provider_options"]["use_tf32"] == "0"
+    assert OrtCuda(tf32=True).stated == "tf32"
+    assert OrtTensorRt().options()["environment"] == {"NVIDIA_TF32_OVERRIDE": "0"}
+    assert "environment" not in OrtTensorRt(precision="tf32").options()
+
+
+def test_ort_cpu_is_available() -> None:
+    assert OrtCpu().unavailable() is None
+
+
+@pytest.mark.skipif(not NO_GPU, reason="this machine has an NVIDIA GPU")
+@pytest.mark.parametrize(("name", "missing"), [("ort-cuda", "lib"), ("ort-tensorrt-f16", "lib")])
+def test_target_of_a_gpu_names_the_library_that_is_missing(name: str, missing: str) -> None:
+    reason = by_name(name).unavailable()
+    assert reason is not None
+    assert reason.startswith(missing)
+    assert ".so" in reason
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="one of them might run here")
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_target_of_another_system_is_unavailable(name: str) -> None:
+    reason = by_name(name).unavailable()
+    assert reason is not None
+    assert "was built without" in reason
+
+
+@pytest.mark.parametrize("name", ["openvino-bf16", "ort-openvino-f32", "ort-web-wasm"])
+def test_target_says_how_to_get_its_environment_when_that_is_not_installed(name: str) -> None:
+    reason = by_name(name).unavailable()
+    assert reason is not None
+    assert "gauntlet targets install" in reason
+
+
+def test_target_is_unavailable_when_its_folder_is_no_environment(tmp_path: Path) -> None:
+    reason = OrtCpu(env=str(tmp_path)).unavailable()
+    assert reason == f"env: {tmp_path} has no python (known by name: openvino, web)"
+
+
+def test_target_runs_in_an_environment_that_is_given_by_its_folder(tmp_path: Path) -> None:
+    target = OrtCpu(env=str(Path(sys.executable).parents[1]))
+    assert target.command()[0] == sys.executable
+    assert target.unavailable() is None
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("import sys; sys.exit('no such library')", "its worker ended with code 1: no such library"),
+        ("print('hello')", "its worker ended with code 0"),
+        ("import os; os.abort()", "its worker ended with code -6"),
+        ('print(\'{"error": "two\\\\nlines"}\')', "two lines"),
+    ],
+)
+def test_target_is_unavailable_when_its_worker_breaks(script: str, told: str) -> None:
+    class Broken(BaseTarget):
+        kind: str = "broken"
+        engine: ClassVar[str] = "tasks.runtime.engines.ort"
+
+        def command(self) -> tuple[str, ...]:
+            return (sys.executable, "-c", script)
+
+    assert Broken().unavailable() == told
+
+
+def test_target_is_unavailable_when_its_python_cannot_be_started(tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("#!/no/such/interpreter\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    reason = OrtCpu(env=str(tmp_path)).unavailable()
+    assert reason is not None
+    assert reason.startswith("its worker cannot be started")
+
+
+def test_web_is_unavailable_when_there_is_no_browser(tmp_path: Path) -> None:
+    (tmp_path / "js").mkdir()
+    reason = OrtWeb(browser="no-such-browser", javascript=str(tmp_path / "js")).unavailable()
+    assert reason == "no-such-browser is not on the PATH"
