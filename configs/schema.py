@@ -1,13 +1,16 @@
 """One frozen value says everything about a run; Prefect draws its form from it."""
 
+import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from tasks.accuracy import AccuracyConfig
+from tasks.agreement import NumericsConfig
 from tasks.benchmark import BenchmarkConfig
+from tasks.calibrate import CalibrateConfig
 from tasks.data import DataConfig
 from tasks.data.digits import Digits
 from tasks.evaluate import EvaluateConfig
@@ -20,12 +23,13 @@ from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
 from tasks.quantize import QuantizeConfig
+from tasks.quantize.auto import Operators, recipes_for
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
+from tasks.runtime.processor import this_processor
 from tasks.select import SelectConfig
 from tasks.train import TrainConfig
 from tasks.train.torch import TorchTraining
-from tasks.validate.numerics import NumericsConfig
 from tasks.validate.structure import StructureConfig
 
 REFERENCE = "fp32"
@@ -49,6 +53,28 @@ def exporters_for(framework: str) -> list[str]:
     """Return the kinds of exporters that take a framework's models."""
     union = get_args(get_args(ExportConfig)[0])
     return [kind.model_fields["kind"].default for kind in union if kind.takes == framework]
+
+
+def made_of(train: TrainConfig | None) -> Operators:
+    """Return what the models of a train part are mostly made of, as far as it tells before anything ran."""
+    if train is None or train.kind not in ("torch", "keras", "flax"):
+        return "matrices" if train and train.kind.startswith("sklearn") else "unknown"
+    return "unknown" if re.search("vit|swin", getattr(train, "architecture", "")) else "convolutions"
+
+
+def expanded(recipes: Any, info: ValidationInfo) -> Any:
+    """Replace `auto` by the recipes that suit this machine's processor; the report then lists them."""
+    if not isinstance(recipes, str):
+        return recipes
+    if recipes != "auto":
+        raise ValueError("write auto, or a list of recipes")
+    return recipes_for(this_processor(), made_of(info.data.get("train")))
+
+
+Recipes = Annotated[
+    tuple[QuantizeConfig, ...],
+    BeforeValidator(expanded, json_schema_input_type=tuple[QuantizeConfig, ...] | Literal["auto"]),
+]
 
 
 class TrackingConfig(Frozen):
@@ -94,9 +120,10 @@ class PipelineConfig(Frozen):
         ),
         description="graph passes; each makes one candidate",
     )
-    quantize: tuple[QuantizeConfig, ...] = Field(
+    calibrate: CalibrateConfig = Field(default_factory=CalibrateConfig)
+    quantize: Recipes = Field(
         (StaticInt8(), StaticInt8(activations="s8"), DynamicInt8(), DynamicInt8(weights="s8")),
-        description="quantisation recipes; each makes one candidate",
+        description="quantisation recipes, each makes one candidate; or auto: what suits this machine's processor",
     )
     accuracy: AccuracyConfig = Field(default_factory=AccuracyConfig)
     benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)

@@ -4,15 +4,20 @@ from prefect import flow
 
 from configs.packages import require_packages
 from configs.schema import REFERENCE, PipelineConfig
-from flows.run import candidate, recording
+from flows.run import candidate, recording, tolerated
 from flows.stage import stage
 from tasks.accuracy import check_accuracy
+from tasks.artifact import Artifact
 from tasks.benchmark import benchmark as race
+from tasks.calibrate import calibrate as find_ranges
 from tasks.data import prepare
 from tasks.evaluate import evaluate as score
+from tasks.explain import explain as find_reasons
 from tasks.export import export as to_onnx
 from tasks.export import files_of as exporters_files
 from tasks.optimize import optimize as apply_pass
+from tasks.optimize import users_files
+from tasks.quantize import methods_of
 from tasks.quantize import quantize as apply_recipe
 from tasks.runtime.libraries import operator_libraries, registered
 from tasks.select import select as choose
@@ -27,9 +32,11 @@ export = stage("export", to_onnx)
 structure = stage("structure", check_structure)
 numerics = stage("numerics", check_numerics)
 optimize = stage("optimize", apply_pass)
+calibrate = stage("calibrate", find_ranges)
 quantize = stage("quantize", apply_recipe)
 accuracy = stage("accuracy", check_accuracy)
 benchmark = stage("benchmark", race, cached=False, alone=True)
+explain = stage("explain", find_reasons, cached=False)
 select = stage("select", choose, cached=False)
 
 
@@ -64,18 +71,34 @@ def pipeline(config: PipelineConfig) -> str:
 
         for graph_pass in config.optimize:
             with candidate(graph_pass.name):
-                optimized = optimize(graph_pass, model=model).artifacts["model"]
+                optimized = optimize(
+                    graph_pass,
+                    model=model,
+                    golden=golden,
+                    limits=config.numerics,
+                    files=(*users_files(graph_pass), *operator_libraries()),
+                ).artifacts["model"]
                 structure(config.structure, model=optimized)
                 numerics(config.numerics, model=optimized, golden=golden)
                 accuracy(config.accuracy, model=optimized, golden=golden, test=test)
 
+        calibrated: dict[str, Artifact] = {}
+        methods = methods_of(config.quantize)
+        if methods and calibration:
+            with tolerated():  # without ranges, the static recipes drop out one by one; the others need none
+                calibrated = calibrate(
+                    config.calibrate, model=model, calibration=calibration, test=test, methods=methods
+                ).artifacts
         for recipe in config.quantize:
             with candidate(recipe.name):
-                quantized = quantize(recipe, model=model, calibration=calibration).artifacts["model"]
+                quantized = quantize(
+                    recipe, model=model, prepared=calibrated.get("prepared"), ranges=calibrated.get("ranges")
+                ).artifacts["model"]
                 structure(config.structure, model=quantized)
                 accuracy(config.accuracy, model=quantized, golden=golden, test=test)
 
         measured = benchmark(config.benchmark, models=run.survivors, golden=golden)
-        choice = select(config.select, race=measured.facts)
+        why = explain(config.benchmark, models=run.survivors, race=measured.facts, golden=golden)
+        choice = select(config.select, race=measured.facts, why=why.facts)
         run.choose(measured.facts, choice.facts)
     return run.id

@@ -155,6 +155,15 @@ def recording(config: PipelineConfig) -> Iterator[Run]:
             CURRENT.reset(token)
 
 
+@contextmanager
+def tolerated() -> Iterator[None]:
+    """Let the run go on when a stage inside says no, or breaks: only what needs its artifacts is lost."""
+    try:
+        yield
+    except PipelineError as error:
+        log.warning("%s: %s", CURRENT.get().at_stage, error)
+
+
 def close_interrupted(home: Home) -> list[str]:
     """Close the record of runs whose process is gone: they would be called running for ever.
 

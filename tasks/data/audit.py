@@ -70,6 +70,18 @@ def audit(dataset: Dataset) -> tuple[Check, ...]:
     )
 
 
+def in_both(one: Split, other: Split) -> list[tuple[int, int]]:
+    """Return the places of the samples that are in both splits, by content: of pictures in files, the files'."""
+    there = _places(other)
+    return [(place, there[digest]) for digest, place in _places(one).items() if digest in there]
+
+
+def _places(split: Split) -> dict[bytes, int]:
+    if isinstance(split, FileSplit):
+        return {digest: place for place, digest in enumerate(split.digests)}
+    return _read(split)[0]
+
+
 def _read(split: Split) -> tuple[dict[bytes, int], list[int]]:
     """Return the first place of each content, and the count of values that are no numbers by sample."""
     if isinstance(split, FileSplit) and split.fingerprints:  # its pictures, all whole numbers, were read just now

@@ -1,69 +1,87 @@
-"""Static quantisation: weights and activations, with ranges from real calibration images."""
+"""Static quantisation: weights and activations, with the ranges that the calibration found."""
 
+import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-import numpy as np
-from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
-from onnxruntime.quantization.shape_inference import quant_pre_process
-from pydantic import Field
+from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+from pydantic import Field, model_validator
 
-from tasks.data.dataset import Split
 from tasks.errors import StageError
 from tasks.frozen import Frozen
 from tasks.model_file import is_large_file
-from tasks.runtime.calls import Calls, calls
-from tasks.runtime.session import open_session
+from tasks.quantize.copied import copied
+from tasks.ranges import Method, Ranges
+from tasks.ranges.minmax import MinMax
 
-BATCH = 8
-TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
+FORMATS = {"qdq": QuantFormat.QDQ, "qoperator": QuantFormat.QOperator}
+TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8, "u16": QuantType.QUInt16}
 
 
 class StaticInt8(Frozen):
-    """QDQ with MinMax ranges. On x86-64 only unsigned activations become integer kernels."""
+    """Integer weights and activations. On x86-64 only unsigned 8-bit activations become fast integer kernels."""
 
     kind: Literal["static"] = "static"
-    activations: Literal["u8", "s8"] = Field("u8", description="type of the activations")
+    format: Literal["qdq", "qoperator"] = Field(
+        "qdq", description="QuantizeLinear and DequantizeLinear that the runtime fuses, or integer operators at once"
+    )
+    activations: Literal["u8", "s8", "u16"] = Field("u8", description="type of the activations")
     weights: Literal["u8", "s8"] = Field("s8", description="type of the weights")
     per_channel: bool = Field(True, description="one weight range an output channel")
-    images: int = Field(128, ge=1, description="calibration images to use, at the most")
+    method: Method = Field(default_factory=MinMax, description="how the activations' ranges are found")
+    symmetric: bool = Field(False, description="activation ranges with zero in the middle")
+    reduce_range: bool = Field(False, description="7-bit weights: no saturation on processors without VNNI")
 
     @property
     def name(self) -> str:
-        """The candidate's name."""
-        return f"static-{self.activations}{self.weights}" + ("" if self.per_channel else "-per-tensor")
+        """The candidate's name: the types, and whatever is not the default."""
+        marks = {
+            "qoperator": self.format == "qoperator",
+            "per-tensor": not self.per_channel,
+            self.method.name: self.method.kind != "minmax",
+            "symmetric": self.symmetric,
+            "7bit": self.reduce_range,
+        }
+        return "-".join([f"static-{self.activations}{self.weights}", *(mark for mark, is_so in marks.items() if is_so)])
 
-    def write(self, source: Path, calibration: Split | None, target: Path) -> int:
-        """Quantise `source` to `target`; return how many calibration samples were used."""
-        if calibration is None:
-            raise StageError("static quantisation needs the split 'calibration', which the data does not have")
-        samples = calibration.take(slice(0, self.images))
-        used = calls(open_session(source, level="off"), samples)
-        prepared = target.with_name("prepared.onnx")
-        # Symbolic shape inference helps language models and fails on many others; ONNX's own is enough here.
-        large = is_large_file(source)
-        quant_pre_process(source, prepared, skip_symbolic_shape=True, save_as_external_data=large)
-        quantize_static(
-            prepared,
-            target,
-            _Reader(used),
-            quant_format=QuantFormat.QDQ,
-            per_channel=self.per_channel,
-            activation_type=TYPES[self.activations],
-            weight_type=TYPES[self.weights],
-            calibrate_method=CalibrationMethod.MinMax,
-            use_external_data_format=large,
-        )
-        prepared.unlink()
-        return len(used)
+    @model_validator(mode="after")
+    def _is_supported(self) -> Self:
+        if (self.activations, self.weights) == ("s8", "u8"):
+            raise ValueError("there are no kernels for activations s8 with weights u8; take weights s8")
+        if self.activations == "u16" and self.format == "qoperator":
+            raise ValueError("there are no integer operators for activations u16; take format qdq")
+        return self
 
+    def write(
+        self,
+        model: Path,
+        prepared: Path | None,
+        ranges: Ranges | None,
+        target: Path,
+        *,
+        float_nodes: frozenset[str] = frozenset(),
+    ) -> None:
+        """Quantise the prepared model to `target`; `float_nodes` are named as there.
 
-class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    """Feeds the calibration samples, eight at a time where the model takes that many."""
-
-    def __init__(self, samples: Calls) -> None:
-        batch = samples.batch(BATCH)
-        self.feeds = (samples.feed(start, batch) for start in range(0, len(samples), batch))
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self.feeds, None)
+        Raises:
+            StageError: when there are no ranges, or none of the method.
+        """
+        if prepared is None or ranges is None:
+            raise StageError(
+                "static quantisation needs ranges; the calibration failed, or the data has no split 'calibration'"
+            )
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            quantize_static(
+                copied(prepared, Path(folder)),
+                target,
+                quant_format=FORMATS[self.format],
+                per_channel=self.per_channel,
+                reduce_range=self.reduce_range,
+                activation_type=TYPES[self.activations],
+                weight_type=TYPES[self.weights],
+                nodes_to_exclude=sorted(float_nodes),
+                use_external_data_format=is_large_file(prepared),
+                calibrate_method=CalibrationMethod.MinMax,  # see `Ranges.write_for_ort`
+                calibration_cache_path=ranges.write_for_ort(self.method.name, Path(folder) / "ranges.json"),
+                extra_options={"ActivationSymmetric": self.symmetric},
+            )

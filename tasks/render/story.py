@@ -7,7 +7,7 @@ from tasks.run_report import BenchmarkRow, CandidateEntry, RunReport, StageEntry
 
 LINE = (
     "data", "train", "evaluate", "export", "structure", "numerics",
-    "optimize", "quantize", "accuracy", "benchmark", "select",
+    "optimize", "calibrate", "quantize", "accuracy", "benchmark", "explain", "select",
 )  # fmt: skip
 """The stages in their order, to tell what a stopped run did not reach. A stage that is not named here still shows."""
 

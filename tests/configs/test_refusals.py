@@ -124,6 +124,13 @@ def test_value_of_a_wrong_type_is_refused_and_shown_when_it_is_at_any_key(
         ({"optimize": [{"kind": "ort", "level": "max"}]}, "optimize.0.level: 'max': input should be 'basic', "),
         ({"optimize": [{"kind": "magic"}]}, "optimize.0.kind: magic (allowed: 'ort', 'onnxoptimizer', "),
         ({"quantize": [{"weights": "s8"}]}, "quantize.0.kind: missing; a kind is required"),
+        ({"quantize": "automatic"}, "quantize: 'automatic': write auto, or a list of recipes"),
+        ({"quantize": [{"kind": "static", "activations": "s8", "weights": "u8"}]}, "no kernels for activations s8"),
+        ({"quantize": [{"kind": "static", "activations": "u16", "format": "qoperator"}]}, "take format qdq"),
+        (
+            {"quantize": [{"kind": "static", "method": {"kind": "percentile", "percentile": 100}}]},
+            "quantize.0.method.percentile: 100: input should be less than 100",
+        ),
         ({"data": {"kind": "arrays"}}, "data.path: field required"),
         ({"data": {"kind": "cifar"}}, "data.kind: cifar (allowed: 'digits', "),
         ({"train": {"kind": "onnx"}}, "train.model: field required"),
@@ -154,7 +161,7 @@ def test_every_fault_is_told_when_there_are_several(tmp_path: Path) -> None:
             "two candidates named 'onnxslim'; leave one of them out",
         ),
         (
-            {"quantize": [{"kind": "static", "images": 10}, {"kind": "static", "images": 20}]},
+            {"quantize": [{"kind": "static"}, {"kind": "static", "weights": "s8"}]},
             "two candidates named 'static-u8s8'",
         ),
         (

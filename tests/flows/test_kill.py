@@ -25,6 +25,7 @@ ORDER = (
     "numerics",
     "optimize",
     "accuracy",
+    "calibrate",
     "quantize",
     "benchmark",
     "select",

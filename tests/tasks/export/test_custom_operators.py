@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime_extensions
 import pytest
+from recipes import quantized
 from torch_networks import SIGNATURE, splits
 
 from tasks.artifact import Artifact, digest_of
@@ -22,7 +23,6 @@ from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
-from tasks.quantize import quantize
 from tasks.quantize.static import StaticInt8
 from tasks.runtime.libraries import operator_libraries, registered
 from tasks.runtime.session import open_session
@@ -197,12 +197,13 @@ def test_candidate_is_calibrated_and_timed_when_the_library_is_registered(
 ) -> None:
     out = workspace(brought.out.store)
     model = brought.export(out, TorchScript(symbolics="parts:symbolics", folder=brought.folder))
-    quantized = quantize(StaticInt8(), out, model=model, calibration=brought.splits["calibration"]).artifacts["model"]
-    assert not check_structure(StructureConfig(), out, model=quantized).failures
+    report = quantized(StaticInt8(), out, model, brought.splits["calibration"], brought.splits["test"])
+    smaller = report.artifacts["model"]
+    assert not check_structure(StructureConfig(), out, model=smaller).failures
     golden = Golden.load(out.path(brought.golden))
     np.savez(out.folder / "inputs.npz", **golden.real.inputs)
     with WorkerClient() as worker:  # a process of its own
-        assert worker.load(out.path(quantized), out.folder / "inputs.npz", 1, 60) > 0
+        assert worker.load(out.path(smaller), out.folder / "inputs.npz", 1, 60) > 0
         assert worker.run(1, 1, 60)["samples_ms"]
 
 

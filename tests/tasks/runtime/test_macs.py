@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from recipes import quantized
 
 from tasks.data.golden import Golden, head
 from tasks.quantize import quantize
@@ -87,7 +88,7 @@ def test_share_is_zero_when_the_model_is_float(trained) -> None:
 
 def test_share_is_one_when_the_model_is_quantised_to_u8s8(trained, workspace: Callable[..., Workspace]) -> None:
     out = workspace(trained.store)
-    report = quantize(StaticInt8(), out, model=trained.model, calibration=trained.artifacts["calibration"])
+    report = quantized(StaticInt8(), out, trained.model, trained.artifacts["calibration"], trained.test)
     counted = integer_share(out.path(report.artifacts["model"]), sample(trained))
     assert counted.share == 1.0
     assert (counted.macs, counted.integer_nodes, counted.float_nodes) == (SMALL_CNN, 4, 0)
@@ -99,6 +100,6 @@ def test_share_is_one_when_activations_are_quantised_at_each_call(
 ) -> None:
     out = workspace(trained.store)
     recipe = DynamicInt8.model_validate({"weights": weights})
-    report = quantize(recipe, out, model=trained.model, calibration=trained.artifacts["calibration"])
+    report = quantize(recipe, out, model=trained.model)
     counted = integer_share(out.path(report.artifacts["model"]), sample(trained))
     assert (counted.share, counted.macs) == (1.0, SMALL_CNN)

@@ -189,6 +189,6 @@ def test_model_above_two_gigabytes_passes_its_gates_and_shrinks(
     check_numerics(NumericsConfig(batch_sizes=(1, 3), samples=8), out, model=model, golden=golden).enforce()
     optimized = optimize(OrtGraph(level="extended"), workspace(out.store), model=model).artifacts["model"]
     check_structure(StructureConfig(), out, model=optimized).enforce()
-    quantized = quantize(DynamicInt8(), workspace(out.store), model=model, calibration=None)
+    quantized = quantize(DynamicInt8(), workspace(out.store), model=model)
     quantized.enforce()
     assert quantized.artifacts["model"].size_bytes < model.size_bytes / 3.5

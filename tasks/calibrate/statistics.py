@@ -1,0 +1,149 @@
+"""What every activation's values are like, in memory that does not grow with the number of samples.
+
+Two passes: the first finds each tensor's lowest and highest value, with reductions inside the graph; the second counts
+the values in histograms over exactly these ranges. So the counts are those of one histogram over all values at once,
+which is what ORT makes from all activations of all samples together.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tasks.calibrate.feeds import Feeds
+from tasks.calibrate.taps import REDUCTIONS, Values, reduced, tapped
+from tasks.ranges.histogram import Counts, Histogram, Statistics
+from tasks.workspace import Workspace
+
+BUDGET_BYTES = 256_000_000
+"""Activations that the second pass asks for in one call; the runtime holds some more to compute them."""
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The first pass up to some sample: one entry a tensor in each array."""
+
+    lowest: Floats
+    highest: Floats
+    has_nan: npt.NDArray[np.bool_]
+    sizes: npt.NDArray[np.int64]
+
+    def joined(self, other: "Extremes") -> "Extremes":
+        """Return the extremes of both; `sizes` are values in the largest call."""
+        return Extremes(
+            np.fmin(self.lowest, other.lowest),
+            np.fmax(self.highest, other.highest),
+            self.has_nan | other.has_nan,
+            np.maximum(self.sizes, other.sizes),
+        )
+
+    def at(self, place: int, limit: np.float32, counts: Counts | None) -> Statistics:
+        """Return one tensor's statistics; zeros where it never had a value."""
+        if self.sizes[place] == 0:
+            return Statistics(np.float32(0), np.float32(0), np.float32(0))
+        return Statistics(self.lowest[place], self.highest[place], limit, counts)
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The statistics of the tensors that held only numbers, after some of the samples and after all."""
+
+    samples: int
+    after: Mapping[int, Mapping[str, Statistics]]
+    non_finite: tuple[str, ...]
+
+
+def collect(
+    out: Workspace,
+    prepared: Path,
+    values: Values,
+    feeds: Feeds,
+    *,
+    with_counts: bool,
+    budget_bytes: int = BUDGET_BYTES,
+) -> Collected:
+    """Run the samples through the model, once, or twice for histograms."""
+    if not values:
+        return Collected(feeds.samples, {feeds.samples: {}}, ())
+    todo = feeds.samples * (1 + with_counts)
+    marks: dict[int, Extremes] = {}
+    for seen, extremes in _first_pass(prepared, values, feeds):
+        marks |= {
+            m: extremes for m in feeds.marks if m not in marks and m <= seen and (seen < feeds.samples or m == seen)
+        }
+        out.progress(seen, todo, "images")
+    last = marks[feeds.samples]
+    limits = np.maximum(np.abs(last.lowest), np.abs(last.highest))
+    finite = ~last.has_nan & (np.isfinite(limits) | (last.sizes == 0))
+    histograms = {
+        name: Histogram(limit) for name, limit, good in zip(values, limits, finite, strict=True) if good and with_counts
+    }
+    histograms = {name: histogram for name, histogram in histograms.items() if histogram.resolves}
+    counts: dict[int, dict[str, Counts]] = {mark: {} for mark in feeds.marks}
+    bytes_a_call = dict(zip(values, (last.sizes * 4).tolist(), strict=True))
+    for group, batch in _groups({name: bytes_a_call[name] for name in histograms}, feeds, budget_bytes):
+        for seen in _second_pass(prepared, {n: values[n] for n in group}, feeds, batch, histograms):
+            for mark in feeds.passed(seen):
+                counts[mark] = {name: histograms[name].counts.copy() for name in group} | counts[mark]
+            out.progress(feeds.samples + seen, todo, "images")
+    return Collected(
+        feeds.samples,
+        {
+            mark: {
+                name: extremes.at(place, limits[place], counts[mark].get(name))
+                for place, name in enumerate(values)
+                if finite[place]
+            }
+            for mark, extremes in marks.items()
+        },
+        tuple(name for name, good in zip(values, finite, strict=True) if not good),
+    )
+
+
+def _first_pass(prepared: Path, values: Values, feeds: Feeds) -> Iterator[tuple[int, Extremes]]:
+    """Yield the number of samples seen, and the extremes so far, after each call."""
+    total: Extremes | None = None
+    with reduced(prepared, values) as (session, names):
+        for arrays, seen in feeds.run(session, names, feeds.batch):
+            answers = [arrays[name].reshape(-1) for name in names]
+            sizes = np.array([a[0] for a in answers[3 :: len(REDUCTIONS)]])
+            # The sum is no number exactly when a value is none; the two others may pass over it.
+            low, high, total_of = (
+                np.array([a[0] if a.size else np.nan for a in answers[n :: len(REDUCTIONS)]], np.float32)
+                for n in range(3)
+            )
+            call = Extremes(low, high, np.isnan(total_of) & (sizes > 0), sizes)
+            total = total.joined(call) if total else call
+            yield seen, total
+
+
+def _second_pass(
+    prepared: Path, values: Values, feeds: Feeds, batch: int, histograms: Mapping[str, Histogram]
+) -> Iterator[int]:
+    """Count the values of some tensors; yield the number of samples seen after each call."""
+    with tapped(prepared, values) as (session, names):
+        for arrays, seen in feeds.run(session, names, batch):
+            for name in values:
+                histograms[name].add(arrays[name])
+            yield seen
+
+
+def _groups(bytes_a_call: Mapping[str, int], feeds: Feeds, budget_bytes: int) -> Iterator[tuple[list[str], int]]:
+    """Divide the tensors into groups that fit into the budget, and say how many samples a call then has."""
+    total = max(1, sum(bytes_a_call.values()))
+    batch = max(feeds.smallest_batch, min(feeds.batch, feeds.batch * budget_bytes // total))
+    group: list[str] = []
+    used = 0.0
+    for name, size in bytes_a_call.items():
+        share = size * batch / feeds.batch
+        if group and used + share > budget_bytes:
+            yield group, batch
+            group, used = [], 0.0
+        group.append(name)
+        used += share
+    if group:
+        yield group, batch

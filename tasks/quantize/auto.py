@@ -1,0 +1,46 @@
+"""`quantize: auto`: the recipes worth measuring on a processor. What is left out is known to be slower there.
+
+Left out everywhere: QOperator S8S8 and dynamic convolutions (8 and 5 times slower than FP32 on x86-64 with VNNI),
+16-bit activations (no convolution becomes an integer kernel), and float16 (CPUs convert it back before they compute).
+Accuracy decides between the rest, and the race: nothing here is believed to be faster without being measured.
+"""
+
+from typing import Literal
+
+from tasks.quantize.dynamic import DynamicInt8
+from tasks.quantize.static import StaticInt8
+from tasks.ranges.entropy import Entropy
+from tasks.ranges.percentile import Percentile
+from tasks.runtime.processor import Processor
+
+Operators = Literal["convolutions", "matrices", "unknown"]
+"""What a model is mostly made of, as far as the configuration tells before anything ran."""
+
+
+def recipes_for(processor: Processor, operators: Operators) -> tuple[StaticInt8 | DynamicInt8, ...]:
+    """Return the recipes for a processor and a kind of model, at most eight."""
+    dynamic = DynamicInt8(operators="matmul")
+    if operators == "matrices":
+        return (*_static(processor)[:2], dynamic, DynamicInt8(weights="s8", operators="matmul"))
+    return _static(processor) + ((dynamic,) if operators == "unknown" else ())
+
+
+def _static(processor: Processor) -> tuple[StaticInt8, ...]:
+    if processor.architecture in ("aarch64", "arm64"):  # signed products are Arm's fast ones
+        usual = StaticInt8(activations="s8")
+        return (usual, *_variants(usual), usual.replace(symmetric=True))
+    usual = StaticInt8()  # elsewhere only unsigned activations become integer kernels
+    if not processor.saturates:
+        return (usual, *_variants(usual))
+    # Without VNNI, sums of unsigned by signed bytes saturate: 7-bit or unsigned weights avoid it.
+    safe = usual.replace(reduce_range=True)
+    return (usual, safe, *_variants(safe), StaticInt8(weights="u8", per_channel=False))
+
+
+def _variants(recipe: StaticInt8) -> tuple[StaticInt8, ...]:
+    """Return the recipe with other ranges, and with one weight range a tensor, which some models prefer."""
+    return (
+        recipe.replace(method=Entropy()),
+        recipe.replace(method=Percentile(percentile=99.99)),
+        recipe.replace(per_channel=False),
+    )

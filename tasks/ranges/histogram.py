@@ -1,0 +1,89 @@
+"""A histogram of fixed size over a known range: numpy's counts, without numpy's price."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Counts = npt.NDArray[np.int64]
+
+BINS = 2048
+"""As TensorRT's calibrator and ORT's percentile. ORT's entropy has 128 by default; see `tasks.ranges.entropy`."""
+BLOCK = 32_768
+"""Values at a time: few enough that every step after the first finds them in the processor's cache."""
+NEAR = np.float32(1e-3)
+"""In bins. Float32 arithmetic misses a place among 2048 bins by less than 4e-4; nearer to an edge, the edge decides."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What is known of one tensor's values: the range, and where it was asked for, the counts.
+
+    The bins are those of ORT: `BINS` of the same width from -limit to limit, where limit is the largest magnitude.
+    `counts` is None where nobody asked, or the bins would be narrower than float32 can tell apart.
+    """
+
+    lowest: np.float32
+    highest: np.float32
+    limit: np.float32
+    counts: Counts | None = None
+
+    @property
+    def edges(self) -> Floats:
+        """The edges of the bins, shape (BINS + 1,)."""
+        return edges_of(self.limit)
+
+    def within(self, low: np.float32, high: np.float32) -> tuple[np.float32, np.float32]:
+        """Return the part of a range in which values were seen; all that were seen where there is no such part.
+
+        A tensor whose values are all in one bin ends like that, because its range would go from and to the same edge.
+        ORT answers with a lowest value above the highest one there.
+        """
+        low, high = max(low, self.lowest), min(high, self.highest)
+        return (low, high) if low <= high else (self.lowest, self.highest)
+
+
+def edges_of(limit: np.float32) -> Floats:
+    """Return the edges that `numpy.histogram` puts over (-limit, limit) for float32 values."""
+    with np.errstate(all="ignore"):  # of a limit near the end of float32; `Histogram.resolves` notices
+        return np.linspace(-limit, limit, BINS + 1, dtype=np.float32)
+
+
+@dataclass
+class Histogram:
+    """Counts that grow as values come in; the memory does not."""
+
+    limit: np.float32
+    counts: Counts = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    edges: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.edges = edges_of(self.limit)
+
+    @property
+    def resolves(self) -> bool:
+        """Whether float32 can tell the edges apart."""
+        with np.errstate(all="ignore"):
+            return bool(np.all(np.diff(self.edges) > 0) and np.isfinite(np.float32(BINS) / self.limit))
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Count float32 values of any shape, exactly as `numpy.histogram` does; those outside go to the outer bins.
+
+        `numpy.histogram` takes about 14 ns a value, because it compares every value with both edges of its bin. Here
+        only the few that lie so near to an edge that rounding could decide are looked up.
+        """
+        flat = values.reshape(-1)
+        scale, half = np.float32(BINS / 2) / self.limit, np.float32(BINS / 2)
+        for start in range(0, flat.size, BLOCK):
+            block = flat[start : start + BLOCK]
+            place = block * scale + half  # zero, the most frequent value, falls on its edge exactly
+            np.clip(place, 0, BINS - 1, out=place)
+            bins = place.astype(np.int64)
+            nearest = np.rint(place)
+            doubtful = np.flatnonzero((np.abs(place - nearest) < NEAR) & (block != 0))
+            if doubtful.size:
+                bins[doubtful] = np.searchsorted(self.edges, block[doubtful], side="right") - 1
+                np.clip(bins, 0, BINS - 1, out=bins)
+            self.counts += np.bincount(bins, minlength=BINS)

@@ -1,0 +1,64 @@
+"""`quantize: auto`: what suits the processor, and nothing that is known to be slower there."""
+
+from typing import get_args
+
+import pytest
+
+from configs.load import load
+from configs.schema import PipelineConfig
+from tasks.quantize.auto import Operators, recipes_for
+from tasks.quantize.static import StaticInt8
+from tasks.runtime.processor import Processor
+
+VNNI = Processor("x86_64", frozenset({"avx2", "avx512f", "avx512_vnni"}))
+AVX2 = Processor("x86_64", frozenset({"avx2"}))
+ARM = Processor("aarch64", frozenset())
+OPERATORS: tuple[Operators, ...] = get_args(Operators)
+
+
+@pytest.mark.parametrize("processor", [VNNI, AVX2, ARM])
+@pytest.mark.parametrize("operators", OPERATORS)
+def test_auto_offers_few_recipes_with_names_of_their_own(processor: Processor, operators: Operators) -> None:
+    recipes = recipes_for(processor, operators)
+    assert 2 <= len({r.name for r in recipes}) == len(recipes) <= 8
+    static = [r for r in recipes if isinstance(r, StaticInt8)]
+    assert all(type(r).model_validate(r.model_dump()) == r for r in recipes)
+    assert not any(r.format == "qoperator" or r.activations == "u16" for r in static)
+
+
+def test_auto_offers_unsigned_activations_on_x86_and_signed_ones_on_arm() -> None:
+    def activations(processor: Processor) -> set[str]:
+        return {r.activations for r in recipes_for(processor, "convolutions") if isinstance(r, StaticInt8)}
+
+    assert (activations(VNNI), activations(AVX2), activations(ARM)) == ({"u8"}, {"u8"}, {"s8"})
+
+
+def test_auto_offers_seven_bits_where_sums_saturate() -> None:
+    def seven_bits(processor: Processor) -> bool:
+        return any(r.reduce_range for r in recipes_for(processor, "convolutions"))
+
+    assert (seven_bits(VNNI), seven_bits(AVX2), seven_bits(ARM)) == (False, True, False)
+
+
+def test_auto_quantises_no_convolution_at_each_call() -> None:
+    kinds = {o: [r.name for r in recipes_for(VNNI, o) if r.kind == "dynamic"] for o in OPERATORS}
+    assert kinds["convolutions"] == []
+    assert kinds["unknown"] == ["dynamic-u8-matmul"]
+    assert kinds["matrices"] == ["dynamic-u8-matmul", "dynamic-s8-matmul"]
+
+
+def test_auto_becomes_a_list_of_recipes_when_a_configuration_is_read() -> None:
+    config = load("digits-resnet18", ("quantize=auto",))
+    names = [recipe.name for recipe in config.quantize]
+    assert "static-u8s8" in names or "static-s8s8" in names
+    assert set(names) < set(config.candidates)
+    assert len(config.candidates) <= 13  # the reference, six graph passes, and the recipes
+    assert PipelineConfig.model_validate(config.model_dump(mode="json")) == config
+    unknown = load("digits-resnet18", ("quantize=auto", "train.architecture=torchvision/vit_b_16"))
+    assert {r.kind for r in unknown.quantize} == {"static", "dynamic"}
+    assert {r.kind for r in config.quantize} == {"static"}
+
+
+def test_auto_is_in_the_schema_that_forms_are_drawn_from() -> None:
+    schema = PipelineConfig.model_json_schema()["properties"]["quantize"]
+    assert {"const": "auto", "type": "string"} in schema["anyOf"]

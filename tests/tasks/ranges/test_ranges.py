@@ -1,0 +1,146 @@
+"""The methods against ORT's own, on the same values; the histogram against numpy's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from onnxruntime.quantization.calibrate import CalibrationMethod, HistogramCollector, load_tensors_data
+
+from tasks.errors import StageError
+from tasks.ranges import Ranges
+from tasks.ranges.entropy import Entropy
+from tasks.ranges.histogram import BINS, Histogram, Statistics
+from tasks.ranges.minmax import MinMax
+from tasks.ranges.percentile import Percentile
+
+FINITE = st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False)
+VALUES = npst.arrays(np.float32, st.integers(1, 300), elements=FINITE)
+
+
+def seen(values: np.ndarray) -> Statistics:
+    limit = np.abs(values).max()
+    histogram = Histogram(limit)
+    if histogram.resolves:
+        histogram.add(values)
+    return Statistics(values.min(), values.max(), limit, histogram.counts if histogram.resolves else None)
+
+
+def of_ort(values: np.ndarray, method: str, percentile: float = 99.999, bins: int = BINS) -> tuple[float, float]:
+    collector = HistogramCollector(method, False, bins, 128, percentile, "same")
+    collector.collect({"t": [values]})
+    low, high = collector.compute_collection_result()["t"][:2]
+    return float(low), float(high)
+
+
+def shapes(kind: str, count: int = 40_000) -> np.ndarray:
+    """Return values as activations have them."""
+    rng = np.random.default_rng(7)
+    normal = rng.standard_normal(count).astype(np.float32)
+    return {
+        "normal": normal,
+        "relu": np.maximum(normal, 0),
+        "heavy tails": normal**5,
+        "sigmoid": 1 / (1 + np.exp(-normal)),
+        "few levels": rng.integers(-3, 9, count).astype(np.float32) / 8,
+        "one outlier": np.append(normal, np.float32(40)),
+        "negative": -np.abs(normal) - 3,
+        "near constant": np.full(count, 3, np.float32) + normal * np.float32(1e-7),
+    }[kind]
+
+
+KINDS = ["normal", "relu", "heavy tails", "sigmoid", "few levels", "one outlier", "negative"]
+
+
+@given(VALUES)
+@example(np.array([0, -0.0, 1], np.float32))
+@example(np.linspace(-1, 1, 2049, dtype=np.float32))  # every edge
+def test_histogram_counts_as_numpy_does(values: np.ndarray) -> None:
+    limit = np.abs(values).max()
+    histogram = Histogram(limit)
+    if not histogram.resolves:
+        assert limit < 1e-34
+        return
+    histogram.add(values)
+    np.testing.assert_array_equal(histogram.counts, np.histogram(values, BINS, range=(-limit, limit))[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_histogram_counts_as_numpy_does_when_there_are_many_values(kind: str) -> None:
+    values = shapes(kind, 300_000)
+    limit = np.abs(values).max()
+    expected = np.histogram(values, BINS, range=(-limit, limit))[0]
+    histogram = Histogram(limit)
+    for part in np.array_split(values, 7):  # it does not matter how they come in
+        histogram.add(part)
+    np.testing.assert_array_equal(histogram.counts, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("percentile", [99.0, 99.9, 99.999])
+def test_percentile_gives_orts_range(kind: str, percentile: float) -> None:
+    values = shapes(kind)
+    assert Percentile(percentile=percentile).range_of(seen(values)) == of_ort(values, "percentile", percentile)
+
+
+@pytest.mark.parametrize("method", [Entropy(), Percentile()], ids=lambda m: m.name)
+def test_range_is_what_was_seen_when_ort_turns_it_round(method: Entropy | Percentile) -> None:
+    values = shapes("near constant")
+    low, high = of_ort(values, "percentile")
+    assert low > high
+    assert method.range_of(seen(values)) == (values.min(), values.max())
+
+
+@pytest.mark.parametrize("kind", ["relu", "heavy tails", "one outlier", "negative"])
+def test_entropy_gives_orts_range_when_ort_has_as_many_bins(kind: str) -> None:
+    values = shapes(kind)
+    assert Entropy().range_of(seen(values)) == of_ort(values, "entropy")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_entropy_of_ort_is_minmax_when_it_has_its_usual_128_bins(kind: str) -> None:
+    values = shapes(kind)
+    assert of_ort(values, "entropy", bins=128) == MinMax().range_of(seen(values))
+
+
+def test_entropy_clips_what_minmax_keeps_when_there_is_an_outlier() -> None:
+    statistics = seen(shapes("one outlier"))
+    assert MinMax().range_of(statistics)[1] == 40
+    assert Entropy().range_of(statistics)[1] < 10
+
+
+@given(VALUES, st.floats(50.001, 99.9999))
+def test_methods_stay_inside_what_was_seen(values: np.ndarray, percentile: float) -> None:
+    statistics = seen(values)
+    for method in (Percentile(percentile=percentile), MinMax()):
+        low, high = method.range_of(statistics)
+        assert values.min() <= low
+        assert high <= values.max()
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, -2.5, 1e-38, 3e38])
+@pytest.mark.parametrize("method", [MinMax(), Entropy(), Percentile()], ids=lambda m: m.name)
+def test_range_is_the_value_when_a_tensor_is_constant(method: MinMax | Entropy | Percentile, value: float) -> None:
+    values = np.full(100, value, np.float32)
+    low, high = method.range_of(seen(values))
+    assert low <= values[0] <= high
+    assert low == high
+
+
+def test_ranges_are_the_same_when_read_back_and_when_ort_reads_them(tmp_path: Path) -> None:
+    third = float(np.float32(1) / np.float32(3))
+    ranges = Ranges(images=3, methods={"minmax": {"a": (-third, 1e-30), "b": (0.0, 3e38)}})
+    assert Ranges.read(ranges.write(tmp_path / "ranges.json")) == ranges
+    data = load_tensors_data(ranges.write_for_ort("minmax", tmp_path / "ort.json"))
+    assert data.calibration_method == CalibrationMethod.MinMax
+    assert {n: tuple(map(float, t.range_value)) for n, t in data.items()} == {
+        name: tuple(float(np.float32(end)) for end in ends) for name, ends in ranges.methods["minmax"].items()
+    }
+
+
+def test_ranges_are_refused_when_the_file_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "ranges.json").write_text('{"images": 3')
+    with pytest.raises(StageError, match="not a file of ranges that the calibration wrote"):
+        Ranges.read(tmp_path / "ranges.json")
