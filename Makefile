@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 JAX2ONNX := $(PIP) --no-deps jax2onnx
 ARGS ?=
 
-.PHONY: demo test test-all check ui clean tensorflow sklearn jax
+.PHONY: demo test test-all check ui clean tensorflow sklearn jax loadgen
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
@@ -26,7 +26,7 @@ check: .venv/dev  ## style, types, import floors
 ui: .venv/core  ## the Prefect and MLflow pages, until Ctrl-C
 	$(BIN)/gauntlet ui
 
-tensorflow sklearn jax: %: .venv/with-%  ## a framework that not every user needs
+tensorflow sklearn jax loadgen: %: .venv/with-%  ## what not every user needs
 
 clean:  ## remove the environment and all runs
 	rm -rf .venv .gauntlet
@@ -38,6 +38,7 @@ clean:  ## remove the environment and all runs
 	@echo "Installing; about 7 GB with PyTorch, a few minutes, once ..."
 	$(PYTHON) -m venv .venv
 	$(PIP) --editable .
+	@$(BIN)/python -m flows.blank
 	@touch $@
 
 .venv/with-%: .venv/core
@@ -46,7 +47,7 @@ clean:  ## remove the environment and all runs
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --editable '.[dev,tensorflow,sklearn,jax,netron]'
+	$(PIP) --editable '.[dev,tensorflow,sklearn,jax,loadgen,netron]'
 	@$(JAX2ONNX)
 	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
 	@touch $@

@@ -49,9 +49,14 @@ class Home:
         return self.root / "prefect"
 
     @property
+    def mlflow_db(self) -> Path:
+        """The database of the local MLflow store."""
+        return self.root / "mlflow.db"
+
+    @property
     def mlflow_uri(self) -> str:
         """The tracking store that is used when none is named."""
-        return f"sqlite:///{self.root / 'mlflow.db'}"
+        return f"sqlite:///{self.mlflow_db}"
 
     def run_folders(self) -> list[Path]:
         """Return the folders of all runs, oldest first."""

@@ -60,9 +60,24 @@ def stage(run: "Run", entry: StageEntry) -> None:
         picture = run.home.store.path(entry.artifacts["confusion_matrix"])
         file = str(picture.relative_to(run.home.root))
         run.journal.append("file", run="pipeline", path=file, folder="pictures")
+    if entry.stage == "accuracy" and entry.candidate is not None and entry.facts["flips"]:
+        flips(run, entry.candidate, entry.facts["flips"])
     run.sender.send()
     if entry.candidate is None or any(check.blocks for check in entry.checks):
         log_verdict(entry)
+
+
+def flips(run: "Run", candidate: str, changed: Any) -> None:
+    """Tell MLflow on which images a candidate's answer changed, with the names of the classes where there are any."""
+    stages = {entry.stage: entry for entry in run.stages if entry.candidate is None}
+    signature: Any = stages["train"].facts["signature"]
+    labels = signature["labels"]
+    split = str(run.home.store.path(stages["data"].artifacts["test"]).relative_to(run.home.root))
+    rows = [
+        {"image": flip["image"]} | {k: labels[flip[k]] if labels else flip[k] for k in ("truth", "before", "after")}
+        for flip in changed
+    ]
+    run.journal.append("flips", run=candidate, flips=rows, test=split)
 
 
 def log_verdict(entry: StageEntry) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from flows.blank import begin_with_tables
 from flows.home import Home
 from flows.locks import locked, try_exclusive
 from tasks.artifact import write_whole
@@ -90,6 +91,7 @@ def start_prefect(home: Home, port: int, meanwhile: Callable[[], object]) -> Non
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
     }
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
+    begin_with_tables("prefect", home.prefect / "prefect.db")
     process = launch(command, environment, home.prefect / "server.log")
     note = {"pid": process.pid, "created": psutil.Process(process.pid).create_time(), "url": f"{origin}/api"}
     write_whole(home.prefect / "server.json", json.dumps(note))

@@ -22,6 +22,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
 from configs.schema import PipelineConfig
+from flows.blank import begin_with_tables
+from flows.flips import log_flips
 from flows.home import Home
 from flows.journal import Journal
 from flows.locks import locked
@@ -95,6 +97,7 @@ class Sender:
             "metrics": self._metrics,
             "tags": self._tags,
             "file": self._file,
+            "flips": self._flips,
             "dataset": self._dataset,
             "model": self._model,
             "end": self._end,
@@ -139,6 +142,9 @@ class Sender:
     def _file(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
         client.log_artifact(state["runs"][event["run"]], str(self.home.root / event["path"]), event["folder"])
 
+    def _flips(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
+        log_flips(client, state["runs"][event["run"]], event["flips"], self.home.root / event["test"])
+
     def _dataset(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
         source = json.dumps(event["source"])
         dataset = Dataset(event["name"], event["digest"], "local", source, None, json.dumps(event["profile"]))
@@ -173,6 +179,9 @@ def make_ready(home: Home, config: PipelineConfig) -> None:
     uri, experiment = place(home, config)
     if uri.startswith("sqlite:"):
         with contextlib.suppress(Exception):
+            if uri == home.mlflow_uri:
+                with locked(home.locks / "mlflow-experiment"):
+                    begin_with_tables("mlflow", home.mlflow_db)
             experiment_id(home, MlflowClient(uri), uri, experiment)
 
 

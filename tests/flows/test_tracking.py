@@ -93,6 +93,8 @@ def test_mlflow_shows_the_run_with_its_candidates(run: Run, home: Home) -> None:
         assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert child.data.tags["gate"] == ("pass" if candidate.status == "accepted" else "fail")
         assert child.data.tags["gate.reason"] == candidate.reason
+        flips = [e.facts["flips"] for e in report.stages if (e.stage, e.candidate) == ("accuracy", candidate.name)]
+        assert ("flips.json" in {f.path for f in client.list_artifacts(child.info.run_id)}) == any(flips)
         row = candidate.benchmark[0]
         assert child.data.metrics["latency.b1.p50_ms"] == row.median_ms
         assert child.data.metrics["speedup.b1.low"] == row.speedup_low
