@@ -21,9 +21,10 @@ from tasks.artifact import write_whole
 from tasks.data.golden import Case, Golden, head
 from tasks.errors import StageError
 from tasks.frozen import Frozen, Number
-from tasks.optimize.graph_pass import GraphPass, apply_pass, fingerprint, halves, layout_nodes
+from tasks.optimize.graph_pass import GraphPass, apply_pass, halves, layout_nodes
 from tasks.optimize.pace import Pace, relative_speed
 from tasks.runtime.calls import calls
+from tasks.runtime.fingerprint import fingerprint, runs_as
 from tasks.runtime.graph import one_line, required_inputs
 from tasks.runtime.session import open_session
 
@@ -116,7 +117,8 @@ class Proof:
 
     cases: dict[str, Case]
     terms: Terms
-    runs_as: dict[Path, str] = field(default_factory=dict)
+    graphs: dict[Path, str] = field(default_factory=dict)
+    """What the runtime makes of the models seen so far."""
 
     @classmethod
     def of(cls, original: Path, golden: Path, terms: Terms) -> Self:
@@ -145,7 +147,7 @@ class Proof:
         if invalid:
             return facts.replace(broke="invalid", reason=invalid)
         try:
-            found = agreement(self.terms.numerics, self._session(target), self.cases)
+            found = agreement(self.terms.numerics, open_session(target), self.cases)
         except StageError as error:
             return facts.replace(broke="invalid", reason=one_line(error))
         errors = [row.max_abs_error for row in found.rows]
@@ -158,19 +160,10 @@ class Proof:
             return facts.replace(broke="wrong", reason=reason)
         return self._pace(facts, source, target)
 
-    def _session(self, model: Path) -> object:
-        """Open a session and remember what graph the runtime makes of the model."""
-        optimised = model.with_name(f"optimised-{os.getpid()}.onnx")
-        session = open_session(model, save_to=optimised)
-        self.runs_as[model] = fingerprint(onnx.load(optimised), weights=False)
-        for file in optimised.parent.glob(f"{optimised.name}*"):
-            file.unlink()
-        return session
-
     def _pace(self, facts: PassFacts, source: Path, target: Path) -> PassFacts:
-        if source not in self.runs_as:
-            self._session(source)
-        if self.runs_as[source] == self.runs_as[target]:
+        for model in (source, target):
+            self.graphs[model] = self.graphs.get(model) or runs_as(model)
+        if self.graphs[source] == self.graphs[target]:
             return facts.replace(outcome="accepted", reason="the runtime makes the same graph of it as before")
         pace, inputs = self.terms.pace, next(iter(self.cases.values())).inputs
         speed, low, high = relative_speed(pace, source, target, inputs)

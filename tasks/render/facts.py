@@ -91,6 +91,40 @@ class Images(Read):
     images: dict[str, int] = Field(min_length=1)
 
 
+class Pass(Read):
+    """What became of one graph pass of a chain."""
+
+    name: str
+    outcome: str
+    reason: str = ""
+    nodes: tuple[str, ...] = ()
+    nodes_before: int
+    nodes_after: int | None = None
+    seconds: float = 0.0
+    max_abs_error: float | None = None
+    speed: float | None = None
+    speed_low: float | None = None
+    speed_high: float | None = None
+
+
+class Passes(Read):
+    """Facts of the stage `optimize` for a chain."""
+
+    passes: tuple[Pass, ...] = Field(min_length=1)
+
+
+def chains(report: RunReport) -> dict[str, tuple[Pass, ...]]:
+    """Return the passes of every candidate that is a chain, by its name."""
+    found = {}
+    for entry in report.stages:
+        if entry.stage == "optimize" and entry.candidate is not None:
+            try:
+                found[entry.candidate] = Passes.model_validate(entry.facts).passes
+            except ValidationError:  # of a single pass, or of another schema
+                continue
+    return found
+
+
 def read(report: RunReport, stage: str, model: type[Model]) -> Model | None:
     """Return a main-line stage's facts, or None where it did not run or its facts have another shape."""
     entry = report.stage(stage)

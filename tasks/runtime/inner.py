@@ -49,7 +49,7 @@ def part_of(proto: onnx.ModelProto, kept: Collection[int], values: Arrays) -> tu
     needed = {name for node in others for inner in _with_bodies(node) for name in inner.input}
     needed |= {output.name for output in graph.output}
     left = [name for node in chosen for name in node.output if name in needed] or list(chosen[-1].output)
-    known = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
+    known: dict[str, onnx.ValueInfoProto] = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
 
     def described(name: str) -> onnx.ValueInfoProto:
         if name in known and known[name].type.tensor_type.HasField("shape"):

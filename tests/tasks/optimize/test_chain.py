@@ -49,9 +49,9 @@ def test_wrong_pass_in_a_chain_of_ten_is_named_with_its_node_and_a_model_that_an
     subject, own: Own, tmp_path: Path
 ) -> None:
     passes = (
-        OnnxSlim(),
-        own("nothing"),
         OnnxSim(),
+        own("nothing"),
+        OnnxSlim(),
         OnnxScriptRewriter(),
         OrtGraph(level="basic"),
         own("wrong_bias"),
@@ -87,7 +87,7 @@ def test_wrong_pass_in_a_chain_of_ten_is_named_with_its_node_and_a_model_that_an
         ort.InferenceSession(tmp_path / "again.onnx").run(None, dict(np.load(folder / "inputs.npz")))[0], right
     )
     # What the others made is kept, and is right.
-    assert facts["onnxslim"].outcome == "accepted"
+    assert facts["onnxsim"].outcome == "accepted"
     assert report.facts.nodes_after < report.facts.nodes_before
     assert report.failures == ()
     check_numerics(
@@ -96,28 +96,26 @@ def test_wrong_pass_in_a_chain_of_ten_is_named_with_its_node_and_a_model_that_an
     assert Signature.read(onnx.load(subject.out.path(report.artifacts["model"]))).inputs[0].name == "x"
 
 
-def test_pass_is_a_verdict_when_it_fails_crashes_hangs_or_returns_no_model(subject, own: Own) -> None:
-    names = ("unknown_operator", "no_relu", "crash", "renamed_input", "number", "hang")
-    report = work(subject, *(own(name) for name in names), OnnxSlim(), timeout_s=6, bisect_s=4)
-    facts = by_name(report)
-    assert {name: facts[name].broke for name in names} == {
-        "unknown_operator": "invalid",
-        "no_relu": "fails",
-        "crash": "crash",
-        "renamed_input": "invalid",
-        "number": "fails",
-        "hang": "crash",
-    }
+def test_pass_is_dropped_when_it_fails_or_makes_no_valid_model(subject, own: Own) -> None:
+    names = ("unknown_operator", "no_relu", "renamed_input", "number")
+    facts = by_name(work(subject, *(own(name) for name in names)))
+    assert [facts[name].broke for name in names] == ["invalid", "fails", "invalid", "fails"]
     assert {facts[name].outcome for name in names} == {"rejected"}
     assert facts["unknown_operator"].nodes == ("Relu 'relu2'",)
     assert facts["no_relu"].nodes == ("Relu 'relu3'",)
     assert "ValueError: relu3 is more than it can take" in facts["no_relu"].reason
-    assert "signal 11" in facts["crash"].reason
-    assert "GlobalAveragePool 'pool'" in facts["crash"].nodes
     assert "it changes the inputs from ['x'] to ['other']" in facts["renamed_input"].reason
     assert "own_passes:number returns int" in facts["number"].reason
-    assert facts["hang"].reason.startswith("it was not done within 6 s")
-    assert facts["onnxslim"].outcome == "accepted"  # the chain goes on behind all of them
+
+
+@pytest.mark.slow
+def test_chain_goes_on_behind_a_pass_that_crashes_or_hangs(subject, own: Own) -> None:
+    report = work(subject, own("crash"), own("hang"), OnnxSlim(), timeout_s=8, bisect_s=40)
+    facts = by_name(report)
+    assert [facts[name].outcome for name in ("crash", "hang", "onnxslim")] == ["rejected", "rejected", "accepted"]
+    assert "signal 11" in facts["crash"].reason
+    assert facts["crash"].nodes == ("GlobalAveragePool 'pool'",)
+    assert facts["hang"].reason.startswith("it was not done within 8 s")
 
 
 def test_group_is_bisected_to_the_single_pass_when_it_breaks_the_model(subject) -> None:

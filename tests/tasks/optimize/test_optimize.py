@@ -2,20 +2,27 @@
 
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
 from tasks.accuracy import AccuracyConfig, check_accuracy
 from tasks.artifact import Artifact
+from tasks.data.golden import Case, Golden
 from tasks.errors import StageError
-from tasks.optimize import LAYOUT_DOMAINS, OptimizeConfig, optimize
+from tasks.optimize import OptimizeConfig, optimize, users_files
+from tasks.optimize.chain import Chain
+from tasks.optimize.graph_pass import LAYOUT_DOMAINS, GraphPass, halves
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
+from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
+from tasks.optimize.own import OwnPass
 from tasks.runtime.session import supported_ir_version
 from tasks.signature import Signature
 from tasks.validate.numerics import NumericsConfig, check_numerics
@@ -24,7 +31,12 @@ from tasks.workspace import Workspace
 
 MEMBERS = typing.get_args(typing.get_args(OptimizeConfig)[0])
 LEVELS = typing.get_args(OrtGraph.model_fields["level"].annotation)
-PASSES = [*(m() for m in MEMBERS if m is not OrtGraph), *(OrtGraph(level=level) for level in LEVELS)]
+OWN = OwnPass(function="identity_free:remove", folder=Path(__file__).parent)
+PASSES = [
+    *(m() for m in MEMBERS if m not in (OrtGraph, OwnPass)),
+    *(OrtGraph(level=level) for level in LEVELS),
+    OWN,
+]
 Keep = Callable[..., tuple[Workspace, Artifact]]
 
 
@@ -38,7 +50,7 @@ def test_optimize_keeps_structure_numbers_and_signature_when_a_pass_is_applied(
     trained, workspace: Callable[..., Workspace], graph_pass: Any
 ) -> None:
     out = workspace(trained.store)
-    report = optimize(graph_pass, out, model=trained.model)
+    report = optimize(graph_pass, out, model=trained.model, golden=trained.golden)
     model = report.artifacts["model"]
     check_structure(StructureConfig(), out, model=model).enforce()
     check_numerics(NumericsConfig(), out, model=model, golden=trained.golden).enforce()
@@ -66,10 +78,14 @@ def redundant() -> onnx.ModelProto:
     return proto
 
 
-@pytest.mark.parametrize("graph_pass", PASSES, ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "graph_pass", [p for p in PASSES if not isinstance(p, OnnxScriptRewriter)], ids=lambda p: p.name
+)
 def test_optimize_removes_a_node_when_it_does_nothing(keep_model: Keep, graph_pass: Any) -> None:
     out, model = keep_model(redundant())
-    report = optimize(graph_pass, out, model=model)
+    values = np.ones((8, 4), np.float32)
+    Golden({"real": Case({"x": values}, {"z": values})}, {}).save(out.folder / "golden.npz")
+    report = optimize(graph_pass, out, model=model, golden=out.keep(out.folder / "golden.npz"))
     assert (report.facts.nodes_before, report.facts.nodes_after) == (2, 1)
     assert Signature.read(onnx.load(out.path(report.artifacts["model"]))).labels == ("a", "b")
 
@@ -104,8 +120,12 @@ def with_a_short_tensor(graph: onnx.GraphProto) -> None:
         (OnnxOptimizer(), with_a_short_tensor),
         (OnnxSim(), with_a_short_tensor),
         (OnnxSlim(), in_a_circle),
+        (OnnxScript(), with_a_short_tensor),
+        (OnnxOptimizer(passes=("fuse_all",)), lambda graph: None),
+        (OnnxScriptRewriter(rules=("no_rule",)), lambda graph: None),
+        (OwnPass(function="nowhere:at_all"), lambda graph: None),
     ],
-    ids=["ort", "onnxoptimizer", "onnxsim", "onnxslim"],
+    ids=lambda value: getattr(value, "name", "damage"),
 )
 def test_optimize_raises_a_stage_error_when_the_pass_itself_fails(
     keep_model: Keep, graph_pass: Any, damage: Callable[[onnx.GraphProto], None]
@@ -116,3 +136,24 @@ def test_optimize_raises_a_stage_error_when_the_pass_itself_fails(
     with pytest.raises(StageError, match=f"{graph_pass.kind}: ") as caught:
         optimize(graph_pass, out, model=model)
     assert caught.value.__cause__ is not None
+
+
+def test_chain_takes_every_single_pass() -> None:
+    singles = set(typing.get_args(typing.get_args(GraphPass)[0]))
+    assert singles == set(MEMBERS) - {Chain}
+    assert (
+        users_files(Chain(passes=(OnnxSlim(), OWN)))
+        == users_files(OWN)
+        == (Path(__file__).parent / "identity_free.py",)
+    )
+
+
+@pytest.mark.parametrize("group", [OnnxOptimizer(), OnnxScriptRewriter()], ids=lambda p: p.name)
+def test_halves_of_a_group_hold_every_pass_once(group: Any) -> None:
+    def singles(part: Any) -> list[Any]:
+        parts = halves(part)
+        return [single for half in parts for single in singles(half)] if parts else [part]
+
+    names = [single.name for single in singles(group)]
+    assert len(set(names)) == len(names) > 20
+    assert halves(OnnxSlim()) == ()

@@ -1,0 +1,214 @@
+"""Why a candidate is not faster: read from the graph that the runtime makes of it, and from where its time goes."""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import onnx
+from pydantic import Field
+
+from tasks.artifact import Artifact
+from tasks.benchmark import BenchmarkConfig, BenchmarkFacts
+from tasks.data.golden import Golden
+from tasks.frozen import Frozen, Number
+from tasks.report import Report
+from tasks.runtime.calls import Arrays, calls
+from tasks.runtime.fingerprint import fingerprint
+from tasks.runtime.graph import one_line
+from tasks.runtime.macs import FLOAT, INTEGER, IntegerShare, integer_share, quantized_nodes
+from tasks.runtime.processor import Processor, this_processor
+from tasks.runtime.session import open_session
+from tasks.runtime.trace import LAYOUT, QDQ, Profile, summarise
+from tasks.workspace import Workspace
+
+CALLS = 8
+TARGET = "ort-cpu"
+WORTH_TELLING = 0.05
+"""Of the reference's call: what takes less is no reason."""
+MOSTLY = 0.5
+OFTEN_OUTSIDE = 0.4
+"""The profiler rounds short kernels up to whole microseconds, so more time than it says is outside."""
+MOST_REASONS = 2
+"""In one line; the facts hold them all."""
+X86 = ("x86_64", "AMD64", "x86")
+
+
+class Traits(Frozen):
+    """What one model becomes in a session on this machine, and where its time goes."""
+
+    profile: Profile
+    graph: str = Field(description="digest of the graph behind the session's optimisation, without its weights")
+    integers: IntegerShare | None = Field(description="None where nothing is quantised")
+    signed_activations: int = Field(description="QuantizeLinear nodes that make signed activations")
+    ends: int = Field(description="inputs and outputs: so many Q/DQ nodes a model needs that is otherwise all integer")
+
+    def ms(self, *operators: str) -> float:
+        """Return what all nodes of these types take in one call."""
+        return sum(o.ms for o in self.profile.operators if o.operator in operators)
+
+    def nodes(self, *operators: str) -> int:
+        """Return how many nodes of these types run in one call."""
+        return sum(o.nodes for o in self.profile.operators if o.operator in operators)
+
+
+class Reason(Frozen):
+    """One thing that keeps a candidate from being faster."""
+
+    name: str
+    text: str
+
+
+class Explanation(Frozen):
+    """Why one candidate is not faster at one batch size."""
+
+    candidate: str
+    batch: int
+    reasons: tuple[Reason, ...] = Field(description="the most telling first")
+    traits: Traits
+
+    @property
+    def text(self) -> str:
+        """The reasons that fit into one line."""
+        return "; ".join(reason.text for reason in self.reasons[:MOST_REASONS])
+
+
+class ExplainFacts(Frozen):
+    """The candidates that are not proven faster than the reference on this machine's processor, and why."""
+
+    reference: dict[int, Traits] = Field(description="by batch size")
+    explanations: tuple[Explanation, ...]
+    failures: dict[str, str] = Field(description="why a candidate could not be looked at")
+
+    def text(self, candidate: str, batch: int) -> str:
+        """Return the reasons in one line; nothing for a candidate that was not looked at, or at another batch size."""
+        return next((e.text for e in self.explanations if (e.candidate, e.batch) == (candidate, batch)), "")
+
+
+def explain(
+    config: BenchmarkConfig, out: Workspace, *, models: Mapping[str, Artifact], race: BenchmarkFacts, golden: Artifact
+) -> Report[ExplainFacts]:
+    """Profile every candidate that is not proven faster at some batch size, and the reference beside it."""
+    real = Golden.load(out.path(golden)).real.inputs
+    slow: dict[str, int] = {}
+    for result in race.results:
+        rows = [r for r in result.rows if r.target == TARGET and r.verdict != "reference" and not r.speedup_low > 1]
+        if rows and result.candidate in models:
+            slow[result.candidate] = rows[0].batch
+    reference = {
+        batch: traits(out.path(models[race.reference]), real, batch, config.threads) for batch in set(slow.values())
+    }
+    explanations, failures = [], {}
+    for name, batch in slow.items():
+        try:
+            found = traits(out.path(models[name]), real, batch, config.threads)
+        except Exception as error:  # of the runtime's own types; the race stands without a reason
+            failures[name] = one_line(error)
+            continue
+        reasons = tuple(reasons_for(found, reference[batch], this_processor()))
+        explanations.append(Explanation(candidate=name, batch=batch, reasons=reasons, traits=found))
+    facts = ExplainFacts(reference=reference, explanations=tuple(explanations), failures=failures)
+    return Report(stage="explain", facts=facts)
+
+
+def traits(model: Path, inputs: Arrays, batch: int, threads: int | None = None) -> Traits:
+    """Load a model as the race does, call it a few times with the runtime's profiler on, and look at both."""
+    with TemporaryDirectory() as folder:
+        optimised = Path(folder) / "optimised.onnx"
+        session = open_session(model, threads=threads, save_to=optimised, profile_to=Path(folder) / "profile")
+        prepared = calls(session, inputs)
+        feed = prepared.feed(0, prepared.batch(batch))
+        for _ in range(CALLS + 1):
+            session.run(None, feed)
+        profile = summarise(Path(session.end_profiling()))
+        graph = fingerprint(onnx.load(optimised), weights=False)
+    proto = onnx.load(model)
+    one = prepared.feed(0, prepared.batch(1))
+    return Traits(
+        profile=profile,
+        graph=graph,
+        integers=integer_share(model, one) if quantized_nodes(proto) else None,
+        signed_activations=_signed_activations(proto),
+        ends=len(session.get_inputs()) + len(session.get_outputs()),
+    )
+
+
+def reasons_for(found: Traits, reference: Traits, processor: Processor) -> Iterator[Reason]:
+    """Yield why a model is not faster than the reference, the most telling reason first."""
+    if found.graph == reference.graph:
+        yield Reason(name="same_graph", text="the runtime makes the same graph of both, so there is nothing to gain")
+        return
+    told = list(_of_integers(found, reference, processor)) if found.integers else []
+    told += _of_overhead(found, reference)
+    top = found.profile.operators[0]
+    yield from told or [
+        Reason(
+            name="none_found", text=f"the profile shows no cause; most time is in {top.operator} ({_share(top.share)})"
+        )
+    ]
+
+
+def _of_integers(found: Traits, reference: Traits, processor: Processor) -> Iterator[Reason]:
+    profile, integers = found.profile, found.integers
+    dynamic = found.nodes("ConvInteger")
+    if dynamic:
+        text = (
+            f"dynamic quantisation makes {dynamic} ConvInteger of the convolutions, {_of(found, 'ConvInteger')} of the "
+            "time, and has no fast kernel for them: calibrate, and quantise statically"
+        )
+        yield Reason(name="dynamic_convolution", text=text)
+    leftovers = found.nodes("QuantizeLinear", "DequantizeLinear")
+    if found.signed_activations and processor.architecture in X86:
+        text = "its activations are signed, which no fast kernel of an x86 processor takes; make them unsigned"
+        yield Reason(name="signed_activations", text=text)
+    if processor.architecture in X86 and not {"avx512_vnni", "avx_vnni"} & processor.flags:
+        yield Reason(name="no_vnni", text="this processor has no VNNI instructions, which make INT8 fast")
+    if profile.qdq_share >= WORTH_TELLING:
+        if leftovers > found.ends:
+            text = f"{leftovers} Q/DQ nodes are not fused into integer kernels, {_share(profile.qdq_share)} of the time"
+            yield Reason(name="unfused_qdq", text=text)
+        else:
+            text = f"turning inputs into integers and outputs back takes {_share(profile.qdq_share)} of the time"
+            yield Reason(name="qdq_at_the_ends", text=text)
+    if integers is not None and integers.share < 1 - WORTH_TELLING:
+        yield Reason(name="float_macs", text=f"only {_share(integers.share)} of the multiplications are integer ones")
+    arithmetic, was = found.ms(*INTEGER, *FLOAT), reference.ms(*FLOAT)
+    if was and arithmetic > (1 - WORTH_TELLING) * was:
+        text = f"its convolutions and products take {arithmetic / was:.2f}x the time of the float ones"
+        yield Reason(name="slow_kernels", text=text)
+    if was < MOSTLY * reference.profile.call_ms:
+        share = _share(was / reference.profile.call_ms)
+        text = f"little to gain: convolutions and products are {share} of the reference's time"
+        yield Reason(name="little_arithmetic", text=text)
+
+
+def _of_overhead(found: Traits, reference: Traits) -> Iterator[Reason]:
+    profile, whole_ms = found.profile, reference.profile.call_ms
+    layouts = found.ms(*LAYOUT) - reference.ms(*LAYOUT)
+    if layouts > WORTH_TELLING * whole_ms:
+        text = f"{found.nodes(*LAYOUT)} nodes only change the layout, {_share(profile.layout_share)} of the time"
+        yield Reason(name="layout", text=text)
+    known = {*INTEGER, *FLOAT, *LAYOUT, *QDQ}
+    rest = {o.operator: o.ms - reference.ms(o.operator) for o in profile.operators if o.operator not in known}
+    worst = max(rest, key=lambda name: rest[name], default="")
+    if worst and rest[worst] > WORTH_TELLING * whole_ms:
+        text = f"{found.nodes(worst)} {worst} nodes take {_of(found, worst)} of the time, more than in the reference"
+        yield Reason(name="more_work", text=text)
+    if profile.outside_share > OFTEN_OUTSIDE:
+        text = f"the model is small: {_share(profile.outside_share)} of a call is spent outside its kernels"
+        yield Reason(name="small", text=text)
+
+
+def _signed_activations(proto: onnx.ModelProto) -> int:
+    """Return how many QuantizeLinear nodes make signed 8-bit numbers of something that is no weight."""
+    stored = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
+    quantisers = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.input[0] not in stored]
+    return sum(len(n.input) > 2 and stored.get(n.input[2]) == onnx.TensorProto.INT8 for n in quantisers)
+
+
+def _of(found: Traits, operator: str) -> str:
+    return _share(found.ms(operator) / found.profile.call_ms if found.profile.call_ms else math.nan)
+
+
+def _share(share: Number) -> str:
+    return f"{100 * share:.0f} %"

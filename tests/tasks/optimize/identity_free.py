@@ -1,0 +1,15 @@
+"""A pass of a user's own, in a file of theirs."""
+
+import onnx
+
+
+def remove(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Take every Identity out whose input is not the graph's own output."""
+    kept = [node for node in model.graph.node if node.op_type != "Identity"]
+    renamed = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "Identity"}
+    for node in kept:
+        for place, name in enumerate(node.input):
+            node.input[place] = renamed.get(name, name)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return model
