@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from tasks.render.format import milliseconds, number, percent, size, speedup
-from tasks.run_report import CandidateEntry, RunReport
+from tasks.run_report import BECAUSE, CandidateEntry, RunReport
 from tasks.workspace import steps_log
 
 WIDE = 130
@@ -131,5 +131,7 @@ def _speeds(candidate: CandidateEntry, batches: list[int], *, narrow: bool) -> l
 def _verdict(candidate: CandidateEntry, winner: str | None) -> str:
     status = "winner" if candidate.name == winner else "reference" if candidate.parent is None else candidate.status
     # The numbers of a measured candidate stand in the row already.
-    reason = candidate.reason.partition(": ")[0] if candidate.benchmark else candidate.reason.partition("\n")[0]
+    reason, _, cause = candidate.reason.partition("\n")[0].partition(BECAUSE)
+    reason = reason.partition(": ")[0] if candidate.benchmark else reason
+    reason += f", because {cause}" if cause else ""
     return f"{status}: {reason}" if status == "rejected" else status
