@@ -19,7 +19,7 @@ from tasks.runtime.calls import calls
 from tasks.runtime.macs import IntegerShare, integer_share, quantized_nodes
 from tasks.runtime.session import open_session
 from tasks.signature import Signature
-from tasks.statistics import classes, cosine, sqnr_db, top1_agreement
+from tasks.statistics import Array, classes, cosine, sqnr_db, top1_agreement
 from tasks.workspace import Workspace
 
 BATCH = 16
@@ -53,7 +53,9 @@ class OutputAgreement(Frozen):
     """One output of the candidate beside the FP32 model's. Only floats have noise and a direction."""
 
     output: str
-    sqnr_db: Number | None
+    sqnr_db: Number | None = Field(
+        description="against the network that it was made from: the FP32 model, or a pruned one"
+    )
     cosine: Number | None
     top1_agreement: Number
 
@@ -78,17 +80,31 @@ class AccuracyFacts(Frozen):
 
 
 def check_accuracy(
-    config: AccuracyConfig, out: Workspace, *, model: Artifact, golden: Artifact, test: Artifact
+    config: AccuracyConfig,
+    out: Workspace,
+    *,
+    model: Artifact,
+    golden: Artifact,
+    test: Artifact,
+    source: Artifact | None = None,
 ) -> Report[AccuracyFacts]:
     """Run the candidate on the test split and compare its answers with the FP32 model's.
 
-    The FP32 answers are the golden ones: the numerics gate has proven that the FP32 model gives them.
+    Args:
+        config: what it may cost.
+        out: where to read.
+        model: the candidate.
+        golden: the FP32 answers: the numerics gate has proven that the FP32 model gives them.
+        test: the split.
+        source: the answers of the network that the candidate was made from, where that is another one (it was pruned).
+            Noise is what the candidate adds to these; the accuracy lost is against the FP32 model all the same.
     """
     reference, split, path = Golden.load(out.path(golden)), read_split(out.path(test)), out.path(model)
     proto = onnx.load(path, load_external_data=False)
     signature, session = Signature.read(proto), open_session(path)
     actual, expected = _answers(session, split), reference.answers
-    outputs = tuple(_compare(name, actual[name], expected[name]) for name in expected)
+    own = Golden.load(out.path(source)).answers if source else expected
+    outputs = tuple(_compare(name, actual[name], expected[name], own[name]) for name in expected)
     main = signature.answer or outputs[0].output
     predicted, before = classes(actual[main], signature.labels), classes(expected[main], signature.labels)
     accuracy = reference_accuracy = paired = None
@@ -117,11 +133,11 @@ def _answers(session: Any, split: Split) -> Arrays:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _compare(name: str, actual: npt.NDArray[np.generic], expected: npt.NDArray[np.generic]) -> OutputAgreement:
+def _compare(name: str, actual: Array, expected: Array, own: Array) -> OutputAgreement:
     numbers = expected.dtype.kind == "f"
     return OutputAgreement(
         output=name,
-        sqnr_db=sqnr_db(actual, expected) if numbers else None,
+        sqnr_db=sqnr_db(actual, own) if numbers else None,
         cosine=cosine(actual, expected) if numbers else None,
         top1_agreement=top1_agreement(actual, expected),
     )
@@ -164,7 +180,7 @@ def _drop(config: AccuracyConfig, paired: Paired) -> list[Check]:
             op="<=",
             limit=config.max_accuracy_drop,
             detail=f"{changed}; 95 % interval {paired.drop_low:.4f} to {paired.drop_high:.4f}",
-            remedy="calibrate on more representative images, or leave sensitive nodes in float",
+            remedy="calibrate on more representative images, leave sensitive nodes in float, or prune less",
         ),
         Check(
             name="accuracy.unresolved",

@@ -16,8 +16,9 @@ from tasks.report import Check, Report
 from tasks.runtime.calls import calls, tensor_outputs
 from tasks.runtime.session import open_session
 from tasks.signature import Signature, describe
+from tasks.sources.learning import keep_answers
 from tasks.statistics import classes
-from tasks.train.facts import TrainFacts, keep_answers
+from tasks.train.facts import TrainFacts
 from tasks.workspace import Workspace
 
 BATCH = 16

@@ -16,7 +16,8 @@ from tasks.frozen import Frozen
 from tasks.report import Report
 from tasks.signature import Signature, TensorSpec
 from tasks.sources import flax as source
-from tasks.train.facts import Epoch, TrainFacts, finite_loss, keep_answers, labelled, only_input
+from tasks.sources.learning import Epoch, finite_loss, keep_answers, labelled
+from tasks.train.facts import TrainFacts, only_input
 from tasks.workspace import Workspace
 
 if TYPE_CHECKING:

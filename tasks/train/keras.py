@@ -17,7 +17,8 @@ from tasks.sources.keras.answers import TO_NHWC, of_network
 from tasks.sources.keras.architectures import Recipe, check_name
 from tasks.sources.keras.files import save
 from tasks.sources.keras.start import start
-from tasks.train.facts import TrainFacts, finite_loss, keep_answers, labelled, only_input
+from tasks.sources.learning import finite_loss, keep_answers, labelled
+from tasks.train.facts import TrainFacts, only_input
 from tasks.train.keras_loop import Loop
 from tasks.workspace import Workspace
 

@@ -16,8 +16,9 @@ from tasks.signature import Signature, TensorSpec
 from tasks.sources.keras import files
 from tasks.sources.keras.answers import Model, of_network, of_saved_model
 from tasks.sources.keras.start import start
+from tasks.sources.learning import keep_answers
 from tasks.statistics import classes
-from tasks.train.facts import TrainFacts, keep_answers
+from tasks.train.facts import TrainFacts
 from tasks.workspace import Workspace
 
 PACKAGES = {"keras": "tensorflow", "tensorflow": "tensorflow"}

@@ -13,7 +13,7 @@ from tasks.errors import StageError
 from tasks.signature import Signature
 from tasks.sources.keras.answers import nhwc
 from tasks.sources.keras.start import start
-from tasks.train.facts import Epoch
+from tasks.sources.learning import Epoch
 from tasks.workspace import Workspace
 
 if TYPE_CHECKING:

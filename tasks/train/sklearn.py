@@ -15,7 +15,8 @@ from tasks.frozen import Frozen
 from tasks.report import Check, Report
 from tasks.signature import Signature, TensorSpec
 from tasks.sources import sklearn as source
-from tasks.train.facts import TrainFacts, keep_answers, labelled, only_input
+from tasks.sources.learning import keep_answers, labelled
+from tasks.train.facts import TrainFacts, only_input
 from tasks.workspace import Workspace
 
 PACKAGES = {"skops": "sklearn"}

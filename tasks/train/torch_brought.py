@@ -14,12 +14,13 @@ from tasks.frozen import Frozen
 from tasks.report import Report
 from tasks.signature import Signature, TensorSpec
 from tasks.sources import torch as source
+from tasks.sources.learning import keep_answers
 from tasks.sources.torch.code import Code, FunctionName, files_of
 from tasks.sources.torch.factory import Made
 from tasks.sources.torch.trace import trace
 from tasks.sources.torch.weights import put_weights, read_weights
 from tasks.statistics import classes
-from tasks.train.facts import TrainFacts, keep_answers
+from tasks.train.facts import TrainFacts
 from tasks.train.sizes import DESCRIPTION, Sizes, at_other_sizes, with_dynamic_size
 from tasks.workspace import Workspace
 

@@ -8,15 +8,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, TypeAdapter
 
+from tasks.signature import Signature
 from tasks.sources.torch.architectures import Known
 from tasks.sources.torch.factory import Made
+from tasks.sources.torch.resized import Resized
 
 if TYPE_CHECKING:
     import torch
 
 Array = npt.NDArray[np.generic]
 Arrays = dict[str, Array]
-Recipe = Annotated[Known | Made, Field(discriminator="kind")]
+Recipe = Annotated[Known | Made | Resized, Field(discriminator="kind")]
 
 EXAMPLES = 2  # exporters that are given one sample take the batch for a constant
 
@@ -41,10 +43,21 @@ def load(path: Path) -> tuple["torch.nn.Module", dict[str, "torch.Tensor"]]:
     import torch
 
     contents = torch.load(path, map_location="cpu", weights_only=True)
-    recipe: Recipe = TypeAdapter(Recipe).validate_json(contents["recipe"])
-    network = recipe.build()
+    network = _recipe(contents).build()
     network.load_state_dict(contents["state"])
     return network.eval(), contents["example"]
+
+
+def recipe_of(path: Path) -> Recipe:
+    """Return how the network in a file is built."""
+    import torch
+
+    return _recipe(torch.load(path, map_location="cpu", weights_only=True))
+
+
+def _recipe(contents: Mapping[str, str]) -> Recipe:
+    recipe: Recipe = TypeAdapter(Recipe).validate_json(contents["recipe"])
+    return recipe
 
 
 def tensor(array: Array) -> "torch.Tensor":
@@ -53,6 +66,12 @@ def tensor(array: Array) -> "torch.Tensor":
 
     kind = np.dtype(np.float32) if array.dtype.kind == "f" else array.dtype
     return torch.from_numpy(np.ascontiguousarray(array, dtype=kind))
+
+
+def in_order(inputs: Arrays, signature: Signature) -> list[Array]:
+    """Return samples in the order of the network's arguments, and in the types that it takes."""
+    found = [(inputs[spec.name], spec.dtype) for spec in signature.inputs]
+    return [array.astype(np.float32, copy=False) if dtype == "float32" else array for array, dtype in found]
 
 
 def outputs_of(answer: object) -> dict[str, "torch.Tensor"]:

@@ -1,0 +1,63 @@
+"""A small network that has learned digits of 8x8 pixels, and what a test needs to prune it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from pydantic import TypeAdapter
+
+from tasks.artifact import Artifact, Store
+from tasks.data.dataset import ArraySplit, labels_of
+from tasks.data.digits import Digits
+from tasks.prune import PruneConfig, PruneFacts, prune
+from tasks.report import Report
+from tasks.train import train
+from tasks.train.facts import TrainFacts
+from tasks.train.torch import TorchTraining
+from tasks.workspace import Workspace
+
+SIZES = {"train": 400, "validation": 150, "calibration": 60, "test": 250}
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The stages data and train, run once."""
+
+    store: Store
+    splits: dict[str, Artifact]
+    train: Report[TrainFacts]
+
+    @property
+    def golden(self) -> Artifact:
+        return self.train.artifacts["golden"]
+
+
+@pytest.fixture(scope="session")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Learned:
+    root = tmp_path_factory.mktemp("learned")
+    out = Workspace(Store(root / "store"), root / "work")
+    out.folder.mkdir()
+    data, splits = Digits(image_size=8).load(), {}
+    for name, size in SIZES.items():
+        split = data.splits[name]
+        some = ArraySplit(split.take(slice(0, size)), labels_of(split)[:size])
+        splits[name] = out.keep(some.save(out.folder, name))
+    config = TorchTraining(architecture="small-cnn", epochs=10, learning_rate=0.01)
+    return Learned(out.store, splits, train(config, out, splits=splits, signature=data.signature))
+
+
+@pytest.fixture
+def pruned(learned: Learned, workspace: Callable[..., Workspace]) -> Callable[..., Report[PruneFacts]]:
+    """Return a function that prunes it; `config` is what a configuration would say."""
+
+    def run(out: Workspace | None = None, splits: dict[str, Artifact] | None = None, **config: object):
+        return prune(
+            TypeAdapter(PruneConfig).validate_python({"learning_rate": 0.01} | config),
+            out or workspace(learned.store),
+            network=learned.train.artifacts["model"],
+            signature=learned.train.facts.signature,
+            golden=learned.golden,
+            splits=splits or learned.splits,
+        )
+
+    return run

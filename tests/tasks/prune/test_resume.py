@@ -1,0 +1,70 @@
+"""Fine-tuning that is killed goes on where it was, and ends at the same weights. Every process is a real one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.artifact import Store
+
+EPOCHS = 5
+SCRIPT = """
+import json, logging, sys
+from pathlib import Path
+from pydantic import TypeAdapter
+from tasks.artifact import Artifact, Store
+from tasks.prune import PruneConfig, prune
+from tasks.signature import Signature
+from tasks.workspace import Workspace
+
+class Tell(logging.Handler):
+    def emit(self, record):
+        if record.unit == "epoch":
+            print(record.done, flush=True)
+
+logging.getLogger("gauntlet.progress").setLevel(logging.INFO)
+logging.getLogger("gauntlet.progress").addHandler(Tell())
+told = json.loads(sys.argv[1])
+out = Workspace(Store(Path(told["store"])), Path(told["folder"]))
+out.folder.mkdir(exist_ok=True)
+report = prune(
+    TypeAdapter(PruneConfig).validate_python(told["config"]),
+    out,
+    network=Artifact(**told["network"]),
+    signature=Signature(**told["signature"]),
+    golden=Artifact(**told["golden"]),
+    splits={name: Artifact(**artifact) for name, artifact in told["splits"].items()},
+)
+print(report.artifacts["network"].sha256)
+"""
+CONFIGS = [{"kind": "structured", "macs": 0.5, "round_to": 8}, {"kind": "unstructured", "sparsity": 0.8}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c["kind"])
+def test_pruning_goes_on_and_ends_at_the_same_weights_when_killed(learned, pruned, tmp_path: Path, config) -> None:
+    config = {"epochs": EPOCHS, "learning_rate": 0.01, "batch_size": 16, **config}
+    told = {
+        "config": config,
+        "store": str(Store(learned.store.root).root),
+        "folder": str(tmp_path / "killed"),
+        "network": learned.train.artifacts["model"].model_dump(),
+        "golden": learned.golden.model_dump(),
+        "signature": learned.train.facts.signature.model_dump(),
+        "splits": {name: artifact.model_dump() for name, artifact in learned.splits.items()},
+    }
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", SCRIPT, json.dumps(told)], stdout=subprocess.PIPE, text=True)
+
+    process, first = start(), []
+    while not first or first[-1] < 2:
+        first.append(int(process.stdout.readline()))
+    process.kill()
+    first += [int(word) for word in process.communicate()[0].split() if len(word) < 3]
+    assert process.returncode == -9
+    *second, digest = start().communicate(timeout=120)[0].split()
+    assert first + [int(epoch) for epoch in second] == list(range(1, EPOCHS + 1))  # none missing, none twice
+    assert digest == pruned(**config).artifacts["network"].sha256
