@@ -43,18 +43,18 @@ def prefect_api(home: Home, port: int = PREFECT_PORT, meanwhile: Callable[[], ob
     home.prefect.mkdir(parents=True, exist_ok=True)
     os.environ["PREFECT_HOME"] = str(home.prefect)
     with locked(home.prefect / "users.lock", shared=True) as users:
-        with locked(home.prefect / "start.lock"):
-            url = running(home)
-            port = port if port_is_free(port) else free_port()
-            os.environ["PREFECT_API_URL"] = url or f"http://{HOST}:{port}/api"
-            if url is None:
-                start_prefect(home, port, meanwhile)
-            else:
-                meanwhile()
-        try:
+        try:  # from here on, so that an interrupted start leaves no server behind either
+            with locked(home.prefect / "start.lock"):
+                url = running(home)
+                port = port if port_is_free(port) else free_port()
+                os.environ["PREFECT_API_URL"] = url or f"http://{HOST}:{port}/api"
+                if url is None:
+                    start_prefect(home, port, meanwhile)
+                else:
+                    meanwhile()
             yield os.environ["PREFECT_API_URL"]
         finally:
-            os.environ.pop("PREFECT_API_URL")
+            os.environ.pop("PREFECT_API_URL", None)
             if try_exclusive(users):
                 stop_prefect(home)
 

@@ -1,5 +1,6 @@
 """A Prefect server of our own: shared while it is needed, gone when it is not, whatever happened to its users."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from harness import GAUNTLET
 
 from flows.home import Home
 from flows.servers import answers, prefect_api, profile_api_url, recorded_process
@@ -74,3 +76,21 @@ def test_recorded_process_is_not_another_one_with_the_same_number(tmp_path: Path
     home.prefect.mkdir(parents=True)
     (home.prefect / "server.json").write_text(f'{{"pid": {os.getpid()}, "created": {time.time() - 1e6}, "url": ""}}')
     assert recorded_process(home) is None
+
+
+def test_terminated_command_leaves_no_server_behind_even_while_it_starts(tmp_path: Path) -> None:
+    command = subprocess.Popen(
+        [GAUNTLET, "run", "digits-small-cnn"],
+        env=environment() | {"GAUNTLET_HOME": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    note = tmp_path / "prefect" / "server.json"
+    while not note.exists():
+        assert command.poll() is None
+        time.sleep(0.05)
+    server = psutil.Process(json.loads(note.read_text())["pid"])
+    command.terminate()
+    assert command.wait(60) == 143
+    assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+    assert not note.exists()
