@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
+from onnxruntime.quantization.onnx_model import ONNXModel
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from tasks.frozen import Frozen
@@ -33,4 +34,6 @@ class Float16(Frozen):
         half = convert_float_to_float16(
             read_model(model), keep_io_types=True, node_block_list=sorted(float_nodes) or None
         )
-        write_model(half, target)
+        ordered = ONNXModel(half)
+        ordered.topological_sort()  # the converter puts its casts last
+        write_model(ordered.model, target)
