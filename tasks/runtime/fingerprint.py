@@ -1,7 +1,6 @@
 """Whether two graphs are the same, whatever their nodes and tensors are called."""
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,42 +19,44 @@ def runs_as(model: Path) -> str:
 
 
 def fingerprint(proto: onnx.ModelProto, *, weights: bool = True) -> str:
-    """Return the digest of what a graph computes, whatever its nodes and tensors are called.
+    """Return the digest of what a graph computes, whatever its nodes and tensors are called and in whatever order.
 
     Args:
         proto: the model, with its weights.
         weights: whether their values count, or only their types and shapes.
     """
-    digest = hashlib.sha256()
-    for part in _parts(proto.graph, {}, weights=weights):
-        digest.update(part)
-        digest.update(b"\0")
-    return digest.hexdigest()
+    return _graph(proto.graph, {}, weights=weights)
 
 
-def _parts(graph: onnx.GraphProto, outer: dict[str, str], *, weights: bool) -> Iterator[bytes]:
-    """Yield the graph piece by piece; a tensor is known by its place in the computation, a weight by its content."""
+def _graph(graph: onnx.GraphProto, outer: dict[str, str], *, weights: bool) -> str:
+    """Return the digest of a graph; a tensor is known by all that it is computed from."""
     known = dict(outer)
     known |= {tensor.name: _content(tensor, weights=weights) for tensor in graph.initializer}
     for value in graph.input:
         known.setdefault(value.name, f"{value.name} {value.type.tensor_type.elem_type}")
+    computed = []
     for node in graph.node:
-        yield f"{node.domain} {node.op_type} {[known.get(name, '') for name in node.input]}".encode()
-        for attribute in sorted(node.attribute, key=lambda a: a.name):
-            yield attribute.name.encode()
-            if attribute.type == onnx.AttributeProto.TENSOR:
-                yield _content(attribute.t, weights=weights).encode()
-            elif attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-                for body in (attribute.g, *attribute.graphs):
-                    yield from _parts(body, known, weights=weights)
-            else:
-                bare = onnx.AttributeProto()
-                bare.CopyFrom(attribute)
-                bare.doc_string = ""
-                yield bare.SerializeToString(deterministic=True)
-        for name in node.output:
-            known[name] = f"#{len(known)}" if name else ""
-    yield str([known.get(value.name) for value in graph.output]).encode()
+        attributes = [_attribute(a, known, weights=weights) for a in sorted(node.attribute, key=lambda a: a.name)]
+        made = _digest([node.domain, node.op_type, *(known.get(name, "") for name in node.input), "|", *attributes])
+        known |= {name: f"{made} {place}" for place, name in enumerate(node.output) if name}
+        computed.append(made)
+    return _digest([*sorted(computed), "|", *(known.get(value.name, "") for value in graph.output)])
+
+
+def _attribute(attribute: onnx.AttributeProto, known: dict[str, str], *, weights: bool) -> str:
+    if attribute.type == onnx.AttributeProto.TENSOR:
+        return f"{attribute.name} {_content(attribute.t, weights=weights)}"
+    if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+        bodies = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
+        return f"{attribute.name} {[_graph(body, known, weights=weights) for body in bodies]}"
+    bare = onnx.AttributeProto()
+    bare.CopyFrom(attribute)
+    bare.doc_string = ""
+    return bare.SerializeToString(deterministic=True).hex()
+
+
+def _digest(parts: list[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _content(tensor: onnx.TensorProto, *, weights: bool) -> str:
