@@ -5,6 +5,7 @@ from typing import Any
 
 from configs.schema import PipelineConfig
 from tasks.errors import ConfigError
+from tasks.loadgen import PACKAGES as LOADGEN
 
 
 def needed_packages(config: PipelineConfig) -> dict[str, tuple[str, str]]:
@@ -16,6 +17,8 @@ def needed_packages(config: PipelineConfig) -> dict[str, tuple[str, str]]:
     for key, part in parts.items():
         for package, extra in getattr(part, "packages", {}).items():
             found.setdefault(package, (f"{key}.kind {part.kind!r}", extra))
+    if config.loadgen:
+        found |= {package: ("loadgen", extra) for package, extra in LOADGEN.items()}
     return found
 
 

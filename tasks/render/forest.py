@@ -165,8 +165,12 @@ def _mark(row: BenchmarkRow, series: int, y_px: int, scale: Scale) -> Mark:
         cut_high=not scale.covers(high),
         resolved=row.verdict != "not resolved",
         text=f"batch {row.batch} on {row.target}: {speedup(row.speedup, row.speedup_low, row.speedup_high)}, "
-        f"{row.verdict}, median {fixed(row.median_ms, 3)} ms",
+        f"{row.verdict}{_dropped(row)}, median {fixed(row.median_ms, 3)} ms",
     )
+
+
+def _dropped(row: BenchmarkRow) -> str:
+    return f" than {row.dropped_for} (dropped after round {row.dropped_after_round})" if row.dropped_for else ""
 
 
 def _labels(keys: list[tuple[str, int]]) -> tuple[str, ...]:

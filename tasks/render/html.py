@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from tasks.frozen import Frozen
-from tasks.render import facts, forest, sparkline, story
+from tasks.render import facts, forest, kernels, sparkline, story
 from tasks.render import format as written
 from tasks.render.links import is_web
 from tasks.render.tiles import tiles
@@ -36,6 +36,7 @@ class Choice(facts.Read):
 def render_html(report: RunReport) -> str:
     """Return the run as one self-contained HTML page."""
     race, choice = facts.read(report, "benchmark", Race), facts.read(report, "select", Choice)
+    profiles = facts.read(report, "benchmark", kernels.Profiles)
     training = facts.read(report, "train", facts.Training)
     obstacles = story.obstacles(report)
     return (
@@ -52,6 +53,9 @@ def render_html(report: RunReport) -> str:
             plot=forest.plan(tuple(story.ranked(report)), choice.required_speedup if choice else None),
             targets=len({row.target for c in report.candidates for row in c.benchmark}),
             noise=race.aa_deviation if race else None,
+            chains=facts.chains(report),
+            bars=kernels.plan(profiles),
+            profiles=profiles.known if profiles else (),
             gates=story.gates(report),
             scores=facts.read(report, "evaluate", facts.Scores),
             training=training,

@@ -53,3 +53,8 @@ def test_validate_says_that_it_cannot_run_here_when_a_package_is_missing(
 
 def test_core_presets_need_nothing_more() -> None:
     assert NEEDY["digits-resnet18"] == NEEDY["bring-your-own-onnx"] == {}
+
+
+def test_loadgen_needs_its_package_when_a_scenario_is_configured() -> None:
+    asked = load("digits-resnet18", ["loadgen=[{scenario: SingleStream}]"])
+    assert needed_packages(asked) == {"mlperf_loadgen": ("loadgen", "loadgen")}

@@ -1,0 +1,78 @@
+"""LoadGen's log files, read: the verdict, every figure, and the answers that it noted down."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from tasks.data.golden import Golden
+from tasks.errors import StageError
+from tasks.frozen import Frozen, JsonObject, Number
+from tasks.statistics import classes
+
+PREFIX = ":::MLLOG "
+CONDITIONS = {
+    "result_min_duration_met": "min duration not met",
+    "result_min_queries_met": "min queries not met",
+    "early_stopping_met": "early stopping not met",
+    "result_perf_constraints_met": "performance constraints not met",
+}
+
+
+class Scores(Frozen):
+    """The answers that LoadGen noted down in accuracy mode."""
+
+    samples: int
+    accuracy: Number | None = Field(description="None where the samples have no labels")
+    top1_agreement: Number = Field(description="share of samples with the source model's answer")
+
+
+def figures(folder: Path) -> JsonObject:
+    """Return the results of a run: the keys and values of LoadGen's detailed log.
+
+    Raises:
+        StageError: when there is none.
+    """
+    found: JsonObject = {}
+    try:
+        lines = (folder / "mlperf_log_detail.txt").read_text().splitlines()
+    except OSError as error:
+        raise StageError(f"LoadGen left no log: {error}") from error
+    for line in lines:
+        if line.startswith(PREFIX):
+            entry = json.loads(line.removeprefix(PREFIX))
+            if (
+                entry["key"].startswith(("result_", "early_stopping_", "effective_"))
+                or entry["key"] == "qsl_reported_total_count"
+            ):
+                found[entry["key"]] = entry["value"]
+    return found
+
+
+def unmet(found: JsonObject) -> tuple[str, ...]:
+    """Return the conditions of a valid run that were not met."""
+    return tuple(text for key, text in CONDITIONS.items() if found.get(key) is False)
+
+
+def answers(folder: Path, truth: Golden) -> Scores:
+    """Compare the answers of an accuracy run with the labels, and with the source model's answers.
+
+    Raises:
+        StageError: when LoadGen noted down no answers, or not one of each sample.
+    """
+    expected = next(iter(truth.answers.values()))
+    entries = {e["qsl_idx"]: e["data"] for e in json.loads((folder / "mlperf_log_accuracy.json").read_text() or "[]")}
+    if entries.keys() != set(range(len(expected))):
+        raise StageError(f"LoadGen noted down the answers to {len(entries)} of {len(expected)} samples")
+    raw = b"".join(bytes.fromhex(entries[i]) for i in range(len(expected)))
+    actual = np.frombuffer(raw, dtype=expected.dtype).reshape(expected.shape)
+    ours, theirs = classes(actual), classes(expected)
+    if ours is None or theirs is None:
+        raise StageError("the model's first output names no classes, so accuracy mode has nothing to compare")
+    labels = truth.labels
+    return Scores(
+        samples=len(expected),
+        accuracy=None if labels is None else float(np.mean(ours == labels)),
+        top1_agreement=float(np.mean(ours == theirs)),
+    )

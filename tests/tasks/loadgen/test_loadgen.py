@@ -1,0 +1,124 @@
+"""MLPerf's LoadGen really runs here, for a fraction of a second each time: its verdict is the gate."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tasks.artifact import Artifact
+from tasks.errors import GateFailed, StageError
+from tasks.loadgen import LoadGenFacts, Scenario, loadgen
+from tasks.report import Report
+from tasks.runtime.session import open_session
+from tasks.workspace import Workspace
+
+pytest.importorskip("mlperf_loadgen", reason="needs the extra: make loadgen")
+
+QUICK = {"min_duration_s": 0.2, "timeout_s": 60, "threads": 1}
+Run = Callable[..., Report[LoadGenFacts]]
+
+
+@pytest.fixture
+def run(trained, workspace: Callable[..., Workspace]) -> Run:
+    def go(*scenarios: dict[str, object], model: Artifact | None = None) -> Report[LoadGenFacts]:
+        config = tuple(Scenario.model_validate(QUICK | scenario) for scenario in scenarios)
+        out = workspace(trained.store)
+        return loadgen(config, out, model=model or trained.model, test=trained.test, golden=trained.golden)
+
+    return go
+
+
+def test_loadgen_is_valid_and_agrees_with_itself_when_the_model_is_sound(run: Run) -> None:
+    names = ("SingleStream", "MultiStream", "Server", "Offline")
+    report = run(*({"scenario": name} for name in names))
+    report.enforce()
+    results = {result.scenario: result for result in report.facts.results}
+    assert tuple(results) == names
+    assert [check.name for check in report.checks] == ["loadgen.valid"] * 4
+    for result in results.values():
+        assert result.valid
+        assert result.unmet == ()
+        assert math.isfinite(result.value)
+        assert result.value > 0
+    single, offline = results["SingleStream"].figures, results["Offline"].value
+    assert single["result_50.00_percentile_latency_ns"] <= single["result_90.00_percentile_latency_ns"]
+    # One sample after the other is not faster than eight at once.
+    assert offline > 0.5 * 1e9 / float(single["result_50.00_percentile_latency_ns"])
+    assert report.artifacts.keys() == {"log_0", "log_1", "log_2", "log_3"}
+
+
+def test_gate_says_no_when_there_are_too_few_queries_for_the_duration(run: Run) -> None:
+    report = run({"scenario": "SingleStream", "expected_latency_ms": 1000, "min_queries": 1, "min_duration_s": 2})
+    assert report.facts.results[0].valid is False
+    assert "min duration not met" in report.facts.results[0].unmet
+    with pytest.raises(
+        GateFailed, match=r"loadgen\.valid: 0 must be == 1; .*LoadGen says INVALID: min duration not met"
+    ):
+        report.enforce()
+
+
+def test_gate_says_no_when_the_server_cannot_keep_up(run: Run) -> None:
+    report = run({"scenario": "Server", "target_qps": 1000, "target_latency_ms": 0.001, "min_queries": 100})
+    assert "performance constraints not met" in report.facts.results[0].unmet
+    with pytest.raises(GateFailed, match="INVALID"):
+        report.enforce()
+
+
+@pytest.mark.parametrize("scenario", ["SingleStream", "Offline"])
+def test_accuracy_is_the_models_own_when_loadgen_notes_the_answers_down(run: Run, trained, scenario: str) -> None:
+    report = run({"scenario": scenario, "mode": "accuracy", "min_accuracy": 0.5})
+    report.enforce()
+    with np.load(trained.store.path(trained.test)) as file:
+        samples = {name: file[name] for name in file.files if name != "labels"}
+        labels = file["labels"]
+    answers = open_session(trained.path).run(None, samples)[0]
+    scores = report.facts.results[0].scores
+    assert scores.samples == len(labels)
+    assert scores.accuracy == pytest.approx(np.mean(answers.argmax(1) == labels), abs=1 / len(labels))
+    assert scores.top1_agreement > 0.99
+
+
+def test_gate_says_no_when_the_answers_are_wrong(run: Run, trained, workspace: Callable[..., Workspace]) -> None:
+    proto = trained.proto()
+    output = proto.graph.output[0].name
+    for node in proto.graph.node:
+        node.output[:] = ["right" if name == output else name for name in node.output]
+    proto.graph.node.append(helper.make_node("Neg", ["right"], [output]))
+    out = workspace(trained.store)
+    onnx.save(proto, out.folder / "wrong.onnx")
+    report = run(
+        {"scenario": "Offline", "mode": "accuracy", "min_accuracy": 0.9}, model=out.keep(out.folder / "wrong.onnx")
+    )
+    with pytest.raises(GateFailed, match=r"loadgen\.min_accuracy"):
+        report.enforce()
+
+
+def test_stage_ends_loadgen_when_the_model_hangs(run: Run, trained, workspace: Callable[..., Workspace]) -> None:
+    """A loop of ten thousand million turns: nobody waits for it."""
+    turns = helper.make_tensor("turns", TensorProto.INT64, [], [10**10])
+    go = helper.make_tensor("go", TensorProto.BOOL, [], [True])
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["c_out"]), helper.make_node("Identity", ["v"], ["v_out"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("c_out", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v_out", TensorProto.FLOAT, None),
+        ],
+    )
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3, 32, 32]) for n in ("input", "y"))
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["turns", "go", "input"], ["y"], body=body)], "g", [x], [y], [turns, go]
+    )
+    out = workspace(trained.store)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.save(model, out.folder / "endless.onnx")
+    with pytest.raises(StageError, match="LoadGen, Offline: it was not done within 3 s"):
+        run({"scenario": "Offline", "timeout_s": 3}, model=out.keep(out.folder / "endless.onnx"))
