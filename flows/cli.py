@@ -1,17 +1,20 @@
 """The command line. Whatever it needs is imported where it is needed: `gauntlet --help` answers at once."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from flows.bench_options import add_bench_and_targets
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from flows.home import Home
 
-EXIT_CODES = "exit codes: 0 passed, 1 a gate said no, 2 the question was wrong, 3 a stage broke, 130 interrupted"
+EXIT_CODES = "exit codes: 0 passed, 1 a gate said no, 2 the question was wrong, 3 a stage broke, 130 interrupted, 143 terminated"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
     views.add_argument("--json", action="store_true", help="print JSON")
     views.add_argument("--netron", action="store_true", help="open it in the browser, served on this machine only")
     inspect.add_argument("--port", type=int, help="for --netron; by default a free one")
+    add_bench_and_targets(verbs)
     return top
 
 
@@ -102,12 +106,18 @@ def run_pipeline(options: argparse.Namespace) -> int:
 
     config = load(options.config, tuple(options.set))
     require_packages(config)
+    signal.signal(signal.SIGTERM, _terminated)
     console, home = Console(), Home.find()
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
     print_report(console, RunReport.model_validate_json((folder / "report.json").read_bytes()))
     _say_where(console, home, folder)
     return code
+
+
+def _terminated(*_: object) -> None:
+    """End as after Ctrl-C: the record is closed and no server of ours stays behind."""
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _say_where(console: "Console", home: "Home", folder: Path) -> None:

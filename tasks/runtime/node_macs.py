@@ -1,11 +1,12 @@
 """Multiply-accumulate operations of one node, from shapes alone. `tasks.runtime.macs` counts what really ran."""
 
 import math
+from pathlib import Path
 
 import onnx
 
-from tasks.runtime.graph import Axes, axes, known_axes, nodes, required_inputs, skeleton
-from tasks.runtime.macs import FLOAT, INTEGER
+from tasks.runtime.graph import Axes, axes, known_axes, nodes, read_graph, required_inputs, skeleton
+from tasks.runtime.macs import FLOAT, INTEGER, quantized_nodes
 
 COUNTED = INTEGER | FLOAT
 UNCOUNTED = {"Attention", "GRU", "LSTM", "RNN", "Einsum", "MultiHeadAttention", "DeformConv", "If", "Loop", "Scan"}
@@ -54,6 +55,16 @@ def macs_by_node(proto: onnx.ModelProto) -> dict[str, tuple[str, int]]:
     """Return operator and operations of each named node that multiplies, for one sample; 0 where a shape is unknown."""
     shapes = known_axes(one_sample(proto), through_values=True)
     return {n.name: (n.op_type, macs_of(n, shapes) or 0) for n in nodes(proto.graph) if n.name and n.op_type in COUNTED}
+
+
+def read_model(model: Path) -> tuple[bool, dict[str, tuple[str, int]]]:
+    """Return whether a model is quantised, and the multiplications of its nodes where they can be known."""
+    proto = read_graph(model)
+    try:
+        macs = macs_by_node(proto)
+    except Exception:  # shape inference refuses what the runtime takes; nodes are counted then
+        macs = {}
+    return quantized_nodes(proto) > 0, macs
 
 
 def _size(shape: Axes | None) -> int | None:

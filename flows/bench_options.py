@@ -1,0 +1,80 @@
+"""The commands `gauntlet bench` and `gauntlet targets`, without what they need to run."""
+
+import argparse
+from collections.abc import Callable
+
+
+def add_bench_and_targets(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add both commands to the parser."""
+    codes = "exit codes: 0 measured, 1 something is not what it says, 2 the question was wrong, 3 a stage broke"
+    bench = verbs.add_parser("bench", help="race any ONNX models on any targets", epilog=codes)
+    bench.set_defaults(verb=bench_models)
+    bench.add_argument("models", nargs="+", metavar="MODEL", help=".onnx files; the first is the reference")
+    names = "names from `gauntlet targets`, or all; the first that can run here is the reference"
+    bench.add_argument("--targets", type=_names, default=["ort-cpu"], metavar="NAME,...", help=names)
+    bench.add_argument("--batch", type=_sizes, default=[1, 8], metavar="N,...", help="samples a call; by default 1,8")
+    bench.add_argument("--rounds", type=_at_least(6), default=16, help="by default 16, at least 6")
+    bench.add_argument("--block-ms", type=float, default=60.0, help="time of each in a round and batch size")
+    bench.add_argument("--threads", type=_at_least(1), help="by default, all that this process may use")
+    bench.add_argument("--inputs", metavar="FILE.npz", help="samples by input name; random ones by default")
+    shape = "of one sample, where the file leaves it open; may be repeated"
+    bench.add_argument("--shape", type=_shape, action="append", default=[], metavar="INPUT=3x224x224", help=shape)
+    bench.add_argument("--source", metavar="FILE.pt", help="the network of a run, for torch-eager and torch-compiled")
+    bench.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="for any one answer of a worker")
+    bench.add_argument("--memory-gb", type=float, metavar="GB", help="limit of each worker; by default, none")
+    bench.add_argument("--seed", type=int, default=0, help="of the random inputs and the order")
+    bench.add_argument("--json", action="store_true", help="print JSON")
+    bench.add_argument("--plot", metavar="FILE", help="draw latency against batch size into a .png or .svg")
+    bench.add_argument("--mlflow", metavar="EXPERIMENT", help="record it in MLflow, too")
+
+    targets = verbs.add_parser("targets", help="what models can be run on here, and why not on the others")
+    targets.set_defaults(verb=show_targets)
+    targets.add_argument("--json", action="store_true", help="print JSON")
+    verb = targets.add_subparsers(metavar="install NAME").add_parser("install", help="make the environment of a target")
+    verb.set_defaults(verb=install_environment)
+    verb.add_argument("name", metavar="NAME", help="openvino, or web")
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _sizes(text: str) -> list[int]:
+    return [_at_least(1)(size) for size in text.split(",")]
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.strip().isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    return number
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, axes = text.rpartition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text!r}: write INPUT=3x224x224")
+    return name, tuple(_at_least(1)(axis) for axis in axes.split("x"))
+
+
+def bench_models(options: argparse.Namespace) -> int:
+    """Race models on targets."""
+    from flows.bench import bench
+
+    return bench(options)
+
+
+def show_targets(options: argparse.Namespace) -> int:
+    """Say what can run here."""
+    from flows.targets import show_targets
+
+    return show_targets(options)
+
+
+def install_environment(options: argparse.Namespace) -> int:
+    """Make the environment of a target."""
+    from flows.targets import install_environment
+
+    return install_environment(options)

@@ -1,0 +1,216 @@
+"""Any models on any targets in one race: each pair is examined first, and only what is what it says is ranked."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from tasks.benchmark.certainty import shift_interval
+from tasks.benchmark.machine import Machine
+from tasks.benchmark.race import Contender, Entry, Plan, race
+from tasks.benchmark.rows import rows
+from tasks.benchmark.truth import Expected, Truth, examine, steady
+from tasks.errors import StageError
+from tasks.frozen import Frozen, Number
+from tasks.run_report import BenchmarkRow
+from tasks.statistics import Array
+from tasks.targets.base import BaseTarget
+
+CONTROL = "A/A control"
+Status = Literal["measured", "unavailable", "not applicable", "failed"]
+
+
+class Latency(Frozen):
+    """The middle of the rounds' median latencies, with its 95 % interval, in milliseconds."""
+
+    batch: int
+    middle_ms: Number
+    low_ms: Number
+    high_ms: Number
+
+
+class Pair(Frozen):
+    """One model on one target."""
+
+    name: str
+    model: str
+    target: str
+    status: Status
+    reason: str = Field("", description="why it was not measured, or what to know about it")
+    truth: Truth | None = None
+    rows: tuple[BenchmarkRow, ...] = ()
+    latency: tuple[Latency, ...] = ()
+    load_ms: Number = math.nan
+    first_call_ms: Number = math.nan
+    peak_rss_bytes: int = 0
+
+
+class Comparison(Frozen):
+    """The whole answer of `gauntlet bench`."""
+
+    schema_version: Literal[1] = 1
+    reference: str | None = Field(description="the pair that the others are compared with: the first that was measured")
+    inputs: str
+    threads: int
+    rounds: int
+    block_ms: Number
+    resolution: Number
+    machine: Machine | None = None
+    aa_deviation: Number = Field(
+        math.nan, description="largest distance from 1 of the reference's speed-up over itself"
+    )
+    pairs: tuple[Pair, ...]
+
+    @property
+    def failed(self) -> tuple[Pair, ...]:
+        """The pairs that ran here and are not what they say, or broke."""
+        return tuple(pair for pair in self.pairs if pair.status == "failed")
+
+
+def compare(
+    models: Mapping[str, Path],
+    targets: Sequence[BaseTarget],
+    samples: Mapping[str, Array],
+    folder: Path,
+    plan: Plan,
+    *,
+    source: Path | None = None,
+    told_inputs: str = "random",
+    resolution: float = 0.01,
+    say: Callable[[str], None] = lambda _: None,
+    on_round: Callable[[int], None] | None = None,
+) -> Comparison:
+    """Examine and race every model on every target.
+
+    Args:
+        models: ONNX files by name; the first is what the others' answers are compared with.
+        targets: where to run them.
+        samples: by input, each of shape (n, ...), at least as many as the largest batch.
+        folder: a place for files, of this call alone.
+        plan: of the race; a model that fixes its batch is measured at that one.
+        source: PyTorch's own file of the first model, for the targets that take it.
+        told_inputs: where the samples come from.
+        resolution: relative difference below which nothing is called faster or slower.
+        say: told what is done, a line each.
+        on_round: called with the number of rounds done.
+
+    Raises:
+        StageError: when the first model cannot be run at all.
+    """
+    inputs = folder / "inputs.npz"
+    np.savez(inputs, allow_pickle=False, **samples)
+    first, *others = models
+    expected = {first: Expected.of(models[first], inputs, plan.timeout_s)}
+    fixed = expected[first].fixed_batch
+    plan = dataclasses.replace(plan, batch_sizes=(fixed,)) if fixed else plan
+    broken: dict[str, str] = {}
+    for name in others:
+        try:
+            expected[name] = Expected.of(models[name], inputs, plan.timeout_s, expected[first])
+        except StageError as error:
+            broken[name] = str(error)
+    pairs: dict[str, Pair] = {}
+    entries: dict[str, Entry] = {}
+    for target in targets:
+        say(f"{target.name}: looking whether it can run here")
+        files = _files(models, target, source)
+        why_not = target.unavailable() if any(files.values()) else None
+        for name, path in files.items():
+            pair = Pair(name=f"{name} on {target.name}", model=name, target=target.name, status="measured")
+            if why_not is None and name not in broken and path is not None:
+                say(f"{pair.name}: examining")
+            pair = _examined(pair, path, target, expected.get(name, expected[first]), broken, why_not, inputs, plan)
+            pairs[pair.name] = pair
+            if pair.status == "measured" and path is not None:
+                entries[pair.name] = Entry(path, target.command(), target.options(), target.name)
+    comparison = Comparison(
+        reference=next(iter(entries), None),
+        inputs=told_inputs,
+        threads=plan.threads,
+        rounds=plan.rounds,
+        block_ms=plan.block_ms,
+        resolution=resolution,
+        pairs=tuple(pairs.values()),
+    )
+    return _raced(comparison, entries, inputs, plan, say, on_round) if entries else comparison
+
+
+def _files(models: Mapping[str, Path], target: BaseTarget, source: Path | None) -> dict[str, Path | None]:
+    """Return what a target is to run: every ONNX file, or the framework's one."""
+    return dict(models) if target.runs == "onnx" else {source.stem if source else "source": source}
+
+
+def _examined(
+    pair: Pair,
+    path: Path | None,
+    target: BaseTarget,
+    expected: Expected,
+    broken: Mapping[str, str],
+    why_not: str | None,
+    inputs: Path,
+    plan: Plan,
+) -> Pair:
+    if why_not is not None:
+        return pair.replace(status="unavailable", reason=why_not)
+    if path is None:
+        return pair.replace(status="not applicable", reason="it takes PyTorch's own file; give it with --source")
+    if pair.model in broken:
+        return pair.replace(status="failed", reason=broken[pair.model])
+    if target.stated == "int8" and not expected.quantized:
+        return pair.replace(status="not applicable", reason="it takes quantised models, and this one is not")
+    truth = examine(path, target, expected, inputs, threads=plan.threads, timeout_s=plan.timeout_s)
+    status: Status = "failed" if truth.reason else "measured"
+    return pair.replace(status=status, reason=truth.reason or "", truth=truth)
+
+
+def _raced(
+    comparison: Comparison,
+    entries: dict[str, Entry],
+    inputs: Path,
+    plan: Plan,
+    say: Callable[[str], None],
+    on_round: Callable[[int], None] | None,
+) -> Comparison:
+    reference = str(comparison.reference)
+    say(f"racing {len(entries)} in {plan.rounds} rounds")
+    result = race({**entries, CONTROL: entries[reference]}, inputs, plan, keep=(reference, CONTROL), on_round=on_round)
+    measured = result.contenders
+    base, control = measured[reference], measured[CONTROL]
+    for contender in (base, control):
+        if contender.error:
+            raise StageError(f"the reference '{reference}' cannot be measured: {contender.error}")
+    told = comparison.resolution
+    return comparison.replace(
+        machine=result.machine,
+        aa_deviation=max(abs(row.speedup - 1) for row in rows(control, base, resolution=told)),
+        pairs=tuple(
+            _measured(pair, measured[pair.name], base, told) if pair.name in entries else pair
+            for pair in comparison.pairs
+        ),
+    )
+
+
+def _measured(pair: Pair, contender: Contender, base: Contender, resolution: float) -> Pair:
+    if contender.error:
+        return pair.replace(status="failed", reason=contender.error)
+    check = steady(float(contender.last_answer["parity_db"]))
+    if pair.truth is not None:
+        pair = pair.replace(truth=pair.truth.replace(checks=(*pair.truth.checks, check)))
+    if check.blocks:
+        return pair.replace(status="failed", reason=str(check))
+    return pair.replace(
+        rows=rows(contender, base, resolution=resolution),
+        latency=tuple(_latency(batch, times) for batch, times in contender.round_medians_ms.items()),
+        load_ms=contender.load_ms,
+        first_call_ms=contender.first_call_ms,
+        peak_rss_bytes=contender.peak_rss_bytes,
+    )
+
+
+def _latency(batch: int, times: Sequence[float]) -> Latency:
+    middle, low, high = (math.exp(value) if value < 700 else math.inf for value in shift_interval(np.log(times)))
+    return Latency(batch=batch, middle_ms=middle, low_ms=low, high_ms=high)
