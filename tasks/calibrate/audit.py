@@ -66,7 +66,9 @@ def converged(found: tuple[RangeChange, ...], images: int, limit: float, severit
         limit=limit,
         severity=severity,
         detail=detail,
-        remedy="" if enough else "raise calibrate.images, or take a method that clips outliers (percentile, entropy)",
+        remedy=""
+        if enough
+        else "raise calibrate.images (and the calibration split's size), or take a method that clips outliers",
     )
 
 

@@ -71,19 +71,22 @@ class Histogram:
     def add(self, values: npt.NDArray[Any]) -> None:
         """Count float32 values of any shape, exactly as `numpy.histogram` does; those outside go to the outer bins.
 
-        `numpy.histogram` takes about 14 ns a value, because it compares every value with both edges of its bin. Here
-        only the few that lie so near to an edge that rounding could decide are looked up.
+        `numpy.histogram` compares every value with both edges of its bin, which takes most of its time. Here only the
+        few that lie so near to an edge that rounding could decide are looked up.
         """
         flat = values.reshape(-1)
         scale, half = np.float32(BINS / 2) / self.limit, np.float32(BINS / 2)
+        places, distances = np.empty((2, min(BLOCK, flat.size)), np.float32)
+        numbers = np.empty(places.size, np.int64)
         for start in range(0, flat.size, BLOCK):
             block = flat[start : start + BLOCK]
-            place = block * scale + half  # zero, the most frequent value, falls on its edge exactly
-            np.clip(place, 0, BINS - 1, out=place)
-            bins = place.astype(np.int64)
-            nearest = np.rint(place)
-            doubtful = np.flatnonzero((np.abs(place - nearest) < NEAR) & (block != 0))
-            if doubtful.size:
-                bins[doubtful] = np.searchsorted(self.edges, block[doubtful], side="right") - 1
-                np.clip(bins, 0, BINS - 1, out=bins)
+            place, distance, bins = places[: block.size], distances[: block.size], numbers[: block.size]
+            np.multiply(block, scale, out=place)
+            place += half  # zero, the most frequent value, falls on its edge exactly
+            np.copyto(bins, place, casting="unsafe")
+            np.rint(place, out=distance)
+            np.subtract(place, distance, out=distance)
+            doubtful = np.flatnonzero((np.abs(distance, out=distance) < NEAR) & (block != 0))
+            bins[doubtful] = np.searchsorted(self.edges, block[doubtful], side="right") - 1
+            np.clip(bins, 0, BINS - 1, out=bins)
             self.counts += np.bincount(bins, minlength=BINS)
