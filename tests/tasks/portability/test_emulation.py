@@ -1,0 +1,125 @@
+"""What is predicted, beside what a processor without VNNI, and an Arm one, really answer: both are emulated."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tasks.errors import GateFailed
+from tasks.portability import PortabilityFacts
+from tasks.portability.emulate import Target, answers, state
+from tasks.portability.simulate import Network
+from tasks.report import Report
+from tasks.runtime.calls import calls
+from tasks.runtime.session import open_session
+
+Judge = Callable[..., Report[PortabilityFacts]]
+RNG = np.random.default_rng(0)
+
+pytestmark = pytest.mark.slow
+
+
+def needs(target: Target) -> None:
+    if state(target).startswith("unavailable"):
+        pytest.skip(f"{target} {state(target)}")
+
+
+def weights(*shape: int) -> npt.NDArray[np.int8]:
+    return np.clip(RNG.normal(0, 70, shape), -127, 127).astype(np.int8)
+
+
+def pictures(*shape: int) -> npt.NDArray[np.uint8]:
+    return np.clip(RNG.normal(150, 80, shape), 0, 255).astype(np.uint8)
+
+
+KERNELS = {
+    "3x3": (weights(32, 16, 3, 3), pictures(2, 16, 9, 9), {"pads": [1] * 4}),
+    "odd channels": (weights(20, 3, 3, 3), pictures(2, 3, 9, 9), {"pads": [1] * 4, "strides": [2, 2]}),
+    "1x1": (weights(32, 64, 1, 1), pictures(2, 64, 9, 9), {}),
+    "groups": (weights(32, 8, 3, 3), pictures(2, 32, 9, 9), {"group": 4}),
+    "dilated": (weights(7, 5, 5, 5), pictures(2, 5, 9, 9), {"dilations": [2, 2]}),
+    "two outputs a channel": (weights(16, 1, 3, 3), pictures(2, 8, 9, 9), {"group": 8}),
+    "automatic pads": (weights(9, 6, 4, 4), pictures(2, 6, 9, 9), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    "depthwise": (weights(32, 1, 3, 3), pictures(2, 32, 9, 9), {"group": 32}),
+    "matrix": (weights(301, 24), pictures(9, 301), {}),
+    "vector": (weights(64, 10), pictures(1, 64), {}),
+}
+
+
+def kernels() -> onnx.ModelProto:
+    """Return all of them in one model, with outputs so fine that every lost step shows."""
+    nodes, constants, inputs, outputs = [], {}, [], []
+    for name, (matrix, x, attributes) in KERNELS.items():
+        conv = matrix.ndim == 4
+        channels = len(matrix) if conv else matrix.shape[1]
+        own = {
+            f"{name}/x_scale": np.float32(0.02),
+            f"{name}/x_zero": np.uint8(7),
+            f"{name}/w": matrix,
+            f"{name}/w_scale": RNG.uniform(0.001, 0.002, channels).astype(np.float32),
+            f"{name}/w_zero": np.zeros(channels, np.int8),
+            f"{name}/y_scale": np.float32(0.02 * 0.0015 * 127 * 20 * np.sqrt(matrix.size / channels)),
+            f"{name}/y_zero": np.uint8(120),
+        }
+        kind = "QLinearConv" if conv else "QLinearMatMul"
+        nodes.append(helper.make_node(kind, [f"{name}/x", *own], [f"{name}/y"], name=name, **attributes))
+        inputs.append(helper.make_tensor_value_info(f"{name}/x", TensorProto.UINT8, x.shape))
+        outputs.append(helper.make_tensor_value_info(f"{name}/y", TensorProto.UINT8, None))
+        constants |= own
+    stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "kernels", inputs, outputs, stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_every_kernel_is_predicted_to_the_bit_when_it_saturates(tmp_path: Path) -> None:
+    needs("x86-avx2")
+    path = tmp_path / "kernels.onnx"
+    onnx.save(kernels(), path)
+    inputs = {f"{name}/x": x for name, (_, x, _) in KERNELS.items()}
+    samples = calls(open_session(path), {name: x[None] for name, x in inputs.items()})
+    emulated = answers("x86-avx2", path, samples, batch=1, timeout_s=60)
+    predicted, losses = Network(path).run(inputs, saturating=True)
+    exact, _ = Network(path).run(inputs, saturating=False)
+    assert losses.keys() == KERNELS.keys() - {"depthwise"}
+    for name in KERNELS:
+        np.testing.assert_array_equal(emulated[f"{name}/y"][0], predicted[f"{name}/y"], err_msg=name)
+        assert (predicted[f"{name}/y"] != exact[f"{name}/y"]).any() == (name != "depthwise"), name
+
+
+def test_model_built_to_saturate_loses_what_was_predicted_and_its_seven_bit_form_nothing(
+    twins: object, judge: Judge
+) -> None:
+    needs("x86-avx2")
+    options = {"samples": 360, "images": 360, "emulate": ["x86-avx2"], "max_accuracy_drop": 0.01}
+    full, seven_bit = judge(twins.full, **options), judge(twins.seven_bit, **options)
+    prediction, emulated = full.facts.prediction, full.facts.emulated[0]
+    assert prediction is not None
+    assert (prediction.samples, emulated.images) == (360, 360)
+    assert emulated.drop > 0.02
+    assert abs(emulated.accuracy - prediction.accuracy) <= 1 / 360
+    assert abs(emulated.sqnr_db - prediction.sqnr_db) < 0.2
+    with pytest.raises(GateFailed, match=r"portability.max_accuracy_drop: 0\.\d+ must be <= 0.01; 360 test images as"):
+        full.enforce()
+    assert abs(seven_bit.facts.emulated[0].drop) <= 1 / 360
+    seven_bit.enforce()
+
+
+def test_model_that_needs_vnni_is_right_on_arm(twins: object, judge: Judge) -> None:
+    needs("arm64")
+    report = judge(twins.full, images=32, emulate=["arm64"])
+    assert report.facts.verdict == "needs VNNI"
+    assert report.facts.emulated[0].drop == 0
+    assert report.facts.emulated[0].sqnr_db > 30
+    report.enforce()
+
+
+def test_emulation_that_takes_too_long_or_dies_is_an_error_in_one_line(twins: object, judge: Judge) -> None:
+    from tasks.errors import StageError
+
+    needs("x86-avx2")
+    with pytest.raises(StageError, match=r"x86-avx2 did not answer within 0.1 s; raise portability.timeout_s"):
+        judge(twins.seven_bit, emulate=["x86-avx2"], timeout_s=0.1)

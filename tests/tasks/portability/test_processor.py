@@ -1,0 +1,77 @@
+"""Loading a model on a processor that it is not made for. The processors are values; nothing is patched."""
+
+import logging
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tasks.errors import StageError
+from tasks.runtime.processor import EXACT_KERNELS, METADATA_KEY, Processor, settings_for, stamp, this_processor
+from tasks.runtime.session import open_session
+
+HASWELL = Processor("x86_64", frozenset({"sse4_1", "avx", "avx2", "fma"}))
+CASCADE_LAKE = Processor("x86_64", HASWELL.flags | {"avx512f", "avx512bw", "avx512_vnni"})
+SKYLAKE = Processor("x86_64", HASWELL.flags | {"avx512f", "avx512bw"})
+ALDER_LAKE = Processor("x86_64", HASWELL.flags | {"avx_vnni"})
+NEHALEM = Processor("x86_64", frozenset({"sse4_1"}))
+GRAVITON = Processor("aarch64", frozenset({"asimd", "asimddp"}))
+NEEDS = {mode: stamp("needs VNNI", needs_vnni=True, elsewhere=mode) for mode in ("warn", "refuse", "exact")}
+
+
+def model(metadata: dict[str, str]) -> bytes:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values[:1], values[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.helper.set_model_props(proto, metadata)
+    return proto.SerializeToString()
+
+
+def test_only_avx2_without_vnni_saturates() -> None:
+    assert HASWELL.saturates
+    assert SKYLAKE.saturates
+    assert not any(p.saturates for p in (CASCADE_LAKE, ALDER_LAKE, NEHALEM, GRAVITON))
+    assert this_processor().architecture
+
+
+def test_model_that_needs_vnni_warns_on_a_processor_without(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "gauntlet"):
+        session = open_session(model(NEEDS["warn"]), processor=HASWELL)
+    assert "needs a processor with VNNI" in caplog.text
+    np.testing.assert_array_equal(session.run(None, {"x": np.array([-1, 2], np.float32)})[0], [0, 2])
+
+
+@pytest.mark.parametrize("processor", [CASCADE_LAKE, ALDER_LAKE, NEHALEM, GRAVITON])
+def test_model_that_needs_vnni_loads_in_silence_where_it_is_right(
+    processor: Processor, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_session(model(NEEDS["refuse"]), processor=processor)
+    assert not caplog.text
+
+
+def test_model_refuses_a_processor_without_vnni_when_it_is_told_to() -> None:
+    with pytest.raises(StageError, match=r"needs a processor with VNNI.*Way out: .*reduce_range"):
+        open_session(model(NEEDS["refuse"]), processor=HASWELL)
+
+
+def test_model_takes_exact_kernels_where_it_would_saturate() -> None:
+    session = open_session(model(NEEDS["exact"]), processor=HASWELL)
+    assert session.get_session_options().get_session_config_entry(EXACT_KERNELS) == "1"
+    with pytest.raises(RuntimeError):
+        open_session(model(NEEDS["exact"]), processor=GRAVITON).get_session_options().get_session_config_entry(
+            EXACT_KERNELS
+        )
+
+
+@pytest.mark.parametrize("elsewhere", ["warn", "refuse", "exact"])
+def test_safe_model_loads_in_silence_everywhere(elsewhere: str, caplog: pytest.LogCaptureFixture) -> None:
+    safe = stamp("safe", needs_vnni=False, elsewhere=elsewhere)  # type: ignore[arg-type]
+    assert settings_for(safe, HASWELL) == settings_for({}, HASWELL) == {}
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("told", ["not JSON", "[]", '"text"'])
+def test_damaged_statement_warns_and_stops_nothing(told: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert settings_for({METADATA_KEY: told}, HASWELL) == {}
+    assert "cannot be read" in caplog.text
