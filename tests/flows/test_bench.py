@@ -1,0 +1,122 @@
+"""`gauntlet bench` and `gauntlet targets` as a person meets them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import faulty
+import numpy as np
+import onnx
+import pytest
+from harness import command
+
+from flows.cli import main
+from tasks.benchmark.compare import Comparison
+
+QUICK = ("--rounds", "6", "--block-ms", "2", "--threads", "1")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Hides the one of this folder's conftest: nothing here needs a finished run."""
+    onnx.save(faulty.cnn(), tmp_path / "cnn.onnx")
+    onnx.save(faulty.cnn(batch="n"), tmp_path / "again.onnx")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_bench_measures_draws_and_records(folder: Path) -> None:
+    done = command(
+        folder, "bench", "cnn.onnx", "again.onnx", "--targets", "ort-cpu,openvino-bf16", "--batch", "1,4", *QUICK,
+        "--plot", "p.svg", "--mlflow", "benches",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    for word in ("cnn", "again", "ort-cpu", "f32", "batch 1", "batch 4", "ms", "the reference against itself"):
+        assert word in done.stdout
+    assert "openvino-bf16: unavailable" in done.stdout
+    assert "gauntlet targets install openvino" in done.stdout
+    assert "again on ort-cpu" in (folder / "p.svg").read_text()
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder / '.gauntlet' / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("benches")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert {"bench", "cnn on ort-cpu", "again on openvino-bf16"} <= set(runs)
+    assert runs["again on ort-cpu"].data.metrics["latency.b4.p50_ms"] > 0
+    assert runs["cnn on openvino-bf16"].data.tags["status"] == "unavailable"
+
+
+def test_bench_prints_json_with_the_samples_of_a_file(folder: Path) -> None:
+    np.savez(folder / "in.npz", x=np.ones((2, 3, 16, 16), np.float32))
+    done = command(folder, "bench", "cnn.onnx", "--batch", "3", *QUICK, "--inputs", "in.npz", "--json")
+    assert done.returncode == 0, done.stderr
+    comparison = Comparison.model_validate_json(done.stdout)
+    assert comparison.inputs == "in.npz"
+    assert [row.batch for row in comparison.pairs[0].rows] == [3]
+    assert comparison.pairs[0].truth is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["absent.onnx"], 2, "absent.onnx: no such file"),
+        (["cnn.onnx", "--targets", "abacus"], 2, "target 'abacus': there is none"),
+        (["cnn.onnx", "--plot", "p.pdf"], 2, "must end in .png or .svg"),
+        (["cnn.onnx", "--inputs", "text.npz"], 2, "text.npz: not an .npz file"),
+        (["cnn.onnx", "--shape", "z=3x4"], 2, "--shape z: no such input; there are: x"),
+        (["cnn.onnx", "--shape", "3x4"], 2, "write INPUT=3x224x224"),
+        (["cnn.onnx", "--batch", "1,0"], 2, "'0' is not a whole number of at least 1"),
+        (["cnn.onnx", "--rounds", "5"], 2, "at least 6"),
+        (["text.npz"], 3, "text.npz: not a readable ONNX model"),
+    ],
+)
+def test_bench_is_refused_in_one_line(
+    folder: Path, arguments: list[str], code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    (folder / "text.npz").write_text("hello")
+    monkeypatch.chdir(folder)
+    assert in_this_process("bench", *arguments) == code
+    told = capsys.readouterr().err
+    assert words in told
+    assert len([line for line in told.splitlines() if line.startswith("gauntlet")]) == 1
+
+
+def in_this_process(*arguments: str) -> int:
+    try:
+        return main(arguments)
+    except SystemExit as error:  # argparse's
+        return int(str(error.code))
+
+
+@pytest.mark.slow
+def test_bench_ends_with_exit_code_1_when_a_model_breaks(folder: Path) -> None:
+    (folder / "broken.onnx").write_bytes(b"nothing")
+    done = command(folder, "bench", "cnn.onnx", "broken.onnx", "--batch", "1", *QUICK)
+    assert done.returncode == 1
+    assert "not ranked: broken on ort-cpu: " in done.stdout
+
+
+def test_two_files_of_one_name_are_told_apart(folder: Path) -> None:
+    from flows.bench import named
+
+    (folder / "a").mkdir()
+    shutil.copy(folder / "cnn.onnx", folder / "a" / "cnn.onnx")
+    paths = [folder / "cnn.onnx", folder / "a" / "cnn.onnx", folder / "again.onnx"]
+    assert list(named(paths)) == [str(paths[0]), str(paths[1]), "again"]
+
+
+@pytest.mark.slow
+def test_targets_lists_all_of_them_with_their_reasons(folder: Path) -> None:
+    done = command(folder, "targets", "--json")
+    assert done.returncode == 0, done.stderr
+    found = {entry["name"]: entry for entry in json.loads(done.stdout)}
+    assert found["ort-cpu"]["available"]
+    assert "gauntlet targets install web" in found["ort-web-wasm"]["reason"]
+    assert all(entry["available"] or entry["reason"] for entry in found.values())
+    table = command(folder, "targets").stdout
+    assert all(name in table for name in found)
+
+
+def test_installation_of_an_unknown_environment_is_refused(capsys) -> None:
+    assert in_this_process("targets", "install", "steam") == 2
+    assert "'steam' is no environment; there are: openvino, web" in capsys.readouterr().err
