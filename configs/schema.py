@@ -17,15 +17,19 @@ from tasks.evaluate import EvaluateConfig
 from tasks.export import ExportConfig
 from tasks.export.torchscript import TorchScript
 from tasks.frozen import Frozen
+from tasks.loadgen import Scenario
 from tasks.optimize import OptimizeConfig
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
+from tasks.portability import PortabilityConfig
+from tasks.prune import PruneConfig
 from tasks.quantize import QuantizeConfig
 from tasks.quantize.auto import Operators, recipes_for
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
+from tasks.repair import REPAIRED, RepairConfig
 from tasks.runtime.processor import this_processor
 from tasks.select import SelectConfig
 from tasks.train import TrainConfig
@@ -125,9 +129,17 @@ class PipelineConfig(Frozen):
         (StaticInt8(), StaticInt8(activations="s8"), DynamicInt8(), DynamicInt8(weights="s8")),
         description="quantisation recipes, each makes one candidate; or auto: what suits this machine's processor",
     )
+    prune: tuple[PruneConfig, ...] = Field(
+        (), description="smaller networks made of the trained one; each walks the line by itself, and again in INT8"
+    )
     accuracy: AccuracyConfig = Field(default_factory=AccuracyConfig)
+    portability: PortabilityConfig = Field(default_factory=PortabilityConfig)
+    repair: RepairConfig = Field(default_factory=RepairConfig)
     benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)
     select: SelectConfig = Field(default_factory=SelectConfig)
+    loadgen: tuple[Scenario, ...] = Field(
+        (), description="scenarios in which MLPerf's load generator measures the winner; its verdict is a gate"
+    )
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     operator_libraries: tuple[Path, ...] = Field(
         (), description="shared libraries with operators of the model's own; every session gets them"
@@ -137,7 +149,13 @@ class PipelineConfig(Frozen):
     @property
     def candidates(self) -> tuple[str, ...]:
         """The names of all candidates, the reference first."""
-        return (REFERENCE, *(p.name for p in self.optimize), *(q.name for q in self.quantize))
+        pruned = (name for p in self.prune for name in (p.name, *(f"{p.name}-{q.name}" for q in self.pruned_recipes)))
+        return (REFERENCE, *(p.name for p in self.optimize), *(q.name for q in self.quantize), *pruned)
+
+    @property
+    def pruned_recipes(self) -> tuple[QuantizeConfig, ...]:
+        """The recipes that pruned networks get too: the static ones."""
+        return tuple(recipe for recipe in self.quantize if recipe.kind == "static")
 
     @model_validator(mode="before")
     @classmethod
@@ -159,15 +177,21 @@ class PipelineConfig(Frozen):
                 f"export.kind: {self.export.kind!r} exports what train.kind {self.export.takes!r} makes, "
                 f"not {self.train.kind!r} (for that: {', '.join(exporters_for(framework))})"
             )
+        if self.prune and framework != "torch":
+            raise ValueError(
+                f"prune cuts PyTorch networks (train.kind torch or torch-model), not {self.train.kind!r}; leave it out"
+            )
         twice = [name for name, count in Counter(self.candidates).items() if count > 1]
         if twice:
-            raise ValueError(f"optimize and quantize make two candidates named {twice[0]!r}; leave one of them out")
+            raise ValueError(f"optimize, quantize and prune make two candidates named {twice[0]!r}; leave one of them out")
         if self.select.batch not in self.benchmark.batch_sizes:
             raise ValueError(
                 f"select.batch is {self.select.batch}, which is not measured; "
                 f"benchmark.batch_sizes has {list(self.benchmark.batch_sizes)}"
             )
-        strangers = [o.candidate for o in self.overrides if o.candidate not in (None, *self.candidates)]
+        repaired = (f"{recipe.name}{REPAIRED}" for recipe in self.quantize if self.repair.takes(recipe))
+        known = (None, *self.candidates, *repaired)
+        strangers = [o.candidate for o in self.overrides if o.candidate not in known]
         if strangers:
             raise ValueError(f"overrides names the candidate {strangers[0]!r}; there are {list(self.candidates)}")
         return self

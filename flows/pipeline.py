@@ -15,10 +15,14 @@ from tasks.evaluate import evaluate as score
 from tasks.explain import explain as find_reasons
 from tasks.export import export as to_onnx
 from tasks.export import files_of as exporters_files
+from tasks.loadgen import loadgen as ask_for_load
 from tasks.optimize import optimize as apply_pass
 from tasks.optimize import users_files
+from tasks.portability import check_portability
 from tasks.quantize import methods_of
 from tasks.quantize import quantize as apply_recipe
+from tasks.repair import REPAIRED
+from tasks.repair import repair as mend
 from tasks.runtime.libraries import operator_libraries, registered
 from tasks.select import select as choose
 from tasks.train import train as fit
@@ -35,9 +39,12 @@ optimize = stage("optimize", apply_pass)
 calibrate = stage("calibrate", find_ranges)
 quantize = stage("quantize", apply_recipe)
 accuracy = stage("accuracy", check_accuracy)
+portability = stage("portability", check_portability)
+repair = stage("repair", mend)
 benchmark = stage("benchmark", race, cached=False, alone=True)
 explain = stage("explain", find_reasons, cached=False)
 select = stage("select", choose, cached=False)
+loadgen = stage("loadgen", ask_for_load, cached=False, alone=True)
 
 
 @flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
@@ -54,6 +61,7 @@ def pipeline(config: PipelineConfig) -> str:
         )
         signature, golden = source.facts.signature, source.artifacts["golden"]
         test, calibration = splits.artifacts["test"], splits.artifacts.get("calibration")
+        validation = splits.artifacts.get("validation", calibration)
         truth = source.artifacts.get("predictions")  # there is none without labels
         scored = evaluate(config.evaluate, predictions=truth, labels=signature.labels).facts if truth else None
         model = export(
@@ -96,9 +104,38 @@ def pipeline(config: PipelineConfig) -> str:
                 ).artifacts["model"]
                 structure(config.structure, model=quantized)
                 accuracy(config.accuracy, model=quantized, golden=golden, test=test)
+                portability(
+                    config.portability,
+                    model=quantized,
+                    samples=calibration or test,
+                    test=test,
+                    emulators=config.portability.emulators(),
+                )
+            if calibrated and validation and config.repair.takes(recipe) and run.rejected_by("accuracy", recipe.name):
+                with candidate(recipe.name + REPAIRED, parent=recipe.name):
+                    repaired = repair(
+                        config.repair,
+                        recipe=recipe,
+                        accuracy=config.accuracy,
+                        model=model,
+                        prepared=calibrated["prepared"],
+                        ranges=calibrated["ranges"],
+                        images=validation,
+                    ).artifacts["model"]
+                    structure(config.structure, model=repaired)
+                    accuracy(config.accuracy, model=repaired, golden=golden, test=test)
+                    portability(
+                        config.portability,
+                        model=repaired,
+                        samples=calibration or test,
+                        test=test,
+                        emulators=config.portability.emulators(),
+                    )
 
         measured = benchmark(config.benchmark, models=run.survivors, golden=golden)
         why = explain(config.benchmark, models=run.survivors, race=measured.facts, golden=golden)
         choice = select(config.select, race=measured.facts, why=why.facts)
         run.choose(measured.facts, choice.facts)
+        if config.loadgen:
+            loadgen(config.loadgen, model=run.survivors[choice.facts.winner], test=test, golden=golden)
     return run.id

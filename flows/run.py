@@ -96,6 +96,11 @@ class Run:
         """Change what is known of a candidate."""
         self.candidates[name] = self.candidates[name].replace(**changes)
 
+    def rejected_by(self, stage: str, candidate: str) -> bool:
+        """Tell whether this stage's gate has rejected the candidate."""
+        found = [s for s in self.stages if (s.stage, s.candidate) == (stage, candidate)]
+        return any(check.blocks for entry in found for check in entry.checks)
+
     @property
     def survivors(self) -> dict[str, Artifact]:
         """The models that no gate has dropped, the reference first."""

@@ -7,11 +7,11 @@ from tasks.run_report import BenchmarkRow, CandidateEntry, RunReport, StageEntry
 
 LINE = (
     "data", "train", "evaluate", "export", "structure", "numerics",
-    "optimize", "calibrate", "quantize", "accuracy", "benchmark", "explain", "select",
+    "optimize", "calibrate", "quantize", "repair", "accuracy", "portability", "benchmark", "explain", "select",
 )  # fmt: skip
 """The stages in their order, to tell what a stopped run did not reach. A stage that is not named here still shows."""
 
-JUDGES = ("structure", "numerics", "accuracy")
+JUDGES = ("structure", "numerics", "accuracy", "portability")
 """The stages that judge a candidate. Candidates run side by side; a reader wants all makers before all judges."""
 
 MARKS = {"passed": "✓", "failed": "✗", "cached": "↺", "not run": "○", "warning": "!", "overridden": "≈"}

@@ -29,7 +29,8 @@ def test_changed_benchmark_repeats_the_benchmark_only(run: Run) -> None:
 def test_changed_quantiser_repeats_that_quantiser_and_what_follows(run: Run) -> None:
     report = run(quick_config("quantize.0.per_channel=false"))
     name = "static-u8s8-per-tensor"
-    assert repeated(report) == NEVER_CACHED | {f"{stage} {name}" for stage in ("quantize", "structure", "accuracy")}
+    follows = ("quantize", "structure", "accuracy", "portability")
+    assert repeated(report) == NEVER_CACHED | {f"{stage} {name}" for stage in follows}
 
 
 def test_changed_gate_repeats_the_gated_stage_only(run: Run) -> None:

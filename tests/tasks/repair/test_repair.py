@@ -1,0 +1,218 @@
+"""A network whose INT8 form collapses is repaired; how, is read from what the stage reports and leaves behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from conftest import Trained
+from onnx import numpy_helper
+
+from tasks.accuracy import AccuracyConfig, check_accuracy
+from tasks.artifact import Artifact, Store
+from tasks.calibrate import CalibrateConfig, calibrate
+from tasks.errors import GateFailed
+from tasks.quantize import quantize
+from tasks.quantize.static import StaticInt8
+from tasks.repair import RepairConfig, RepairFacts, repair
+from tasks.report import Report
+from tasks.workspace import Workspace
+
+RECIPE = StaticInt8(per_channel=False)
+LIMITS = AccuracyConfig(max_accuracy_drop=0.01, min_sqnr_db=20)
+
+
+def uneven(proto: onnx.ModelProto, layer: int) -> onnx.ModelProto:
+    """Return a network that answers the same, whose channels behind one convolution differ a thousandfold in range.
+
+    Between two layers with only a ReLU and a pooling, a channel may be scaled and the next layer's weights scaled back.
+    """
+    stored = {t.name: t for t in proto.graph.initializer}
+    first, second = [n for n in proto.graph.node if n.op_type == "Conv"][layer : layer + 2]
+
+    def scale(name: str, factors: np.ndarray) -> None:
+        values = numpy_helper.to_array(stored[name]) * factors
+        stored[name].CopyFrom(numpy_helper.from_array(values.astype(np.float32), name))
+
+    factors = 10 ** np.random.default_rng(0).uniform(-1.5, 1.5, stored[first.input[1]].dims[0])
+    scale(first.input[1], factors[:, None, None, None])
+    scale(first.input[2], factors)
+    scale(second.input[1], 1 / factors[None, :, None, None])
+    return proto
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """The network, its calibration, and the stages on it."""
+
+    trained: Trained
+    model: Artifact
+    calibrated: dict[str, Artifact]
+    convolutions: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def network(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Uneven:
+    root = tmp_path_factory.mktemp("uneven")
+    for name in ("start", "calibrate"):
+        (root / name).mkdir()
+    start = Workspace(trained.store, root / "start")
+    onnx.save(uneven(trained.proto(), layer=1), start.folder / "model.onnx")
+    model = start.keep(start.folder / "model.onnx")
+    report = calibrate(
+        CalibrateConfig(),
+        Workspace(trained.store, root / "calibrate"),
+        model=model,
+        calibration=trained.artifacts["calibration"],
+        test=trained.test,
+        methods=(RECIPE.method,),
+    )
+    prepared = onnx.load(trained.store.path(report.artifacts["prepared"]))
+    return Uneven(
+        trained, model, dict(report.artifacts), tuple(n.name for n in prepared.graph.node if n.op_type == "Conv")
+    )
+
+
+@pytest.fixture
+def mend(network: Uneven, workspace: Callable[..., Workspace]) -> Callable[..., Report[RepairFacts]]:
+    def run(limits: AccuracyConfig = LIMITS, **config: object) -> Report[RepairFacts]:
+        return repair(
+            RepairConfig.model_validate(config),
+            workspace(network.trained.store),
+            recipe=RECIPE,
+            accuracy=limits,
+            model=network.model,
+            prepared=network.calibrated["prepared"],
+            ranges=network.calibrated["ranges"],
+            images=network.trained.artifacts["validation"],
+        )
+
+    return run
+
+
+def judged(network: Uneven, workspace: Callable[..., Workspace], model: Artifact) -> Report[object]:
+    trained = network.trained
+    return check_accuracy(LIMITS, workspace(trained.store), model=model, golden=trained.golden, test=trained.test)  # type: ignore[return-value]
+
+
+def test_collapsed_network_passes_its_gate_when_it_is_repaired(
+    network: Uneven, workspace: Callable[..., Workspace], mend: Callable[..., Report[RepairFacts]]
+) -> None:
+    naive = quantize(RECIPE, workspace(network.trained.store), model=network.model, **network.calibrated)
+    with pytest.raises(GateFailed, match=r"accuracy\.(max_accuracy_drop|min_sqnr_db)"):
+        judged(network, workspace, naive.artifacts["model"]).enforce()
+
+    report = mend()
+    facts = report.facts
+    judged(network, workspace, report.artifacts["model"]).enforce()
+    assert facts.attempts[-1].good
+    assert len(facts.attempts) <= 2
+    # The uneven channels lie between these two; the other layers stay in integers.
+    assert set(facts.float_nodes) & set(network.convolutions[1:])
+    assert network.convolutions[0] not in facts.float_nodes
+    assert facts.before is not None
+    assert facts.before.sqnr_db < LIMITS.min_sqnr_db <= facts.attempts[-1].quality.sqnr_db
+
+
+def test_prediction_is_what_the_real_quantiser_gives(mend: Callable[..., Report[RepairFacts]]) -> None:
+    report = mend(predicting_images=256)
+    assert report.facts.images == 180
+    attempt = report.facts.attempts[0]
+    assert attempt.quality.sqnr_db == pytest.approx(attempt.predicted.sqnr_db, abs=1)
+
+
+def test_best_so_far_is_returned_when_the_budget_is_used_up(mend: Callable[..., Report[RepairFacts]]) -> None:
+    report = mend(AccuracyConfig(min_sqnr_db=20, max_accuracy_drop=0), max_evaluations=1, budget_s=0.001)
+    assert len(report.facts.attempts) == 1
+    assert report.artifacts["model"].size_bytes > 0
+
+
+def test_repair_is_rejected_when_what_is_left_is_slower_than_required(mend: Callable[..., Report[RepairFacts]]) -> None:
+    with pytest.raises(GateFailed, match=r"repair.min_speedup: .* must be > 1000 x"):
+        mend(min_speedup=1000).enforce()
+
+
+def test_nothing_to_repair_is_said_when_the_recipe_quantised_nothing(
+    workspace: Callable[..., Workspace], keep_model: Callable[..., tuple[Workspace, Artifact]], network: Uneven
+) -> None:
+    """A model of one Exp has no node that the quantiser takes."""
+    from onnx import TensorProto, helper
+
+    from tasks.ranges import Ranges
+    from tasks.signature import describe
+
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3, 32, 32]) for n in ("input", "y")]
+    graph = helper.make_graph([helper.make_node("Exp", ["input"], ["y"], name="exp")], "g", values[:1], values[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    describe(proto).write(proto)
+    out, model = keep_model(proto, network.trained.store)
+    file = Ranges(images=1, methods={RECIPE.method.name: {"input": (0.0, 1.0), "y": (0.0, 1.0)}}).write(
+        out.folder / "ranges.json"
+    )
+    report = repair(
+        RepairConfig(),
+        workspace(network.trained.store),
+        recipe=RECIPE,
+        accuracy=LIMITS,
+        model=model,
+        prepared=model,
+        ranges=out.keep(file),
+        images=network.trained.artifacts["validation"],
+    )
+    assert report.facts.stopped == "nothing to repair"
+    with pytest.raises(GateFailed, match=r"repair.nodes: 0 must be > 0.*nothing to repair"):
+        report.enforce()
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from tasks.accuracy import AccuracyConfig
+from tasks.artifact import Artifact, Store
+from tasks.quantize.static import StaticInt8
+from tasks.repair import RepairConfig, repair
+from tasks.workspace import Workspace
+
+store, folder, *artifacts = sys.argv[1:]
+model, prepared, ranges, images = (Artifact.model_validate_json(a) for a in artifacts)
+report = repair(
+    RepairConfig(), Workspace(Store(Path(store)), Path(folder)), recipe=StaticInt8(per_channel=False),
+    accuracy=AccuracyConfig(max_accuracy_drop=0.01, min_sqnr_db=20),
+    model=model, prepared=prepared, ranges=ranges, images=images,
+)
+print(report.model_dump_json())
+"""
+
+
+def test_killed_repair_goes_on_where_it_stopped(network: Uneven, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    inputs = [network.model, network.calibrated["prepared"], network.calibrated["ranges"]]
+    inputs.append(network.trained.artifacts["validation"])
+    command = [sys.executable, "-c", CHILD, str(network.trained.store.root), str(folder)]
+    command += [artifact.model_dump_json() for artifact in inputs]
+    journal = folder / "journal.jsonl"
+
+    killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):
+        time.sleep(0.005)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    known = journal.read_bytes().count(b"\n")
+    assert known >= 3
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    report = Report[RepairFacts].model_validate_json(done.stdout.splitlines()[-1])
+    assert report.facts.resumed == known
+    assert report.facts.attempts[-1].good
+    questions = [line.split(b'"answer"')[0] for line in journal.read_bytes().splitlines()]
+    assert len(set(questions)) == len(questions)
+    assert Store(network.trained.store.root).intact(report.artifacts["model"])
