@@ -159,6 +159,17 @@ def test_candidate_is_dropped_when_its_quantiser_saw_only_zeros(run: Run, home: 
     assert by_name["onnxslim"].benchmark != ()  # its siblings went on
 
 
+def test_static_recipes_are_dropped_and_the_others_go_on_when_the_calibration_fails(run: Run) -> None:
+    report = run(quick_config("calibrate.max_range_change=1e-9", "calibrate.strict=true"))
+    calibrated = report.stage("calibrate")
+    assert calibrated is not None
+    assert [c.name for c in calibrated.checks if c.blocks] == ["calibrate.max_range_change"]
+    by_name = {c.name: c for c in report.candidates}
+    assert (report.verdict, report.stopped_at) == ("passed", None)
+    assert "static quantisation needs ranges; the calibration failed" in by_name["static-u8s8"].reason
+    assert by_name["dynamic-s8"].benchmark != ()
+
+
 def test_slower_candidate_is_rejected_and_the_reference_kept(run: Run) -> None:
     report = run(quick_config("optimize=[]", "quantize=[{kind: dynamic, weights: s8}]"))
     slow = next(c for c in report.candidates if c.name == "dynamic-s8")
