@@ -114,7 +114,7 @@ def candidates_table(report: RunReport, *, narrow: bool = False) -> Table:
 
 def _speeds(candidate: CandidateEntry, batches: list[int], *, narrow: bool) -> list[str]:
     cells = []
-    rows = {row.batch: row for row in candidate.benchmark}
+    rows = {row.batch: row for row in reversed(candidate.benchmark)}  # of several targets, the first decides
     for batch in batches:
         row = rows.get(batch)
         time = "" if row is None else milliseconds(row.median_ms).removesuffix(" ms")

@@ -31,11 +31,12 @@ def candidate_metrics(report: RunReport, candidate: CandidateEntry) -> dict[str,
         "size.mb": None if candidate.size_bytes is None else candidate.size_bytes / 1e6,
     }
     for row in candidate.benchmark:
+        place = f"b{row.batch}" if row.target == candidate.benchmark[0].target else f"{row.target}.b{row.batch}"
         values |= {
-            f"latency.b{row.batch}.p50_ms": row.median_ms,
-            f"speedup.b{row.batch}": row.speedup,
-            f"speedup.b{row.batch}.low": row.speedup_low,
-            f"speedup.b{row.batch}.high": row.speedup_high,
+            f"latency.{place}.p50_ms": row.median_ms,
+            f"speedup.{place}": row.speedup,
+            f"speedup.{place}.low": row.speedup_low,
+            f"speedup.{place}.high": row.speedup_high,
         }
     return finite(values)
 

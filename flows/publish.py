@@ -206,7 +206,7 @@ def _prefect_pages(run: "Run", report: RunReport, summary: str) -> None:
 def _row(candidate: CandidateEntry) -> dict[str, Any]:
     accuracy = candidate.accuracy
     speed = {
-        f"speed-up, batch {row.batch}": speedup(row.speedup, row.speedup_low, row.speedup_high)
+        f"speed-up, batch {row.batch} on {row.target}": speedup(row.speedup, row.speedup_low, row.speedup_high)
         for row in candidate.benchmark
     }
     return {

@@ -48,7 +48,7 @@ def select(
     `why` tells of the others what keeps them from being faster.
     """
     required = float(np.maximum(config.min_speedup, 1 + race.aa_deviation))  # NaN, unlike with max(), stays
-    sizes = [row.batch for row in race.result(race.reference).rows]
+    sizes = list({row.batch for row in race.result(race.reference).rows})
     batch = sizes[0] if len(sizes) == 1 else config.batch  # a model with a fixed batch was measured at that one alone
     deciding: dict[str, BenchmarkRow] = {}
     verdicts = []

@@ -1,15 +1,18 @@
 """Every surviving candidate against the FP32 model, on the machine where the question is asked."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from pydantic import Field, PositiveInt, field_validator
 
 from tasks.artifact import Artifact
+from tasks.benchmark.further import Elsewhere, race_elsewhere
 from tasks.benchmark.machine import Machine
 from tasks.benchmark.profile import Profiled, profiled
 from tasks.benchmark.race import Contender, Entry, Plan, race
 from tasks.benchmark.rows import rows
+from tasks.benchmark.truth import Expected
 from tasks.data.golden import Golden
 from tasks.errors import StageError
 from tasks.frozen import Frozen, Number
@@ -18,6 +21,8 @@ from tasks.run_report import BenchmarkRow
 from tasks.runtime.calls import calls
 from tasks.runtime.session import open_session
 from tasks.runtime.threads import usable_threads
+from tasks.targets import USUAL, Target
+from tasks.targets.ort_cpu import OrtCpu
 from tasks.workspace import Workspace
 
 CONTROL = "A/A control"
@@ -40,6 +45,11 @@ class BenchmarkConfig(Frozen):
     early_drop: bool = Field(
         True, description="race on without a candidate, at a batch size, that is proven slower than the leading one"
     )
+    targets: tuple[Target, ...] = Field(
+        (OrtCpu(),),
+        min_length=1,
+        description="names from `gauntlet targets`, or kinds with options; the first is ort-cpu, which decides",
+    )
     profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
     max_aa_deviation: float = Field(
         0.05, gt=0, description="how far the FP32 model may be from itself before the machine is called too noisy"
@@ -52,6 +62,26 @@ class BenchmarkConfig(Frozen):
         if len(set(sizes)) < len(sizes):  # one round would count as two, and the intervals would be too narrow
             raise ValueError("name each batch size once")
         return sizes
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _by_name(cls, targets: Any) -> Any:
+        known = {target.name: target for target in USUAL}
+        if not isinstance(targets, list | tuple):
+            return targets
+        strangers = [name for name in targets if isinstance(name, str) and name not in known]
+        if strangers:
+            raise ValueError(f"{strangers[0]!r} is no target; there are {', '.join(known)}")
+        return tuple(known[target] if isinstance(target, str) else target for target in targets)
+
+    @field_validator("targets")
+    @classmethod
+    def _decided_on_the_cpu(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        if targets[0].kind != "ort-cpu":
+            raise ValueError("the first target is ort-cpu: every other is compared with FP32 there")
+        if len({target.name for target in targets}) < len(targets):
+            raise ValueError("name each target once")
+        return targets
 
 
 class RaceResult(Frozen):
@@ -79,6 +109,7 @@ class BenchmarkFacts(Frozen):
     aa_deviation: Number = Field(description="largest distance from 1 of the FP32 model's speed-up over itself")
     control: tuple[BenchmarkRow, ...]
     results: tuple[RaceResult, ...]
+    elsewhere: tuple[Elsewhere, ...] = Field((), description="the candidates on further targets")
     profiles: tuple[Profiled, ...] = ()
 
     def result(self, candidate: str) -> RaceResult:
@@ -96,7 +127,10 @@ def benchmark(
     """
     inputs = out.folder / "inputs.npz"
     reference = next(iter(models))
-    entries = {name: Entry(out.path(model)) for name, model in models.items()}
+    first, *further = config.targets
+    entries = {
+        name: Entry(out.path(model), first.command(), first.options(), first.name) for name, model in models.items()
+    }
     real = Golden.load(out.path(golden)).real.inputs
     try:
         used = calls(open_session(entries[reference].model, level="off"), real)
@@ -138,7 +172,23 @@ def benchmark(
         detail="the FP32 model against itself; a speed-up within this distance is not believed",
         remedy="" if deviation <= config.max_aa_deviation else "let the machine rest, or raise benchmark.rounds",
     )
-    results = tuple(_result(measured[name], base, config.resolution) for name in models)
+    elsewhere: list[Elsewhere] = []
+    paths = {name: entry.model for name, entry in entries.items() if measured[name].error is None}
+    expected: dict[str, Expected] = {}
+    for name in paths if further else ():
+        expected[name] = Expected.of(paths[name], inputs, config.timeout_s, expected.get(reference))
+    for target in further:
+        elsewhere += race_elsewhere(
+            target,
+            paths,
+            entries[reference],
+            expected,
+            inputs,
+            plan,
+            resolution=config.resolution,
+            on_round=lambda done: out.progress(done, config.rounds, "round"),
+        )
+    results = tuple(_result(measured[name], base, config.resolution, elsewhere) for name in models)
     artifacts: dict[str, Artifact] = {}
     profiles = []
     for role, name in {"reference": reference, "fastest": _fastest(results)}.items() if config.profile else ():
@@ -158,16 +208,19 @@ def benchmark(
         aa_deviation=deviation,
         control=control,
         results=results,
+        elsewhere=tuple(elsewhere),
         profiles=tuple(profiles),
     )
-    return Report(stage="benchmark", facts=facts, checks=(check,), artifacts=artifacts)
+    checks = (check, *(one.check for one in elsewhere if one.check))
+    return Report(stage="benchmark", facts=facts, checks=checks, artifacts=artifacts)
 
 
-def _result(contender: Contender, base: Contender, resolution: float) -> RaceResult:
+def _result(contender: Contender, base: Contender, resolution: float, elsewhere: list[Elsewhere]) -> RaceResult:
+    others = tuple(row for one in elsewhere if one.candidate == contender.name for row in one.rows)
     return RaceResult(
         candidate=contender.name,
         error=contender.error,
-        rows=() if contender.error else rows(contender, base, resolution=resolution),
+        rows=() if contender.error else rows(contender, base, resolution=resolution) + others,
         load_ms=contender.load_ms,
         first_call_ms=contender.first_call_ms,
         peak_rss_bytes=contender.peak_rss_bytes,

@@ -97,6 +97,7 @@ def test_cuda_that_is_the_cpu_is_never_ranked(tmp_path: Path, model: Path, monke
     assert found.reference == "cnn on ort-cpu"
 
 
+@pytest.mark.slow
 def test_nothing_is_raced_when_nothing_can_run(tmp_path: Path, model: Path) -> None:
     found = go(tmp_path, {"cnn": model}, Liar())
     assert found.reference is None
@@ -104,6 +105,7 @@ def test_nothing_is_raced_when_nothing_can_run(tmp_path: Path, model: Path) -> N
     assert len(found.failed) == 1
 
 
+@pytest.mark.slow
 def test_model_with_a_fixed_batch_is_measured_at_that_one(tmp_path: Path) -> None:
     onnx.save(faulty.cnn(batch=2), tmp_path / "two.onnx")
     found = go(tmp_path, {"two": tmp_path / "two.onnx"}, OrtCpu())

@@ -1,0 +1,106 @@
+"""The pipeline's candidates on further targets: measured beside the reference, or told why not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import faulty
+import numpy as np
+import onnx
+import pytest
+from pydantic import ValidationError
+
+from tasks.artifact import Artifact
+from tasks.benchmark import BenchmarkConfig, benchmark
+from tasks.benchmark.further import Elsewhere, race_elsewhere
+from tasks.benchmark.race import Entry, Plan
+from tasks.benchmark.truth import Expected
+from tasks.data.golden import Case, Golden
+from tasks.targets import OpenVino, OrtCpu, OrtCuda, TorchEager, by_name
+from tasks.workspace import Workspace
+
+PLAN = Plan(batch_sizes=(1,), rounds=6, block_ms=1, threads=1, timeout_s=60)
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        (["ort-cpu", "abacus"], "'abacus' is no target; there are ort-cpu, openvino-f32"),
+        (["openvino-f32"], "the first target is ort-cpu"),
+        (["ort-cpu", "ort-cpu"], "name each target once"),
+        ([], "at least 1 item"),
+        (["ort-cpu", {"kind": "ort-cuda", "turbo": True}], "Extra inputs"),
+    ],
+)
+def test_targets_of_a_run_are_refused_when_they_make_no_sense(targets: list[object], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        BenchmarkConfig.model_validate({"targets": targets})
+
+
+def test_targets_are_named_or_written_out() -> None:
+    config = BenchmarkConfig.model_validate({"targets": ["ort-cpu", "openvino-bf16", {"kind": "ort-cuda"}]})
+    assert config.targets == (OrtCpu(), by_name("openvino-bf16"), OrtCuda())
+    assert BenchmarkConfig.model_validate_json(config.model_dump_json()) == config
+    assert BenchmarkConfig().targets == (OrtCpu(),)
+
+
+@pytest.mark.slow
+def test_candidates_are_measured_beside_the_reference_of_the_first_target(
+    workspace: Callable[..., Workspace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "home"))
+    out = workspace()
+    samples = {"x": np.random.default_rng(0).standard_normal((3, 3, 16, 16), dtype=np.float32)}
+    onnx.save(faulty.cnn(), out.folder / "model.onnx")
+    Golden({"real": Case(samples, {"y": np.ones((3, 10))})}, {"y": np.ones((3, 10))}).save(out.folder / "golden.npz")
+    golden, model = out.keep(out.folder / "golden.npz"), out.keep(out.folder / "model.onnx")
+    config = BenchmarkConfig.model_validate(
+        {
+            "targets": ["ort-cpu", {"kind": "ort-cpu", "spinning": False}, "openvino-f32"],
+            "rounds": 6, "block_ms": 1, "threads": 1, "batch_sizes": [1], "profile": False,
+        }
+    )  # fmt: skip
+    models: dict[str, Artifact] = {"fp32": model, "twin": model}
+    facts = benchmark(config, out, models=models, golden=golden).facts
+    for result in facts.results:
+        assert [row.target for row in result.rows] == ["ort-cpu", "ort-cpu-nospin"]
+    assert facts.result("fp32").rows[0].verdict == "reference"
+    assert facts.result("fp32").rows[1].verdict != "reference"  # it is FP32 on another target
+    absent = [one for one in facts.elsewhere if one.target == "openvino-f32"]
+    assert [one.candidate for one in absent] == ["fp32", "twin"]
+    assert all("gauntlet targets install openvino" in (one.unavailable or "") for one in absent)
+
+
+def go(tmp_path: Path, target) -> Elsewhere:
+    np.savez(tmp_path / "in.npz", x=np.ones((3, 3, 16, 16), np.float32))
+    onnx.save(faulty.cnn(), tmp_path / "cnn.onnx")
+    model = tmp_path / "cnn.onnx"
+    expected = {"fp32": Expected.of(model, tmp_path / "in.npz", 60)}
+    [found] = race_elsewhere(
+        target, {"fp32": model}, Entry(model), expected, tmp_path / "in.npz", PLAN, resolution=0.01,
+        on_round=lambda _: None,
+    )  # fmt: skip
+    return found
+
+
+def test_candidate_loses_its_rows_where_cuda_was_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if OrtCuda().unavailable() is None:
+        pytest.skip("CUDA runs here")
+    monkeypatch.setattr(OrtCuda, "unavailable", lambda _: None)
+    found = go(tmp_path, OrtCuda())
+    assert found.rows == ()
+    check = found.check
+    assert check is not None
+    assert (check.name, check.passed, check.severity) == ("target.macs_share", False, "warning")
+    assert check.detail.startswith("fp32 on ort-cuda: ")
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [(TorchEager(), "gauntlet bench --source"), (OpenVino(precision="int8"), "it takes quantised models")],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_candidate_is_not_raced_where_it_does_not_belong(tmp_path, target, told, monkeypatch) -> None:
+    monkeypatch.setattr(type(target), "unavailable", lambda _: None)
+    found = go(tmp_path, target)
+    assert told in (found.unavailable or "")
+    assert found.rows == ()
