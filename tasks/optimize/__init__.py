@@ -25,7 +25,7 @@ from tasks.signature import Signature
 from tasks.workspace import Workspace
 
 OptimizeConfig = Annotated[
-    Chain | OrtGraph | OnnxOptimizer | OnnxSim | OnnxSlim | OnnxScript | OnnxScriptRewriter | OwnPass,
+    OrtGraph | OnnxOptimizer | OnnxSim | OnnxSlim | OnnxScript | OnnxScriptRewriter | OwnPass | Chain,
     Field(discriminator="kind"),
 ]
 

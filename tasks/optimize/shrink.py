@@ -20,7 +20,7 @@ from tasks.frozen import Frozen
 from tasks.model_file import write_model
 from tasks.optimize.graph_pass import GraphPass, apply_pass
 from tasks.optimize.transaction import Kind, complaint
-from tasks.runtime.calls import Arrays, calls
+from tasks.runtime.calls import Arrays, calls, tensor_outputs
 from tasks.runtime.graph import label, one_line
 from tasks.runtime.inner import inner_values, made_by_nodes, part_of
 from tasks.runtime.sandbox import ChildFailed, run_apart
@@ -68,7 +68,7 @@ def smallest(search: Search, source: Path, golden: Path, folder: Path) -> Failin
     divergence = _first_divergence(search, whole, feed) if search.kind == "wrong" else None
     kept, feed = _reduced(whole, feed, fails)
     write_model(kept, folder / MODEL)
-    np.savez(folder / INPUTS, allow_pickle=False, **feed)
+    np.savez(folder / INPUTS, allow_pickle=False, **{name: _text(array) for name, array in feed.items()})
     if search.where == "here":
         try:
             apply_pass(search.graph_pass, folder / MODEL, folder / RESULT)
@@ -157,9 +157,13 @@ def way_to_fail(graph_pass: GraphPass, proto: onnx.ModelProto, feed: Arrays, lim
 
 def _outputs(model: Path, feed: Arrays) -> Arrays:
     session = open_session(model, threads=1)
-    names = [output.name for output in session.get_outputs()]
+    names = tensor_outputs(session)
     values = session.run(names, {i.name: feed[i.name] for i in session.get_inputs()})
-    return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+    return {name: _text(np.asarray(value)) for name, value in zip(names, values, strict=True)}
+
+
+def _text(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.str_) if array.dtype == object else array  # strings, as the runtime gives them
 
 
 def _near(actual: np.ndarray, expected: np.ndarray, limits: NumericsConfig) -> bool:
@@ -184,6 +188,8 @@ def _first_divergence(search: Search, before: onnx.ModelProto, feed: Arrays) -> 
         except Exception as error:  # of the runtime's own types: a result that does not run has no inner tensors
             return f"it does not run: {one_line(error)}"
     for name, value in new.items():
+        if value.dtype.kind not in "fiub":
+            continue
         like = [v for v in (old[name], *old.values()) if v.shape == value.shape] if name in old else []
         if name in old and not any(max_rel_error(value, v) <= search.numerics.max_rel_error for v in like):
             how_far = f"relative error {max_rel_error(value, like[0]):.3g}" if like else f"shape {value.shape}"
