@@ -21,6 +21,11 @@ from tasks.run_report import RunReport
 
 SCRIPT = Path(__file__).with_name("plain_script.py")
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
+PASSES = (
+    "optimize=[{kind: ort, level: basic}, {kind: ort, level: extended}, {kind: ort, level: all}, "
+    "{kind: onnxoptimizer}, {kind: onnxsim}, {kind: onnxslim}]"
+)
+"""What the script does too: no chain."""
 NOT_COUNTED = ("train", "benchmark")
 
 
@@ -35,7 +40,7 @@ def pipeline(epochs: int) -> dict[str, float]:
     """Run the pipeline in an empty home; return seconds by stage, and the whole process's."""
     with tempfile.TemporaryDirectory() as home:
         limits = ["evaluate.min_accuracy=0", "evaluate.min_recall=0", "evaluate.max_generalization_gap=1"]
-        settings = [f"train.epochs={epochs}", *limits, "benchmark.rounds=6", "benchmark.block_ms=5"]
+        settings = [f"train.epochs={epochs}", *limits, "benchmark.rounds=6", "benchmark.block_ms=5", PASSES]
         words = [word for setting in settings for word in ("--set", setting)]
         start = time.perf_counter()
         done = subprocess.run(

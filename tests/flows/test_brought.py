@@ -32,9 +32,8 @@ def test_brought_model_ends_with_a_winner_when_it_is_sound(
     assert report.winner is not None
     assert {c.name for c in report.candidates} == {
         "fp32",
+        "passes",
         "ort-extended",
-        "onnxsim",
-        "onnxslim",
         "static-u8s8",
         "dynamic-u8",
     }

@@ -10,7 +10,7 @@ from flows.home import Home
 from tasks.run_report import RunReport
 
 Run = Callable[[PipelineConfig], RunReport]
-NEVER_CACHED = {"benchmark", "select"}
+NEVER_CACHED = {"benchmark", "explain", "select"}
 
 
 def repeated(report: RunReport) -> set[str]:

@@ -28,6 +28,7 @@ ORDER = (
     "calibrate",
     "quantize",
     "benchmark",
+    "explain",
     "select",
 )
 ALWAYS = ("train", "quantize", "benchmark")
@@ -44,7 +45,7 @@ def story(report: RunReport) -> dict[str, Any]:
             sorted((k, a.sha256) for k, a in s.artifacts.items()),
         )
         for s in report.stages
-        if s.stage not in ("benchmark", "select")
+        if s.stage not in ("benchmark", "explain", "select")
     ]
     return {"stages": stages, "candidates": [(c.name, c.accuracy, c.sqnr_db, c.size_bytes) for c in report.candidates]}
 
