@@ -34,7 +34,8 @@ def test_readme_shows_every_command_and_each_parses() -> None:
     from flows.cli import parser
 
     commands = gauntlet_commands()
-    assert {words[0] for words in commands} == {"run", "validate", "show", "ui", "sync", "diagnose", "inspect"}
+    shown = {"run", "validate", "show", "ui", "sync", "diagnose", "inspect", "bench", "targets"}
+    assert {words[0] for words in commands} == shown
     for words in commands:
         parser().parse_args(words)
 
