@@ -14,7 +14,7 @@ from tasks.data.golden import Golden
 from tasks.data.read import read_split
 from tasks.errors import StageError
 from tasks.frozen import Frozen, JsonObject, Number
-from tasks.loadgen.drive import MOST_IN_MEMORY, Order, drive
+from tasks.loadgen.driver import MOST_IN_MEMORY, Order, drive
 from tasks.loadgen.logs import Scores, answers, figures, unmet
 from tasks.report import Check, Report
 from tasks.runtime.sandbox import ChildFailed, run_apart

@@ -59,7 +59,7 @@ def test_interval_says_nothing_when_values_are_missing_or_no_numbers(values: lis
     assert (low, high) == (-math.inf, math.inf)
 
 
-@pytest.mark.parametrize("n", [6, 7, 9, 11])
+@pytest.mark.parametrize("n", [6, 7, 9, 10])
 def test_interval_misses_zero_as_seldom_as_promised_when_all_signs_are_counted(n: int) -> None:
     """Equal models: whatever the distances are, each has either sign with the same chance. Here all cases are tried."""
     distances = np.random.default_rng(n).exponential(size=n) + 0.01 * np.arange(n)
@@ -88,7 +88,7 @@ def test_rounds_to_resolve_are_about_enough_when_they_are_run() -> None:
     """About half of the races are resolved after as many rounds as they were told, and most after twice as many."""
     random = np.random.default_rng(1)
     once = twice = told = 0
-    for _ in range(150):
+    for _ in range(120):
         values = random.normal(0.03, 0.06, 12)
         interval = shift_interval(values)
         more = rounds_to_resolve(interval, 0.0, 12)
@@ -98,7 +98,7 @@ def test_rounds_to_resolve_are_about_enough_when_they_are_run() -> None:
         later = np.concatenate([values, random.normal(interval[0], 0.06, 2 * more)])
         once += shift_interval(later[: 12 + more])[1] > 0
         twice += shift_interval(later)[1] > 0
-    assert told > 50
+    assert told > 40
     assert once / told > 0.35
     assert twice / told > 0.65
 
@@ -130,7 +130,7 @@ def test_percentile_is_left_out_when_there_are_too_few_calls(percentile: float, 
 @pytest.mark.parametrize(("percentile", "n"), [(90, 30), (90, 100), (99, 300), (99, 1000), (99, 20_000)])
 def test_percentile_is_not_below_the_true_one_when_it_is_simulated(percentile: float, n: int) -> None:
     random = np.random.default_rng(5)
-    draws = 300 if n > 10_000 else 1000
+    draws = 200 if n > 10_000 else 1000
     bounds = [percentile_bound(random.random(n), percentile) for _ in range(draws)]
     assert np.mean([bound >= percentile / 100 for bound in bounds]) >= 0.93
     if n >= 100 * 100 / (100 - percentile):  # with many calls it is also near

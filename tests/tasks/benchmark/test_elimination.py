@@ -48,7 +48,7 @@ AT_MOST = dict.fromkeys(NOISES, 0.5) | {"bursts": 0.55, "visitors": 0.55}
 def test_racing_has_the_same_winner_for_half_the_time_when_there_are_many_candidates(noise: str) -> None:
     random = np.random.default_rng(3)
     shares = []
-    for _ in range(60):
+    for _ in range(30):
         costs = field(random)
         names = ["fp32", "control", *(f"c{i}" for i in range(len(costs) - 2))]
         times = dict(zip(names, rounds(random, NOISES[noise], costs, ROUNDS), strict=True))
@@ -65,13 +65,13 @@ def test_racing_has_the_same_winner_for_half_the_time_when_there_are_many_candid
 def test_best_candidate_is_not_dropped_when_all_are_nearly_equal(noise: Noise) -> None:
     random = np.random.default_rng(4)
     mistakes = 0
-    for _ in range(60):
+    for _ in range(40):
         costs = [3.0, 3.0, *random.uniform(2.9, 3.1, 10)]
         names = ["fp32", "control", *(f"c{i}" for i in range(10))]
         times = dict(zip(names, rounds(random, noise, costs, ROUNDS), strict=True))
         drops, _ = eliminate(times, ROUNDS)
         mistakes += names[int(np.argmin(costs))] in drops
-    assert mistakes <= 3
+    assert mistakes <= 2
 
 
 @pytest.mark.parametrize("name", RECORDED)
