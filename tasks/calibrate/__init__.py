@@ -4,7 +4,6 @@ from pydantic import Field
 
 from tasks.artifact import Artifact
 from tasks.calibrate.audit import RangeChange, Severity, apart, changes, converged, covers, finite
-from tasks.calibrate.feeds import Feeds
 from tasks.calibrate.prepare import activations, prepare
 from tasks.calibrate.statistics import Collected, collect
 from tasks.data.read import read_split
@@ -14,7 +13,6 @@ from tasks.model_file import read_graph
 from tasks.ranges import Method, Ranges
 from tasks.report import Check, Report
 from tasks.runtime.libraries import in_sessions_of_others
-from tasks.runtime.session import open_session
 from tasks.signature import Signature
 from tasks.workspace import Workspace
 
@@ -64,8 +62,7 @@ def calibrate(
         values = activations(target)
     except Exception as error:  # the tools' own exceptions share no public base
         raise StageError(f"the model cannot be prepared for static quantisation: {error}") from error
-    feeds = Feeds.of(open_session(target, level="off"), split, config.images)
-    seen = collect(out, target, values, feeds, with_counts=any(method.counts for method in methods))
+    seen = collect(out, target, values, split, config.images, with_counts=any(method.counts for method in methods))
     after = {images: _ranges(seen, images, methods) for images in seen.after}
     ranges = after[seen.samples]
     moved = changes(after)

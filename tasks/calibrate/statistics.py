@@ -8,12 +8,14 @@ which is what ORT makes from all activations of all samples together.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tasks.calibrate.feeds import Feeds
 from tasks.calibrate.taps import REDUCTIONS, Values, reduced, tapped
+from tasks.data.dataset import Split
 from tasks.ranges.histogram import Counts, Histogram, Statistics
 from tasks.workspace import Workspace
 
@@ -61,21 +63,36 @@ def collect(
     out: Workspace,
     prepared: Path,
     values: Values,
-    feeds: Feeds,
+    split: Split,
+    wanted: int,
     *,
     with_counts: bool,
     budget_bytes: int = BUDGET_BYTES,
 ) -> Collected:
-    """Run the samples through the model, once, or twice for histograms."""
-    if not values:
-        return Collected(feeds.samples, {feeds.samples: {}}, ())
-    todo = feeds.samples * (1 + with_counts)
+    """Run the samples through the model, once, or twice for histograms.
+
+    Args:
+        out: where progress goes.
+        prepared: the model.
+        values: the tensors to look at.
+        split: the samples.
+        wanted: how many of them, at most.
+        with_counts: whether to make histograms.
+        budget_bytes: activations that the second pass asks for in one call; one tensor of one sample is always allowed.
+
+    Raises:
+        StageError: when the samples do not fit the model, or the runtime fails.
+    """
     marks: dict[int, Extremes] = {}
-    for seen, extremes in _first_pass(prepared, values, feeds):
-        marks |= {
-            m: extremes for m in feeds.marks if m not in marks and m <= seen and (seen < feeds.samples or m == seen)
-        }
-        out.progress(seen, todo, "images")
+    with reduced(prepared, values) as (session, names):
+        feeds = Feeds.of(session, split, wanted)
+        if not values:
+            return Collected(feeds.samples, {feeds.samples: {}}, ())
+        todo = feeds.samples * (1 + with_counts)
+        for seen, extremes in _first_pass(session, names, feeds):
+            for mark in feeds.passed(seen):
+                marks.setdefault(mark, extremes)
+            out.progress(seen, todo, "images")
     last = marks[feeds.samples]
     limits = np.maximum(np.abs(last.lowest), np.abs(last.highest))
     finite = ~last.has_nan & (np.isfinite(limits) | (last.sizes == 0))
@@ -88,7 +105,8 @@ def collect(
     for group, batch in _groups({name: bytes_a_call[name] for name in histograms}, feeds, budget_bytes):
         for seen in _second_pass(prepared, {n: values[n] for n in group}, feeds, batch, histograms):
             for mark in feeds.passed(seen):
-                counts[mark] = {name: histograms[name].counts.copy() for name in group} | counts[mark]
+                if group[0] not in counts[mark]:
+                    counts[mark] |= {name: histograms[name].counts.copy() for name in group}
             out.progress(feeds.samples + seen, todo, "images")
     return Collected(
         feeds.samples,
@@ -104,21 +122,19 @@ def collect(
     )
 
 
-def _first_pass(prepared: Path, values: Values, feeds: Feeds) -> Iterator[tuple[int, Extremes]]:
+def _first_pass(session: Any, names: list[str], feeds: Feeds) -> Iterator[tuple[int, Extremes]]:
     """Yield the number of samples seen, and the extremes so far, after each call."""
     total: Extremes | None = None
-    with reduced(prepared, values) as (session, names):
-        for arrays, seen in feeds.run(session, names, feeds.batch):
-            answers = [arrays[name].reshape(-1) for name in names]
-            sizes = np.array([a[0] for a in answers[3 :: len(REDUCTIONS)]])
-            # The sum is no number exactly when a value is none; the two others may pass over it.
-            low, high, total_of = (
-                np.array([a[0] if a.size else np.nan for a in answers[n :: len(REDUCTIONS)]], np.float32)
-                for n in range(3)
-            )
-            call = Extremes(low, high, np.isnan(total_of) & (sizes > 0), sizes)
-            total = total.joined(call) if total else call
-            yield seen, total
+    for arrays, seen in feeds.run(session, names, feeds.batch):
+        answers = [arrays[name].reshape(-1) for name in names]
+        sizes = np.array([a[0] for a in answers[3 :: len(REDUCTIONS)]])
+        # The sum is no number exactly when a value is none; the two others may pass over it.
+        low, high, total_of = (
+            np.array([a[0] if a.size else np.nan for a in answers[n :: len(REDUCTIONS)]], np.float32) for n in range(3)
+        )
+        call = Extremes(low, high, np.isnan(total_of) & (sizes > 0), sizes)
+        total = total.joined(call) if total else call
+        yield seen, total
 
 
 def _second_pass(

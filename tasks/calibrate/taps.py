@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
+from tasks.model_file import is_large_file
 from tasks.runtime.session import open_session
 
 REDUCTIONS = ("ReduceMin", "ReduceMax", "ReduceSum", "Size")
@@ -46,7 +47,10 @@ def tapped(prepared: Path, values: Values) -> Iterator[tuple[Any, list[str]]]:
 
 @contextmanager
 def _opened(proto: onnx.ModelProto, prepared: Path) -> Iterator[Any]:
-    path = prepared.with_name(f"tapped-{prepared.name}")  # its weights may lie beside it
+    if not is_large_file(prepared):
+        yield open_session(proto.SerializeToString(), level="off")
+        return
+    path = prepared.with_name(f"tapped-{prepared.name}")  # where the file with its weights is
     onnx.save(proto, path)
     try:
         yield open_session(path, level="off")

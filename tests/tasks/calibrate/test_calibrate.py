@@ -14,7 +14,6 @@ from recipes import calibrated
 
 from tasks.artifact import Artifact
 from tasks.calibrate import CalibrateFacts
-from tasks.calibrate.feeds import Feeds
 from tasks.calibrate.prepare import activations
 from tasks.calibrate.statistics import collect
 from tasks.data.dataset import ArraySplit
@@ -26,7 +25,6 @@ from tasks.ranges.entropy import Entropy
 from tasks.ranges.minmax import MinMax
 from tasks.ranges.percentile import Percentile
 from tasks.report import Report
-from tasks.runtime.session import open_session
 from tasks.signature import describe
 from tasks.workspace import Workspace
 
@@ -172,17 +170,16 @@ def test_quantised_model_is_orts_byte_for_byte_when_the_ranges_are_minmax(
 
 def test_histograms_survive_what_ort_does_not(answer: Callable[..., Answer], tmp_path: Path) -> None:
     odd = images(100)
-    out, report = answer(network(tmp_path / "m.onnx"), odd, *METHODS)
+    out, report = answer(network(tmp_path / "m.onnx"), odd, *QUICK)
     report.enforce()
     ranges = found(out, report)
-    assert all(ranges[method.name]["constant"] == (3.0, 3.0) for method in METHODS)
+    assert all(ranges[method.name]["constant"] == (3.0, 3.0) for method in QUICK)
     prepared = out.path(report.artifacts["prepared"])
     with pytest.raises(ValueError, match="inhomogeneous"):  # its last batch has four images
         of_ort(prepared, tmp_path, CalibrationMethod.Entropy, odd)
     # Each histogram is of all images, the last batch included.
     split = ArraySplit({"x": odd})
-    session = open_session(prepared, level="off")
-    seen = collect(out, prepared, activations(prepared), Feeds.of(session, split, 100), with_counts=True)
+    seen = collect(out, prepared, activations(prepared), split, 100, with_counts=True)
     counts = seen.after[100]["x"].counts
     assert counts is not None
     assert counts.sum() == odd.size
@@ -194,9 +191,10 @@ def test_ranges_are_the_same_when_the_memory_allows_one_tensor_at_a_time(
     out, report = answer(network(tmp_path / "m.onnx", batch=4), images())
     prepared = tmp_path / "prepared.onnx"
     prepared.write_bytes(out.path(report.artifacts["prepared"]).read_bytes())
-    feeds = Feeds.of(open_session(prepared, level="off"), ArraySplit({"x": images()}), COUNT)
+    split = ArraySplit({"x": images()})
     large, small = (
-        collect(out, prepared, activations(prepared), feeds, with_counts=True, budget_bytes=size) for size in (10**9, 1)
+        collect(out, prepared, activations(prepared), split, COUNT, with_counts=True, budget_bytes=size)
+        for size in (10**9, 1)
     )
     assert large.after.keys() == small.after.keys() == {COUNT // 4, COUNT // 2, COUNT}
     for images_seen, statistics in large.after.items():
