@@ -96,30 +96,24 @@ def collect(
     last = marks[feeds.samples]
     limits = np.maximum(np.abs(last.lowest), np.abs(last.highest))
     finite = ~last.has_nan & (np.isfinite(limits) | (last.sizes == 0))
-    histograms = {
-        name: Histogram(limit) for name, limit, good in zip(values, limits, finite, strict=True) if good and with_counts
-    }
-    histograms = {name: histogram for name, histogram in histograms.items() if histogram.resolves}
     counts: dict[int, dict[str, Counts]] = {mark: {} for mark in feeds.marks}
-    bytes_a_call = dict(zip(values, (last.sizes * 4).tolist(), strict=True))
-    for group, batch in _groups({name: bytes_a_call[name] for name in histograms}, feeds, budget_bytes):
-        for seen in _second_pass(prepared, {n: values[n] for n in group}, feeds, batch, histograms):
-            for mark in feeds.passed(seen):
-                if group[0] not in counts[mark]:
-                    counts[mark] |= {name: histograms[name].counts.copy() for name in group}
-            out.progress(feeds.samples + seen, todo, "images")
-    return Collected(
-        feeds.samples,
-        {
-            mark: {
-                name: extremes.at(place, limits[place], counts[mark].get(name))
-                for place, name in enumerate(values)
-                if finite[place]
-            }
-            for mark, extremes in marks.items()
-        },
-        tuple(name for name, good in zip(values, finite, strict=True) if not good),
-    )
+    if with_counts:
+        histograms = {name: Histogram(limits[place]) for place, name in enumerate(values) if finite[place]}
+        histograms = {name: histogram for name, histogram in histograms.items() if histogram.resolves}
+        sizes = dict(zip(values, (last.sizes * 4).tolist(), strict=True))
+        for group, batch in _groups({name: sizes[name] for name in histograms}, feeds, budget_bytes):
+            for seen in _second_pass(prepared, {name: values[name] for name in group}, feeds, batch, histograms):
+                for mark in feeds.passed(seen):
+                    if group[0] not in counts[mark]:
+                        counts[mark] |= {name: histograms[name].counts.copy() for name in group}
+                out.progress(feeds.samples + seen, todo, "images")
+
+    def after(mark: int) -> dict[str, Statistics]:
+        places = [(place, name) for place, name in enumerate(values) if finite[place]]
+        return {name: marks[mark].at(place, limits[place], counts[mark].get(name)) for place, name in places}
+
+    bad = tuple(name for name, good in zip(values, finite, strict=True) if not good)
+    return Collected(feeds.samples, {mark: after(mark) for mark in marks}, bad)
 
 
 def _first_pass(session: Any, names: list[str], feeds: Feeds) -> Iterator[tuple[int, Extremes]]:

@@ -24,7 +24,7 @@ class Percentile(Frozen):
     @property
     def name(self) -> str:
         """The method's name in files and in candidates' names."""
-        return f"percentile{self.percentile:g}"
+        return f"percentile{self.percentile:.10g}"
 
     def range_of(self, seen: Statistics) -> tuple[np.float32, np.float32]:
         """Return the range."""

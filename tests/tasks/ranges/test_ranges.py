@@ -144,3 +144,8 @@ def test_ranges_are_refused_when_the_file_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "ranges.json").write_text('{"images": 3')
     with pytest.raises(StageError, match="not a file of ranges that the calibration wrote"):
         Ranges.read(tmp_path / "ranges.json")
+
+
+def test_methods_have_names_of_their_own_when_their_percentiles_are_near() -> None:
+    names = [Percentile(percentile=p).name for p in (99, 99.999, 99.99999, 99.999999)]
+    assert names == ["percentile99", "percentile99.999", "percentile99.99999", "percentile99.999999"]
