@@ -26,6 +26,8 @@ def start() -> Any:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"
+    with contextlib.suppress(ImportError):  # it comes with PyTorch, and crashes a process that has TensorFlow already
+        import triton  # noqa: F401
     with _without_chatter():
         import keras
         import tensorflow as tf

@@ -48,6 +48,12 @@ def test_tensorflow_starts_in_silence_with_the_threads_of_this_process() -> None
 
 
 @pytest.mark.slow
+def test_pytorch_can_be_loaded_after_tensorflow() -> None:
+    code, told = run("from tasks.sources.keras.start import start; start(); import torch._dynamo")
+    assert code == 0, told
+
+
+@pytest.mark.slow
 def test_keras_with_another_backend_is_refused_in_one_sentence() -> None:
     code, told = run("import os; os.environ['KERAS_BACKEND'] = 'jax'; import keras\n" + QUIET)
     assert code == 1
