@@ -54,7 +54,8 @@ def bench(options: argparse.Namespace) -> int:
         tempfile.TemporaryDirectory() as tmp,
     ):
         task = bar.add_task("starting", total=plan.rounds)
-        with locked(HOST_LOCK, on_wait=lambda: bar.update(task, description="waiting for other work on this host")):
+        waiting = Console(stderr=True)
+        with locked(HOST_LOCK, on_wait=lambda: waiting.print("Waiting for other work of ours on this host to end ...")):
             comparison = compare(
                 models,
                 targets,
@@ -83,9 +84,9 @@ def bench(options: argparse.Namespace) -> int:
 
 def chosen(names: list[str], memory_gb: float | None) -> list[Target]:
     """Return the targets by their names; `all` is every usual one."""
-    found = dict.fromkeys(t for name in names for t in (USUAL if name == "all" else (by_name(name),)))
+    found = {t.name: t for name in names for t in (USUAL if name == "all" else (by_name(name),))}
     limit = int(memory_gb * 1e9) if memory_gb else None
-    return [target.replace(memory_bytes=limit) for target in found]
+    return [target.replace(memory_bytes=limit) for target in found.values()]
 
 
 def named(paths: list[Path]) -> dict[str, Path]:

@@ -20,7 +20,7 @@ def show_targets(options: argparse.Namespace) -> int:
     with console.status("trying every target ...") as status:
         status.start() if console.is_terminal and not options.json else status.stop()
         with ThreadPoolExecutor(usable_threads()) as pool:
-            reasons = dict(zip(USUAL, pool.map(lambda target: target.unavailable(), USUAL), strict=True))
+            reasons = list(pool.map(lambda target: target.unavailable(), USUAL))
     if options.json:
         entries = [
             {
@@ -30,7 +30,7 @@ def show_targets(options: argparse.Namespace) -> int:
                 "precision": t.stated,
                 **t.model_dump(mode="json"),
             }
-            for t, why in reasons.items()
+            for t, why in zip(USUAL, reasons, strict=True)
         ]
         print(json.dumps(entries, indent=2))  # noqa: T201
         return 0
@@ -38,7 +38,7 @@ def show_targets(options: argparse.Namespace) -> int:
     table.add_column("target", no_wrap=True)
     table.add_column("states", no_wrap=True)
     table.add_column("can run here", overflow="fold")
-    for target, why in reasons.items():
+    for target, why in zip(USUAL, reasons, strict=True):
         word = "[green]yes[/]" if why is None else f"no: {escape(clean(why))}"
         table.add_row(target.name, target.stated, word, style="" if why is None else "dim")
     console.print(table)

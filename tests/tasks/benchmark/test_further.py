@@ -82,6 +82,7 @@ def go(tmp_path: Path, target) -> Elsewhere:
     return found
 
 
+@pytest.mark.slow
 def test_candidate_loses_its_rows_where_cuda_was_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if OrtCuda().unavailable() is None:
         pytest.skip("CUDA runs here")

@@ -1,4 +1,4 @@
-"""The picture of latencies is a picture, with every line named."""
+"""The picture of latencies is a picture, and refuses another name."""
 
 from pathlib import Path
 
@@ -11,11 +11,8 @@ from tasks.render.latency_plot import plot_latency, require_picture
 LINES = {f"model on target-{n}": [(1, 1.0 + n, 0.9 + n, 1.2 + n), (32, 9.0, 8.0, 11.0)] for n in range(12)}
 
 
-def test_plot_is_written_with_every_line_and_interval(tmp_path: Path) -> None:
-    plot_latency(LINES, tmp_path / "p.svg", "rounds \x1b[31m")
-    text = (tmp_path / "p.svg").read_text()
-    assert all(name in text for name in LINES)
-    plot_latency(LINES, tmp_path / "p.png", "rounds")
+def test_plot_is_written_in_a_colour_a_line(tmp_path: Path) -> None:
+    plot_latency(LINES, tmp_path / "p.png", "rounds \x1b[31m")
     with Image.open(tmp_path / "p.png") as picture:
         assert len(picture.getcolors(1 << 20) or ()) > 12
 

@@ -49,7 +49,7 @@ def test_worker_answers_every_request_also_as_a_file_on_its_own(load, command, t
     assert loaded["load_ms"] > 0
     assert loaded["runtime"].startswith("onnxruntime ")
     assert loaded["fixed_batch"] is None
-    assert sum(timed["samples_ms"]) > 1
+    assert all(ms > 0 for ms in timed["samples_ms"])
     assert timed["parity_db"] == math.inf
     assert [node[1] for node in placed["nodes"]["CPUExecutionProvider"]].count("Conv") == 2
     assert answered == {"outputs": ["y"]}
