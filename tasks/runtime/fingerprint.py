@@ -52,7 +52,8 @@ def _attribute(attribute: onnx.AttributeProto, known: dict[str, str], *, weights
     bare = onnx.AttributeProto()
     bare.CopyFrom(attribute)
     bare.doc_string = ""
-    return bare.SerializeToString(deterministic=True).hex()
+    text: str = bare.SerializeToString(deterministic=True).hex()
+    return text
 
 
 def _digest(parts: list[str]) -> str:
