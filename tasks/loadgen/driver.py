@@ -103,16 +103,19 @@ def drive(order: Order, model: Path, inputs: Path, folder: Path) -> None:
     logs = lg.LogSettings()
     logs.log_output.outdir = str(folder)
     logs.log_output.copy_summary_to_stdout = False
+    crowd = order.scenario == "Server"
     thread = threading.Thread(target=responder.serve)
-    thread.start()
-    ask = responder.enqueue if order.scenario == "Server" else responder.answer
+    if crowd:
+        thread.start()
+    ask = responder.enqueue if crowd else responder.answer
     sut = lg.ConstructSUT(ask, lambda: None)
     qsl = lg.ConstructQSL(len(prepared), min(len(prepared), MOST_IN_MEMORY), lambda _: None, lambda _: None)
     try:
         lg.StartTestWithLogSettings(sut, qsl, settings, logs, "")
     finally:
-        responder.stop()
-        thread.join()
+        if crowd:
+            responder.stop()
+            thread.join()
         lg.DestroyQSL(qsl)
         lg.DestroySUT(sut)
 

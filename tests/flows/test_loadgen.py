@@ -1,4 +1,4 @@
-"""LoadGen as the last stage of a real run: its verdict ends the run, or lets it pass."""
+"""LoadGen as the last stage of a real run: its verdict ends the run."""
 
 from collections.abc import Callable
 
@@ -13,12 +13,9 @@ Run = Callable[[PipelineConfig], RunReport]
 
 @pytest.mark.slow
 def test_run_ends_at_loadgen_when_this_says_invalid(run: Run) -> None:
-    scenario = "{scenario: SingleStream, min_duration_s: 0.3}"
-    passed = run(quick_config(f"loadgen=[{scenario}]"))
-    assert (passed.verdict, passed.stages[-1].stage) == ("passed", "loadgen")
-    assert passed.stages[-1].facts["results"][0]["valid"] is True
     starved = "{scenario: SingleStream, min_duration_s: 2, expected_latency_ms: 1000, min_queries: 1}"
     failed = run(quick_config(f"loadgen=[{starved}]"))
     assert (failed.verdict, failed.stopped_at) == ("failed", "loadgen")
     assert "LoadGen says INVALID: min duration not met" in failed.reason
+    assert [stage.stage for stage in failed.stages[-2:]] == ["select", "loadgen"]
     assert failed.winner is None

@@ -49,10 +49,8 @@ def test_loadgen_is_valid_when_the_model_is_sound(run: Run, names: tuple[str, ..
         assert result.unmet == ()
         assert math.isfinite(result.value)
         assert result.value > 0
-    single, offline = results["SingleStream"].figures, results["Offline"].value
+    single = results["SingleStream"].figures
     assert single["result_50.00_percentile_latency_ns"] <= single["result_90.00_percentile_latency_ns"]
-    # One sample after the other is not faster than eight at once.
-    assert offline > 0.5 * 1e9 / float(single["result_50.00_percentile_latency_ns"])
     assert report.artifacts.keys() == {f"log_{number}" for number in range(len(names))}
 
 
