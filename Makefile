@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 JAX2ONNX := $(PIP) --no-deps jax2onnx
 ARGS ?=
 
-.PHONY: demo test test-all check ui clean tensorflow sklearn jax loadgen
+.PHONY: demo test test-all check ui clean tensorflow sklearn jax loadgen arm64
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
@@ -27,6 +27,9 @@ ui: .venv/core  ## the Prefect and MLflow pages, until Ctrl-C
 	$(BIN)/gauntlet ui
 
 tensorflow sklearn jax loadgen: %: .venv/with-%  ## what not every user needs
+
+arm64:  ## an Arm Python with ONNX Runtime in ~/.cache, for portability.emulate
+	PYTHON=$(BIN)/python .ci/arm64
 
 clean:  ## remove the environment and all runs
 	rm -rf .venv .gauntlet
@@ -50,4 +53,5 @@ clean:  ## remove the environment and all runs
 	$(PIP) --editable '.[dev,tensorflow,sklearn,jax,loadgen,netron]'
 	@$(JAX2ONNX)
 	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
+	@command -v qemu-x86_64 >/dev/null || .ci/debian qemu-user
 	@touch $@

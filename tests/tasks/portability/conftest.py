@@ -63,7 +63,7 @@ def twins(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Twinned
     start = workspace("start")
     onnx.save(twinned(trained.proto()), start.folder / "model.onnx")
     model = start.keep(start.folder / "model.onnx")
-    often_at_the_top = Percentile(percentile=95)
+    often_at_the_top = Percentile(percentile=93)
     recipes = {
         bits: StaticInt8(method=often_at_the_top, reduce_range=bits == "seven_bit") for bits in ("full", "seven_bit")
     }

@@ -94,17 +94,17 @@ def test_model_built_to_saturate_loses_what_was_predicted_and_its_seven_bit_form
     twins: object, judge: Judge
 ) -> None:
     needs("x86-avx2")
-    options = {"samples": 360, "images": 360, "emulate": ["x86-avx2"], "max_accuracy_drop": 0.01}
+    options = {"samples": 96, "images": 96, "emulate": ["x86-avx2"], "max_accuracy_drop": 0.01}
     full, seven_bit = judge(twins.full, **options), judge(twins.seven_bit, **options)
     prediction, emulated = full.facts.prediction, full.facts.emulated[0]
     assert prediction is not None
-    assert (prediction.samples, emulated.images) == (360, 360)
-    assert emulated.drop > 0.02
-    assert abs(emulated.accuracy - prediction.accuracy) <= 1 / 360
+    assert (prediction.samples, emulated.images) == (96, 96)
+    assert emulated.drop > 0.05
+    assert abs(emulated.accuracy - prediction.accuracy) <= 1 / 96
     assert abs(emulated.sqnr_db - prediction.sqnr_db) < 0.2
-    with pytest.raises(GateFailed, match=r"portability.max_accuracy_drop: 0\.\d+ must be <= 0.01; 360 test images as"):
+    with pytest.raises(GateFailed, match=r"portability.max_accuracy_drop: 0\.\d+ must be <= 0.01; 96 test images as"):
         full.enforce()
-    assert abs(seven_bit.facts.emulated[0].drop) <= 1 / 360
+    assert abs(seven_bit.facts.emulated[0].drop) <= 1 / 96
     seven_bit.enforce()
 
 

@@ -1,0 +1,119 @@
+"""Networks that several benchmarks need, trained on digits once and kept outside the repository."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tasks.artifact import Artifact, Store
+from tasks.calibrate import CalibrateConfig, calibrate
+from tasks.data import prepare
+from tasks.data.digits import Digits
+from tasks.export import export
+from tasks.export.torchscript import TorchScript
+from tasks.frozen import Frozen
+from tasks.ranges import Method
+from tasks.train import train
+from tasks.train.torch import TorchTraining
+from tasks.workspace import Workspace
+
+CACHE = Path.home() / ".cache" / "onnx-gauntlet" / "benchmarks"
+EPOCHS = {"resnet18": 2}
+UNEVEN_PAIRS = 2
+DECADES = 3
+
+
+class Kept(Frozen):
+    """What the pipeline's first stages made."""
+
+    model: Artifact
+    golden: Artifact
+    splits: dict[str, Artifact]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A trained network as ONNX, its data, and a place to work."""
+
+    kept: Kept
+    store: Store
+    folder: Path
+
+    def workspace(self, name: str) -> Workspace:
+        """Return a workspace on the network's store; it keeps what it holds."""
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return Workspace(self.store, folder)
+
+    def calibrated(self, method: Method) -> dict[str, Artifact]:
+        """Return the artifacts of the calibration."""
+        splits = self.kept.splits
+        report = calibrate(
+            CalibrateConfig(),
+            self.workspace("calibrate"),
+            model=self.kept.model,
+            calibration=splits["calibration"],
+            test=splits["test"],
+            methods=(method,),
+        )
+        return dict(report.artifacts)
+
+
+def uneven(network: Network) -> Network:
+    """Return the network with the same answers, and channels whose ranges differ a thousandfold: its INT8 collapses.
+
+    Where a convolution's output goes through a ReLU into one other convolution only, a channel may be scaled, and the
+    other's weights scaled back. The first `UNEVEN_PAIRS` such pairs are.
+    """
+    proto = onnx.load(network.store.path(network.kept.model))
+    stored = {t.name: t for t in proto.graph.initializer}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in proto.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+
+    def scale(name: str, factors: np.ndarray) -> None:
+        values = numpy_helper.to_array(stored[name]) * factors
+        stored[name].CopyFrom(numpy_helper.from_array(values.astype(np.float32), name))
+
+    done, rng = 0, np.random.default_rng(0)
+    for node in proto.graph.node:
+        then = readers.get(node.output[0], [])
+        last = readers.get(then[0].output[0], []) if [n.op_type for n in then] == ["Relu"] else []
+        if node.op_type == "Conv" and [n.op_type for n in last] == ["Conv"] and done < UNEVEN_PAIRS:
+            factors = 10 ** rng.uniform(-DECADES / 2, DECADES / 2, stored[node.input[1]].dims[0])
+            scale(node.input[1], factors[:, None, None, None])
+            scale(node.input[2], factors)
+            scale(last[0].input[1], 1 / factors[None, :, None, None])
+            done += 1
+    made = Network(network.kept, network.store, network.folder / "uneven")
+    out = made.workspace("model")
+    onnx.save(proto, out.folder / "model.onnx")
+    return replace(made, kept=network.kept.replace(model=out.keep(out.folder / "model.onnx")))
+
+
+def trained(architecture: str) -> Network:
+    """Return a network; the first call trains it."""
+    folder = CACHE / architecture
+    file, store = folder / "kept.json", Store(folder / "store")
+    if not file.is_file():
+        unfinished = Network(Kept.model_construct(), store, folder)
+        data = prepare(Digits(), unfinished.workspace("data"))
+        config = TorchTraining(architecture=architecture, epochs=EPOCHS[architecture], learning_rate=0.001)
+        source = train(
+            config, unfinished.workspace("train"), splits=data.artifacts, signature=data.facts.signature, files=()
+        )
+        golden = source.artifacts["golden"]
+        exported = export(
+            TorchScript(),
+            unfinished.workspace("export"),
+            model=source.artifacts["model"],
+            signature=source.facts.signature,
+            golden=golden,
+            files=(),
+        )
+        kept = Kept(model=exported.artifacts["model"], golden=golden, splits=dict(data.artifacts))
+        file.write_text(kept.model_dump_json())
+    return Network(Kept.model_validate_json(file.read_bytes()), store, folder)

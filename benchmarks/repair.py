@@ -1,0 +1,114 @@
+"""Repair beside NNCF's accuracy control: evaluations, seconds, accuracy on images that neither saw, and latency.
+
+    python benchmarks/repair.py [--network resnet18] [--uneven] [--per-tensor] [--min-sqnr-db 0] [--nncf PYTHON]
+
+Trains the network on digits once (see networks.py); with --uneven, its channels' ranges differ a thousandfold, and its
+INT8 form collapses. Both get the same calibration images, the same validation images
+and the same accuracy to keep on them. PYTHON is the interpreter of another environment with nncf, onnx and onnxruntime;
+without it, only this project's repair runs. Last, everything is raced against FP32 at batch 1.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+from networks import EPOCHS, Network, trained, uneven
+
+from flows.measure import Measured
+from tasks.accuracy import AccuracyConfig, check_accuracy
+from tasks.artifact import Artifact
+from tasks.benchmark.race import Entry, Plan, race
+from tasks.benchmark.rows import rows
+from tasks.data.read import read_split
+from tasks.quantize import quantize
+from tasks.quantize.static import StaticInt8
+from tasks.repair import RepairConfig, repair
+from tasks.runtime.threads import usable_threads
+from tasks.signature import Signature
+
+CONTROL = Path(__file__).with_name("nncf_control.py")
+
+
+def nncf_control(network: Network, python: str, max_drop: float) -> Artifact | None:
+    """Let NNCF do it; print what it took."""
+    import onnx
+
+    out = network.workspace("nncf")
+    splits = {name: read_split(network.store.path(a)) for name, a in network.kept.splits.items()}
+    name = next(iter(splits["test"].take(slice(0, 1))))
+    arrays = {split: splits[split].take(slice(0, 256))[name] for split in ("calibration", "validation")}
+    np.savez(out.folder / "data.npz", labels=splits["validation"].labels[:256], **arrays)
+    model, made = network.store.path(network.kept.model), out.folder / "nncf.onnx"
+    done = subprocess.run(
+        [python, str(CONTROL), str(model), str(out.folder / "data.npz"), str(made), str(max_drop)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        print("NNCF: failed:", done.stderr.strip().splitlines()[-1])
+        return None
+    print("NNCF:", json.loads(done.stdout.splitlines()[-1]))
+    proto = onnx.load(made)
+    Signature.read(onnx.load(model)).write(proto)
+    onnx.save(proto, made)
+    return out.keep(made)
+
+
+def main() -> None:
+    """Repair both ways, and compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="resnet18", choices=sorted(EPOCHS))
+    parser.add_argument("--uneven", action="store_true")
+    parser.add_argument("--per-tensor", action="store_true")
+    parser.add_argument("--min-sqnr-db", type=float, default=0)
+    parser.add_argument("--max-drop", type=float, default=0.01)
+    parser.add_argument("--nncf", metavar="PYTHON")
+    options = parser.parse_args()
+    network = uneven(trained(options.network)) if options.uneven else trained(options.network)
+    kept = network.kept
+    recipe = StaticInt8(per_channel=not options.per_tensor)
+    limits = AccuracyConfig(max_accuracy_drop=options.max_drop, min_sqnr_db=options.min_sqnr_db)
+    ranges = network.calibrated(recipe.method)
+    models = {"fp32": kept.model}
+    naive = quantize(recipe, network.workspace("naive"), model=kept.model, **ranges)
+    models[recipe.name] = naive.artifacts["model"]
+
+    shutil.rmtree(network.workspace("repair").folder)
+    out, start = network.workspace("repair"), time.perf_counter()
+    with Measured() as measured:
+        mended = repair(
+            RepairConfig(), out, recipe=recipe, accuracy=limits, model=kept.model, images=kept.splits["validation"],
+            **ranges,
+        )  # fmt: skip
+    models["repaired"], facts = mended.artifacts["model"], mended.facts
+    questions = [json.loads(line)["question"].split()[0] for line in (out.folder / "journal.jsonl").open()]
+    images = {"alone": RepairConfig().ranking_images, "without": RepairConfig().predicting_images}
+    answered = sum(min(images.get(kind, facts.images), facts.images) for kind in questions)
+    worth = ", ".join(f"{r.node} {r.sqnr_db:.1f} dB" for r in facts.ranking[:3])
+    print(f"ours: {time.perf_counter() - start:.1f} s, {measured.peak_rss_bytes / 1e6:.0f} MB, {facts.stopped}; "
+          f"{len(facts.attempts)} full evaluations, {answered} images answered in all; "
+          f"{len(facts.float_nodes)} of {facts.nodes} nodes in float: {', '.join(facts.float_nodes[:6])}; "
+          f"costliest: {worth}", flush=True)  # fmt: skip
+    if options.nncf:
+        found = nncf_control(network, options.nncf, options.max_drop)
+        models |= {"nncf": found} if found else {}
+
+    splits = kept.splits
+    samples = network.workspace("race").folder / "inputs.npz"
+    np.savez(samples, **read_split(network.store.path(splits["test"])).take(slice(0, 1)))
+    plan = Plan(batch_sizes=(1,), rounds=16, block_ms=60, threads=usable_threads(), timeout_s=60)
+    result = race({n: Entry(network.store.path(m)) for n, m in models.items()}, samples, plan).contenders
+    for name, model in models.items():
+        seen = check_accuracy(
+            limits, network.workspace("accuracy"), model=model, golden=kept.golden, test=splits["test"]
+        ).facts
+        row = rows(result[name], result["fp32"], resolution=0)[0]
+        print(f"{name:24} test accuracy {seen.accuracy:.4f}  SQNR {seen.sqnr_db:6.1f} dB  {row.median_ms:.3f} ms  "
+              f"{row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}]")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""A candidate that its accuracy gate rejects gets a second one beside it, in the real pipeline."""
+
+from collections.abc import Callable
+
+import onnx
+import pytest
+from harness import quick_config
+
+from configs.schema import PipelineConfig
+from flows.home import Home
+from tasks.run_report import RunReport
+from tasks.runtime.processor import METADATA_KEY
+
+Run = Callable[[PipelineConfig], RunReport]
+ONE_RECIPE = ("optimize=[]", "quantize=[{kind: static}]")
+
+
+@pytest.mark.slow
+def test_rejected_candidate_is_repaired_and_takes_every_gate_again(run: Run, home: Home) -> None:
+    first = run(quick_config(*ONE_RECIPE))
+    plain = next(c for c in first.candidates if c.name == "static-u8s8")
+    assert plain.sqnr_db is not None
+    assert not any(c.name.endswith("-repaired") for c in first.candidates)
+
+    report = run(quick_config(*ONE_RECIPE, f"accuracy.min_sqnr_db={plain.sqnr_db + 1}"))
+    by_name = {c.name: c for c in report.candidates}
+    assert by_name["static-u8s8"].status == "rejected"
+    assert "accuracy.min_sqnr_db" in by_name["static-u8s8"].reason
+    repaired = by_name["static-u8s8-repaired"]
+    assert repaired.parent == "static-u8s8"
+    assert repaired.sqnr_db is not None
+    assert repaired.sqnr_db > plain.sqnr_db + 1
+    assert repaired.benchmark
+    judged = [s.stage for s in report.stages if s.candidate == repaired.name]
+    assert judged == ["repair", "structure", "accuracy", "portability"]
+    assert repaired.artifact is not None
+    proto = onnx.load(home.store.path(repaired.artifact))
+    assert METADATA_KEY in {p.key for p in proto.metadata_props}
+
+
+@pytest.mark.slow
+def test_nothing_is_repaired_when_it_is_switched_off(run: Run) -> None:
+    report = run(quick_config(*ONE_RECIPE, "accuracy.min_sqnr_db=300", "repair.enabled=false"))
+    assert [c.name for c in report.candidates] == ["fp32", "static-u8s8"]
