@@ -19,9 +19,7 @@ from tasks.export.torchscript import TorchScript
 from tasks.frozen import Frozen
 from tasks.loadgen import Scenario
 from tasks.optimize import OptimizeConfig
-from tasks.optimize.onnxoptimizer import OnnxOptimizer
-from tasks.optimize.onnxsim import OnnxSim
-from tasks.optimize.onnxslim import OnnxSlim
+from tasks.optimize.chain import Chain
 from tasks.optimize.ort import OrtGraph
 from tasks.portability import PortabilityConfig
 from tasks.prune import PruneConfig
@@ -115,12 +113,10 @@ class PipelineConfig(Frozen):
     numerics: NumericsConfig = Field(default_factory=NumericsConfig)
     optimize: tuple[OptimizeConfig, ...] = Field(
         (
+            Chain(),
             OrtGraph(level="basic"),
             OrtGraph(level="extended"),
             OrtGraph(level="all"),
-            OnnxOptimizer(),
-            OnnxSim(),
-            OnnxSlim(),
         ),
         description="graph passes; each makes one candidate",
     )
@@ -183,7 +179,9 @@ class PipelineConfig(Frozen):
             )
         twice = [name for name, count in Counter(self.candidates).items() if count > 1]
         if twice:
-            raise ValueError(f"optimize, quantize and prune make two candidates named {twice[0]!r}; leave one of them out")
+            raise ValueError(
+                f"optimize, quantize and prune make two candidates named {twice[0]!r}; leave one of them out"
+            )
         if self.select.batch not in self.benchmark.batch_sizes:
             raise ValueError(
                 f"select.batch is {self.select.batch}, which is not measured; "

@@ -1,10 +1,12 @@
 """The gauntlet: the diagram of the README, as code. Every line that calls a stage runs its work, then its gate."""
 
+from collections.abc import Mapping
+
 from prefect import flow
 
 from configs.packages import require_packages
 from configs.schema import REFERENCE, PipelineConfig
-from flows.run import candidate, recording, tolerated
+from flows.run import CURRENT, candidate, recording, tolerated
 from flows.stage import stage
 from tasks.accuracy import check_accuracy
 from tasks.artifact import Artifact
@@ -19,12 +21,14 @@ from tasks.loadgen import loadgen as ask_for_load
 from tasks.optimize import optimize as apply_pass
 from tasks.optimize import users_files
 from tasks.portability import check_portability
-from tasks.quantize import methods_of
+from tasks.prune import prune as cut
+from tasks.quantize import QuantizeConfig, methods_of
 from tasks.quantize import quantize as apply_recipe
 from tasks.repair import REPAIRED
 from tasks.repair import repair as mend
 from tasks.runtime.libraries import operator_libraries, registered
 from tasks.select import select as choose
+from tasks.signature import Signature
 from tasks.train import train as fit
 from tasks.validate.numerics import check_numerics
 from tasks.validate.structure import check_structure
@@ -38,6 +42,7 @@ numerics = stage("numerics", check_numerics)
 optimize = stage("optimize", apply_pass)
 calibrate = stage("calibrate", find_ranges)
 quantize = stage("quantize", apply_recipe)
+prune = stage("prune", cut)
 accuracy = stage("accuracy", check_accuracy)
 portability = stage("portability", check_portability)
 repair = stage("repair", mend)
@@ -60,19 +65,10 @@ def pipeline(config: PipelineConfig) -> str:
             files=(*config.train.files(), *operator_libraries()),
         )
         signature, golden = source.facts.signature, source.artifacts["golden"]
-        test, calibration = splits.artifacts["test"], splits.artifacts.get("calibration")
-        validation = splits.artifacts.get("validation", calibration)
+        test = splits.artifacts["test"]
         truth = source.artifacts.get("predictions")  # there is none without labels
         scored = evaluate(config.evaluate, predictions=truth, labels=signature.labels).facts if truth else None
-        model = export(
-            config.export,
-            model=source.artifacts["model"],
-            signature=signature,
-            golden=golden,
-            files=(*exporters_files(config.export), *operator_libraries()),
-        ).artifacts["model"]
-        structure(config.structure, model=model)
-        numerics(config.numerics, model=model, golden=golden)
+        model = exported(config, source.artifacts["model"], signature, golden)
         run.add_candidate(
             REFERENCE, None, artifact=model, size_bytes=model.size_bytes, accuracy=scored and scored.accuracy
         )
@@ -90,47 +86,23 @@ def pipeline(config: PipelineConfig) -> str:
                 numerics(config.numerics, model=optimized, golden=golden)
                 accuracy(config.accuracy, model=optimized, golden=golden, test=test)
 
-        calibrated: dict[str, Artifact] = {}
-        methods = methods_of(config.quantize)
-        if methods and calibration:
-            with tolerated():  # without ranges, the static recipes drop out one by one; the others need none
-                calibrated = calibrate(
-                    config.calibrate, model=model, calibration=calibration, test=test, methods=methods
+        quantized(config, config.quantize, model, golden, splits.artifacts)
+
+        for pruning in config.prune:
+            with candidate(pruning.name):
+                pruned = prune(
+                    pruning,
+                    network=source.artifacts["model"],
+                    signature=signature,
+                    golden=golden,
+                    splits=splits.artifacts,
                 ).artifacts
-        for recipe in config.quantize:
-            with candidate(recipe.name):
-                quantized = quantize(
-                    recipe, model=model, prepared=calibrated.get("prepared"), ranges=calibrated.get("ranges")
-                ).artifacts["model"]
-                structure(config.structure, model=quantized)
-                accuracy(config.accuracy, model=quantized, golden=golden, test=test)
-                portability(
-                    config.portability,
-                    model=quantized,
-                    samples=calibration or test,
-                    test=test,
-                    emulators=config.portability.emulators(),
-                )
-            if calibrated and validation and config.repair.takes(recipe) and run.rejected_by("accuracy", recipe.name):
-                with candidate(recipe.name + REPAIRED, parent=recipe.name):
-                    repaired = repair(
-                        config.repair,
-                        recipe=recipe,
-                        accuracy=config.accuracy,
-                        model=model,
-                        prepared=calibrated["prepared"],
-                        ranges=calibrated["ranges"],
-                        images=validation,
-                    ).artifacts["model"]
-                    structure(config.structure, model=repaired)
-                    accuracy(config.accuracy, model=repaired, golden=golden, test=test)
-                    portability(
-                        config.portability,
-                        model=repaired,
-                        samples=calibration or test,
-                        test=test,
-                        emulators=config.portability.emulators(),
-                    )
+                own = pruned["golden"]
+                evaluate(config.evaluate, predictions=pruned["predictions"], labels=signature.labels)
+                smaller = exported(config, pruned["network"], signature, own)
+                accuracy(config.accuracy, model=smaller, golden=golden, test=test, source=own)
+                recipes = config.pruned_recipes
+                quantized(config, recipes, smaller, golden, splits.artifacts, parent=pruning.name, source=own)
 
         measured = benchmark(config.benchmark, models=run.survivors, golden=golden)
         why = explain(config.benchmark, models=run.survivors, race=measured.facts, golden=golden)
@@ -139,3 +111,71 @@ def pipeline(config: PipelineConfig) -> str:
         if config.loadgen:
             loadgen(config.loadgen, model=run.survivors[choice.facts.winner], test=test, golden=golden)
     return run.id
+
+
+def exported(config: PipelineConfig, network: Artifact, signature: Signature, golden: Artifact) -> Artifact:
+    """Export a network, and prove that the file computes what the network did."""
+    files = (*exporters_files(config.export), *operator_libraries())
+    model = export(config.export, model=network, signature=signature, golden=golden, files=files).artifacts["model"]
+    structure(config.structure, model=model)
+    numerics(config.numerics, model=model, golden=golden)
+    return model
+
+
+def quantized(
+    config: PipelineConfig,
+    recipes: tuple[QuantizeConfig, ...],
+    model: Artifact,
+    golden: Artifact,
+    splits: Mapping[str, Artifact],
+    *,
+    parent: str = REFERENCE,
+    source: Artifact | None = None,
+) -> None:
+    """Make a candidate of a model with every recipe, from one calibration, and repair those that lose too much.
+
+    `golden` are the FP32 answers; `source` are the model's own where it was pruned.
+    """
+    run, prefix = CURRENT.get(), "" if parent == REFERENCE else f"{parent}-"
+    test, calibration = splits["test"], splits.get("calibration")
+    validation = splits.get("validation", calibration)
+    calibrated: dict[str, Artifact] = {}
+    methods = methods_of(recipes)
+    if methods and calibration:
+        with tolerated():  # without ranges, the static recipes drop out one by one; the others need none
+            calibrated = calibrate(
+                config.calibrate, model=model, calibration=calibration, test=test, methods=methods
+            ).artifacts
+
+    def prove(made: Artifact) -> None:
+        structure(config.structure, model=made)
+        accuracy(config.accuracy, model=made, golden=golden, test=test, source=source)
+        portability(
+            config.portability,
+            model=made,
+            samples=calibration or test,
+            test=test,
+            emulators=config.portability.emulators(),
+        )
+
+    for recipe in recipes:
+        name = prefix + recipe.name
+        with candidate(name, parent):
+            prove(
+                quantize(
+                    recipe, model=model, prepared=calibrated.get("prepared"), ranges=calibrated.get("ranges")
+                ).artifacts["model"]
+            )
+        if calibrated and validation and config.repair.takes(recipe) and run.rejected_by("accuracy", name):
+            with candidate(name + REPAIRED, parent=name):
+                prove(
+                    repair(
+                        config.repair,
+                        recipe=recipe,
+                        accuracy=config.accuracy,
+                        model=model,
+                        prepared=calibrated["prepared"],
+                        ranges=calibrated["ranges"],
+                        images=validation,
+                    ).artifacts["model"]
+                )

@@ -7,7 +7,7 @@ from tasks.run_report import BenchmarkRow, CandidateEntry, RunReport, StageEntry
 
 LINE = (
     "data", "train", "evaluate", "export", "structure", "numerics",
-    "optimize", "calibrate", "quantize", "repair", "accuracy", "portability", "benchmark", "explain", "select",
+    "optimize", "prune", "calibrate", "quantize", "repair", "accuracy", "portability", "benchmark", "explain", "select",
 )  # fmt: skip
 """The stages in their order, to tell what a stopped run did not reach. A stage that is not named here still shows."""
 
