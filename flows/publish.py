@@ -62,8 +62,13 @@ def stage(run: "Run", entry: StageEntry) -> None:
         run.journal.append("file", run="pipeline", path=file, folder="pictures")
     if entry.stage == "accuracy" and entry.candidate is not None and entry.facts["flips"]:
         flips(run, entry.candidate, entry.facts["flips"])
+    failing = {name: artifact for name, artifact in entry.artifacts.items() if name.startswith("failing-")}
+    for name, artifact in failing.items():  # what reproduces a pass that broke the model: several files
+        for path in sorted(run.home.store.path(artifact).parent.iterdir()):
+            file = str(path.relative_to(run.home.root))
+            run.journal.append("file", run=entry.candidate or "pipeline", path=file, folder=name)
     run.sender.send()
-    if entry.candidate is None or any(check.blocks for check in entry.checks):
+    if entry.candidate is None or failing or any(check.blocks for check in entry.checks):
         log_verdict(entry)
 
 

@@ -153,8 +153,8 @@ def _of_integers(found: Traits, reference: Traits, processor: Processor) -> Iter
     dynamic = found.nodes("ConvInteger")
     if dynamic:
         text = (
-            f"dynamic quantisation makes {dynamic} ConvInteger of the convolutions, {_of(found, 'ConvInteger')} of the "
-            "time, and has no fast kernel for them: calibrate, and quantise statically"
+            f"{dynamic} ConvInteger nodes of dynamic quantisation take {_of(found, 'ConvInteger')} of the time and have "
+            "no fast kernel: quantise statically"
         )
         yield Reason(name="dynamic_convolution", text=text)
     leftovers = found.nodes("QuantizeLinear", "DequantizeLinear")

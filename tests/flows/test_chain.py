@@ -1,0 +1,53 @@
+"""A chain with a wrong pass of the user's own, and why the losers lost, in what a run leaves behind."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from harness import journal, quick_config
+
+from configs.schema import PipelineConfig
+from flows.console import candidates_table
+from flows.home import Home
+from tasks.render.html import render_html
+from tasks.render.markdown import render_markdown
+from tasks.run_report import BECAUSE, RunReport
+
+Run = Callable[[PipelineConfig], RunReport]
+
+SPOIL = """
+from onnx import numpy_helper
+
+
+def spoil(model):
+    for weight in model.graph.initializer:
+        if len(weight.dims) == 4:
+            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * 1.5, weight.name))
+            break
+    return model
+"""
+
+
+@pytest.mark.slow
+def test_run_names_the_wrong_pass_and_says_why_a_candidate_is_not_faster(run: Run, home: Home, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SPOIL)
+    own = f"{{kind: python, function: mine:spoil, folder: {tmp_path}}}"
+    report = run(quick_config(f"optimize=[{{kind: chain, passes: [{own}, {{kind: onnxsim}}]}}]"))
+    assert report.verdict == "passed", report.reason
+    entry = report.stage("optimize", "passes")
+    assert entry is not None
+    (broken,) = (check for check in entry.checks if check.name == "optimize.broken_passes")
+    assert (broken.value, broken.passed) == (1, False)
+    assert "spoil at Conv '" in broken.detail
+    failing = home.store.path(entry.artifacts["failing-spoil"])
+    assert [node.op_type for node in onnx.load(failing).graph.node] == ["Conv"]
+    sent = [e for e in journal(home.runs / report.run_id) if e["op"] == "file" and e["run"] == "passes"]
+    assert {Path(e["path"]).name for e in sent} == {"failing.onnx", "after.onnx", "inputs.npz"}
+    assert all((home.root / e["path"]).is_file() and e["folder"] == "failing-spoil" for e in sent)
+    reasons = {c.name: c.reason for c in report.candidates}
+    assert "ConvInteger" in reasons["dynamic-s8"].partition(BECAUSE)[2]
+    assert "ConvInteger" in render_markdown(report)
+    assert "ConvInteger" in render_html(report)
+    assert "Graph passes of passes (2)" in render_html(report)
+    assert any("ConvInteger" in str(cell) for cell in candidates_table(report).columns[-1].cells)
