@@ -1,6 +1,6 @@
 """The one place where an ONNX Runtime session is built, and what this runtime can take."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +38,7 @@ def open_session(
     profile_to: Path | None = None,
     provider: str = "CPUExecutionProvider",
     provider_options: Mapping[str, str] | None = None,
+    others: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
     processor: Processor | None = None,
 ) -> Any:
@@ -53,6 +54,7 @@ def open_session(
         profile_to: also profile, into a file of this name with a time stamp behind it; `end_profiling` returns it.
         provider: execution provider.
         provider_options: its options.
+        others: providers that may take, in this order, what it does not; the CPU comes last.
         settings: further entries of the session's configuration.
         processor: what the model must be right on, where it says what it needs; by default this machine's.
 
@@ -74,7 +76,8 @@ def open_session(
         options.profile_file_prefix = str(profile_to)
     for name, value in (settings or {}).items():
         options.add_session_config_entry(name, value)
-    source, providers = model if isinstance(model, bytes) else str(model), [(provider, dict(provider_options or {}))]
+    source = model if isinstance(model, bytes) else str(model)
+    providers = [(provider, dict(provider_options or {})), *others]
     try:
         session = ort.InferenceSession(source, options, providers=providers, enable_fallback=0)
         if provider != "CPUExecutionProvider":

@@ -42,6 +42,6 @@ class OrtTensorRt(OrtTarget):
         return on | ({"trt_int8_enable": "1"} if self.precision == "int8" else {})
 
     def engine_options(self) -> JsonObject:
-        """Return the environment that forbids TF32, too."""
+        """Return also what forbids TF32, and CUDA for nodes that TensorRT does not take."""
         forbidden: JsonObject = {} if self.precision == "tf32" else {"environment": {"NVIDIA_TF32_OVERRIDE": "0"}}
-        return super().engine_options() | forbidden
+        return super().engine_options() | forbidden | {"others": ["CUDAExecutionProvider"]}

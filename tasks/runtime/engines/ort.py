@@ -57,6 +57,7 @@ def _session(model: Path | bytes, threads: int, options: dict[str, Any], profile
         profile_to=profile_to,
         provider=provider,
         provider_options=provider_options,
+        others=options.get("others", ()),
         settings=RECORD_PLACEMENT | options.get("settings", {}),
     )
 
