@@ -1,7 +1,7 @@
 """The calibration samples as calls of the model, read a few at a time."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tasks.data.dataset import Arrays, Split
@@ -33,6 +33,10 @@ class Feeds:
         smallest = first.batch(1)
         whole = samples - samples % smallest if samples >= smallest else samples
         return cls(split, whole, first.batch(max(1, min(BATCH, samples // 4))), smallest)
+
+    def limited(self, most: int) -> "Feeds":
+        """Return the same samples with at most so many in a call, as far as the model leaves the choice."""
+        return replace(self, batch=max(self.smallest_batch, min(self.batch, most)))
 
     @property
     def marks(self) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from tasks.ranges.histogram import Counts, Histogram, Statistics
 from tasks.workspace import Workspace
 
 BUDGET_BYTES = 256_000_000
-"""Activations that the second pass asks for in one call; the runtime holds some more to compute them."""
+"""Activations of one call, all together; the runtime may hold them twice, and the second pass asks for them."""
 
 Floats = npt.NDArray[np.float32]
 
@@ -78,21 +78,14 @@ def collect(
         split: the samples.
         wanted: how many of them, at most.
         with_counts: whether to make histograms.
-        budget_bytes: activations that the second pass asks for in one call; one tensor of one sample is always allowed.
+        budget_bytes: of activations that a call may have; one sample is always allowed, and comes in parts.
 
     Raises:
         StageError: when the samples do not fit the model, or the runtime fails.
     """
-    marks: dict[int, Extremes] = {}
-    with reduced(prepared, values) as (session, names):
-        feeds = Feeds.of(session, split, wanted)
-        if not values:
-            return Collected(feeds.samples, {feeds.samples: {}}, ())
-        todo = feeds.samples * (1 + with_counts)
-        for seen, extremes in _first_pass(session, names, feeds):
-            for mark in feeds.passed(seen):
-                marks.setdefault(mark, extremes)
-            out.progress(seen, todo, "images")
+    feeds, marks = _first_pass(out, prepared, values, split, wanted, budget_bytes, passes=1 + with_counts)
+    if not values:
+        return Collected(feeds.samples, {feeds.samples: {}}, ())
     last = marks[feeds.samples]
     limits = np.maximum(np.abs(last.lowest), np.abs(last.highest))
     finite = ~last.has_nan & (np.isfinite(limits) | (last.sizes == 0))
@@ -101,12 +94,12 @@ def collect(
         histograms = {name: Histogram(limits[place]) for place, name in enumerate(values) if finite[place]}
         histograms = {name: histogram for name, histogram in histograms.items() if histogram.resolves}
         sizes = dict(zip(values, (last.sizes * 4).tolist(), strict=True))
-        for group, batch in _groups({name: sizes[name] for name in histograms}, feeds, budget_bytes):
-            for seen in _second_pass(prepared, {name: values[name] for name in group}, feeds, batch, histograms):
+        for group in _groups({name: sizes[name] for name in histograms}, budget_bytes):
+            for seen in _second_pass(prepared, {name: values[name] for name in group}, feeds, histograms):
                 for mark in feeds.passed(seen):
                     if group[0] not in counts[mark]:
                         counts[mark] |= {name: histograms[name].counts.copy() for name in group}
-                out.progress(feeds.samples + seen, todo, "images")
+                out.progress(feeds.samples + seen, 2 * feeds.samples, "images")
 
     def after(mark: int) -> dict[str, Statistics]:
         places = [(place, name) for place, name in enumerate(values) if finite[place]]
@@ -116,44 +109,57 @@ def collect(
     return Collected(feeds.samples, {mark: after(mark) for mark in marks}, bad)
 
 
-def _first_pass(session: Any, names: list[str], feeds: Feeds) -> Iterator[tuple[int, Extremes]]:
-    """Yield the number of samples seen, and the extremes so far, after each call."""
+def _first_pass(
+    out: Workspace, prepared: Path, values: Values, split: Split, wanted: int, budget_bytes: int, *, passes: int
+) -> tuple[Feeds, dict[int, Extremes]]:
+    """Return the samples, as many in a call as the memory allows, and the extremes at their marks."""
+    marks: dict[int, Extremes] = {}
     total: Extremes | None = None
-    for arrays, seen in feeds.run(session, names, feeds.batch):
-        answers = [arrays[name].reshape(-1) for name in names]
-        sizes = np.array([a[0] for a in answers[3 :: len(REDUCTIONS)]])
-        # The sum is no number exactly when a value is none; the two others may pass over it.
-        low, high, total_of = (
-            np.array([a[0] if a.size else np.nan for a in answers[n :: len(REDUCTIONS)]], np.float32) for n in range(3)
-        )
-        call = Extremes(low, high, np.isnan(total_of) & (sizes > 0), sizes)
-        total = total.joined(call) if total else call
-        yield seen, total
+    with reduced(prepared, values) as (session, names):
+        feeds = Feeds.of(session, split, wanted)
+        if not names:
+            return feeds, marks
+        arrays, _ = next(feeds.run(session, names, feeds.smallest_batch))
+        bytes_a_sample = _extremes([arrays[name] for name in names]).sizes.sum() * 4 / feeds.smallest_batch
+        feeds = feeds.limited(int(budget_bytes // max(1, bytes_a_sample)))
+        for arrays, seen in feeds.run(session, names, feeds.batch):
+            call = _extremes([arrays[name] for name in names])
+            total = total.joined(call) if total else call
+            for mark in feeds.passed(seen):
+                marks.setdefault(mark, total)
+            out.progress(seen, passes * feeds.samples, "images")
+    return feeds, marks
 
 
-def _second_pass(
-    prepared: Path, values: Values, feeds: Feeds, batch: int, histograms: Mapping[str, Histogram]
-) -> Iterator[int]:
+def _extremes(answers: list[npt.NDArray[Any]]) -> Extremes:
+    """Return what the answers of one call say: `REDUCTIONS` of each tensor."""
+    flat = [answer.reshape(-1) for answer in answers]
+    sizes = np.array([a[0] for a in flat[3 :: len(REDUCTIONS)]])
+    # The sum is no number exactly when a value is none; the two others may pass over it.
+    low, high, total = (
+        np.array([a[0] if a.size else np.nan for a in flat[n :: len(REDUCTIONS)]], np.float32) for n in range(3)
+    )
+    return Extremes(low, high, np.isnan(total) & (sizes > 0), sizes)
+
+
+def _second_pass(prepared: Path, values: Values, feeds: Feeds, histograms: Mapping[str, Histogram]) -> Iterator[int]:
     """Count the values of some tensors; yield the number of samples seen after each call."""
     with tapped(prepared, values) as (session, names):
-        for arrays, seen in feeds.run(session, names, batch):
+        for arrays, seen in feeds.run(session, names, feeds.batch):
             for name in values:
                 histograms[name].add(arrays[name])
             yield seen
 
 
-def _groups(bytes_a_call: Mapping[str, int], feeds: Feeds, budget_bytes: int) -> Iterator[tuple[list[str], int]]:
-    """Divide the tensors into groups that fit into the budget, and say how many samples a call then has."""
-    total = max(1, sum(bytes_a_call.values()))
-    batch = max(feeds.smallest_batch, min(feeds.batch, feeds.batch * budget_bytes // total))
+def _groups(bytes_a_call: Mapping[str, int], budget_bytes: int) -> Iterator[list[str]]:
+    """Divide the tensors into groups that fit into the budget, where one sample's activations do not."""
     group: list[str] = []
-    used = 0.0
+    used = 0
     for name, size in bytes_a_call.items():
-        share = size * batch / feeds.batch
-        if group and used + share > budget_bytes:
-            yield group, batch
-            group, used = [], 0.0
+        if group and used + size > budget_bytes:
+            yield group
+            group, used = [], 0
         group.append(name)
-        used += share
+        used += size
     if group:
-        yield group, batch
+        yield group
