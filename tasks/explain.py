@@ -1,9 +1,9 @@
 """Why a candidate is not faster: read from the graph that the runtime makes of it, and from where its time goes."""
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter
 
 import onnx
 from pydantic import Field
@@ -22,11 +22,15 @@ from tasks.runtime.session import open_session
 from tasks.runtime.trace import LAYOUT, QDQ, Profile, summarise
 from tasks.workspace import Workspace
 
-CALLS = 8
+CALLS = (3, 9)
+"""At least and at most so many; the first is not counted."""
+SECONDS = 1.0
+"""How long the calls may take, once there are enough."""
 TARGET = "ort-cpu"
 WORTH_TELLING = 0.05
-"""Of the reference's call: what takes less is no reason."""
+"""Of the kernels' time: what takes less is no reason."""
 MOSTLY = 0.5
+SMALL_MS = 0.5
 OFTEN_OUTSIDE = 0.4
 """The profiler rounds short kernels up to whole microseconds, so more time than it says is outside."""
 MOST_REASONS = 2
@@ -43,9 +47,18 @@ class Traits(Frozen):
     signed_activations: int = Field(description="QuantizeLinear nodes that make signed activations")
     ends: int = Field(description="inputs and outputs: so many Q/DQ nodes a model needs that is otherwise all integer")
 
+    @property
+    def kernels_ms(self) -> float:
+        """What all kernels take in one call. A busy machine stretches the call around them far more than them."""
+        return sum(o.ms for o in self.profile.operators)
+
     def ms(self, *operators: str) -> float:
         """Return what all nodes of these types take in one call."""
         return sum(o.ms for o in self.profile.operators if o.operator in operators)
+
+    def share(self, *operators: str) -> float:
+        """Return these types' part of the kernels' time."""
+        return self.ms(*operators) / self.kernels_ms if self.kernels_ms else 0.0
 
     def nodes(self, *operators: str) -> int:
         """Return how many nodes of these types run in one call."""
@@ -118,8 +131,10 @@ def traits(model: Path, inputs: Arrays, batch: int, threads: int | None = None) 
         session = open_session(model, threads=threads, save_to=optimised, profile_to=Path(folder) / "profile")
         prepared = calls(session, inputs)
         feed = prepared.feed(0, prepared.batch(batch))
-        for _ in range(CALLS + 1):
+        start, number = perf_counter(), 0
+        while number < CALLS[0] or (number < CALLS[1] and perf_counter() - start < SECONDS):
             session.run(None, feed)
+            number += 1
         profile = summarise(Path(session.end_profiling()))
         graph = fingerprint(onnx.load(optimised), weights=False)
     proto = onnx.load(model)
@@ -143,18 +158,19 @@ def reasons_for(found: Traits, reference: Traits, processor: Processor) -> Itera
     top = found.profile.operators[0]
     yield from told or [
         Reason(
-            name="none_found", text=f"the profile shows no cause; most time is in {top.operator} ({_share(top.share)})"
+            name="none_found",
+            text=f"the profile shows no cause; most time is in {top.operator} ({_of(found, top.operator)})",
         )
     ]
 
 
 def _of_integers(found: Traits, reference: Traits, processor: Processor) -> Iterator[Reason]:
-    profile, integers = found.profile, found.integers
+    integers = found.integers
     dynamic = found.nodes("ConvInteger")
     if dynamic:
         text = (
-            f"{dynamic} ConvInteger nodes of dynamic quantisation take {_of(found, 'ConvInteger')} of the time and have "
-            "no fast kernel: quantise statically"
+            f"{dynamic} ConvInteger nodes of dynamic quantisation take {_of(found, 'ConvInteger')} of the time and "
+            "have no fast kernel: quantise statically"
         )
         yield Reason(name="dynamic_convolution", text=text)
     leftovers = found.nodes("QuantizeLinear", "DequantizeLinear")
@@ -163,12 +179,12 @@ def _of_integers(found: Traits, reference: Traits, processor: Processor) -> Iter
         yield Reason(name="signed_activations", text=text)
     if processor.architecture in X86 and not {"avx512_vnni", "avx_vnni"} & processor.flags:
         yield Reason(name="no_vnni", text="this processor has no VNNI instructions, which make INT8 fast")
-    if profile.qdq_share >= WORTH_TELLING:
+    if found.share(*QDQ) >= WORTH_TELLING:
         if leftovers > found.ends:
-            text = f"{leftovers} Q/DQ nodes are not fused into integer kernels, {_share(profile.qdq_share)} of the time"
+            text = f"{leftovers} Q/DQ nodes are not fused into integer kernels, {_of(found, *QDQ)} of the time"
             yield Reason(name="unfused_qdq", text=text)
         else:
-            text = f"turning inputs into integers and outputs back takes {_share(profile.qdq_share)} of the time"
+            text = f"turning inputs into integers and outputs back takes {_of(found, *QDQ)} of the time"
             yield Reason(name="qdq_at_the_ends", text=text)
     if integers is not None and integers.share < 1 - WORTH_TELLING:
         yield Reason(name="float_macs", text=f"only {_share(integers.share)} of the multiplications are integer ones")
@@ -176,26 +192,25 @@ def _of_integers(found: Traits, reference: Traits, processor: Processor) -> Iter
     if was and arithmetic > (1 - WORTH_TELLING) * was:
         text = f"its convolutions and products take {arithmetic / was:.2f}x the time of the float ones"
         yield Reason(name="slow_kernels", text=text)
-    if was < MOSTLY * reference.profile.call_ms:
-        share = _share(was / reference.profile.call_ms)
-        text = f"little to gain: convolutions and products are {share} of the reference's time"
+    if reference.share(*FLOAT) < MOSTLY:
+        text = f"little to gain: convolutions and products are {_of(reference, *FLOAT)} of the reference's time"
         yield Reason(name="little_arithmetic", text=text)
 
 
 def _of_overhead(found: Traits, reference: Traits) -> Iterator[Reason]:
-    profile, whole_ms = found.profile, reference.profile.call_ms
+    whole_ms = reference.kernels_ms
     layouts = found.ms(*LAYOUT) - reference.ms(*LAYOUT)
     if layouts > WORTH_TELLING * whole_ms:
-        text = f"{found.nodes(*LAYOUT)} nodes only change the layout, {_share(profile.layout_share)} of the time"
+        text = f"{found.nodes(*LAYOUT)} nodes only change the layout, {_of(found, *LAYOUT)} of the time"
         yield Reason(name="layout", text=text)
     known = {*INTEGER, *FLOAT, *LAYOUT, *QDQ}
-    rest = {o.operator: o.ms - reference.ms(o.operator) for o in profile.operators if o.operator not in known}
+    rest = {o.operator: o.ms - reference.ms(o.operator) for o in found.profile.operators if o.operator not in known}
     worst = max(rest, key=lambda name: rest[name], default="")
     if worst and rest[worst] > WORTH_TELLING * whole_ms:
         text = f"{found.nodes(worst)} {worst} nodes take {_of(found, worst)} of the time, more than in the reference"
         yield Reason(name="more_work", text=text)
-    if profile.outside_share > OFTEN_OUTSIDE:
-        text = f"the model is small: {_share(profile.outside_share)} of a call is spent outside its kernels"
+    if found.kernels_ms < SMALL_MS and found.profile.outside_share > OFTEN_OUTSIDE:
+        text = f"the model is small: {_share(found.profile.outside_share)} of a call is spent outside its kernels"
         yield Reason(name="small", text=text)
 
 
@@ -206,8 +221,8 @@ def _signed_activations(proto: onnx.ModelProto) -> int:
     return sum(len(n.input) > 2 and stored.get(n.input[2]) == onnx.TensorProto.INT8 for n in quantisers)
 
 
-def _of(found: Traits, operator: str) -> str:
-    return _share(found.ms(operator) / found.profile.call_ms if found.profile.call_ms else math.nan)
+def _of(found: Traits, *operators: str) -> str:
+    return _share(found.share(*operators))
 
 
 def _share(share: Number) -> str:
