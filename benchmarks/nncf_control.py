@@ -1,9 +1,9 @@
 """NNCF's accuracy control on an ONNX model; runs in an environment of its own, for repair.py.
 
-    python nncf_control.py MODEL.onnx DATA.npz OUT.onnx MAX_DROP
+    python nncf_control.py MODEL.onnx DATA.npz OUT.onnx MAX_DROP GRANULARITY
 
-DATA has the arrays `calibration`, `validation` and `labels`. Prints one JSON object: how often the whole model was
-evaluated, how many images that were, and the seconds.
+DATA has the arrays `calibration`, `validation` and `labels`; GRANULARITY, of the weights, is per-channel or per-tensor.
+Prints one JSON object: how often the whole model was evaluated, how many images that were, and the seconds.
 """
 
 import json
@@ -15,6 +15,7 @@ import nncf
 import numpy as np
 import onnx
 import onnxruntime as ort
+from nncf.quantization.advanced_parameters import QuantizationParameters
 
 counts = {"evaluations": 0, "images": 0}
 
@@ -29,7 +30,7 @@ def validate(model: onnx.ModelProto, images: Iterable[dict[str, np.ndarray]]) ->
     return float(np.mean(right)), right
 
 
-def main(path: str, data: str, out: str, max_drop: str) -> None:
+def main(path: str, data: str, out: str, max_drop: str, granularity: str) -> None:
     """Quantise with accuracy control, save, and tell what it took."""
     arrays, model = np.load(data), onnx.load(path)
     name = model.graph.input[0].name
@@ -44,6 +45,9 @@ def main(path: str, data: str, out: str, max_drop: str) -> None:
         validation_fn=validate,
         max_drop=float(max_drop),
         subset_size=len(arrays["calibration"]),
+        advanced_quantization_parameters=nncf.AdvancedQuantizationParameters(
+            weights_quantization_params=QuantizationParameters(per_channel=granularity == "per-channel")
+        ),
     )
     seconds = time.perf_counter() - start
     onnx.save(mended, out)

@@ -33,7 +33,7 @@ from tasks.signature import Signature
 CONTROL = Path(__file__).with_name("nncf_control.py")
 
 
-def nncf_control(network: Network, python: str, max_drop: float) -> Artifact | None:
+def nncf_control(network: Network, python: str, max_drop: float, granularity: str) -> Artifact | None:
     """Let NNCF do it; print what it took."""
     import onnx
 
@@ -44,7 +44,7 @@ def nncf_control(network: Network, python: str, max_drop: float) -> Artifact | N
     np.savez(out.folder / "data.npz", labels=splits["validation"].labels[:256], **arrays)
     model, made = network.store.path(network.kept.model), out.folder / "nncf.onnx"
     done = subprocess.run(
-        [python, str(CONTROL), str(model), str(out.folder / "data.npz"), str(made), str(max_drop)],
+        [python, str(CONTROL), str(model), str(out.folder / "data.npz"), str(made), str(max_drop), granularity],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -93,7 +93,9 @@ def main() -> None:
           f"{len(facts.float_nodes)} of {facts.nodes} nodes in float: {', '.join(facts.float_nodes[:6])}; "
           f"costliest: {worth}", flush=True)  # fmt: skip
     if options.nncf:
-        found = nncf_control(network, options.nncf, options.max_drop)
+        found = nncf_control(
+            network, options.nncf, options.max_drop, "per-tensor" if options.per_tensor else "per-channel"
+        )
         models |= {"nncf": found} if found else {}
 
     splits = kept.splits
