@@ -124,5 +124,5 @@ def test_stage_ends_loadgen_when_the_model_hangs(run: Run, trained, workspace: C
     out = workspace(trained.store)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     onnx.save(model, out.folder / "endless.onnx")
-    with pytest.raises(StageError, match="LoadGen, Offline: it was not done within 3 s"):
-        run({"scenario": "Offline", "timeout_s": 3}, model=out.keep(out.folder / "endless.onnx"))
+    with pytest.raises(StageError, match="LoadGen, Offline: it was not done within 2 s"):
+        run({"scenario": "Offline", "timeout_s": 2}, model=out.keep(out.folder / "endless.onnx"))
