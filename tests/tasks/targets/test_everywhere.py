@@ -26,6 +26,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = Path(os.environ.get("GAUNTLET_TEST_HOME") or tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GAUNTLET_HOME", str(root))
+        patch.setattr(environments, "TIMEOUT_S", 110)  # the test's own limit would make a failure of a slow network
         try:
             for name in environments.ENVIRONMENTS:
                 environments.install(name, print)
