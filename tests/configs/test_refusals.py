@@ -47,7 +47,12 @@ LEAVES = [
     for name, field in model.model_fields.items()
     if not models(field.annotation) and name != "kind" and typing.get_origin(field.annotation) is not dict
 ]
-FILLERS = {"factory": "models:build", "check": "evaluate.min_recall", "reason": "long enough to pass"}
+FILLERS = {
+    "factory": "models:build",
+    "function": "passes:fuse",
+    "check": "evaluate.min_recall",
+    "reason": "long enough to pass",
+}
 
 
 def needed(model: type[BaseModel]) -> dict[str, Any]:
@@ -166,7 +171,7 @@ def test_every_fault_is_told_when_there_are_several(tmp_path: Path) -> None:
         ),
         (
             {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "int4"}]},
-            "overrides names the candidate 'int4'; there are ['fp32', 'ort-basic'",
+            "overrides names the candidate 'int4'; there are ['fp32', 'passes', 'ort-basic'",
         ),
         ({"benchmark": {"batch_sizes": [1, 1]}}, "benchmark.batch_sizes"),
         ({"data": {"kind": "digits", "test_images": 600, "validation_images": 600, "calibration_images": 600}}, "1797"),
