@@ -100,7 +100,7 @@ def ours(prepared: Path, images: Images, method: str) -> dict[str, Any]:
     how = {"minmax": MinMax(), "entropy": Entropy(), "percentile": Percentile()}[method]
     out = Workspace(Store(prepared.parent), prepared.parent)
     seen = collect(out, prepared, activations(prepared), images, len(images), with_counts=how.counts)
-    # The audit asks for the ranges after a quarter and a half too, so they count.
+    # The audit asks for the ranges after a half too, so they count.
     found = {
         count: {name: [float(end) for end in how.range_of(one)] for name, one in tensors.items()}
         for count, tensors in seen.after.items()

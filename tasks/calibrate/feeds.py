@@ -40,8 +40,8 @@ class Feeds:
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """The numbers of samples at which the statistics are kept: a quarter, half, all."""
-        return tuple(sorted({max(1, self.samples // 4), max(1, self.samples // 2), self.samples}))
+        """The numbers of samples at which the statistics are kept: half, and all."""
+        return tuple(sorted({max(1, self.samples // 2), self.samples}))
 
     def passed(self, seen: int) -> list[int]:
         """Return the marks behind so many samples. At the end only the last one: all are no statistic of a half."""

@@ -196,7 +196,7 @@ def test_ranges_are_the_same_when_the_memory_allows_one_tensor_at_a_time(
         collect(out, prepared, activations(prepared), split, COUNT, with_counts=True, budget_bytes=size)
         for size in (10**9, 1)
     )
-    assert large.after.keys() == small.after.keys() == {COUNT // 4, COUNT // 2, COUNT}
+    assert large.after.keys() == small.after.keys() == {COUNT // 2, COUNT}
     for images_seen, statistics in large.after.items():
         for name, one in statistics.items():
             other = small.after[images_seen][name]
@@ -238,7 +238,7 @@ def test_images_are_enough_when_the_second_half_adds_nothing(answer: Callable[..
     passed = check(report, "max_range_change")
     assert passed.passed
     assert passed.detail.startswith("96 images are enough: with 48 of them, ")
-    assert {(c.method, c.images) for c in report.facts.changes} == {(m.name, n) for m in QUICK for n in (24, 48)}
+    assert {(c.method, c.images) for c in report.facts.changes} == {(m.name, n) for m in QUICK for n in (48,)}
 
 
 def test_ranges_have_not_converged_when_the_last_image_is_another(
