@@ -100,6 +100,7 @@ def test_wrong_pass_in_a_chain_of_ten_is_named_with_its_node_and_a_model_that_an
     assert Signature.read(onnx.load(subject.out.path(report.artifacts["model"]))).inputs[0].name == "x"
 
 
+@pytest.mark.slow
 def test_pass_is_dropped_when_it_fails_or_makes_no_valid_model(subject, own: Own) -> None:
     names = ("unknown_operator", "no_relu", "renamed_input", "number")
     facts = by_name(work(subject, *(own(name) for name in names)))
