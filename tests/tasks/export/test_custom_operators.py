@@ -203,7 +203,7 @@ def test_candidate_is_calibrated_and_timed_when_the_library_is_registered(
     golden = Golden.load(out.path(brought.golden))
     np.savez(out.folder / "inputs.npz", **golden.real.inputs)
     with WorkerClient() as worker:  # a process of its own
-        assert worker.load(out.path(smaller), out.folder / "inputs.npz", 1, 60) > 0
+        assert worker.load(out.path(smaller), out.folder / "inputs.npz", 1, 60)["load_ms"] > 0
         assert worker.run(1, 1, 60)["samples_ms"]
 
 
