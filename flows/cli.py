@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from flows.home import Home
 
-EXIT_CODES = "exit codes: 0 passed, 1 a gate said no, 2 the question was wrong, 3 a stage broke, 130 interrupted, 143 terminated"
+EXIT_CODES = "exit codes: 0 passed, 1 a gate said no, 2 the question was wrong, 3 a stage broke, 130 interrupted, "
+EXIT_CODES += "143 terminated"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
