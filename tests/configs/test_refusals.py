@@ -48,6 +48,7 @@ LEAVES = [
     if not models(field.annotation) and name != "kind" and typing.get_origin(field.annotation) is not dict
 ]
 FILLERS = {
+    "scenario": "Offline",
     "factory": "models:build",
     "function": "passes:fuse",
     "check": "evaluate.min_recall",
