@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import Field, PositiveInt, field_validator
 
 from tasks.artifact import Artifact
+from tasks.benchmark.certainty import RESOLUTION
 from tasks.benchmark.further import Elsewhere, race_elsewhere
 from tasks.benchmark.machine import Machine
 from tasks.benchmark.profile import Profiled, profiled
@@ -40,7 +41,10 @@ class BenchmarkConfig(Frozen):
     threads: int | None = Field(None, ge=1, description="of each session; by default, all that the process may use")
     timeout_s: float = Field(120, gt=0, description="a candidate that gives no answer for this long is out")
     resolution: float = Field(
-        0.005, ge=0, lt=1, description="a smaller difference is never called: two processes of one file differ so much"
+        RESOLUTION,
+        ge=0,
+        lt=1,
+        description="a smaller difference is never called: two processes of one file differ so much",
     )
     early_drop: bool = Field(
         True, description="race on without a candidate, at a batch size, that is proven slower than the leading one"

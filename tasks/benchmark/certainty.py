@@ -9,6 +9,8 @@ import numpy.typing as npt
 from scipy.special import bdtr
 
 CONFIDENCE = 0.95
+RESOLUTION = 0.005
+"""A smaller relative difference is never called one: two processes of the same file differ by so much."""
 CAP_SHARE = 1 / 3
 """Where the ranks of the signed-rank test are capped, as a share of the count."""
 

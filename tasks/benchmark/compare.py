@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from tasks.benchmark.certainty import shift_interval
+from tasks.benchmark.certainty import RESOLUTION, shift_interval
 from tasks.benchmark.machine import Machine
 from tasks.benchmark.race import Contender, Entry, Plan, race
 from tasks.benchmark.rows import rows
@@ -80,7 +80,7 @@ def compare(
     *,
     source: Path | None = None,
     told_inputs: str = "random",
-    resolution: float = 0.01,
+    resolution: float = RESOLUTION,
     say: Callable[[str], None] = lambda _: None,
     on_round: Callable[[int], None] | None = None,
 ) -> Comparison:

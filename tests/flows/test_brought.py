@@ -40,6 +40,7 @@ def test_brought_model_ends_with_a_winner_when_it_is_sound(
     assert all(c.reason for c in report.candidates)
 
 
+@pytest.mark.slow
 def test_model_without_samples_runs_on_random_ones(run: Run, tmp_path: Path) -> None:
     model, _ = brought_models.two_inputs(tmp_path)
     synthetic = f"data={{kind: synthetic, model: {model}, samples: 30}}"
@@ -50,6 +51,7 @@ def test_model_without_samples_runs_on_random_ones(run: Run, tmp_path: Path) -> 
     assert checks == {"accuracy.min_top1_agreement", "accuracy.min_cosine", "accuracy.min_sqnr_db"}
 
 
+@pytest.mark.slow
 def test_recipe_that_finds_nothing_is_rejected_with_the_reason_when_the_winner_is_fp32(
     run: Run, tmp_path: Path
 ) -> None:
@@ -59,6 +61,7 @@ def test_recipe_that_finds_nothing_is_rejected_with_the_reason_when_the_winner_i
     assert (report.verdict, report.winner) == ("passed", "fp32")
 
 
+@pytest.mark.slow
 def test_labels_decide_when_there_are_some(run: Run, tmp_path: Path) -> None:
     model, samples = brought_models.two_inputs(tmp_path)
     labels = np.arange(brought_models.COUNT) % 4

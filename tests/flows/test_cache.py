@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 
+import pytest
 from harness import quick_config
 
 from configs.schema import PipelineConfig
@@ -22,6 +23,7 @@ def test_second_run_repeats_only_benchmark_and_choice(run: Run) -> None:
     assert repeated(run(quick_config())) == NEVER_CACHED
 
 
+@pytest.mark.slow
 def test_changed_benchmark_repeats_the_benchmark_only(run: Run) -> None:
     assert repeated(run(quick_config("benchmark.rounds=7"))) == NEVER_CACHED
 
@@ -33,10 +35,12 @@ def test_changed_quantiser_repeats_that_quantiser_and_what_follows(run: Run) -> 
     assert repeated(report) == NEVER_CACHED | {f"{stage} {name}" for stage in follows}
 
 
+@pytest.mark.slow
 def test_changed_gate_repeats_the_gated_stage_only(run: Run) -> None:
     assert repeated(run(quick_config("evaluate.min_accuracy=0.5"))) == NEVER_CACHED | {"evaluate"}
 
 
+@pytest.mark.slow
 def test_lost_artifact_is_made_again(run: Run, home: Home) -> None:
     export = run(quick_config()).stage("export")
     assert export is not None
@@ -47,6 +51,7 @@ def test_lost_artifact_is_made_again(run: Run, home: Home) -> None:
     assert home.store.intact(model)  # exporting is deterministic, so the same file is back
 
 
+@pytest.mark.slow
 def test_fresh_run_uses_nothing_of_earlier_runs(run: Run) -> None:
     from flows.run import FRESH
 

@@ -56,6 +56,7 @@ def test_wrong_question_is_refused_with_exit_code_2(tmp_path: Path, arguments: l
     assert not (tmp_path / ".gauntlet" / "runs").exists()  # refused before anything ran
 
 
+@pytest.mark.slow
 def test_validate_accepts_every_preset(tmp_path: Path) -> None:
     for name in presets():
         done = command(tmp_path, "validate", name)
@@ -89,6 +90,7 @@ def test_failed_gate_ends_with_exit_code_1_and_says_value_limit_and_key(folder: 
     assert {"report.json", "report.md", "report.html"} <= {p.name for p in run.iterdir()}
 
 
+@pytest.mark.slow
 def test_stage_that_breaks_ends_with_exit_code_3(folder: Path) -> None:
     data = "data={kind: arrays, path: nowhere, labels: [a, b]}"
     done = command(folder, "run", "digits-small-cnn", *sets(*QUICK, data))

@@ -1,5 +1,6 @@
 """Every gate is seen failing in the real pipeline, with a real defect, and nothing behind it runs."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,7 @@ def test_pipeline_stops_when_an_image_leaked_into_training(run: Run, home: Home,
     assert "train[5] and test[7]" in leaky.reason
 
 
+@pytest.mark.slow
 def test_candidate_is_dropped_when_its_quantiser_saw_only_zeros(run: Run, home: Home, tmp_path: Path) -> None:
     report = run(quick_config())
     data = report.stage("data")
@@ -159,6 +161,7 @@ def test_candidate_is_dropped_when_its_quantiser_saw_only_zeros(run: Run, home: 
     assert by_name["onnxslim"].benchmark != ()  # its siblings went on
 
 
+@pytest.mark.slow
 def test_static_recipes_are_dropped_and_the_others_go_on_when_the_calibration_fails(run: Run) -> None:
     report = run(quick_config("calibrate.max_range_change=1e-9", "calibrate.strict=true"))
     calibrated = report.stage("calibrate")
@@ -175,9 +178,10 @@ def test_slower_candidate_is_rejected_and_the_reference_kept(run: Run) -> None:
     slow = next(c for c in report.candidates if c.name == "dynamic-s8")
     assert slow.benchmark[0].verdict == "slower"
     assert (slow.status, report.winner, report.verdict) == ("rejected", "fp32", "passed")
-    assert slow.reason.startswith("slower: 0.")
+    assert re.search(r"slower( than fp32)?: 0\.", slow.reason)  # at the end, or when it was dropped
 
 
+@pytest.mark.slow
 def test_pipeline_fails_when_a_speedup_is_required_and_none_is_found(run: Run) -> None:
     config = quick_config("optimize=[]", "quantize=[{kind: dynamic, weights: s8}]", "select.require_speedup=true")
     report = run(config)
@@ -196,6 +200,7 @@ def test_overridden_check_lets_the_run_pass_and_stays_on_record(run: Run) -> Non
     assert (check.passed, check.override, report.verdict) == (False, reason, "passed")
 
 
+@pytest.mark.slow
 def test_candidate_that_breaks_is_dropped_and_its_siblings_go_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from tasks.optimize.onnxslim import OnnxSlim
 

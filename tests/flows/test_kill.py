@@ -27,12 +27,11 @@ ORDER = (
     "accuracy",
     "calibrate",
     "quantize",
+    "portability",
     "benchmark",
     "explain",
     "select",
 )
-ALWAYS = ("train", "quantize", "benchmark")
-SLOW = [pytest.param(stage, marks=[] if stage in ALWAYS else pytest.mark.slow) for stage in ORDER]
 
 
 def story(report: RunReport) -> dict[str, Any]:
@@ -81,7 +80,8 @@ def kill_in(stage: str, folder: Path) -> Path:
     raise AssertionError(f"{stage} did not start; the run ended with {process.poll()}")
 
 
-@pytest.mark.parametrize("stage", SLOW)
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ORDER)
 def test_killed_run_goes_on_where_it_stopped(stage: str, folder: Path) -> None:
     home = Home(folder / ".gauntlet")
     first = home.finished_run()

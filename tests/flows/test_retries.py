@@ -46,6 +46,7 @@ def test_crash_is_tried_again_and_the_run_goes_on(run: Run, failing: Fail) -> No
     assert len(calls) == 2
 
 
+@pytest.mark.slow
 def test_crash_that_stays_ends_the_run_and_names_the_stage(run: Run, failing: Fail) -> None:
     calls = failing(OSError("the disk is gone"), 9)
     report = run(quick_config())

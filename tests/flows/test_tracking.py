@@ -43,6 +43,7 @@ def counts(client: MlflowClient, name: str) -> dict[str, int]:
     return {"runs": len(runs), "parents": len(parents), "epochs": len(history), "models": len(models)}
 
 
+@pytest.mark.slow
 def test_run_goes_on_without_its_server_and_sync_sends_everything_exactly_once(
     run: Run, home: Home, server: tuple[str, Callable[[], MlflowClient]]
 ) -> None:
@@ -103,6 +104,7 @@ def test_mlflow_shows_the_run_with_its_candidates(run: Run, home: Home) -> None:
     assert all(str(m.status) == "READY" for m in models.values())
 
 
+@pytest.mark.slow
 def test_logged_model_is_the_artifact_and_answers_as_it(run: Run, home: Home) -> None:
     import mlflow
     import numpy as np

@@ -73,6 +73,7 @@ def test_client_ends_the_worker_when_it_gives_no_answer_in_time(code: str) -> No
         assert client._process.wait(timeout=10) == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_client_does_not_wait_for_ever_when_the_worker_closes_its_output_and_lives() -> None:
     with worker("os.close(1); time.sleep(60)") as client, pytest.raises(WorkerFailed, match="closed its output"):
         load(client)

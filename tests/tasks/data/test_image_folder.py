@@ -266,6 +266,7 @@ def test_names_that_are_no_text_are_read_and_told_all_the_same(pictures: Write, 
     assert sum(split.take(slice(None))["input"].shape[0] for split in splits) == 20
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_pictures(tmp_path: Path) -> None:
     """100 and 1500 pictures of 64x64 make inputs of 5 and 74 MB; a batch of 32 is 1.5 MB, and held twice."""
     random = np.random.default_rng(0)

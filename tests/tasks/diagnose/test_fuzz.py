@@ -69,6 +69,7 @@ def test_damaged_file_is_a_diagnosis_or_one_clear_error(tmp_path: Path) -> None:
     assert set(outcomes) == {"diagnosis", "error"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1], ids=["nested", "looping"])
 def test_file_that_never_ends_is_ended(tmp_path: Path, number: int) -> None:
     endless = [mutation for mutation in mutations() if "endless" in mutation.name]

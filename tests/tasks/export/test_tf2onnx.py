@@ -119,6 +119,7 @@ def test_export_answers_as_the_source_at_any_batch_size_in_the_layout_of_the_dat
     assert "unk__" not in str(proto.graph.value_info) + str(proto.graph.output)
 
 
+@pytest.mark.slow
 def test_export_has_the_same_bytes_when_repeated_and_the_opset_that_is_asked_for(
     bring: Bring, model_file: Path
 ) -> None:

@@ -57,6 +57,7 @@ def fit(digits: Dataset, workspace: Callable[..., Workspace]) -> Fit:
     return run
 
 
+@pytest.mark.slow
 def test_train_has_the_same_digests_when_the_seed_is_the_same(fit: Fit) -> None:
     first, again, other = fit(), fit(), fit(seed=1, epochs=1)
     assert first.artifacts == again.artifacts

@@ -90,6 +90,7 @@ def test_train_learns_tells_each_epoch_and_keeps_the_best(
     assert batches == list(range(1, 21))  # 97 images by 32 are 4 steps an epoch
 
 
+@pytest.mark.slow
 def test_train_learns_the_same_when_only_the_layout_differs(fit: Fit) -> None:
     augment = {"crop_padding": 1}
     nhwc, nchw = fit(augment=augment, epochs=2), fit(layout="NCHW", augment=augment, epochs=2)
@@ -99,6 +100,7 @@ def test_train_learns_the_same_when_only_the_layout_differs(fit: Fit) -> None:
     assert nchw.facts.signature.inputs[0].shape == ("batch", 3, 8, 8)
 
 
+@pytest.mark.slow
 def test_train_lowers_the_rate_and_stops_early_when_the_loss_does_not_fall(fit: Fit) -> None:
     report = fit(epochs=30, patience=3, learning_rate=1e-12, plateau_factor=0.5, batch_norm_momentum=0.0)
     report.enforce()
@@ -117,6 +119,7 @@ def failing_loss(report: Report[TrainFacts]) -> float:
     return check.value
 
 
+@pytest.mark.slow
 def test_train_fails_its_check_when_a_training_image_is_not_finite(fit: Fit, digits: dict[str, Dataset]) -> None:
     def damage(name: str, inputs: np.ndarray) -> None:
         if name == "train":
@@ -133,6 +136,7 @@ def test_train_fails_its_check_when_the_learning_rate_is_absurd(fit: Fit) -> Non
     assert not np.isfinite(failing_loss(fit(learning_rate=1e30, epochs=4, patience=2)))
 
 
+@pytest.mark.slow
 def test_train_names_the_picture_that_cannot_be_read_any_more(
     workspace: Callable[..., Workspace], tmp_path: Path
 ) -> None:
@@ -179,6 +183,7 @@ KerasTraining(**told["config"]).fit(splits, Signature(**told["signature"]), out)
 """
 
 
+@pytest.mark.slow
 def test_train_goes_on_and_ends_at_the_same_weights_when_it_was_killed(
     fit: Fit, digits: dict[str, Dataset], workspace: Callable[..., Workspace], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,6 +74,7 @@ def killed_after(process: subprocess.Popen[str], epoch: int) -> list[int]:
     return done
 
 
+@pytest.mark.slow
 def test_train_goes_on_and_ends_at_the_same_weights_when_killed_twice(start, fit, small, tmp_path: Path) -> None:
     whole = fit(small(), epochs=EPOCHS, batch_size=16)
     first = killed_after(start(), 2)
