@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field, PositiveInt, field_validator
 
 from tasks.artifact import Artifact
-from tasks.benchmark.certainty import RESOLUTION
+from tasks.benchmark.certainty import MOST_ROUNDS, RESOLUTION
 from tasks.benchmark.further import Elsewhere, race_elsewhere
 from tasks.benchmark.machine import Machine
 from tasks.benchmark.profile import Profiled, profiled
@@ -35,7 +35,7 @@ class BenchmarkConfig(Frozen):
     batch_sizes: tuple[PositiveInt, ...] = Field(
         (1, 8), min_length=1, description="samples a call; each is measured, and of a fixed batch only that one"
     )
-    rounds: int = Field(16, ge=6, le=1000, description="6 is the least that gives a 95 % interval")
+    rounds: int = Field(16, ge=6, le=MOST_ROUNDS, description="6 is the least that gives a 95 % interval")
     block_ms: float = Field(50, gt=0, description="how long a candidate runs at one batch size in one round")
     min_calls: int = Field(3, ge=1, description="calls in a block, however long they take")
     threads: int | None = Field(None, ge=1, description="of each session; by default, all that the process may use")

@@ -11,6 +11,7 @@ from scipy.special import bdtr
 CONFIDENCE = 0.95
 RESOLUTION = 0.005
 """A smaller relative difference is never called one: two processes of the same file differ by so much."""
+MOST_ROUNDS = 1000
 CAP_SHARE = 1 / 3
 """Where the ranks of the signed-rank test are capped, as a share of the count."""
 
@@ -82,13 +83,15 @@ def rounds_to_resolve(interval: tuple[float, float, float], bound: float, rounds
         rounds: how many there were.
 
     Returns:
-        None where no number would do: the estimate lies within the bounds, or the interval is infinite.
+        None where no number would do: the estimate lies within the bounds, the interval is infinite, or it would take
+        more rounds than a race may have.
     """
     centre, low, high = interval
     distance, reach = abs(centre) - bound, centre - low if centre > 0 else high - centre
     if not (distance > 0 and math.isfinite(reach)):
         return None
-    return max(1, math.ceil(rounds * (reach / distance) ** 2) - rounds)
+    more = max(1, math.ceil(rounds * (reach / distance) ** 2) - rounds)
+    return more if more <= MOST_ROUNDS else None
 
 
 def percentile_bound(values: npt.ArrayLike, percentile: float, confidence: float = CONFIDENCE) -> float | None:

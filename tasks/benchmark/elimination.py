@@ -1,7 +1,7 @@
 """Which contenders of a race need no more rounds: each is proven slower than the one that leads."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ class Drop:
 
 
 def dominated(
-    times_ms: Mapping[str, Sequence[float]], *, keep: Collection[str], contenders: int, rounds: int
+    times_ms: Mapping[str, Sequence[float]], *, keep: Sequence[str], contenders: int, rounds: int
 ) -> dict[str, Drop]:
     """Return who is proven slower than the leader, by the rounds that all of them ran.
 
@@ -35,7 +35,7 @@ def dominated(
 
     Args:
         times_ms: one value a round, of those still running; the same number for each.
-        keep: never dropped.
+        keep: never dropped; the reference, and its control, which is the same model and bears its name as a leader.
         contenders: how many started.
         rounds: how many the race has; each one from the third but the last is a look.
     """
@@ -53,5 +53,6 @@ def dominated(
         behind = log - logs[leader]
         spread = max(float(behind.std(ddof=1)), of_the_field)
         if name not in keep and float(behind.mean()) > sure * spread / math.sqrt(done):
-            found[name] = Drop(done, names[leader], math.exp(-float(np.median(behind))))
+            told = keep[0] if names[leader] in keep else names[leader]
+            found[name] = Drop(done, told, math.exp(-float(np.median(behind))))
     return found

@@ -4,7 +4,7 @@ Calls that follow one another in one session are not independent, so the round i
 runs once in it, all meet the same state of the machine, and only the ratio to the reference counts.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -91,7 +91,7 @@ def race(
     inputs: Path,
     plan: Plan,
     *,
-    keep: Collection[str] = (),
+    keep: Sequence[str] = (),
     on_round: Callable[[int], None] | None = None,
 ) -> Result:
     """Measure all entries against each other.
@@ -171,7 +171,7 @@ def _block(contender: Contender, batch: int, plan: Plan, meter: EnergyMeter) -> 
     contender.peak_rss_bytes = max(contender.peak_rss_bytes, int(contender.last_answer["peak_rss_bytes"]))
 
 
-def _drop(running: list[Contender], batch: int, keep: Collection[str], contenders: int, rounds: int) -> None:
+def _drop(running: list[Contender], batch: int, keep: Sequence[str], contenders: int, rounds: int) -> None:
     times = {c.name: c.round_medians_ms[batch] for c in running}
     if times:
         drops = dominated(times, keep=keep, contenders=contenders, rounds=rounds)

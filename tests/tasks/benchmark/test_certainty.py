@@ -112,6 +112,7 @@ def test_rounds_to_resolve_are_about_enough_when_they_are_run() -> None:
         ((0.02, -math.inf, math.inf), None),
         ((math.nan, -math.inf, math.inf), None),
         ((0.05, 0.009, 0.09), 1),
+        ((0.0101, -0.05, 0.07), None),  # millions
     ],
 )
 def test_rounds_to_resolve_are_told_when_a_number_would_do(

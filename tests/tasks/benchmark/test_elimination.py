@@ -97,3 +97,9 @@ def test_reference_stays_when_it_is_the_slowest_by_far() -> None:
     random = np.random.default_rng(0)
     costs = dict(zip(("fp32", "control", "fast", "slow"), rounds(random, normal, [9, 9, 1, 8], 8), strict=True))
     assert dominated(costs, keep=KEEP, contenders=4, rounds=ROUNDS).keys() == {"slow"}
+
+
+def test_control_leads_under_the_name_of_the_reference_that_it_is() -> None:
+    random = np.random.default_rng(0)
+    costs = dict(zip(("fp32", "control", "slow"), rounds(random, normal, [5, 4.9, 8], 8), strict=True))
+    assert dominated(costs, keep=KEEP, contenders=3, rounds=ROUNDS)["slow"].leader == "fp32"
