@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from harness import journal, quick_config
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -19,6 +20,7 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import PrefectHTTPStatusError
 
 from flows.home import Home
+from flows.servers import stop
 
 PROJECT = Path(__file__).parents[2]
 POOL = "local-process"
@@ -54,8 +56,8 @@ def worker_home(
         stderr=subprocess.DEVNULL,
     )
     yield home
-    worker.terminate()
-    worker.wait(timeout=60)
+    stop(psutil.Process(worker.pid), patience_s=60)  # with the runs that the schedule started meanwhile
+    worker.wait(timeout=10)
 
 
 def start(client: SyncPrefectClient, *settings: str) -> FlowRun:
