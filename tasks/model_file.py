@@ -97,4 +97,6 @@ def write_model(proto: onnx.ModelProto, path: Path) -> list[Path]:
         onnx.save(proto, path)
         return []
     onnx.save(proto, path, save_as_external_data=True, all_tensors_to_one_file=True, location=data.name)
+    # That took the weights out of the model in memory: written again, it would be small, and the data would be lost.
+    onnx.external_data_helper.load_external_data_for_model(proto, str(path.parent))
     return [data]
