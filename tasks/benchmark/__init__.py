@@ -11,7 +11,7 @@ from tasks.benchmark.certainty import MOST_ROUNDS, RESOLUTION
 from tasks.benchmark.further import Elsewhere, race_elsewhere
 from tasks.benchmark.machine import Machine
 from tasks.benchmark.profile import Profiled, profiled
-from tasks.benchmark.race import Contender, Entry, Plan, race
+from tasks.benchmark.race import CONTROL, Contender, Entry, Plan, race
 from tasks.benchmark.rows import rows
 from tasks.benchmark.truth import Expected
 from tasks.data.golden import Golden
@@ -25,8 +25,6 @@ from tasks.runtime.threads import usable_threads
 from tasks.targets import USUAL, Target
 from tasks.targets.ort_cpu import OrtCpu
 from tasks.workspace import Workspace
-
-CONTROL = "A/A control"
 
 
 class BenchmarkConfig(Frozen):

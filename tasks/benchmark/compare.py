@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tasks.benchmark.certainty import RESOLUTION, shift_interval
 from tasks.benchmark.machine import Machine
-from tasks.benchmark.race import Contender, Entry, Plan, race
+from tasks.benchmark.race import CONTROL, Contender, Entry, Plan, race
 from tasks.benchmark.rows import rows
 from tasks.benchmark.truth import Expected, Truth, examine, steady
 from tasks.errors import StageError
@@ -20,7 +20,6 @@ from tasks.run_report import BenchmarkRow
 from tasks.statistics import Array
 from tasks.targets.base import BaseTarget
 
-CONTROL = "A/A control"
 Status = Literal["measured", "unavailable", "not applicable", "failed"]
 
 

@@ -21,6 +21,8 @@ WARM_UP_BLOCKS = (2, 6)
 """At least and at most so many half blocks. Between these, a contender is warm when a block's median is no more than
 `STEADY` faster than the best one before it: warming up makes calls faster, noise does not do so again and again."""
 STEADY = 0.02
+CONTROL = "A/A control"
+"""The reference once more, in a process of its own: what two equal models seem to differ by."""
 
 
 @dataclass(frozen=True)

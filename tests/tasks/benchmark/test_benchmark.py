@@ -10,8 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tasks.artifact import Artifact
-from tasks.benchmark import CONTROL, BenchmarkConfig, BenchmarkFacts, benchmark
+from tasks.benchmark import BenchmarkConfig, BenchmarkFacts, benchmark
 from tasks.benchmark.certainty import shift_interval
+from tasks.benchmark.race import CONTROL
 from tasks.data.golden import Case, Golden
 from tasks.errors import StageError
 from tasks.report import Report
