@@ -54,7 +54,6 @@ class KerasTraining(Frozen):
     def fit(self, splits: Mapping[str, Split], signature: Signature, out: Workspace) -> Report[TrainFacts]:
         """Train, keep the best epoch, and save the model with its answers. See `tasks.train.train`."""
         keras = start()
-        keras.utils.set_random_seed(self.seed)
         data = labelled(splits, "train", "validation", "test")
         name, classes = only_input(signature), len(signature.labels)
         scores = TensorSpec(name=self.output_name, dtype="float32", shape=("batch", classes))
@@ -102,4 +101,5 @@ class KerasTraining(Frozen):
             shape=(height, width, channels),
             classes=len(signature.labels),
             batch_norm_momentum=self.batch_norm_momentum,
+            seed=self.seed,
         )

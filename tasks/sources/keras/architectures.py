@@ -3,6 +3,7 @@
 import difflib
 import importlib.util
 import re
+import zlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,20 +26,24 @@ class Recipe(Frozen):
     shape: tuple[int, int, int]
     classes: int
     batch_norm_momentum: float
+    seed: int = 0
 
     def build(self) -> Any:
-        """Return an untrained network that gives one score (no softmax) a class.
+        """Return an untrained network that gives one score (no softmax) a class; the same weights for the same recipe.
 
         Raises:
             StageError: when Keras cannot build it for such pictures.
         """
         keras = start()
         keras.utils.clear_session()  # layers get the same names each time
+        return keras.models.clone_model(self._original(keras), clone_function=self._own)
+
+    def _original(self, keras: Any) -> Any:
         if self.architecture == SMALL:
             return self._small_cnn(keras)
         name = known_names()[self.architecture]
         try:
-            original = getattr(keras.applications, name)(
+            return getattr(keras.applications, name)(
                 weights=None, input_shape=self.shape, classes=self.classes, classifier_activation=None
             )
         except ValueError as error:
@@ -46,7 +51,6 @@ class Recipe(Frozen):
                 f"train.architecture: {self.architecture} cannot be built for pictures of {self.shape} "
                 f"({' '.join(str(error).split())[:200]}); change data.image_size, or take another architecture"
             ) from error
-        return keras.models.clone_model(original, clone_function=self._own)
 
     def _own(self, layer: Any) -> Any:
         """Return the layer as it is to be.
@@ -65,14 +69,25 @@ class Recipe(Frozen):
             config["kernel_initializer"] = "zeros"
         if isinstance(layer, layers.BatchNormalization):
             config["momentum"] = self.batch_norm_momentum
-        return type(layer).from_config(config)
+        return type(layer).from_config(self._seeded(config, layer.name))
+
+    def _seeded(self, config: Any, place: str) -> Any:
+        """Return a layer's configuration with a seed wherever it has none.
+
+        Keras would draw one from Python's global generator, from which other threads of this process draw as well.
+        """
+        if isinstance(config, dict):
+            return {key: self._seeded(value, f"{place}/{key}") for key, value in config.items()}
+        if config is None and place.endswith("/seed"):
+            return zlib.crc32(f"{self.seed}/{place}".encode())
+        return config
 
     def _small_cnn(self, keras: Any) -> Any:
         layers = keras.layers
         inputs = x = keras.Input(self.shape)
         for width in (16, 32, 64):
             x = layers.Conv2D(width, 3, padding="same", use_bias=False)(x)
-            x = layers.BatchNormalization(momentum=self.batch_norm_momentum)(x)
+            x = layers.BatchNormalization()(x)
             x = layers.ReLU()(x)
             x = layers.MaxPooling2D()(x)
         x = layers.GlobalAveragePooling2D()(x)
