@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
 # It asks for a second onnxruntime, which would overwrite the first.
 JAX2ONNX := $(PIP) --no-deps jax2onnx
 ARGS ?=
@@ -12,10 +13,10 @@ demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest fi
 	$(BIN)/gauntlet run digits-resnet18
 
 test: .venv/dev  ## the tests; slow ones with ARGS='-m slow'
-	$(BIN)/pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-all: .venv/dev  ## every test, the slow ones too
-	$(BIN)/pytest -m "slow or not slow" $(ARGS)
+	$(PYTEST) -m "slow or not slow" $(ARGS)
 
 check: .venv/dev  ## style, types, import floors
 	$(BIN)/ruff check .

@@ -2,11 +2,15 @@
 
 import re
 import shlex
+import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import yaml
 from harness import command
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 PROJECT = Path(__file__).parents[1]
 README = (PROJECT / "README.md").read_text()
@@ -66,3 +70,7 @@ def test_page_links_to_files_that_exist(page: Path) -> None:
 def test_constraints_pin_every_package_exactly_and_name_no_host() -> None:
     lines = (PROJECT / "constraints.txt").read_text().splitlines()
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line) for line in lines if line), lines
+    pinned = {canonicalize_name(line.partition("==")[0]) for line in lines}
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *chain(*project["optional-dependencies"].values()), "jax2onnx"]
+    assert {canonicalize_name(Requirement(line).name) for line in asked} <= pinned
