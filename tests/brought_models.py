@@ -147,6 +147,22 @@ def fixed_batch(folder: Path) -> Made:
     return save(folder, nodes, inputs, outputs, [weights("w", 8, 3, 3, 3), shape]), {"x": floats(3, 10, 10)}
 
 
+def any_size(folder: Path, pixels: int | None = None) -> Made:
+    """A convolution and the mean over the picture; with `pixels`, a sum over so many of them, whatever its size."""
+    mean = [helper.make_node("ReduceMean", ["c", "axes"], ["y"], keepdims=0)]
+    if pixels:
+        mean = [
+            helper.make_node("ReduceSum", ["c", "axes"], ["sum"], keepdims=0),
+            helper.make_node("Div", ["sum", "pixels"], ["y"]),
+        ]
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), *mean]
+    stored = [numpy_helper.from_array(np.array([2, 3], np.int64), "axes")]
+    stored += [numpy_helper.from_array(np.array(pixels or 1, np.float32), "pixels")]
+    stored += [numpy_helper.from_array(np.linspace(-1, 1, 8 * 27, dtype=np.float32).reshape(8, 3, 3, 3), "w")]
+    inputs = [value("x", TensorProto.FLOAT, "n", 3, "height", "width")]
+    return save(folder, nodes, inputs, [value("y", TensorProto.FLOAT, "n", 8)], stored), {"x": floats(3, 10, 10)}
+
+
 def text_labels(folder: Path) -> Made:
     """A linear classifier that answers with texts, as scikit-learn's exports do, with its ZipMap."""
     classifier = helper.make_node(
@@ -187,6 +203,23 @@ def state(folder: Path) -> Made:
     outputs = [value("y", TensorProto.FLOAT, WIDTH), value("h_next", TensorProto.FLOAT, 1, 1, WIDTH)]
     path = save(folder, nodes, inputs, outputs, [weights("w", 1, 3 * WIDTH, 8), weights("r", 1, 3 * WIDTH, WIDTH)])
     return path, {"x": floats(5, 1, 8), "h": floats(1, 1, WIDTH), "gain": np.abs(floats())}
+
+
+def above_two_gigabytes(folder: Path) -> Made:
+    """Two products whose weights, 2.2 GB in a second file, fit no message of Protocol Buffers."""
+    side, tensors = 16_600, []  # times itself, times four bytes, twice
+    with (folder / "weights.bin").open("wb") as file:
+        for name in ("w", "v"):
+            tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[side, side])
+            tensor.data_location = TensorProto.EXTERNAL
+            place = {"location": "weights.bin", "offset": file.tell(), "length": 4 * side * side}
+            for key, told in place.items():
+                tensor.external_data.add(key=key, value=str(told))
+            (np.eye(side, dtype=np.float32) * 2).tofile(file)
+            tensors.append(tensor)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "v"], ["y"])]
+    inputs, outputs = [value("x", TensorProto.FLOAT, "n", side)], [value("y", TensorProto.FLOAT, "n", side)]
+    return save(folder, nodes, inputs, outputs, tensors), {"x": floats(side)}
 
 
 MODELS: tuple[Callable[[Path], Made], ...] = (

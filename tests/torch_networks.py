@@ -41,6 +41,60 @@ class Net(nn.Module):
 def make(**arguments):
     return Net(**arguments)
 """
+NEGPOS = """
+import torch
+from torch import nn
+
+
+@torch.library.custom_op("gauntlet_test::negpos", mutates_args=())
+def negpos(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.clamp(x, max=0), torch.clamp(x, min=0)
+
+
+@negpos.register_fake
+def _(x):
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3, padding=1)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x):
+        negative, positive = torch.ops.gauntlet_test.negpos(self.conv(x))
+        return self.head((positive + 0.1 * negative).mean((2, 3)))
+
+
+def make():
+    torch.manual_seed(0)
+    return Net()
+
+
+def symbolics():
+    return {"gauntlet_test::negpos": lambda g, x: g.op("ai.onnx.contrib::NegPos", x, outputs=2)}
+
+
+def translations():
+    import onnx
+    import onnxscript
+
+    if not onnx.defs.has("NegPos", "ai.onnx.contrib"):
+        parameter = onnx.defs.OpSchema.FormalParameter
+        schema = onnx.defs.OpSchema(
+            "NegPos",
+            "ai.onnx.contrib",
+            1,
+            inputs=[parameter("x", "T")],
+            outputs=[parameter("negative", "T"), parameter("positive", "T")],
+            type_constraints=[("T", ["tensor(float)"], "")],
+        )
+        onnx.defs.register_schema(schema)
+    contrib = onnxscript.values.Opset("ai.onnx.contrib", 1)
+    return {torch.ops.gauntlet_test.negpos.default: lambda x: contrib.NegPos(x)}
+"""
+"""NegPos, of onnxruntime-extensions, parts a tensor into its negative and its positive values."""
 SOUND = "return self.head(features.mean((2, 3)))"
 BODIES = {
     "sound": SOUND,
@@ -58,7 +112,7 @@ BODIES = {
 }
 
 
-def write_network(folder: Path, body: str, module: str = "nets", more: str = "") -> Path:
+def write_network(folder: Path, body: str, module: str = "nets", more: str = "", **arguments: int) -> Path:
     """Write the network to a module in the folder, with random weights beside it; return the weights."""
     import torch
 
@@ -68,7 +122,7 @@ def write_network(folder: Path, body: str, module: str = "nets", more: str = "")
     exec(NETWORK.replace("{body}", SOUND), made)
     torch.manual_seed(0)
     weights = folder / "weights.pt"
-    torch.save(made["make"]().state_dict(), weights)
+    torch.save(made["make"](**arguments).state_dict(), weights)
     return weights
 
 

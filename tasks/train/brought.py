@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+import onnx
 from pydantic import Field
 
 from tasks.data.dataset import Arrays, Split
@@ -19,6 +20,7 @@ from tasks.signature import Signature, describe
 from tasks.sources.learning import keep_answers
 from tasks.statistics import classes
 from tasks.train.facts import TrainFacts
+from tasks.train.sizes import BROUGHT, Sizes, at_other_sizes
 from tasks.workspace import Workspace
 
 BATCH = 16
@@ -35,6 +37,7 @@ class OnnxModel(Frozen):
     layout: Literal["NCHW", "NHWC", "none"] | None = Field(
         None, description="of the pictures that go in; by default what the file says, or else what the data says"
     )
+    sizes: Sizes = Field((), description=BROUGHT)
     seed: int = Field(0, ge=0, description="of the random inputs")
 
     def files(self) -> tuple[Path, ...]:
@@ -58,17 +61,10 @@ class OnnxModel(Frozen):
         def predict(inputs: Arrays) -> Arrays:
             return calls(session, inputs).run(BATCH)
 
-        golden = ask(predict, splits["test"], seed=self.seed, values_that_occur=True)
-        try:
-            known = Signature.read(proto)
-        except StageError:  # most models of this world carry none
-            known = describe(proto)
-        signature = known.replace(
-            answer=self._answer(golden.answers, known.labels or signature.labels),
-            labels=known.labels or signature.labels,
-            layout=self.layout or (known.layout if known.layout != "none" else signature.layout),
-            preprocessing=known.preprocessing or signature.preprocessing,
-        )
+        signature = self._signature(proto, signature)
+        sizes = at_other_sizes(splits["test"], self.sizes, signature)
+        golden = ask(predict, splits["test"], seed=self.seed, sizes=sizes, values_that_occur=True)
+        signature = signature.replace(answer=self._answer(golden.answers, signature.labels))
         path = out.folder / "model.onnx"
         ignored = [o.name for o in session.get_outputs() if o.name not in tensor_outputs(session)]
         facts = TrainFacts(
@@ -84,6 +80,18 @@ class OnnxModel(Frozen):
         signature.write(proto)
         artifacts["model"] = out.keep(path, *write_model(proto, path))
         return Report(stage="train", facts=facts, checks=(_ignored(ignored),), artifacts=artifacts)
+
+    def _signature(self, proto: onnx.ModelProto, data: Signature) -> Signature:
+        """Return what the file says of itself, and where it says nothing, what the data says."""
+        try:
+            known = Signature.read(proto)
+        except StageError:  # most models of this world carry none
+            known = describe(proto)
+        return known.replace(
+            labels=known.labels or data.labels,
+            layout=self.layout or (known.layout if known.layout != "none" else data.layout),
+            preprocessing=known.preprocessing or data.preprocessing,
+        )
 
     def _answer(self, outputs: Arrays, labels: tuple[str, ...]) -> str | None:
         if self.answer is not None and self.answer not in outputs:

@@ -12,13 +12,14 @@ from tasks.data.golden import Golden, ask
 from tasks.errors import StageError
 from tasks.frozen import Frozen
 from tasks.report import Report
-from tasks.signature import Signature, TensorSpec
+from tasks.signature import Signature
 from tasks.sources.keras import files
 from tasks.sources.keras.answers import Model, of_network, of_saved_model
 from tasks.sources.keras.start import start
 from tasks.sources.learning import keep_answers
 from tasks.statistics import classes
 from tasks.train.facts import TrainFacts
+from tasks.train.sizes import BROUGHT, Sizes, at_other_sizes, outputs_of, with_dynamic_size
 from tasks.workspace import Workspace
 
 PACKAGES = {"keras": "tensorflow", "tensorflow": "tensorflow"}
@@ -30,6 +31,7 @@ class KerasModel(Frozen):
     kind: Literal["keras-model"] = "keras-model"
     model: Path = Field(description="what model.save(...) wrote: .keras, or the older .h5")
     answer: str | None = Field(None, description="the output that names the class; by default the first with scores")
+    sizes: Sizes = Field((), description=BROUGHT)
     seed: int = Field(0, ge=0, description="of the random inputs")
 
     packages: ClassVar[dict[str, str]] = PACKAGES
@@ -57,6 +59,7 @@ class SavedModelFolder(Frozen):
     model: Path = Field(description="the folder with saved_model.pb")
     signature: str = Field("serving_default", description="which of its functions")
     answer: str | None = Field(None, description="the output that names the class; by default the first with scores")
+    sizes: Sizes = Field((), description=BROUGHT)
     seed: int = Field(0, ge=0, description="of the random inputs")
 
     packages: ClassVar[dict[str, str]] = PACKAGES
@@ -88,6 +91,8 @@ def _taken(
 ) -> Report[TrainFacts]:
     if "test" not in splits:
         raise StageError(f"the model is measured on the split 'test'; the data has {sorted(splits)}")
+    sizes = at_other_sizes(splits["test"], config.sizes, signature)
+    signature = with_dynamic_size(signature) if sizes else signature
     names = model.names(signature)
     types = {names[name]: dtype for name, dtype, _ in model.inputs}
     signature = signature.replace(inputs=tuple(spec.replace(dtype=types[spec.name]) for spec in signature.inputs))
@@ -97,7 +102,7 @@ def _taken(
 
     # Random numbers may lie outside an embedding's table.
     indices = any(spec.dtype.startswith(("int", "uint")) for spec in signature.inputs)
-    golden = ask(predict, splits["test"], seed=config.seed, values_that_occur=indices)
+    golden = ask(predict, splits["test"], seed=config.seed, sizes=sizes, values_that_occur=indices)
     signature = _answered(signature, golden, config.answer)
     facts = TrainFacts(
         framework=f"keras {start().__version__}",
@@ -119,8 +124,4 @@ def _answered(signature: Signature, golden: Golden, answer: str | None) -> Signa
     if answer is not None and answer not in found:
         raise StageError(f"train.answer: the model has no output {answer!r}; it has {sorted(found)}")
     named = (name for name, array in found.items() if classes(array, signature.labels) is not None)
-    outputs = tuple(
-        TensorSpec(name=name, dtype=array.dtype.name, shape=("batch", *array.shape[1:]))
-        for name, array in found.items()
-    )
-    return signature.replace(outputs=outputs, answer=answer or next(named, None))
+    return signature.replace(outputs=outputs_of(golden), answer=answer or next(named, None))

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tasks.data.dataset import Arrays, Split
+from tasks.data.golden import Golden
 from tasks.errors import StageError
 from tasks.signature import Signature, TensorSpec
 
@@ -16,6 +17,7 @@ Sizes = tuple[tuple[Length, Length], ...]
 
 SAMPLES = 16
 DESCRIPTION = "[height, width] pairs besides the data's own; with any, both axes are dynamic, and each size is compared"
+BROUGHT = "[height, width] pairs besides the data's own, for a model that takes pictures of any size; each is compared"
 
 
 def at_other_sizes(test: Split, sizes: Sizes, signature: Signature) -> dict[str, Arrays]:
@@ -48,6 +50,21 @@ def with_dynamic_size(signature: Signature) -> Signature:
 
     inputs = tuple(dynamic(spec) if spec.name in pictures else spec for spec in signature.inputs)
     return signature.replace(inputs=inputs)
+
+
+def outputs_of(golden: Golden) -> tuple[TensorSpec, ...]:
+    """Return what the answers say of the outputs: an axis whose length differs between sizes is a named one."""
+    cases = golden.cases.values()
+    return tuple(
+        TensorSpec(name=name, dtype=array.dtype.name, shape=_axes(name, [c.outputs[name].shape for c in cases]))
+        for name, array in golden.answers.items()
+    )
+
+
+def _axes(name: str, shapes: list[tuple[int, ...]]) -> tuple[int | str, ...]:
+    lengths = [set(axis) for axis in zip(*(shape[1:] for shape in shapes), strict=True)]
+    axes = [min(found) if len(found) == 1 else f"{name}_{place}" for place, found in enumerate(lengths, start=1)]
+    return ("batch", *axes)
 
 
 def _pictures(signature: Signature) -> set[str]:

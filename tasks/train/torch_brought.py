@@ -12,7 +12,7 @@ from tasks.data.golden import Golden, ask
 from tasks.errors import StageError
 from tasks.frozen import Frozen
 from tasks.report import Report
-from tasks.signature import Signature, TensorSpec
+from tasks.signature import Signature
 from tasks.sources import torch as source
 from tasks.sources.learning import keep_answers
 from tasks.sources.torch.code import Code, FunctionName, files_of
@@ -21,7 +21,7 @@ from tasks.sources.torch.trace import trace
 from tasks.sources.torch.weights import put_weights, read_weights
 from tasks.statistics import classes
 from tasks.train.facts import TrainFacts
-from tasks.train.sizes import DESCRIPTION, Sizes, at_other_sizes, with_dynamic_size
+from tasks.train.sizes import DESCRIPTION, Sizes, at_other_sizes, outputs_of, with_dynamic_size
 from tasks.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -136,11 +136,7 @@ class TorchModel(Frozen):
         )
         signature = signature.replace(inputs=inputs)
         signature = with_dynamic_size(signature) if self.sizes else signature
-        cases = golden.cases.values()
-        outputs = tuple(
-            TensorSpec(name=name, dtype=array.dtype.name, shape=_axes(name, [c.outputs[name].shape for c in cases]))
-            for name, array in golden.answers.items()
-        )
+        outputs = outputs_of(golden)
         if self.answer is not None and self.answer not in golden.answers:
             raise StageError(
                 f"train.answer: the network has no output {self.answer!r}; it has {sorted(golden.answers)}"
@@ -149,12 +145,6 @@ class TorchModel(Frozen):
         fitting = [name for name in named if golden.answers[name].shape[1:] == (len(signature.labels),)]
         answer = self.answer or next(iter(fitting + named), None)
         return signature.replace(outputs=outputs, answer=answer)
-
-
-def _axes(name: str, shapes: list[tuple[int, ...]]) -> tuple[int | str, ...]:
-    lengths = [set(axis) for axis in zip(*(shape[1:] for shape in shapes), strict=True)]
-    axes = [min(found) if len(found) == 1 else f"{name}_{place}" for place, found in enumerate(lengths, start=1)]
-    return ("batch", *axes)
 
 
 def _package(factory: str) -> tuple[Path, ...]:

@@ -8,7 +8,7 @@ import onnx
 import onnxruntime_extensions
 import pytest
 from recipes import quantized
-from torch_networks import SIGNATURE, splits
+from torch_networks import NEGPOS, SIGNATURE, splits
 
 from tasks.artifact import Artifact, digest_of
 from tasks.benchmark.client import WorkerClient
@@ -33,61 +33,8 @@ from tasks.validate.numerics import NumericsConfig, check_numerics
 from tasks.validate.structure import StructureConfig, check_structure
 from tasks.workspace import Workspace
 
-# It is a real library of operators; NegPos parts a tensor into its negative and its positive values.
+# A real library of operators; NegPos is one of them.
 LIBRARY = Path(onnxruntime_extensions.get_library_path())
-NETWORK = """
-import torch
-from torch import nn
-
-
-@torch.library.custom_op("gauntlet_test::negpos", mutates_args=())
-def negpos(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.clamp(x, max=0), torch.clamp(x, min=0)
-
-
-@negpos.register_fake
-def _(x):
-    return torch.empty_like(x), torch.empty_like(x)
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 6, 3, padding=1)
-        self.head = nn.Linear(6, 4)
-
-    def forward(self, x):
-        negative, positive = torch.ops.gauntlet_test.negpos(self.conv(x))
-        return self.head((positive + 0.1 * negative).mean((2, 3)))
-
-
-def make():
-    torch.manual_seed(0)
-    return Net()
-
-
-def symbolics():
-    return {"gauntlet_test::negpos": lambda g, x: g.op("ai.onnx.contrib::NegPos", x, outputs=2)}
-
-
-def translations():
-    import onnx
-    import onnxscript
-
-    if not onnx.defs.has("NegPos", "ai.onnx.contrib"):
-        parameter = onnx.defs.OpSchema.FormalParameter
-        schema = onnx.defs.OpSchema(
-            "NegPos",
-            "ai.onnx.contrib",
-            1,
-            inputs=[parameter("x", "T")],
-            outputs=[parameter("negative", "T"), parameter("positive", "T")],
-            type_constraints=[("T", ["tensor(float)"], "")],
-        )
-        onnx.defs.register_schema(schema)
-    contrib = onnxscript.values.Opset("ai.onnx.contrib", 1)
-    return {torch.ops.gauntlet_test.negpos.default: lambda x: contrib.NegPos(x)}
-"""
 Make = Callable[..., Workspace]
 
 
@@ -100,8 +47,8 @@ class Brought:
         made: dict[str, Callable[[], torch.nn.Module]] = {}
         self.folder, self.out = root / "user", out
         self.folder.mkdir()
-        (self.folder / "parts.py").write_text(NETWORK)
-        exec(NETWORK, made)
+        (self.folder / "parts.py").write_text(NEGPOS)
+        exec(NEGPOS, made)
         torch.save(made["make"]().state_dict(), self.folder / "w.pt")
         config = TorchModel(factory="parts:make", folder=self.folder, weights=self.folder / "w.pt", sizes=((24, 20),))
         self.splits = splits(out)

@@ -151,6 +151,26 @@ def test_export_keeps_names_apart_when_there_are_several_inputs_and_outputs(
     assert {value.name for value in proto.graph.output} == {"zebra", "ape"}
 
 
+@pytest.mark.parametrize(("exporter", "layout"), zip(EXPORTERS, ("NHWC", "NCHW"), strict=True))
+def test_export_is_right_at_every_size_when_the_network_takes_any(
+    bring: Bring, tmp_path: Path, exporter: Tf2Onnx | SavedModel, layout: str
+) -> None:
+    layers = start().layers
+    pixels = start().Input((None, None, 3))
+    x = layers.Conv2D(4, 3, strides=2, padding="same", activation="relu")(pixels)
+    scores = layers.Dense(5)(layers.GlobalAveragePooling2D()(x))
+    start().Model(pixels, [scores, x]).save(tmp_path / "any.keras")
+    pictures = PICTURES if layout == "NHWC" else np.ascontiguousarray(PICTURES.transpose(0, 3, 1, 2))
+    source, out = bring(KerasModel(model=tmp_path / "any.keras", sizes=((12, 10), (7, 9))), {"input": pictures}, layout)
+    model, proto = exported(exporter, source, out)
+    pass_the_gates(source, model, out)
+    assert list(Golden.load(out.path(source.artifacts["golden"])).cases) == ["real", "random", "12x10", "7x9"]
+    axes = [axis.dim_param or axis.dim_value for axis in proto.graph.input[0].type.tensor_type.shape.dim]
+    assert axes == (["batch", "height", "width", 3] if layout == "NHWC" else ["batch", 3, "height", "width"])
+    named = [sum(isinstance(axis, str) for axis in spec.shape) for spec in source.facts.signature.outputs]
+    assert named == [1, 3]  # the scores have a batch, the other output a height and a width too
+
+
 @pytest.mark.parametrize("path", ["from_function", "keras.Model.export"])
 def test_structural_gate_stops_leaked_constants_and_lets_the_mended_model_pass(
     bring: Bring, keep_model: Callable[..., tuple[Workspace, Artifact]], model_file: Path, tmp_path: Path, path: str

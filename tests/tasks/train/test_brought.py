@@ -167,22 +167,7 @@ def test_file_is_refused_with_the_way_out_when_the_runtime_refuses_it(bring: Bri
 def test_model_above_two_gigabytes_passes_its_gates_and_shrinks(
     bring: Bring, workspace: Callable[..., Workspace], tmp_path: Path
 ) -> None:
-    side = 16_600  # times itself, times four bytes, twice: 2.2 GB
-    tensors = []
-    with (tmp_path / "weights.bin").open("wb") as file:  # no message in memory may be so large
-        for name in ("w", "v"):
-            place = {"location": "weights.bin", "offset": str(file.tell()), "length": str(4 * side * side)}
-            (np.eye(side, dtype=np.float32) * 2).tofile(file)
-            tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[side, side])
-            tensor.data_location = TensorProto.EXTERNAL
-            for key, text in place.items():
-                entry = tensor.external_data.add()
-                entry.key, entry.value = key, text
-            tensors.append(tensor)
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "v"], ["y"])]
-    shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", side]) for name in "xy"]
-    path = brought_models.save(tmp_path, nodes, shapes[:1], shapes[1:], tensors)
-    report, out = bring(path, {"x": np.random.default_rng(0).standard_normal((20, side)).astype(np.float32)})
+    report, out = bring(*brought_models.above_two_gigabytes(tmp_path))
     model, golden = report.artifacts["model"], report.artifacts["golden"]
     assert model.size_bytes > 2_200_000_000
     check_structure(StructureConfig(), out, model=model).enforce()
@@ -192,3 +177,18 @@ def test_model_above_two_gigabytes_passes_its_gates_and_shrinks(
     quantized = quantize(DynamicInt8(), workspace(out.store), model=model)
     quantized.enforce()
     assert quantized.artifacts["model"].size_bytes < model.size_bytes / 3.5
+
+
+def test_model_is_asked_at_every_size_that_it_is_said_to_take(bring: Bring, tmp_path: Path) -> None:
+    model, samples = brought_models.any_size(tmp_path)
+    report, out = bring(model, samples, layout="NCHW", sizes=[(20, 14), (7, 7)])
+    golden = report.artifacts["golden"]
+    assert list(Golden.load(out.path(golden)).cases) == ["real", "random", "20x14", "7x7"]
+    assert not check_numerics(NumericsConfig(), out, model=report.artifacts["model"], golden=golden).failures
+    (tmp_path / "optimised").mkdir()
+    frozen = out.keep(brought_models.any_size(tmp_path / "optimised", pixels=100)[0])
+    failures = check_numerics(NumericsConfig(), out, model=frozen, golden=golden).failures
+    assert any("silently wrong at 20x14, 7x7" in f"{check.detail} {check.remedy}" for check in failures)
+    fixed, samples = brought_models.fixed_batch(tmp_path)
+    with pytest.raises(StageError, match=r"ONNX Runtime fails on inputs of shape"):
+        bring(fixed, samples, layout="NCHW", sizes=[(20, 14)])
