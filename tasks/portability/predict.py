@@ -12,11 +12,10 @@ from tasks.frozen import Frozen, Number
 from tasks.portability.saturation import Loss
 from tasks.portability.simulate import Arrays, Network
 from tasks.runtime.calls import calls
-from tasks.runtime.session import open_session
 from tasks.signature import Signature
 from tasks.statistics import classes, sqnr_db, top1_agreement
 
-BATCH = 8
+BATCH = 16
 WORST = 8
 
 
@@ -40,7 +39,7 @@ class Prediction(Frozen):
     kernels: tuple[KernelLoss, ...] = Field(description="the worst first")
 
 
-class Answers(Frozen):
+class Compared(Frozen):
     """How some answers compare with others on the same samples."""
 
     sqnr_db: Number | None
@@ -50,11 +49,10 @@ class Answers(Frozen):
 
 
 def predict(network: Network, model: Path, split: Split, count: int) -> Prediction:
-    """Run the first samples of a split through the network twice: with sums that saturate, and with exact ones."""
+    """Run the first samples of a split through the network with both: sums that saturate, and exact ones."""
     samples = split.take(slice(0, count))
     labels = None if split.labels is None else split.labels[:count]
-    there, losses = _run(network, model, samples, saturating=True)
-    here, _ = _run(network, model, samples, saturating=False)
+    there, here, losses = _run(network, samples)
     compared = compare(there, here, labels, Signature.read(onnx.load(model, load_external_data=False)))
     worst = sorted(losses.items(), key=lambda item: -item[1].saturated / max(1, item[1].pairs))
     return Prediction(
@@ -72,13 +70,13 @@ def predict(network: Network, model: Path, split: Split, count: int) -> Predicti
     )
 
 
-def compare(answers: Arrays, others: Arrays, labels: npt.NDArray[np.int64] | None, signature: Signature) -> Answers:
+def compare(answers: Arrays, others: Arrays, labels: npt.NDArray[np.int64] | None, signature: Signature) -> Compared:
     """Compare two sets of answers, outputs by name, with each other and with the truth where it is known."""
     floats = [name for name, array in others.items() if array.dtype.kind == "f"]
     main = signature.answer or next(iter(others))
     named = [classes(outputs[main], signature.labels) for outputs in (answers, others)]
     right = [None if labels is None or c is None else float(np.mean(c == labels)) for c in named]
-    return Answers(
+    return Compared(
         sqnr_db=float(np.min([sqnr_db(answers[n], others[n]) for n in floats])) if floats else None,
         top1_agreement=top1_agreement(answers[main], others[main]),
         accuracy=right[0],
@@ -86,17 +84,18 @@ def compare(answers: Arrays, others: Arrays, labels: npt.NDArray[np.int64] | Non
     )
 
 
-def _run(network: Network, model: Path, samples: Arrays, *, saturating: bool) -> tuple[Arrays, dict[str, Loss]]:
-    """Run all samples as the model's calls; the losses of a kernel are added up over them."""
-    made = calls(open_session(model, level="off"), samples)
+def _run(network: Network, samples: Arrays) -> tuple[Arrays, Arrays, dict[str, Loss]]:
+    """Run all samples as the model's calls; return saturating and exact answers, and the losses added up by kernel."""
+    made = calls(network.session, samples)
     size = made.batch(BATCH)
-    parts: list[Arrays] = []
+    found = [network.run(made.feed(start, size)) for start in range(0, len(made), size)]
     total: dict[str, Loss] = {}
-    for start in range(0, len(made), size):
-        outputs, losses = network.run(made.feed(start, size), saturating=saturating)
-        parts.append(outputs)
-        for name, loss in losses.items():
-            before = total.get(name, Loss(None, 0, 0))
-            total[name] = Loss(None, before.saturated + loss.saturated, before.pairs + loss.pairs)
+    for name, loss in (item for answers in found for item in answers.losses.items()):
+        before = total.get(name, Loss(None, 0, 0))
+        total[name] = Loss(None, before.saturated + loss.saturated, before.pairs + loss.pairs)
     join = np.stack if made.whole else np.concatenate
-    return {name: join([part[name] for part in parts])[: len(made)] for name in parts[0]}, total
+
+    def joined(parts: list[Arrays]) -> Arrays:
+        return {name: join([part[name] for part in parts])[: len(made)] for name in parts[0]}
+
+    return joined([answers.saturating for answers in found]), joined([answers.exact for answers in found]), total

@@ -7,18 +7,92 @@ numbers can reach 2 * 255 * 127. Which two are neighbours was read in ONNX Runti
 AVX512Core forms): numbers 2p and 2p + 1 along the axis that is summed over, in every one of them.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 INT16 = np.iinfo(np.int16)
 LARGEST_U8 = 255
+SAFE_SUM = INT16.max // LARGEST_U8
+"""Of two weights of one sign: with this one, 128, no activations reach an int16's end."""
 
 Int32 = npt.NDArray[np.int32]
-Halves = tuple[npt.NDArray[Any], npt.NDArray[Any]]
-"""The even and the odd rows of a matrix."""
+Indices = npt.NDArray[np.intp]
+Positions = tuple[npt.NDArray[Any], ...]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Activations as a matrix (k, m) in the order in which the kernel sums, without a copy of them.
+
+    Under a convolution's kernel most values stand many times, so the matrix is far larger than the array behind it.
+    """
+
+    values: npt.NDArray[np.uint8]
+    """A view: first the axes that are summed over, k numbers in all, then those of the output's positions, m in all."""
+    summed: int
+    """How many axes come first."""
+    tops: Int32
+    """The largest value that a row can hold, or more, shape (k,)."""
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The shape of the positions."""
+        return self.values.shape[self.summed :]
+
+    def row(self, number: int) -> Int32:
+        """Return one row, shape (m,); behind the last one come zeros."""
+        if number >= len(self.tops):
+            return np.zeros(math.prod(self.positions), np.int32)
+        place = np.unravel_index(number, self.values.shape[: self.summed])
+        row: Int32 = self.values[place].ravel().astype(np.int32)
+        return row
+
+    def columns(self, positions: Positions) -> npt.NDArray[np.uint8]:
+        """Return the columns at some positions, shape (k, number of them)."""
+        chosen: Any = (..., *positions)
+        columns: npt.NDArray[np.uint8] = self.values[chosen].reshape(len(self.tops), -1)
+        return columns
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of neighbouring weights that some activations would make saturate, by place and column: four equal lengths.
+
+    There are few of them, and whatever is computed here is computed of these only.
+    """
+
+    place: Indices
+    """p of the rows 2p and 2p + 1, ascending."""
+    column: Indices
+    first: Int32
+    second: Int32
+
+    @classmethod
+    def of(cls, weights: npt.NDArray[np.int8]) -> Self:
+        """Find them in weights of shape (k, n), in the order in which the kernel sums."""
+        wide = weights.astype(np.int16)
+        odd = np.concatenate([wide[1::2], np.zeros_like(wide[: len(wide) % 2])])  # behind the last one comes a zero
+        even = wide[0::2]
+        high = np.maximum(even, 0) + np.maximum(odd, 0) > SAFE_SUM
+        low = np.minimum(even, 0) + np.minimum(odd, 0) < -SAFE_SUM
+        place, column = np.nonzero(high | low)
+        return cls(place, column, even[place, column].astype(np.int32), odd[place, column].astype(np.int32))
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def reachable(self, tops: Int32) -> "Pairs":
+        """Return those that can saturate with activations between zero and `tops`, shape (k,)."""
+        top = np.append(tops, 0)
+        a, b = top[2 * self.place], top[np.minimum(2 * self.place + 1, len(tops))]
+        high = a * np.maximum(self.first, 0) + b * np.maximum(self.second, 0) > INT16.max
+        low = a * np.minimum(self.first, 0) + b * np.minimum(self.second, 0) < INT16.min
+        kept = high | low
+        return Pairs(self.place[kept], self.column[kept], self.first[kept], self.second[kept])
 
 
 @dataclass(frozen=True)
@@ -30,58 +104,33 @@ class Loss:
     pairs: int
 
 
-def saturation(activations: npt.NDArray[np.uint8], weights: npt.NDArray[np.int8]) -> Loss:
+def saturation(activations: Operand, weights: Pairs, columns: int) -> Loss:
     """Return how the sums `weights.T @ activations` change where pairs of products saturate.
 
-    Only pairs that can reach the limit with the largest activations that occur are computed.
-
     Args:
-        activations: shape (k, m), in the order in which the kernel sums.
-        weights: shape (k, n).
+        activations: shape (k, m).
+        weights: the pairs of a matrix of shape (k, n).
+        columns: n.
     """
-    k, m = activations.shape
-    n = weights.shape[1]
-    pairs = -(-k // 2) * n * m
-    activation_halves, weight_halves = _halves(activations), _halves(weights.astype(np.int32))
-    first_top, second_top = (half.max(axis=1, initial=0).astype(np.int32)[:, None] for half in activation_halves)
-    possible = _reach((first_top, second_top), weight_halves)
+    m = math.prod(activations.positions)
+    possible = weights.reachable(activations.tops)
     error: Int32 | None = None
     saturated = 0
-    for p in np.flatnonzero(possible.any(axis=1)):
-        columns = np.flatnonzero(possible[p])
-        first, second = (half[p, columns] for half in weight_halves)
-        a, b = (half[p].astype(np.int32) for half in activation_halves)
-        rows = np.flatnonzero(
+    for place, start, count in zip(*np.unique(possible.place, return_index=True, return_counts=True), strict=True):
+        own = slice(start, start + count)
+        first, second = possible.first[own], possible.second[own]
+        a, b = activations.row(2 * place), activations.row(2 * place + 1)
+        reached = np.flatnonzero(
             (a * max(first.max(), 0) + b * max(second.max(), 0) > INT16.max)
             | (a * min(first.min(), 0) + b * min(second.min(), 0) < INT16.min)
         )
-        if not len(rows):
+        if not len(reached):
             continue
-        sums = np.multiply.outer(first, a[rows]) + np.multiply.outer(second, b[rows])
+        sums = np.multiply.outer(first, a[reached]) + np.multiply.outer(second, b[reached])
         over = sums - np.clip(sums, INT16.min, INT16.max)
         hits = int(np.count_nonzero(over))
         if hits:
             saturated += hits
-            error = np.zeros((n, m), np.int32) if error is None else error
-            error[np.ix_(columns, rows)] -= over
-    return Loss(error, saturated, pairs)
-
-
-def can_saturate(weights: npt.NDArray[np.int8]) -> bool:
-    """Tell whether any activations could make a pair of these weights, shape (k, n), saturate."""
-    top = np.full((-(-len(weights) // 2), 1), LARGEST_U8, np.int32)
-    return bool(_reach((top, top), _halves(weights.astype(np.int32))).any())
-
-
-def _halves(array: npt.NDArray[Any]) -> Halves:
-    """Return the even and the odd rows; a missing last one is zero."""
-    if len(array) % 2:
-        array = np.concatenate([array, np.zeros_like(array[:1])])
-    return array[0::2], array[1::2]
-
-
-def _reach(top: Halves, weights: Halves) -> npt.NDArray[np.bool_]:
-    """Tell which pairs of weights can leave an int16 with activations between zero and `top`."""
-    high: Int32 = top[0] * np.maximum(weights[0], 0) + top[1] * np.maximum(weights[1], 0)
-    low: Int32 = top[0] * np.minimum(weights[0], 0) + top[1] * np.minimum(weights[1], 0)
-    return np.asarray((high > INT16.max) | (low < INT16.min))
+            error = np.zeros((columns, m), np.int32) if error is None else error
+            error[np.ix_(possible.column[own], reached)] -= over
+    return Loss(error, saturated, -(-len(activations.tops) // 2) * columns * m)

@@ -1,5 +1,7 @@
 """What is predicted, beside what a processor without VNNI, and an Arm one, really answer: both are emulated."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,12 +84,38 @@ def test_every_kernel_is_predicted_to_the_bit_when_it_saturates(tmp_path: Path) 
     inputs = {f"{name}/x": x for name, (_, x, _) in KERNELS.items()}
     samples = calls(open_session(path), {name: x[None] for name, x in inputs.items()})
     emulated = answers("x86-avx2", path, samples, batch=1, timeout_s=60)
-    predicted, losses = Network(path).run(inputs, saturating=True)
-    exact, _ = Network(path).run(inputs, saturating=False)
-    assert losses.keys() == KERNELS.keys() - {"depthwise"}
+    found = Network(path).run(inputs)
+    predicted, exact = found.saturating, found.exact
+    assert found.losses.keys() == KERNELS.keys() - {"depthwise"}
     for name in KERNELS:
         np.testing.assert_array_equal(emulated[f"{name}/y"][0], predicted[f"{name}/y"], err_msg=name)
         assert (predicted[f"{name}/y"] != exact[f"{name}/y"]).any() == (name != "depthwise"), name
+
+
+ON_HASWELL = """
+import sys
+import numpy as np
+from pathlib import Path
+from tasks.portability.simulate import Network
+from tasks.runtime.processor import Processor
+
+found = Network(Path(sys.argv[1]), Processor("x86_64", frozenset({"avx2"}))).run(dict(np.load(sys.argv[2])))
+np.savez(sys.argv[3], **found.exact)
+"""
+
+
+def test_exact_sums_are_exact_on_a_processor_that_saturates(tmp_path: Path) -> None:
+    needs("x86-avx2")
+    path, inputs, outputs = (tmp_path / name for name in ("kernels.onnx", "inputs.npz", "outputs.npz"))
+    onnx.save(kernels(), path)
+    given = {f"{name}/x": x for name, (_, x, _) in KERNELS.items()}
+    np.savez(inputs, **given)
+    command = ["qemu-x86_64", "-cpu", "Haswell", sys.executable, "-c", ON_HASWELL, str(path), str(inputs), str(outputs)]
+    subprocess.run(command, check=True, timeout=240)
+    here = Network(path).run(given).exact
+    with np.load(outputs) as there:
+        for name in here:
+            np.testing.assert_array_equal(there[name], here[name], err_msg=name)
 
 
 def test_model_built_to_saturate_loses_what_was_predicted_and_its_seven_bit_form_nothing(

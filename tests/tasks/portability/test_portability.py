@@ -63,10 +63,19 @@ def test_little_saturation_is_safe_when_the_limits_say_so(twins: object, judge: 
 def test_simulated_network_answers_as_the_runtime_does_here(twins: object) -> None:
     path = twins.trained.store.path(twins.full)
     samples = read_split(twins.trained.store.path(twins.trained.test)).take(slice(0, 8))
-    simulated, _ = Network(path).run(samples, saturating=this_processor().saturates)
+    found = Network(path).run(samples)
+    simulated = found.saturating if this_processor().saturates else found.exact
     here = run_in_batches(open_session(path), samples, 8)
     for name, values in simulated.items():
         np.testing.assert_allclose(values, here[name], atol=0.02 * np.abs(here[name]).max())
+
+
+def test_one_run_does_for_both_when_nothing_saturates(twins: object) -> None:
+    samples = read_split(twins.trained.store.path(twins.trained.test)).take(slice(0, 8))
+    for name, same in (("seven_bit", True), ("full", False)):
+        found = Network(twins.trained.store.path(getattr(twins, name))).run(samples)
+        assert all((found.saturating[n] is found.exact[n]) == same for n in found.exact)
+        assert any(loss.saturated for loss in found.losses.values()) != same
 
 
 def test_emulation_that_is_not_there_is_told_and_stops_nothing(

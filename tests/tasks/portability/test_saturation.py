@@ -5,7 +5,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.portability.saturation import can_saturate, saturation
+from tasks.portability.saturation import Loss, Operand, Pairs, saturation
 
 SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 5), st.integers(1, 5))
 
@@ -16,6 +16,14 @@ def drawn(shape: tuple[int, int, int], seed: int, largest: int) -> tuple[npt.NDA
     a = rng.choice(np.array([0, 1, 127, 128, 200, 255], np.uint8), (k, m))
     w = rng.integers(-largest, largest, (k, n), endpoint=True).astype(np.int8)
     return a, w
+
+
+def lost(a: npt.NDArray[np.uint8], w: npt.NDArray[np.int8]) -> Loss:
+    return saturation(Operand(a, 1, a.max(axis=1).astype(np.int32)), Pairs.of(w), w.shape[1])
+
+
+def can_saturate(w: npt.NDArray[np.int8]) -> bool:
+    return len(Pairs.of(w)) > 0
 
 
 def one_by_one(a: npt.NDArray[np.uint8], w: npt.NDArray[np.int8]) -> tuple[npt.NDArray[np.int64], int]:
@@ -34,7 +42,7 @@ def one_by_one(a: npt.NDArray[np.uint8], w: npt.NDArray[np.int8]) -> tuple[npt.N
 def test_saturating_sums_are_those_of_pair_by_pair_addition(shape: tuple[int, int, int], seed: int) -> None:
     a, w = drawn(shape, seed, 127)
     expected, cut = one_by_one(a, w)
-    loss = saturation(a, w)
+    loss = lost(a, w)
     error = 0 if loss.error is None else loss.error
     np.testing.assert_array_equal(w.T.astype(np.int64) @ a.astype(np.int64) + error, expected)
     assert (loss.saturated, loss.pairs) == (cut, -(-shape[0] // 2) * shape[1] * shape[2])
@@ -44,9 +52,9 @@ def test_saturating_sums_are_those_of_pair_by_pair_addition(shape: tuple[int, in
 def test_weights_that_cannot_saturate_never_do(shape: tuple[int, int, int], seed: int, largest: int) -> None:
     a, w = drawn(shape, seed, largest)
     full = np.full_like(a, 255)
-    assert can_saturate(w) >= (saturation(a, w).saturated > 0)
+    assert can_saturate(w) >= (lost(a, w).saturated > 0)
     alone = [
-        saturation(np.where(w[:, [n]] * sign > 0, full[:, :1], 0), w[:, [n]])
+        lost(np.where(w[:, [n]] * sign > 0, full[:, :1], 0).astype(np.uint8), w[:, [n]])
         for n in range(shape[2])
         for sign in (1, -1)
     ]
