@@ -187,8 +187,9 @@ class PipelineConfig(Frozen):
                 f"select.batch is {self.select.batch}, which is not measured; "
                 f"benchmark.batch_sizes has {list(self.benchmark.batch_sizes)}"
             )
-        repaired = (f"{recipe.name}{REPAIRED}" for recipe in self.quantize if self.repair.takes(recipe))
-        known = (None, *self.candidates, *repaired)
+        networks = ("", *(f"{pruning.name}-" for pruning in self.prune))
+        mended = [recipe.name for recipe in self.quantize if self.repair.takes(recipe)]
+        known = (None, *self.candidates, *(f"{network}{name}{REPAIRED}" for network in networks for name in mended))
         strangers = [o.candidate for o in self.overrides if o.candidate not in known]
         if strangers:
             raise ValueError(f"overrides names the candidate {strangers[0]!r}; there are {list(self.candidates)}")

@@ -161,11 +161,10 @@ def quantized(
     for recipe in recipes:
         name = prefix + recipe.name
         with candidate(name, parent):
-            prove(
-                quantize(
-                    recipe, model=model, prepared=calibrated.get("prepared"), ranges=calibrated.get("ranges")
-                ).artifacts["model"]
-            )
+            made = quantize(
+                recipe, model=model, prepared=calibrated.get("prepared"), ranges=calibrated.get("ranges")
+            ).artifacts["model"]
+            prove(made)
         if calibrated and validation and config.repair.takes(recipe) and run.rejected_by("accuracy", name):
             with candidate(name + REPAIRED, parent=name):
                 prove(
@@ -174,6 +173,7 @@ def quantized(
                         recipe=recipe,
                         accuracy=config.accuracy,
                         model=model,
+                        quantized=made,
                         prepared=calibrated["prepared"],
                         ranges=calibrated["ranges"],
                         images=validation,

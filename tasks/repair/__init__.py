@@ -62,6 +62,7 @@ def repair(
     recipe: StaticInt8,
     accuracy: AccuracyConfig,
     model: Artifact,
+    quantized: Artifact,
     prepared: Artifact,
     ranges: Artifact,
     images: Artifact,
@@ -74,6 +75,7 @@ def repair(
         recipe: the recipe whose candidate failed.
         accuracy: what the result must keep.
         model: the FP32 model.
+        quantized: the candidate that failed.
         prepared: the calibration's model.
         ranges: the calibration's ranges.
         images: a split that no gate judges by.
@@ -81,13 +83,17 @@ def repair(
     known, sources = Ranges.read(out.path(ranges)), (out.path(model), out.path(prepared))
     journal = Journal(out.folder / "journal.jsonl")
     resumed, file = len(journal), out.folder / "model.onnx"
-    recipe.replace(format="qdq").write(*sources, known, file)  # its tensors are those of the operators' form
-    network = Switchable(file, sources[1])
+    pairs = out.path(quantized)
+    if recipe.format != "qdq":  # its pairs stand for the operators, whose form has nothing that could be switched
+        pairs = file
+        recipe.replace(format="qdq").write(*sources, known, pairs)
+    network = Switchable(pairs, sources[1])
     reference = Reference(sources[0], read_split(out.path(images)), config.images)
     search = Search(config, accuracy, network, reference, journal, file)
     best = search.run(lambda nodes: recipe.write(*sources, known, file, float_nodes=nodes)) if network.nodes else None
     chosen = search.in_order(best.float_nodes) if best else ()
-    recipe.write(*sources, known, file, float_nodes=frozenset(chosen))
+    if search.written != frozenset(chosen):
+        recipe.write(*sources, known, file, float_nodes=frozenset(chosen))
     proto = read_model(file)
     reference.signature.write(proto)
     facts = RepairFacts(

@@ -10,8 +10,6 @@ from tasks.benchmark.rows import rows
 from tasks.errors import StageError
 from tasks.frozen import Frozen, Number
 from tasks.repair.quality import Quality, Reference
-from tasks.runtime.calls import calls
-from tasks.runtime.session import open_session
 from tasks.runtime.threads import usable_threads
 
 ROUNDS = 6
@@ -37,14 +35,13 @@ class Attempt(Frozen):
     speed: Speed | None = Field(description="None where it was not good, and so not raced")
 
 
-def race_with(reference: Path, candidate: Path, images: Reference, folder: Path) -> Speed:
+def race_with(reference: Reference, candidate: Path) -> Speed:
     """Race a candidate against the reference at one sample a call (or the model's fixed batch)."""
-    made = calls(open_session(reference, level="off"), images.samples)
-    batch = made.batch(1)
-    inputs = folder / "inputs.npz"
-    np.savez(inputs, allow_pickle=False, **{n: np.resize(a, (batch, *a.shape[1:])) for n, a in made.samples.items()})
+    batch, inputs = reference.batch, candidate.with_name("inputs.npz")
+    samples = {n: np.resize(a, (batch, *a.shape[1:])) for n, a in reference.samples.items()}
+    np.savez(inputs, allow_pickle=False, **samples)
     plan = Plan(batch_sizes=(batch,), rounds=ROUNDS, block_ms=BLOCK_MS, threads=usable_threads(), timeout_s=TIMEOUT_S)
-    entries = {"fp32": Entry(reference), "repaired": Entry(candidate)}
+    entries = {"fp32": Entry(reference.model), "repaired": Entry(candidate)}
     measured = race(entries, inputs, plan).contenders
     failed = [contender.error for contender in measured.values() if contender.error]
     if failed:

@@ -57,6 +57,7 @@ class Search:
         self.limits = Limits(accuracy, accuracy.min_sqnr_db)
         self.attempts: list[Attempt] = []
         self.before: Quality | None = None
+        self.written: Nodes | None = None  # in float in the file, where this process wrote it
         self.stopped: Stopped = "nothing to repair"
 
     @cached_property
@@ -115,9 +116,10 @@ class Search:
 
         def find_out() -> Attempt:
             quantise(nodes)
+            self.written = nodes
             quality = self.reference.quality(self.reference.ask(self.file))
             good = self.limits.allow(quality)
-            speed = race_with(self.reference.model, self.file, self.reference, self.file.parent) if good else None
+            speed = race_with(self.reference, self.file) if good else None
             predicted = self.predicted(nodes)
             return Attempt(
                 float_nodes=self.in_order(nodes), predicted=predicted, quality=quality, good=good, speed=speed

@@ -50,9 +50,9 @@ class Reference:
     def __init__(self, model: Path, split: Split, images: int) -> None:
         self.model = model
         self.signature = Signature.read(onnx.load(model, load_external_data=False))
-        self.samples: Arrays = split.take(slice(0, images))
         self.labels: npt.NDArray[np.int64] | None = None if split.labels is None else split.labels[:images]
-        self.answers = self.ask(model)
+        made = calls(open_session(model), split.take(slice(0, images)))
+        self.samples, self.batch, self.answers = made.samples, made.batch(1), made.run(BATCH)
 
     def __len__(self) -> int:
         return len(next(iter(self.samples.values())))

@@ -191,6 +191,14 @@ def test_parts_that_do_not_fit_are_refused_when_each_is_right_alone(
         {"benchmark": {"batch_sizes": [4]}, "select": {"batch": 4}},
         {"structure": {"max_opset": 17, "max_ir_version": 8}},
         {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "ort-basic"}]},
+        {
+            "quantize": [{"kind": "static"}],
+            "prune": [{"kind": "structured", "macs": 0.5}],
+            "overrides": [
+                {"check": "a.b", "reason": "known and accepted", "candidate": name}
+                for name in ("static-u8s8-repaired", "pruned-50-static-u8s8-repaired")
+            ],
+        },
         {"quantize": [{"kind": "static"}, {"kind": "static", "per_channel": False}]},
     ],
 )

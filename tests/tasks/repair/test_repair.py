@@ -54,6 +54,7 @@ class Uneven:
 
     trained: Trained
     model: Artifact
+    quantized: Artifact
     calibrated: dict[str, Artifact]
     convolutions: tuple[str, ...]
 
@@ -61,7 +62,7 @@ class Uneven:
 @pytest.fixture(scope="module")
 def network(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Uneven:
     root = tmp_path_factory.mktemp("uneven")
-    for name in ("start", "calibrate"):
+    for name in ("start", "calibrate", "quantize"):
         (root / name).mkdir()
     start = Workspace(trained.store, root / "start")
     onnx.save(uneven(trained.proto(), layer=1), start.folder / "model.onnx")
@@ -75,8 +76,13 @@ def network(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Uneve
         methods=(RECIPE.method,),
     )
     prepared = onnx.load(trained.store.path(report.artifacts["prepared"]))
+    naive = quantize(RECIPE, Workspace(trained.store, root / "quantize"), model=model, **report.artifacts)
     return Uneven(
-        trained, model, dict(report.artifacts), tuple(n.name for n in prepared.graph.node if n.op_type == "Conv")
+        trained,
+        model,
+        naive.artifacts["model"],
+        dict(report.artifacts),
+        tuple(n.name for n in prepared.graph.node if n.op_type == "Conv"),
     )
 
 
@@ -89,6 +95,7 @@ def mend(network: Uneven, workspace: Callable[..., Workspace]) -> Callable[..., 
             recipe=RECIPE,
             accuracy=limits,
             model=network.model,
+            quantized=network.quantized,
             prepared=network.calibrated["prepared"],
             ranges=network.calibrated["ranges"],
             images=network.trained.artifacts["validation"],
@@ -105,9 +112,8 @@ def judged(network: Uneven, workspace: Callable[..., Workspace], model: Artifact
 def test_collapsed_network_passes_its_gate_when_it_is_repaired(
     network: Uneven, workspace: Callable[..., Workspace], mend: Callable[..., Report[RepairFacts]]
 ) -> None:
-    naive = quantize(RECIPE, workspace(network.trained.store), model=network.model, **network.calibrated)
     with pytest.raises(GateFailed, match=r"accuracy\.(max_accuracy_drop|min_sqnr_db)"):
-        judged(network, workspace, naive.artifacts["model"]).enforce()
+        judged(network, workspace, network.quantized).enforce()
 
     report = mend()
     facts = report.facts
@@ -162,6 +168,7 @@ def test_nothing_to_repair_is_said_when_the_recipe_quantised_nothing(
         recipe=RECIPE,
         accuracy=LIMITS,
         model=model,
+        quantized=model,  # the quantiser left it as it was
         prepared=model,
         ranges=out.keep(file),
         images=network.trained.artifacts["validation"],
@@ -181,11 +188,11 @@ from tasks.repair import RepairConfig, repair
 from tasks.workspace import Workspace
 
 store, folder, *artifacts = sys.argv[1:]
-model, prepared, ranges, images = (Artifact.model_validate_json(a) for a in artifacts)
+model, quantized, prepared, ranges, images = (Artifact.model_validate_json(a) for a in artifacts)
 report = repair(
     RepairConfig(), Workspace(Store(Path(store)), Path(folder)), recipe=StaticInt8(per_channel=False),
     accuracy=AccuracyConfig(max_accuracy_drop=0.01, min_sqnr_db=20),
-    model=model, prepared=prepared, ranges=ranges, images=images,
+    model=model, quantized=quantized, prepared=prepared, ranges=ranges, images=images,
 )
 print(report.model_dump_json())
 """
@@ -194,7 +201,7 @@ print(report.model_dump_json())
 def test_killed_repair_goes_on_where_it_stopped(network: Uneven, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
-    inputs = [network.model, network.calibrated["prepared"], network.calibrated["ranges"]]
+    inputs = [network.model, network.quantized, network.calibrated["prepared"], network.calibrated["ranges"]]
     inputs.append(network.trained.artifacts["validation"])
     command = [sys.executable, "-c", CHILD, str(network.trained.store.root), str(folder)]
     command += [artifact.model_dump_json() for artifact in inputs]
