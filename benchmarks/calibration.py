@@ -1,16 +1,21 @@
 """What calibration costs beside ORT's calibrators: peak memory and seconds, each in its own process, in turns.
 
     python benchmarks/calibration.py [--model resnet18|resnet50] [--images 96] [--methods entropy] [--rounds 3]
+    python benchmarks/calibration.py --model resnet50 --images 512 --calibrators ours --rounds 1 --folder DIR
+
+With `--folder`, the network and all answers stay there, so that a long table can be made in several calls: each call
+prints the table of everything that the folder has for its model.
 
 ResNet-18 gets scikit-learn's digits at 32x32 (repeated where more are asked for), ResNet-50 made ones at 224x224. The
 weights are random, which changes neither cost. Images are made as they are asked for, so that only the calibrators'
-memory counts. ORT's entropy gets 2048 bins, as ours has, and 128, as `quantize_static` gives it; where the last batch
-would be smaller, ORT gets the images that fill its batches. A process above the memory limit is stopped and said so.
-The ranges of both are compared in the end.
+memory counts. `ort` is its entropy with 2048 bins, as ours has, `ort-128` with 128, as `quantize_static` gives it;
+where the last batch would be smaller, ORT gets the images that fill its batches. A process above the memory limit is
+stopped and said so. The ranges of both are compared in the end.
 """
 
 import argparse
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -145,10 +150,12 @@ def measure(calibrator: str, method: str, model: str, count: int, prepared: Path
     else:
         ranges = orts(prepared, images, method, 128 if calibrator == "ort-128" else 2048)
     seconds = time.perf_counter() - start
+    used = resource.getrusage(resource.RUSAGE_SELF)
     # Not getrusage's: that of a child begins with the memory of the process that started it.
     status = Path("/proc/self/status").read_text()
     peak = 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
-    print("\n" + json.dumps({"seconds": seconds, "peak_bytes": peak, "ranges": ranges}))
+    cpu = used.ru_utime + used.ru_stime
+    print("\n" + json.dumps({"seconds": seconds, "cpu_seconds": cpu, "peak_bytes": peak, "ranges": ranges}))
 
 
 def run(words: list[str], limit_bytes: float) -> dict[str, Any] | None:
@@ -189,35 +196,57 @@ def main() -> None:
     parser.add_argument("--images", type=int, nargs="+", default=[96])
     parser.add_argument("--methods", choices=("minmax", "entropy", "percentile"), nargs="+", default=["entropy"])
     parser.add_argument("--calibrators", choices=CALIBRATORS, nargs="+", default=["ours", "ort"])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="0 prints what the folder has")
     parser.add_argument("--limit-gb", type=float, default=12.0)
+    parser.add_argument("--folder", type=Path, help="where the network and the answers stay")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        prepared = export(arguments.model, Path(folder))
-        print("| model | method | images | calibrator | seconds | peak, GB | ranges that differ from ours (most) |")
-        print("|---|---|---:|---|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (arguments.folder or Path(temporary)) / arguments.model
+        folder.mkdir(parents=True, exist_ok=True)
+        prepared = folder / "prepared.onnx"
+        if not prepared.exists():
+            export(arguments.model, folder)
+        notes = folder / "answers.jsonl"
+        notes.touch()
         for method in arguments.methods:
             for count in arguments.images:
-                answers: dict[str, list[dict[str, Any] | None]] = {name: [] for name in arguments.calibrators}
                 for turn in range(arguments.rounds):
                     for name in arguments.calibrators[:: 1 if turn % 2 == 0 else -1]:
-                        if None not in answers[name]:  # what went above the limit would again
-                            words = [name, method, arguments.model, str(count), str(prepared)]
-                            answers[name].append(run(words, arguments.limit_gb * 1e9))
-                for name, found in answers.items():
-                    print(row(arguments, method, count, name, found, answers.get("ours", [])), flush=True)
+                        if None in read(notes).get((method, count), {}).get(name, []):
+                            continue  # what went above the limit would again
+                        words = [name, method, arguments.model, str(count), str(prepared)]
+                        note = [method, count, name, run(words, arguments.limit_gb * 1e9)]
+                        with notes.open("a") as file:
+                            file.write(json.dumps(note) + "\n")
+        print("| model | method | images | calibrator | rounds | seconds | CPU, s | peak, GB | ranges unlike ours |")
+        print("|---|---|---:|---|---:|---:|---:|---:|---:|")
+        for (method, count), answers in sorted(read(notes).items()):
+            for name, found in answers.items():
+                words = [arguments.model, method, str(count), name, *cells(arguments, count, name, found, answers)]
+                print(f"| {' | '.join(words)} |")
 
 
-def row(arguments: Any, method: str, count: int, name: str, found: list[Any], base: list[Any]) -> str:
-    """Return one line of the table: medians over the rounds."""
+def read(notes: Path) -> dict[tuple[str, int], dict[str, list[dict[str, Any] | None]]]:
+    """Return all answers: by method and images, by calibrator."""
+    found: dict[tuple[str, int], dict[str, list[dict[str, Any] | None]]] = {}
+    for line in notes.read_text().splitlines():
+        method, count, name, answer = json.loads(line)
+        found.setdefault((method, count), {}).setdefault(name, []).append(answer)
+    return found
+
+
+def cells(
+    arguments: Any, count: int, name: str, found: list[Any], answers: dict[str, list[dict[str, Any] | None]]
+) -> list[str]:
+    """Return the measured part of a line of the table: medians over the rounds."""
     if None in found:
-        return f"| {arguments.model} | {method} | {count} | {name} | | stopped above {arguments.limit_gb:g} | |"
-    apart = ""
-    if name != "ours" and base and None not in base and count % BATCH == 0:
+        return [str(len(found)), "", "", f"stopped above {arguments.limit_gb:g}", ""]
+    apart, base = "", answers.get("ours", [])
+    if name != "ours" and base and base[0] is not None and count % BATCH == 0:
         number, most = differences(found[0]["ranges"], base[0]["ranges"])
         apart = f"{number} of {len(found[0]['ranges'])} ({most:.2g})"
-    seconds, peak = (statistics.median(answer[key] for answer in found) for key in ("seconds", "peak_bytes"))
-    return f"| {arguments.model} | {method} | {count} | {name} | {seconds:.2f} | {peak / 1e9:.2f} | {apart} |"
+    seconds, cpu, peak = (statistics.median(a[key] for a in found) for key in ("seconds", "cpu_seconds", "peak_bytes"))
+    return [str(len(found)), f"{seconds:.2f}", f"{cpu:.1f}", f"{peak / 1e9:.2f}", apart]
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ which is what ORT makes from all activations of all samples together.
 """
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tasks.calibrate.feeds import Feeds
 from tasks.calibrate.taps import REDUCTIONS, Values, reduced, tapped
 from tasks.data.dataset import Split
 from tasks.ranges.histogram import Counts, Histogram, Statistics
+from tasks.runtime.threads import usable_threads
 from tasks.workspace import Workspace
 
 BUDGET_BYTES = 256_000_000
@@ -133,21 +135,23 @@ def _first_pass(
 
 def _extremes(answers: list[npt.NDArray[Any]]) -> Extremes:
     """Return what the answers of one call say: `REDUCTIONS` of each tensor."""
-    flat = [answer.reshape(-1) for answer in answers]
-    sizes = np.array([a[0] for a in flat[3 :: len(REDUCTIONS)]])
-    # The sum is no number exactly when a value is none; the two others may pass over it.
-    low, high, total = (
-        np.array([a[0] if a.size else np.nan for a in flat[n :: len(REDUCTIONS)]], np.float32) for n in range(3)
+    lows, highs, totals, counts = (answers[n :: len(REDUCTIONS)] for n in range(len(REDUCTIONS)))
+    sizes = np.array([int(count) for count in counts])
+    # A sum is no number exactly when a value is none; the two others may pass over it.
+    has_nan = np.array([bool(np.isnan(total).any()) for total in totals]) & (sizes > 0)
+    low, high = (
+        np.array([find(rows) if size else np.nan for rows, size in zip(of, sizes, strict=True)], np.float32)
+        for find, of in ((np.min, lows), (np.max, highs))
     )
-    return Extremes(low, high, np.isnan(total) & (sizes > 0), sizes)
+    return Extremes(low, high, has_nan, sizes)
 
 
 def _second_pass(prepared: Path, values: Values, feeds: Feeds, histograms: Mapping[str, Histogram]) -> Iterator[int]:
     """Count the values of some tensors; yield the number of samples seen after each call."""
-    with tapped(prepared, values) as (session, names):
+    with tapped(prepared, values) as (session, names), ThreadPoolExecutor(usable_threads()) as pool:
         for arrays, seen in feeds.run(session, names, feeds.batch):
-            for name in values:
-                histograms[name].add(arrays[name])
+            for _ in pool.map(lambda name, arrays=arrays: histograms[name].add(arrays[name]), values):
+                pass
             yield seen
 
 

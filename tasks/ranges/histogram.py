@@ -1,4 +1,4 @@
-"""A histogram of fixed size over a known range: numpy's counts, without numpy's price."""
+"""A histogram of fixed size over a known range: numpy's counts, at half of numpy's price."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +11,8 @@ Counts = npt.NDArray[np.int64]
 
 BINS = 2048
 """As TensorRT's calibrator and ORT's percentile. ORT's entropy has 128 by default; see `tasks.ranges.entropy`."""
-BLOCK = 32_768
-"""Values at a time: few enough that every step after the first finds them in the processor's cache."""
-NEAR = np.float32(1e-3)
-"""In bins. Float32 arithmetic misses a place among 2048 bins by less than 4e-4; nearer to an edge, the edge decides."""
+BLOCK = 262_144
+"""Values that are sorted at a time: few enough for a processor's cache, many beside the edges then looked up."""
 
 
 @dataclass(frozen=True)
@@ -71,22 +69,12 @@ class Histogram:
     def add(self, values: npt.NDArray[Any]) -> None:
         """Count float32 values of any shape, exactly as `numpy.histogram` does; those outside go to the outer bins.
 
-        `numpy.histogram` compares every value with both edges of its bin, which takes most of its time. Here only the
-        few that lie so near to an edge that rounding could decide are looked up.
+        `numpy.histogram` compares every value with both edges of its bin. To sort the values with the processor's
+        vector instructions and to look the edges up among them takes half of the time, and needs no arithmetic that
+        rounds; other threads can run meanwhile.
         """
         flat = values.reshape(-1)
-        scale, half = np.float32(BINS / 2) / self.limit, np.float32(BINS / 2)
-        places, distances = np.empty((2, min(BLOCK, flat.size)), np.float32)
-        numbers = np.empty(places.size, np.int64)
         for start in range(0, flat.size, BLOCK):
-            block = flat[start : start + BLOCK]
-            place, distance, bins = places[: block.size], distances[: block.size], numbers[: block.size]
-            np.multiply(block, scale, out=place)
-            place += half  # zero, the most frequent value, falls on its edge exactly
-            np.copyto(bins, place, casting="unsafe")
-            np.rint(place, out=distance)
-            np.subtract(place, distance, out=distance)
-            doubtful = np.flatnonzero((np.abs(distance, out=distance) < NEAR) & (block != 0))
-            bins[doubtful] = np.searchsorted(self.edges, block[doubtful], side="right") - 1
-            np.clip(bins, 0, BINS - 1, out=bins)
-            self.counts += np.bincount(bins, minlength=BINS)
+            block = np.sort(flat[start : start + BLOCK])
+            below = np.searchsorted(block, self.edges[1:-1])
+            self.counts += np.diff(below, prepend=0, append=block.size)

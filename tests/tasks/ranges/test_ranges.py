@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from onnxruntime.quantization.calibrate import CalibrationMethod, HistogramCollector, load_tensors_data
 
 from tasks.errors import StageError
 from tasks.ranges import Ranges
-from tasks.ranges.entropy import Entropy
+from tasks.ranges.entropy import CLOSE, Entropy, best_width, divergence, divergences, widths
 from tasks.ranges.histogram import BINS, Histogram, Statistics
 from tasks.ranges.minmax import MinMax
 from tasks.ranges.percentile import Percentile
@@ -97,6 +97,28 @@ def test_range_is_what_was_seen_when_ort_turns_it_round(method: Entropy | Percen
 def test_entropy_gives_orts_range_when_ort_has_as_many_bins(kind: str) -> None:
     values = shapes(kind)
     assert Entropy().range_of(seen(values)) == of_ort(values, "entropy")
+
+
+def assert_search_is_the_plain_one(counts: np.ndarray) -> None:
+    plain = np.array([divergence(counts, width) for width in widths(counts)])
+    near, finite = divergences(counts), np.isfinite(plain)
+    np.testing.assert_array_equal(np.isfinite(near), finite)
+    assert np.all(np.abs(near[finite] - plain[finite]) <= CLOSE / 4 * (1 + plain[finite]))
+    assert best_width(counts) == widths(counts)[np.argmin(plain)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_entropy_search_finds_the_width_of_the_plain_search(kind: str) -> None:
+    counts = seen(shapes(kind)).counts
+    assert counts is not None
+    assert_search_is_the_plain_one(counts)
+
+
+@settings(max_examples=10, deadline=None)
+@given(npst.arrays(np.int64, BINS, elements=st.integers(0, 3), fill=st.sampled_from([0, 0, 1, 10**7])))
+def test_entropy_search_finds_the_width_of_the_plain_search_when_bins_are_sparse(counts: np.ndarray) -> None:
+    counts[BINS // 2] += 1  # no histogram is empty
+    assert_search_is_the_plain_one(counts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
