@@ -64,13 +64,13 @@ def missing(name: str) -> str | None:
     note = folder(name) / NOTE
     if not note.is_file():
         return f"its environment is not installed; install it with: gauntlet targets install {name}"
-    if note.read_text(encoding="utf-8") != ENVIRONMENTS[name].note:
+    if not _holds(folder(name), ENVIRONMENTS[name]):
         return f"its environment holds other versions than this program wants: gauntlet targets install {name}"
     return None
 
 
 def install(name: str, say: Callable[[str], None]) -> Path:
-    """Make an environment; one that is there and right stays as it is.
+    """Make one of our environments; see `make`.
 
     Raises:
         ConfigError: when there is none of that name.
@@ -79,8 +79,17 @@ def install(name: str, say: Callable[[str], None]) -> Path:
     wanted = ENVIRONMENTS.get(name)
     if wanted is None:
         raise ConfigError(f"targets install: {name!r} is no environment; there are: {', '.join(ENVIRONMENTS)}")
-    place = folder(name)
-    if missing(name) is None:
+    return make(folder(name), wanted, say)
+
+
+def make(place: Path, wanted: Environment, say: Callable[[str], None]) -> Path:
+    """Make an environment in a folder of its own; one that is there and right stays as it is.
+
+    Raises:
+        StageError: when a package cannot be installed.
+    """
+    name = place.name
+    if _holds(place, wanted):
         say(f"{name}: already installed in {place}")
         return place
     shutil.rmtree(place, ignore_errors=True)
@@ -88,7 +97,7 @@ def install(name: str, say: Callable[[str], None]) -> Path:
     if wanted.python:
         say(f"{name}: installing {', '.join(wanted.python)} ...")
         _run((sys.executable, "-m", "venv", str(place)))
-        pip = (str(python(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        pip = (str(python(str(place))), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         _run((*pip, *wanted.python))
     if wanted.npm:
         npm = shutil.which("npm")
@@ -100,6 +109,11 @@ def install(name: str, say: Callable[[str], None]) -> Path:
     write_whole(place / NOTE, wanted.note)
     say(f"{name}: installed in {place}")
     return place
+
+
+def _holds(place: Path, wanted: Environment) -> bool:
+    note = place / NOTE
+    return note.is_file() and note.read_text(encoding="utf-8") == wanted.note
 
 
 def _run(command: tuple[str, ...]) -> None:

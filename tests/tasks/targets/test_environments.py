@@ -7,7 +7,7 @@ import pytest
 
 from tasks.errors import ConfigError, StageError
 from tasks.targets import environments
-from tasks.targets.environments import ENVIRONMENTS, NOTE, Environment, folder, install, missing
+from tasks.targets.environments import ENVIRONMENTS, NOTE, Environment, folder, install, make, missing
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +53,18 @@ def test_install_says_what_is_missing_when_there_is_no_npm(monkeypatch: pytest.M
     with pytest.raises(StageError, match="npm is not on the PATH"):
         install("web", lambda _: None)
     assert missing("web") is not None
+
+
+def test_environment_is_made_again_when_it_holds_other_versions(tmp_path: Path) -> None:
+    place, said = tmp_path / "mine", list[str]()
+    make(place, Environment(), said.append)
+    (place / "left over").touch()
+    make(place, Environment(), said.append)
+    assert (place / "left over").exists()
+    (place / NOTE).write_text(Environment(npm=("onnxruntime-web@1.0.0",)).note)
+    make(place, Environment(), said.append)
+    assert not (place / "left over").exists()
+    assert said == [f"mine: installed in {place}", f"mine: already installed in {place}", f"mine: installed in {place}"]
 
 
 def test_install_ends_with_the_last_words_of_a_command_that_fails() -> None:

@@ -82,6 +82,7 @@ def test_target_of_a_gpu_names_the_library_that_is_missing(name: str, missing: s
     assert reason is not None
     assert reason.startswith(missing)
     assert ".so" in reason
+    assert len(reason.splitlines()) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="one of them might run here")
