@@ -1,4 +1,4 @@
-"""Networks that several benchmarks need, trained on digits once and kept outside the repository."""
+"""Networks that several benchmarks need, made once and kept outside the repository."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -6,16 +6,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import numpy_helper
+from pydantic import Field
 
 from tasks.artifact import Artifact, Store
 from tasks.calibrate import CalibrateConfig, calibrate
-from tasks.data import prepare
+from tasks.data import DataConfig, prepare
 from tasks.data.digits import Digits
-from tasks.export import export
+from tasks.export import ExportConfig, export
 from tasks.export.torchscript import TorchScript
 from tasks.frozen import Frozen
 from tasks.ranges import Method
-from tasks.train import train
+from tasks.train import TrainConfig, train
 from tasks.train.torch import TorchTraining
 from tasks.workspace import Workspace
 
@@ -31,6 +32,7 @@ class Kept(Frozen):
     model: Artifact
     golden: Artifact
     splits: dict[str, Artifact]
+    source: Artifact | None = Field(None, description="the framework's own file")
 
 
 @dataclass(frozen=True)
@@ -95,25 +97,34 @@ def uneven(network: Network) -> Network:
 
 
 def trained(architecture: str) -> Network:
-    """Return a network; the first call trains it."""
-    folder = CACHE / architecture
+    """Return a network of PyTorch's; the first call trains it on digits."""
+    learning = TorchTraining(architecture=architecture, epochs=EPOCHS[architecture], learning_rate=0.001)
+    return made(architecture, Digits(), learning, TorchScript())
+
+
+def made(name: str, data: DataConfig, learning: TrainConfig, exporter: ExportConfig) -> Network:
+    """Return a network of any kind; the first call makes it, and keeps it under the name."""
+    folder = CACHE / name
     file, store = folder / "kept.json", Store(folder / "store")
     if not file.is_file():
         unfinished = Network(Kept.model_construct(), store, folder)
-        data = prepare(Digits(), unfinished.workspace("data"))
-        config = TorchTraining(architecture=architecture, epochs=EPOCHS[architecture], learning_rate=0.001)
+        prepared = prepare(data, unfinished.workspace("data"))
         source = train(
-            config, unfinished.workspace("train"), splits=data.artifacts, signature=data.facts.signature, files=()
+            learning, unfinished.workspace("train"), splits=prepared.artifacts, signature=prepared.facts.signature
         )
-        golden = source.artifacts["golden"]
         exported = export(
-            TorchScript(),
+            exporter,
             unfinished.workspace("export"),
             model=source.artifacts["model"],
             signature=source.facts.signature,
-            golden=golden,
+            golden=source.artifacts["golden"],
             files=(),
         )
-        kept = Kept(model=exported.artifacts["model"], golden=golden, splits=dict(data.artifacts))
+        kept = Kept(
+            model=exported.artifacts["model"],
+            golden=source.artifacts["golden"],
+            splits=dict(prepared.artifacts),
+            source=source.artifacts["model"],
+        )
         file.write_text(kept.model_dump_json())
     return Network(Kept.model_validate_json(file.read_bytes()), store, folder)
