@@ -136,14 +136,13 @@ def _first_pass(
 def _extremes(answers: list[npt.NDArray[Any]]) -> Extremes:
     """Return what the answers of one call say: `REDUCTIONS` of each tensor."""
     lows, highs, totals, counts = (answers[n :: len(REDUCTIONS)] for n in range(len(REDUCTIONS)))
-    sizes = np.array([int(count) for count in counts])
-    # A sum is no number exactly when a value is none; the two others may pass over it.
-    has_nan = np.array([bool(np.isnan(total).any()) for total in totals]) & (sizes > 0)
-    low, high = (
-        np.array([find(rows) if size else np.nan for rows, size in zip(of, sizes, strict=True)], np.float32)
-        for find, of in ((np.min, lows), (np.max, highs))
+    sizes = np.array([count.item() for count in counts])
+    # The sum is no number exactly when a value is none; the two others may pass over it.
+    low, high, total = (
+        np.array([a.item() if size else np.nan for a, size in zip(of, sizes, strict=True)], np.float32)
+        for of in (lows, highs, totals)
     )
-    return Extremes(low, high, has_nan, sizes)
+    return Extremes(low, high, np.isnan(total) & (sizes > 0), sizes)
 
 
 def _second_pass(prepared: Path, values: Values, feeds: Feeds, histograms: Mapping[str, Histogram]) -> Iterator[int]:

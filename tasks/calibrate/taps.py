@@ -17,12 +17,8 @@ Values = Mapping[str, onnx.ValueInfoProto]
 
 @contextmanager
 def reduced(prepared: Path, values: Values) -> Iterator[tuple[Any, list[str]]]:
-    """Open a session that answers `REDUCTIONS` of each tensor; yield it with the outputs' names.
-
-    All but the size come row by row, one a sample and channel: ONNX Runtime divides rows between its threads.
-    """
+    """Open a session that answers four numbers a tensor, those of `REDUCTIONS`; yield it with the outputs' names."""
     proto = onnx.load(prepared, load_external_data=False)
-    opset = next(i.version for i in proto.opset_import if i.domain in ("", "ai.onnx"))
     names = []
     for number, (tensor, info) in enumerate(values.items()):
         for operator in REDUCTIONS:
@@ -31,31 +27,11 @@ def reduced(prepared: Path, values: Values) -> Iterator[tuple[Any, list[str]]]:
             node = helper.make_node(operator, [tensor], [name], name=name)
             if operator != "Size":  # with its axes kept, ONNX Runtime reduces an empty tensor too
                 node.attribute.append(helper.make_attribute("keepdims", 1))
-                _set_axes(proto.graph, node, _inner_axes(info), opset)
             proto.graph.node.append(node)
             proto.graph.output.append(helper.make_tensor_value_info(name, kind, None))
             names.append(name)
     with _opened(proto, prepared) as session:
         yield session, names
-
-
-def _inner_axes(info: onnx.ValueInfoProto) -> list[int]:
-    """Return all axes but the first two, and at least one; none where the rank is not known."""
-    rank = len(info.type.tensor_type.shape.dim)
-    return list(range(min(2, rank - 1), rank)) if rank else []
-
-
-def _set_axes(graph: onnx.GraphProto, node: onnx.NodeProto, axes: list[int], opset: int) -> None:
-    """Say what to reduce over: in an attribute before opset 18 (13 for sums), in an input since then."""
-    if not axes:
-        return
-    if opset < (13 if node.op_type == "ReduceSum" else 18):
-        node.attribute.append(helper.make_attribute("axes", axes))
-        return
-    name = f"gauntlet-axes-{'-'.join(map(str, axes))}"
-    if all(known.name != name for known in graph.initializer):
-        graph.initializer.append(helper.make_tensor(name, onnx.TensorProto.INT64, [len(axes)], axes))
-    node.input.append(name)
 
 
 @contextmanager
