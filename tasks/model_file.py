@@ -89,6 +89,12 @@ def is_large_file(path: Path) -> bool:
     return sum(file.stat().st_size for file in files_of(path) if file.exists()) > MAX_ONE_FILE_BYTES
 
 
+def write_graph(proto: onnx.ModelProto, path: Path) -> list[Path]:
+    """Save a model that `read_graph` has read, and return the files with its weights, which stay as they are."""
+    onnx.save(proto, path)
+    return [*files_of(path)[1:]]
+
+
 def write_model(proto: onnx.ModelProto, path: Path) -> list[Path]:
     """Save the model, and return the files that lie beside it now: none, or one with its weights."""
     data = path.with_name(f"{path.name}.data")

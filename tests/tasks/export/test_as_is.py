@@ -1,0 +1,40 @@
+"""A model that is ONNX already: copied and signed; weights that have a file of their own are not written again."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import brought_models
+import numpy as np
+import onnx
+import pytest
+
+from tasks import model_file
+from tasks.data.dataset import ArraySplit
+from tasks.export import export
+from tasks.export.as_is import AsIs
+from tasks.runtime.session import open_session
+from tasks.signature import Signature, TensorSpec
+from tasks.train import train
+from tasks.train.brought import OnnxModel
+from tasks.workspace import Workspace
+
+
+@pytest.mark.parametrize("files", [["model.onnx"], ["model.onnx", "model.onnx.data"]], ids=["small", "large"])
+def test_export_answers_as_the_model_that_was_brought_and_leaves_it_whole(
+    workspace: Callable[..., Workspace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str]
+) -> None:
+    if len(files) == 2:
+        monkeypatch.setattr(model_file, "MAX_ONE_FILE_BYTES", 4000)  # two gigabytes would say the same, slowly
+    out = workspace()
+    path, samples = brought_models.external_data(tmp_path)
+    splits = {"test": out.keep(ArraySplit(samples).save(out.folder, "test"))}
+    inputs = (TensorSpec(name="x", dtype="float32", shape=("batch", brought_models.WIDTH)),)
+    brought = train(OnnxModel(model=path), out, splits=splits, signature=Signature(inputs=inputs, outputs=()))
+    source, golden, signature = brought.artifacts["model"], brought.artifacts["golden"], brought.facts.signature
+    made = export(AsIs(), workspace(), model=source, signature=signature, golden=golden).artifacts["model"]
+    assert out.store.intact(source)
+    assert out.store.intact(made)
+    assert sorted(file.name for file in out.path(made).parent.iterdir()) == files
+    assert onnx.load(out.path(made)).producer_name == "onnx-gauntlet"
+    first, second = (open_session(file).run(None, samples)[0] for file in (path, out.path(made)))
+    assert np.array_equal(first, second)
