@@ -2,11 +2,14 @@
 
     python nncf_control.py MODEL.onnx DATA.npz OUT.onnx MAX_DROP GRANULARITY
 
-DATA has the arrays `calibration`, `validation` and `labels`; GRANULARITY, of the weights, is per-channel or per-tensor.
-Prints one JSON object: how often the whole model was evaluated, how many images that were, and the seconds.
+DATA has the arrays `calibration`, `validation` and `labels`, and may have `answers`, those of the FP32 model; with
+these, MAX_DROP is not of the accuracy but of 1 - noise/signal. GRANULARITY, of the weights, is per-channel or
+per-tensor. Prints one JSON object: how often the model was evaluated on all images and on some, how many images that
+were, the seconds, and what NNCF says of its result.
 """
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Iterable
@@ -17,26 +20,55 @@ import onnx
 import onnxruntime as ort
 from nncf.quantization.advanced_parameters import QuantizationParameters
 
-counts = {"evaluations": 0, "images": 0}
+
+class Told(logging.Handler):
+    """Keeps what NNCF says of its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sentences: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the sentences on what was reached, and on what it took."""
+        first = record.getMessage().splitlines()[0]
+        if any(word in first for word in ("were reverted", "could not achieve", "completed")):
+            self.sentences.append(first.rstrip(":"))
 
 
-def validate(model: onnx.ModelProto, images: Iterable[dict[str, np.ndarray]]) -> tuple[float, list[float]]:
-    """Return the accuracy, and one number an image."""
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    right = [float(session.run(None, {name: i["input"]})[0].argmax(1)[0] == i["label"]) for i in images]
-    counts["evaluations"] += 1
-    counts["images"] += len(right)
-    return float(np.mean(right)), right
+class Counted:
+    """The validation function; knows how often it was asked."""
+
+    def __init__(self, images: int, answers: np.ndarray | None) -> None:
+        self.images, self.counts = images, {"full": 0, "partial": 0, "images": 0}
+        self.signal = 0.0 if answers is None else float(np.square(answers).sum(1).mean())
+
+    def __call__(self, model: onnx.ModelProto, images: Iterable[dict[str, np.ndarray]]) -> tuple[float, list[float]]:
+        """Return the accuracy, or 1 - noise/signal, and one number an image."""
+        session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        name = session.get_inputs()[0].name
+        values = [self._value(session.run(None, {name: i["input"]})[0][0], i) for i in images]
+        self.counts["full" if len(values) == self.images else "partial"] += 1
+        self.counts["images"] += len(values)
+        return float(np.mean(values)), values
+
+    def _value(self, found: np.ndarray, image: dict[str, np.ndarray]) -> float:
+        if not self.signal:
+            return float(found.argmax() == image["label"])
+        return 1 - float(np.square(found - image["answer"]).sum()) / self.signal
 
 
 def main(path: str, data: str, out: str, max_drop: str, granularity: str) -> None:
     """Quantise with accuracy control, save, and tell what it took."""
     arrays, model = np.load(data), onnx.load(path)
     name = model.graph.input[0].name
+    answers = arrays.get("answers")
+    known = arrays["labels"] if answers is None else answers
     items = [
-        {"input": x[None], "label": label} for x, label in zip(arrays["validation"], arrays["labels"], strict=True)
+        {"input": x[None], "label": label, "answer": answer}
+        for x, label, answer in zip(arrays["validation"], arrays["labels"], known, strict=True)
     ]
+    validate, told = Counted(len(items), answers), Told()
+    logging.getLogger("nncf").addHandler(told)
     start = time.perf_counter()
     mended = nncf.quantize_with_accuracy_control(
         model,
@@ -51,7 +83,7 @@ def main(path: str, data: str, out: str, max_drop: str, granularity: str) -> Non
     )
     seconds = time.perf_counter() - start
     onnx.save(mended, out)
-    print(json.dumps({**counts, "seconds": seconds}))
+    print(json.dumps({**validate.counts, "seconds": seconds, "told": told.sentences}))
 
 
 if __name__ == "__main__":

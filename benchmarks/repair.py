@@ -2,72 +2,91 @@
 
     python benchmarks/repair.py [--network resnet18] [--uneven] [--per-tensor] [--min-sqnr-db 0] [--nncf PYTHON]
 
-Trains the network on digits once (see networks.py); with --uneven, its channels' ranges differ a thousandfold, and its
-INT8 form collapses. Both get the same calibration images, the same validation images
-and the same accuracy to keep on them. PYTHON is the interpreter of another environment with nncf, onnx and onnxruntime;
-without it, only this project's repair runs. Last, everything is raced against FP32 at batch 1.
+Trains the network on digits once (see networks.py); with --uneven, ResNet-18's channels differ a thousandfold in range,
+and its INT8 form collapses. Both get the same calibration images, the same validation images and the same accuracy to
+keep on them, or with --min-sqnr-db the same signal to noise. PYTHON is the interpreter of another environment with
+nncf, onnx and onnxruntime; without it, NNCF does not run. Last, everything is raced against FP32 at batch 1. The first
+line tells the machine's load; FP32's own evaluation is counted in both.
 """
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import numpy as np
-from networks import EPOCHS, Network, trained, uneven
+from networks import Network, made, trained, uneven
 
 from flows.measure import Measured
 from tasks.accuracy import AccuracyConfig, check_accuracy
 from tasks.artifact import Artifact
 from tasks.benchmark.race import Entry, Plan, race
 from tasks.benchmark.rows import rows
+from tasks.data.digits import Digits
 from tasks.data.read import read_split
+from tasks.export.tf2onnx import Tf2Onnx
 from tasks.quantize import quantize
 from tasks.quantize.static import StaticInt8
 from tasks.repair import RepairConfig, repair
+from tasks.repair.quality import Reference
 from tasks.runtime.threads import usable_threads
 from tasks.signature import Signature
+from tasks.train.keras import KerasTraining
 
 CONTROL = Path(__file__).with_name("nncf_control.py")
+NETWORKS = {
+    "resnet18": lambda: trained("resnet18"),
+    "efficientnetb0": lambda: made("repair-efficientnetb0", Digits(layout="NHWC"), KerasTraining(epochs=9), Tf2Onnx()),
+}
 
 
-def nncf_control(network: Network, python: str, max_drop: float, granularity: str) -> Artifact | None:
-    """Let NNCF do it; print what it took."""
+def nncf_control(network: Network, python: str, limits: AccuracyConfig, granularity: str) -> Artifact | None:
+    """Let NNCF do it; print what it took. It keeps one number: the accuracy, or the noise where that is asked."""
     import onnx
 
     out = network.workspace("nncf")
     splits = {name: read_split(network.store.path(a)) for name, a in network.kept.splits.items()}
     name = next(iter(splits["test"].take(slice(0, 1))))
     arrays = {split: splits[split].take(slice(0, 256))[name] for split in ("calibration", "validation")}
+    model, file = network.store.path(network.kept.model), out.folder / "nncf.onnx"
+    max_drop = limits.max_accuracy_drop
+    if limits.min_sqnr_db:
+        max_drop = 10 ** (-limits.min_sqnr_db / 10)
+        answers = Reference(model, splits["validation"], 256).answers
+        arrays["answers"] = answers[next(iter(answers))]
     np.savez(out.folder / "data.npz", labels=splits["validation"].labels[:256], **arrays)
-    model, made = network.store.path(network.kept.model), out.folder / "nncf.onnx"
     done = subprocess.run(
-        [python, str(CONTROL), str(model), str(out.folder / "data.npz"), str(made), str(max_drop), granularity],
+        [python, str(CONTROL), str(model), str(out.folder / "data.npz"), str(file), str(max_drop), granularity],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         print("NNCF: failed:", done.stderr.strip().splitlines()[-1])
         return None
-    print("NNCF:", json.loads(done.stdout.splitlines()[-1]))
-    proto = onnx.load(made)
+    told = json.loads(done.stdout.splitlines()[-1])
+    print(f"NNCF: {told['seconds']:.1f} s; {told['full']} full evaluations and {told['partial']} on fewer images, "
+          f"{told['images']} images answered in all; {'; '.join(told['told'])}", flush=True)  # fmt: skip
+    proto = onnx.load(file)
     Signature.read(onnx.load(model)).write(proto)
-    onnx.save(proto, made)
-    return out.keep(made)
+    onnx.save(proto, file)
+    return out.keep(file)
 
 
 def main() -> None:
     """Repair both ways, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", default="resnet18", choices=sorted(EPOCHS))
+    parser.add_argument("--network", default="resnet18", choices=sorted(NETWORKS))
     parser.add_argument("--uneven", action="store_true")
     parser.add_argument("--per-tensor", action="store_true")
     parser.add_argument("--min-sqnr-db", type=float, default=0)
     parser.add_argument("--max-drop", type=float, default=0.01)
     parser.add_argument("--nncf", metavar="PYTHON")
     options = parser.parse_args()
-    network = uneven(trained(options.network)) if options.uneven else trained(options.network)
+    print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
+    network = NETWORKS[options.network]()
+    network = uneven(network) if options.uneven else network
     kept = network.kept
     recipe = StaticInt8(per_channel=not options.per_tensor)
     limits = AccuracyConfig(max_accuracy_drop=options.max_drop, min_sqnr_db=options.min_sqnr_db)
@@ -80,22 +99,21 @@ def main() -> None:
     out, start = network.workspace("repair"), time.perf_counter()
     with Measured() as measured:
         mended = repair(
-            RepairConfig(), out, recipe=recipe, accuracy=limits, model=kept.model, images=kept.splits["validation"],
-            **ranges,
+            RepairConfig(), out, recipe=recipe, accuracy=limits, model=kept.model, quantized=naive.artifacts["model"],
+            images=kept.splits["validation"], **ranges,
         )  # fmt: skip
     models["repaired"], facts = mended.artifacts["model"], mended.facts
     questions = [json.loads(line)["question"].split()[0] for line in (out.folder / "journal.jsonl").open()]
     images = {"alone": RepairConfig().ranking_images, "without": RepairConfig().predicting_images}
-    answered = sum(min(images.get(kind, facts.images), facts.images) for kind in questions)
+    answered = facts.images + sum(min(images.get(kind, facts.images), facts.images) for kind in questions)
     worth = ", ".join(f"{r.node} {r.sqnr_db:.1f} dB" for r in facts.ranking[:3])
     print(f"ours: {time.perf_counter() - start:.1f} s, {measured.peak_rss_bytes / 1e6:.0f} MB, {facts.stopped}; "
-          f"{len(facts.attempts)} full evaluations, {answered} images answered in all; "
+          f"{1 + len(facts.attempts)} full evaluations and {len(questions) - len(facts.attempts)} on fewer images, "
+          f"{answered} images answered in all; "
           f"{len(facts.float_nodes)} of {facts.nodes} nodes in float: {', '.join(facts.float_nodes[:6])}; "
           f"costliest: {worth}", flush=True)  # fmt: skip
     if options.nncf:
-        found = nncf_control(
-            network, options.nncf, options.max_drop, "per-tensor" if options.per_tensor else "per-channel"
-        )
+        found = nncf_control(network, options.nncf, limits, "per-tensor" if options.per_tensor else "per-channel")
         models |= {"nncf": found} if found else {}
 
     splits = kept.splits
