@@ -106,7 +106,7 @@ def pipeline(config: PipelineConfig) -> str:
 
         measured = benchmark(config.benchmark, models=run.survivors, golden=golden)
         why = explain(config.benchmark, models=run.survivors, race=measured.facts, golden=golden)
-        choice = select(config.select, race=measured.facts, why=why.facts)
+        choice = select(config.select, race=measured.facts, why=why.facts, exactness=run.exactness)
         run.choose(measured.facts, choice.facts)
         if config.loadgen:
             loadgen(config.loadgen, model=run.survivors[choice.facts.winner], test=test, golden=golden)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import secrets
 import time
 import traceback
@@ -28,7 +29,7 @@ from tasks.benchmark import BenchmarkFacts
 from tasks.errors import GateFailed, PipelineError
 from tasks.report import Check, Report
 from tasks.run_report import CandidateEntry, RunReport, StageEntry
-from tasks.select import SelectFacts
+from tasks.select import Exactness, SelectFacts
 
 log = logging.getLogger("gauntlet")
 
@@ -105,6 +106,21 @@ class Run:
     def survivors(self) -> dict[str, Artifact]:
         """The models that no gate has dropped, the reference first."""
         return {c.name: c.artifact for c in self.candidates.values() if c.status == "accepted" and c.artifact}
+
+    @property
+    def exactness(self) -> dict[str, Exactness]:
+        """How near each candidate is to the network that it was made from: the trained one, or a pruned one."""
+        pruned = {pruning.name for pruning in self.config.prune}
+
+        def network(name: str) -> str:
+            parent = self.candidates[name].parent
+            return name if name in pruned or parent is None else network(parent)
+
+        return {
+            c.name: Exactness(network=network(c.name), sqnr_db=c.sqnr_db)
+            for c in self.candidates.values()
+            if c.sqnr_db is not None and not math.isnan(c.sqnr_db)
+        }
 
     def choose(self, race: BenchmarkFacts, choice: SelectFacts) -> None:
         """Take over what the race measured and what was decided."""

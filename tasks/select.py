@@ -1,9 +1,12 @@
 """The last gate: a candidate is chosen because it was measured faster, or the FP32 model stays."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from pydantic import Field
 
 from tasks.benchmark import BenchmarkFacts
+from tasks.benchmark.sessions import Session
 from tasks.explain import ExplainFacts
 from tasks.frozen import Frozen, Number
 from tasks.report import Check, Report
@@ -16,6 +19,12 @@ class SelectConfig(Frozen):
 
     batch: int = Field(1, ge=1, description="the batch size that decides; one of benchmark.batch_sizes")
     min_speedup: float = Field(1.05, ge=1, description="the lower end of the interval must lie above this")
+    same_speed: float = Field(
+        0.02,
+        ge=0,
+        lt=1,
+        description="of candidates that are no further than this behind the fastest, the most exact one is chosen",
+    )
     require_speedup: bool = Field(False, description="fail the run when no candidate is fast enough")
 
 
@@ -31,6 +40,7 @@ class SelectFacts(Frozen):
     """The choice, and why."""
 
     winner: str
+    session: Session | None = Field(None, description="how the winner is to be opened")
     reason: str
     required_speedup: Number = Field(description="select.min_speedup, or more where the machine was noisy")
     verdicts: tuple[Verdict, ...]
@@ -40,12 +50,29 @@ class SelectFacts(Frozen):
         return next(v for v in self.verdicts if v.candidate == candidate)
 
 
+class Exactness(Frozen):
+    """How near a candidate is to the network that it was made from. Only those made from the same one compare."""
+
+    network: str
+    sqnr_db: Number
+
+
 def select(
-    config: SelectConfig, out: Workspace, *, race: BenchmarkFacts, why: ExplainFacts | None = None
+    config: SelectConfig,
+    out: Workspace,
+    *,
+    race: BenchmarkFacts,
+    why: ExplainFacts | None = None,
+    exactness: Mapping[str, Exactness] | None = None,
 ) -> Report[SelectFacts]:
     """Choose the fastest candidate that is proven faster than the reference by the margin; else the reference.
 
-    `why` tells of the others what keeps them from being faster.
+    Args:
+        config: when a candidate is worth shipping.
+        out: not used.
+        race: what was measured.
+        why: what keeps the others from being faster.
+        exactness: by candidate; of those as fast as each other, the most exact is chosen.
     """
     required = float(np.maximum(config.min_speedup, 1 + race.aa_deviation))  # NaN, unlike with max(), stays
     sizes = list({row.batch for row in race.result(race.reference).rows})
@@ -56,6 +83,8 @@ def select(
         row = next((r for r in result.rows if r.batch == batch), None)
         if result.candidate == race.reference:
             verdicts.append(Verdict(candidate=result.candidate, accepted=True, reason="the reference"))
+            if row is not None and row.verdict != "reference" and row.speedup_low > required:
+                deciding[result.candidate] = row  # it is that much faster in another session
         elif row is None:
             reason = f"could not be measured: {result.error}"
             verdicts.append(Verdict(candidate=result.candidate, accepted=False, reason=reason))
@@ -66,12 +95,15 @@ def select(
             elif why and (told := why.text(result.candidate, batch)):
                 verdict = verdict.replace(reason=f"{verdict.reason}{BECAUSE}{told}")
             verdicts.append(verdict)
-    best = max(deciding, key=lambda name: deciding[name].speedup, default=None)
+    within = max(config.same_speed, race.aa_deviation)
+    best, chosen_of = _most_exact(deciding, within, exactness or {}) if deciding else (None, 0)
     if best is None:
         reason = f"no candidate is proven faster than {race.reference} by more than {required:.3g}x"
     else:
         row = deciding[best]
         reason = f"{_speedup(row)} the speed of {race.reference} at batch {row.batch}"
+        reason += f", in the session {row.target}" if len(race.sessions) > 1 else ""
+        reason += f"; the most exact of {chosen_of} that are as fast" if chosen_of > 1 else ""
     lows = [row.speedup_low for row in deciding.values()]
     check = Check(
         name="select.min_speedup",
@@ -84,9 +116,26 @@ def select(
         remedy="" if best else f"{race.reference} is kept; try other recipes, or another processor",
     )
     facts = SelectFacts(
-        winner=best or race.reference, reason=reason, required_speedup=required, verdicts=tuple(verdicts)
+        winner=best or race.reference,
+        session=race.session(best or race.reference),
+        reason=reason,
+        required_speedup=required,
+        verdicts=tuple(verdicts),
     )
     return Report(stage="select", facts=facts, checks=(check,))
+
+
+def _most_exact(rows: Mapping[str, BenchmarkRow], within: float, exactness: Mapping[str, Exactness]) -> tuple[str, int]:
+    """Return the most exact candidate of those as fast as the fastest, and how many these are.
+
+    Only those count that were made from the same network as the fastest. Of the most exact ones, the fastest is taken.
+    """
+    fastest = max(rows, key=lambda name: rows[name].speedup)
+    if fastest not in exactness:
+        return fastest, 1
+    network, least = exactness[fastest].network, (1 - within) * rows[fastest].speedup
+    same = [n for n, e in exactness.items() if n in rows and e.network == network and rows[n].speedup >= least]
+    return max(same, key=lambda name: (exactness[name].sqnr_db, rows[name].speedup)), len(same)
 
 
 def _judge(candidate: str, row: BenchmarkRow, required: float) -> Verdict:

@@ -1,5 +1,6 @@
 """Graph passes: each makes one candidate, which must then pass the same gates as any other model."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from tasks.optimize.ort import OrtGraph
 from tasks.optimize.own import OwnPass
 from tasks.optimize.transaction import PassFacts
 from tasks.report import Check, Report
+from tasks.runtime.fingerprint import runs_as
 from tasks.signature import Signature
 from tasks.workspace import Workspace
 
@@ -90,6 +92,8 @@ def optimize(
         passes=passes,
     )
     checks = [_layout(layout_nodes(after)), *(_passes(passes) if passes else ())]
+    if not passes or any(p.outcome == "accepted" for p in passes):
+        checks.append(_same_graph(_runs_as(out.path(model), model.sha256), _runs_as(out.path(kept), kept.sha256)))
     return Report(stage="optimize", facts=facts, checks=tuple(checks), artifacts={"model": kept, **failing})
 
 
@@ -102,6 +106,27 @@ def _layout(count: int) -> Check:
         unit="nodes",
         severity="warning",
         detail="this graph is laid out for the processor that made it" if count else "",
+    )
+
+
+@lru_cache(maxsize=2)  # the model before the pass is asked for by every pass
+def _runs_as(path: Path, sha256: str) -> str | None:
+    """Return the digest of the graph that the runtime makes of a model; None where it refuses, as a gate will tell."""
+    try:
+        return runs_as(path)
+    except StageError:
+        return None
+
+
+def _same_graph(before: str | None, after: str | None) -> Check:
+    same = before is not None and before == after
+    return Check(
+        name="optimize.same_graph",
+        value=int(same),
+        op="==",
+        limit=0,
+        detail="the runtime makes the same graph of it as of the model, so it cannot be faster" if same else "",
+        remedy="leave it out for this model" if same else "",
     )
 
 

@@ -32,6 +32,10 @@ Kind = Literal["", "fails", "invalid", "wrong", "crash"]
 """In which way a pass broke the model, if it did."""
 
 
+PASS = "pass-"
+"""Begins the names of the files that passes write."""
+
+
 class PassFacts(Frozen):
     """What became of one pass, or of a group of them."""
 
@@ -85,6 +89,13 @@ class State(Frozen):
         step = Step(graph_pass=tried, source=self.model, facts=facts)
         return self.replace(pending=(*parts, *rest), steps=(*self.steps, step), model=model or self.model)
 
+    def tidy(self, folder: Path) -> None:
+        """Remove the results that nobody needs: a model may have gigabytes. What a broken pass was given is needed."""
+        needed = (self.model, *(step.source for step in self.steps if step.facts.broke))
+        for file in folder.glob(f"{PASS}*"):
+            if not file.name.startswith(needed):
+                file.unlink()
+
 
 class Terms(Frozen):
     """What a pass must keep to."""
@@ -103,12 +114,13 @@ def proceed(folder: Path, golden: Path, terms: Terms) -> None:
     proof = Proof.of(folder / "original.onnx", golden, terms)
     while state.pending:
         signal.setitimer(signal.ITIMER_REAL, terms.timeout_s)
-        target = folder / f"pass-{len(state.steps)}-{os.getpid()}.onnx"
+        target = folder / f"{PASS}{len(state.steps)}-{os.getpid()}.onnx"
         facts = proof.attempt(state.pending[0], folder / state.model, target)
         if os.getppid() != parent:  # it was killed, and another one may be at work in this folder
             return
         state = state.after(facts, target.name if facts.outcome == "accepted" else None)
         state.write(folder)
+        state.tidy(folder)
 
 
 @dataclass
@@ -117,8 +129,10 @@ class Proof:
 
     cases: dict[str, Case]
     terms: Terms
+    contents: dict[Path, str] = field(default_factory=dict)
+    """The digests of the models seen so far."""
     graphs: dict[Path, str] = field(default_factory=dict)
-    """What the runtime makes of the models seen so far."""
+    """What the runtime makes of them."""
 
     @classmethod
     def of(cls, original: Path, golden: Path, terms: Terms) -> Self:
@@ -139,7 +153,9 @@ class Proof:
         except Exception as error:  # passes raise what they like
             return facts.replace(broke="fails", reason=f"it fails: {type(error).__name__}: {one_line(error)}")
         facts = facts.replace(nodes_after=len(after.graph.node), seconds=perf_counter() - start)
-        if fingerprint(after) == fingerprint(before):
+        self.contents[source] = self.contents.get(source) or fingerprint(before)
+        self.contents[target] = fingerprint(after)
+        if self.contents[target] == self.contents[source]:
             return facts.replace(outcome="unchanged")
         if layout_nodes(after) > layout_nodes(before):
             return facts.replace(reason=f"{layout_nodes(after)} nodes are laid out for this processor alone")

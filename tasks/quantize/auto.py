@@ -38,9 +38,13 @@ def _static(processor: Processor) -> tuple[StaticInt8, ...]:
 
 
 def _variants(recipe: StaticInt8) -> tuple[StaticInt8, ...]:
-    """Return the recipe with other ranges, and with one weight range a tensor, which some models prefer."""
+    """Return the recipe with other ranges, with one weight range a tensor, and with a head in float.
+
+    Which of them suits a model is not known before; a head in float costs next to nothing where it is small.
+    """
     return (
         recipe.replace(method=Entropy()),
         recipe.replace(method=Percentile(percentile=99.99)),
         recipe.replace(per_channel=False),
+        recipe.replace(float_head=True),
     )

@@ -4,15 +4,17 @@ import tempfile
 from pathlib import Path
 from typing import Literal, Self
 
+import onnx
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 from pydantic import Field, model_validator
 
 from tasks.errors import StageError
 from tasks.frozen import Frozen
-from tasks.model_file import is_large_file
+from tasks.model_file import is_large_file, read_graph
 from tasks.quantize.copied import copied
 from tasks.ranges import Method, Ranges
 from tasks.ranges.minmax import MinMax
+from tasks.runtime.macs import FLOAT
 
 FORMATS = {"qdq": QuantFormat.QDQ, "qoperator": QuantFormat.QOperator}
 TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8, "u16": QuantType.QUInt16}
@@ -31,6 +33,7 @@ class StaticInt8(Frozen):
     method: Method = Field(default_factory=MinMax, description="how the activations' ranges are found")
     symmetric: bool = Field(False, description="activation ranges with zero in the middle")
     reduce_range: bool = Field(False, description="7-bit weights: no saturation on processors without VNNI")
+    float_head: bool = Field(False, description="the last products before the outputs, and what follows, stay in float")
 
     @property
     def name(self) -> str:
@@ -41,6 +44,7 @@ class StaticInt8(Frozen):
             self.method.name: self.method.kind != "minmax",
             "symmetric": self.symmetric,
             "7bit": self.reduce_range,
+            "float-head": self.float_head,
         }
         return "-".join([f"static-{self.activations}{self.weights}", *(mark for mark, is_so in marks.items() if is_so)])
 
@@ -70,6 +74,7 @@ class StaticInt8(Frozen):
             raise StageError(
                 "static quantisation needs ranges; the calibration failed, or the data has no split 'calibration'"
             )
+        kept = float_nodes | (head(read_graph(prepared).graph) if self.float_head else frozenset())
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             quantize_static(
                 copied(prepared, Path(folder)),
@@ -79,9 +84,25 @@ class StaticInt8(Frozen):
                 reduce_range=self.reduce_range,
                 activation_type=TYPES[self.activations],
                 weight_type=TYPES[self.weights],
-                nodes_to_exclude=sorted(float_nodes),
+                nodes_to_exclude=sorted(kept),
                 use_external_data_format=is_large_file(prepared),
                 calibrate_method=CalibrationMethod.MinMax,  # see `Ranges.write_for_ort`
                 calibration_cache_path=ranges.write_for_ort(self.method.name, Path(folder) / "ranges.json"),
                 extra_options={"ActivationSymmetric": self.symmetric},
             )
+
+
+def head(graph: onnx.GraphProto) -> frozenset[str]:
+    """Return the names of the nodes behind which no convolution or matrix product follows, and of those themselves.
+
+    What is rounded there is rounded for good: nothing behind it averages the error out, and the outputs' range is that
+    of all classes together.
+    """
+    makers = {name: node for node in graph.node for name in node.output}
+    found, waiting = dict[str, onnx.NodeProto](), [output.name for output in graph.output]
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is not None and node.name not in found:
+            found[node.name] = node
+            waiting += [] if node.op_type in FLOAT else node.input
+    return frozenset(found)

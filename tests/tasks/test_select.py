@@ -10,7 +10,7 @@ from tasks.benchmark.machine import Machine
 from tasks.errors import GateFailed
 from tasks.report import Report
 from tasks.run_report import BenchmarkRow
-from tasks.select import SelectConfig, SelectFacts, select
+from tasks.select import Exactness, SelectConfig, SelectFacts, select
 from tasks.workspace import Workspace
 
 Interval = tuple[float, float, float]
@@ -52,6 +52,7 @@ def choose(workspace: Callable[..., Workspace]) -> Choose:
         aa_deviation: float = 0.01,
         *,
         at_batch_8: Interval | None = None,
+        exactness: dict[str, Exactness] | None = None,
         **config: object,
     ) -> Report[SelectFacts]:
         results = [result("fp32", tuple(row(b, (1, 1, 1), reference=True) for b in (1, 8)))]
@@ -73,7 +74,7 @@ def choose(workspace: Callable[..., Workspace]) -> Choose:
             control=(),
             results=tuple(results),
         )
-        return select(SelectConfig(**config), workspace(), race=race)
+        return select(SelectConfig(**config), workspace(), race=race, exactness=exactness)
 
     return run
 
@@ -86,6 +87,36 @@ def test_select_takes_the_fastest_when_several_are_proven_faster(choose: Choose)
     assert all(v.accepted for v in facts.verdicts)
     assert facts.verdict("fp32").reason == "the reference"
     assert report.checks[0].passed
+
+
+def noise(**sqnr_db: float) -> dict[str, Exactness]:
+    return {name: Exactness(network="fp32", sqnr_db=value) for name, value in sqnr_db.items()}
+
+
+def test_select_takes_the_most_exact_when_several_are_as_fast(choose: Choose) -> None:
+    candidates: dict[str, Interval] = {
+        "int8": (3.5, 3.7, 3.9),
+        "head": (3.5, 3.65, 3.8),
+        "other": (3.5, 3.66, 3.8),
+        "exact": (1.9, 2.0, 2.1),
+        "unproven": (0.9, 3.7, 5.0),
+    }
+    exactness = noise(int8=38.0, head=42.5, other=37.0, exact=140.0, unproven=141.0)
+    found = choose(candidates, exactness=exactness).facts
+    assert found.winner == "head"
+    assert found.reason == "3.65x [3.50, 3.80] the speed of fp32 at batch 1; the most exact of 3 that are as fast"
+    assert choose(candidates, exactness=exactness, same_speed=0).facts.winner == "int8"
+    noisy = choose(candidates, exactness=exactness, aa_deviation=0.5)
+    assert noisy.facts.winner == "exact"  # where the reference is so far from itself, twice as fast is not more
+    assert choose(candidates, exactness=noise(int8=38.0, head=38.0, other=38.0)).facts.winner == "int8"
+
+
+def test_select_compares_no_exactness_when_the_networks_differ(choose: Choose) -> None:
+    candidates: dict[str, Interval] = {"pruned": (3.5, 3.7, 3.9), "int8": (3.5, 3.7, 3.8)}
+    apart = noise(int8=42.0) | {"pruned": Exactness(network="pruned", sqnr_db=38.0)}
+    assert choose(candidates, exactness=apart).facts.winner == "pruned"
+    assert choose(candidates, exactness=noise(int8=42.0)).facts.winner == "pruned"  # of it nothing is known
+    assert choose(candidates, exactness=noise(int8=42.0, pruned=38.0)).facts.winner == "int8"
 
 
 @pytest.mark.parametrize(

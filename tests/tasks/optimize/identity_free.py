@@ -13,3 +13,17 @@ def remove(model: onnx.ModelProto) -> onnx.ModelProto:
     del model.graph.node[:]
     model.graph.node.extend(kept)
     return model
+
+
+def replace(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Make the same function of another operator."""
+    node = next(node for node in model.graph.node if node.op_type == "Relu")
+    node.op_type = "LeakyRelu"
+    node.attribute.append(onnx.helper.make_attribute("alpha", 0.0))
+    return model
+
+
+def unregister(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Use an operator that no runtime has."""
+    next(node for node in model.graph.node if node.op_type == "Relu").op_type = "NoSuchOperator"
+    return model

@@ -97,7 +97,25 @@ def test_optimize_warns_and_does_not_block_when_the_layout_is_the_processors(
     count = sum(n for domain, n in report.facts.custom_operators.items() if domain in LAYOUT_DOMAINS)
     check = report.checks[0]
     assert (check.name, check.value, check.passed) == ("optimize.layout_nodes", count, count == 0)
-    assert report.failures == ()
+    assert "optimize.layout_nodes" not in {failure.name for failure in report.failures}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_candidate_is_rejected_when_the_runtime_makes_the_same_graph_of_it(
+    trained, workspace: Callable[..., Workspace], level: Any
+) -> None:
+    report = optimize(OrtGraph(level=level), workspace(trained.store), model=trained.model)
+    (failure,) = report.failures
+    assert failure.name == "optimize.same_graph"
+    assert "so it cannot be faster" in failure.detail
+
+
+def test_candidate_goes_on_when_the_runtime_makes_another_graph_of_it(keep_model: Keep) -> None:
+    out, model = keep_model(redundant())
+    other = OwnPass(function="identity_free:replace", folder=OWN.folder)
+    assert optimize(other, out, model=model).failures == ()
+    gone = OwnPass(function="identity_free:unregister", folder=OWN.folder)
+    assert optimize(gone, out, model=model).failures == ()  # the structure's gate tells that the runtime refuses it
 
 
 def in_a_circle(graph: onnx.GraphProto) -> None:

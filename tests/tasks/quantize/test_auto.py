@@ -62,3 +62,9 @@ def test_auto_becomes_a_list_of_recipes_when_a_configuration_is_read() -> None:
 def test_auto_is_in_the_schema_that_forms_are_drawn_from() -> None:
     schema = PipelineConfig.model_json_schema()["properties"]["quantize"]
     assert {"const": "auto", "type": "string"} in schema["anyOf"]
+
+
+def test_auto_offers_one_recipe_that_leaves_the_head_in_float() -> None:
+    for processor in (VNNI, AVX2, ARM):
+        heads = [r for r in recipes_for(processor, "convolutions") if isinstance(r, StaticInt8) and r.float_head]
+        assert len(heads) == 1

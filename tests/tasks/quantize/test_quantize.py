@@ -21,7 +21,7 @@ from tasks.errors import StageError
 from tasks.quantize import QuantizeConfig, methods_of, quantize
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.float16 import Float16
-from tasks.quantize.static import StaticInt8
+from tasks.quantize.static import StaticInt8, head
 from tasks.ranges import Ranges
 from tasks.ranges.entropy import Entropy
 from tasks.ranges.percentile import Percentile
@@ -41,6 +41,7 @@ STATIC += [
     StaticInt8(format="qoperator"),
     StaticInt8(activations="s8", symmetric=True),
     StaticInt8(reduce_range=True),
+    StaticInt8(float_head=True),
     StaticInt8(method=Entropy()),
     StaticInt8(method=Percentile(percentile=99.99)),
 ]
@@ -144,6 +145,9 @@ def test_each_field_of_a_recipe_shows_in_the_model(
     operators = apply(DynamicInt8(operators="matmul"))[2]
     assert "ConvInteger" not in operators
     assert "MatMulInteger" in operators
+    proto, _, _ = apply(StaticInt8(float_head=True))
+    makers = {name: node.op_type for node in proto.graph.node for name in node.output}
+    assert [makers[value.name] for value in proto.graph.output] == ["Gemm"]
     half, _, _ = apply(Float16())
     assert [v.type.tensor_type.elem_type for v in (*half.graph.input, *half.graph.output)] == [TensorProto.FLOAT] * 2
 
@@ -222,3 +226,20 @@ def test_quantize_says_so_when_there_is_nothing_to_quantise(
     report = quantized(recipe, out, out.keep(path), *splits)
     assert [check.name for check in report.failures] == ["quantize.quantized_nodes"]
     assert "finds nothing to quantise among LinearClassifier, ZipMap" in report.failures[0].detail
+
+
+def test_head_is_what_no_product_follows() -> None:
+    """Two outputs: scores behind a product, and a shortcut's sum behind two of them."""
+    make = onnx.helper.make_node
+    nodes = [
+        make("Conv", ["x", "w"], ["a"], "inner"),
+        make("Relu", ["a"], ["b"], "between"),
+        make("Conv", ["b", "w"], ["c"], "left"),
+        make("Gemm", ["b", "w"], ["d"], "right"),
+        make("Add", ["c", "d"], ["sum"], "add"),
+        make("MatMul", ["b", "w"], ["e"], "scores"),
+        make("Softmax", ["e"], ["shares"], "softmax"),
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in ("sum", "shares")]
+    found = head(onnx.GraphProto(node=nodes, output=outputs))
+    assert found == {"left", "right", "add", "scores", "softmax"}

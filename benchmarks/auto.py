@@ -1,0 +1,114 @@
+"""What `quantize: auto` chooses when nobody picks a recipe, and what the search for it costs.
+
+    python benchmarks/auto.py [--network resnet18] [--fresh]
+
+Runs the pipeline on digits, in a home that is kept: a second call trains nothing and measures again, `--fresh` repeats
+everything. All candidates stay in the race to its end. Prints what became of each; the choice beside static U8S8, which
+a person would pick by hand on x86-64, round by round in the same race; and the seconds of the search by stage:
+everything that is done for candidates, without training, the main line and the race.
+"""
+
+import argparse
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from networks import CACHE
+
+from tasks.benchmark import BenchmarkFacts
+from tasks.benchmark.certainty import shift_interval
+from tasks.run_report import CandidateEntry, RunReport
+
+GAUNTLET = Path(sys.executable).with_name("gauntlet")
+ANY_QUALITY = ("evaluate.min_accuracy=0", "evaluate.min_recall=0", "evaluate.max_generalization_gap=1")
+NETWORKS = {
+    "resnet18": ("digits-resnet18",),
+    "mobilenetv3": (
+        "digits-resnet18",
+        "name=digits-mobilenetv3",
+        "train.architecture=mobilenet_v3_large",
+        "train.epochs=1",
+        "train.learning_rate=0.001",
+        "data.image_size=224",
+    ),
+    "efficientnetb0": ("digits-efficientnetb0-keras", "train.epochs=3", "numerics.max_abs_error=0.001"),
+}
+"""A preset, and what is changed in it."""
+HAND_PICKED = "static-u8s8"
+SEARCH = ("calibrate", "explain")
+"""Stages of the search that belong to no candidate."""
+
+
+def ran(network: str, *, fresh: bool) -> RunReport:
+    """Run the pipeline, and return its report."""
+    home = CACHE / "auto" / network
+    preset, *changes = NETWORKS[network]
+    settings = ("quantize=auto", "benchmark.early_drop=false", *ANY_QUALITY, *changes)
+    words = [*(word for setting in settings for word in ("--set", setting)), *(["--fresh"] if fresh else [])]
+    environment = {**os.environ, "GAUNTLET_HOME": str(home)}
+    subprocess.run([GAUNTLET, "run", preset, *words], env=environment, stdout=subprocess.DEVNULL, check=True)
+    newest = max(home.glob("runs/*/report.json"), key=lambda path: path.stat().st_mtime)
+    return RunReport.model_validate_json(newest.read_bytes())
+
+
+def print_candidates(report: RunReport) -> None:
+    """Print a line a candidate."""
+    batches = [row.batch for row in report.candidates[0].benchmark]
+    print("| candidate | SQNR, dB | top-1 | " + " | ".join(f"batch {batch}" for batch in batches) + " | verdict |")
+    print("|---|---:|---:|" + "---:|" * len(batches) + "---|")
+    for entry in report.candidates:
+        sqnr_db = "" if entry.sqnr_db is None else f"{entry.sqnr_db:.1f}"
+        top1 = "" if entry.accuracy is None else f"{entry.accuracy:.4f}"
+        speeds = _speeds(entry) or ["" for _ in batches]
+        verdict = "**chosen**" if entry.name == report.winner else f"{entry.status}: {entry.reason[:60]}"
+        print(f"| {entry.name} | {sqnr_db} | {top1} | {' | '.join(speeds)} | {verdict} |")
+
+
+def _speeds(entry: CandidateEntry) -> list[str]:
+    if entry.name == "fp32":
+        return [f"{row.median_ms:.2f} ms" for row in entry.benchmark]
+    return [f"{row.speedup:.2f} [{row.speedup_low:.2f}, {row.speedup_high:.2f}]" for row in entry.benchmark]
+
+
+def print_choice(report: RunReport, race: BenchmarkFacts) -> None:
+    """Print how fast the choice is in multiples of the hand-picked recipe, beside the reference over itself."""
+    print(f"\nchosen: {report.winner}, {report.reason}")
+    names = {result.candidate for result in race.results if result.rows}
+    for row in race.control if {HAND_PICKED, report.winner} <= names else ():
+        rounds = [race.result(name).round_medians_ms[row.batch] for name in (HAND_PICKED, str(report.winner))]
+        by_hand, chosen = (np.log(values) for values in rounds)
+        speed, low, high = (math.exp(value) for value in shift_interval(by_hand - chosen))
+        told = f"{speed:.3f} [{low:.3f}, {high:.3f}] times the speed of {HAND_PICKED}"
+        control = f"{row.speedup:.3f} [{row.speedup_low:.3f}, {row.speedup_high:.3f}]"
+        print(f"batch {row.batch}: {told}; FP32 over itself {control}")
+
+
+def print_search(report: RunReport) -> None:
+    """Print the seconds of the search by stage."""
+    searched = [entry for entry in report.stages if entry.candidate or entry.stage in SEARCH]
+    seconds: dict[str, float] = {}
+    for entry in searched:
+        seconds[entry.stage] = seconds.get(entry.stage, 0.0) + entry.seconds
+    told = ", ".join(f"{stage} {taken:.1f}" for stage, taken in seconds.items())
+    cached = " (of an earlier run, where it was cached)" if any(entry.cached for entry in searched) else ""
+    print(f"\nsearch: {sum(seconds.values()):.1f} s{cached}: {told}")
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="resnet18", choices=sorted(NETWORKS))
+    parser.add_argument("--fresh", action="store_true", help="repeat everything, training too")
+    options = parser.parse_args()
+    report = ran(options.network, fresh=options.fresh)
+    race = next(entry for entry in report.stages if entry.stage == "benchmark")
+    print_candidates(report)
+    print_choice(report, BenchmarkFacts.model_validate(race.facts))
+    print_search(report)
+
+
+if __name__ == "__main__":
+    main()
