@@ -1,37 +1,45 @@
 """Whether the race can be believed on this machine: equal models, a known difference, and what measuring costs.
 
-    python benchmarks/measurement.py [--races 100] [--loadgen]
+    python benchmarks/measurement.py races [--races 100] [--first 0] [--notes races.jsonl]
+    python benchmarks/measurement.py overhead
+    python benchmarks/measurement.py racing MODEL.onnx ... [--batch 1 8] [--pairs 2]
 
-Races a model against itself and against one that does 5 % less work, as often as asked, with the default settings of
-the benchmark; counts the verdicts; then times a bare `session.run` loop and the worker's own loop in turns, in one
-process; with `--loadgen` also compares MLPerf LoadGen's SingleStream and Offline with the race's medians. Nothing else
-should run meanwhile. The models are chains of matrix products whose costs are proportional to their lengths.
+`races` races a model against itself and against one that does 5 % less work, with the default settings of the
+benchmark, and counts the verdicts. It can be done in pieces: each adds its races to the notes and sums all of them up.
+`overhead` times a bare `session.run` loop and the worker's own loop in turns, in one process. `racing` races any models
+in several sessions each, with and without early drop. The other models are chains of matrix products whose costs are
+proportional to their lengths. Nothing else should run meanwhile.
 """
 
 import argparse
+import json
+import math
 import statistics
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tasks.benchmark import BenchmarkConfig
-from tasks.benchmark.race import Entry, Plan, race
+from tasks.benchmark.certainty import shift_interval
+from tasks.benchmark.race import CONTROL, Entry, Plan, race
 from tasks.benchmark.rows import rows
-from tasks.loadgen.driver import Order, drive
-from tasks.loadgen.logs import figures
-from tasks.runtime.sandbox import run_apart
+from tasks.runtime.random_inputs import random_inputs
 from tasks.runtime.threads import usable_threads
 from tasks.runtime.worker import Worker
+from tasks.targets.ort_cpu import OrtCpu
 
 SIZE = 256
 LONG, SHORT = 42, 40
+SAME, LESS = "the same model", "5 % less work"
 DEFAULT = BenchmarkConfig()
+SESSIONS = (OrtCpu(), OrtCpu(threads=1), OrtCpu(spinning=False), OrtCpu(arena=False), OrtCpu(level="extended"))
 
 
 def chain(products: int) -> onnx.ModelProto:
@@ -49,98 +57,137 @@ def chain(products: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
-def verdicts(folder: Path, inputs: Path, races: int) -> None:
-    """Race the long chain against itself and against the short one; print what was called what."""
-    found: dict[str, Counter[str]] = {"the same model": Counter(), "5 % less work": Counter()}
-    speedups: dict[str, list[float]] = {name: [] for name in found}
+def verdicts(folder: Path, inputs: Path, seeds: range, notes: Path) -> None:
+    """Race the long chain against itself and against the short one; add a line a race to the notes."""
     long, short = Entry(folder / "long.onnx"), Entry(folder / "short.onnx")
-    entries = {"reference": long, "the same model": long, "5 % less work": short}
-    start, steal, foreign = time.monotonic(), [], []
-    for number in range(races):
-        plan = Plan((1,), DEFAULT.rounds, DEFAULT.block_ms, usable_threads(), 60, seed=number)
+    entries = {"reference": long, SAME: long, LESS: short}
+    for seed in seeds:
+        plan = Plan((1,), DEFAULT.rounds, DEFAULT.block_ms, usable_threads(), 60, seed=seed)
+        start = time.monotonic()
         result = race(entries, inputs, plan)
-        base = result.contenders["reference"]
-        for name in found:
+        note: dict[str, Any] = {"seed": seed, "seconds": time.monotonic() - start}
+        note |= {"steal": result.machine.steal_share, "foreign": result.machine.foreign_cores}
+        for name in (SAME, LESS):
+            base = result.contenders["reference"]
             [row] = rows(result.contenders[name], base, resolution=DEFAULT.resolution)
-            found[name][row.verdict] += 1
-            speedups[name].append(row.speedup)
-        steal.append(result.machine.steal_share)
-        foreign.append(result.machine.foreign_cores)
+            note[name] = [row.verdict, row.speedup]
+        note["medians_ms"] = [c.round_medians_ms[1] for c in result.contenders.values()]
+        with notes.open("a") as file:
+            file.write(json.dumps(note) + "\n")
+
+
+def tell_verdicts(notes: Path) -> None:
+    """Print what was called what, in all races of the notes."""
+    found = [json.loads(line) for line in notes.read_text().splitlines()]
+    steal, foreign = (statistics.mean(note[key] for note in found) for key in ("steal", "foreign"))
     print(
-        f"{races} races of {DEFAULT.rounds} rounds of {DEFAULT.block_ms:g} ms, {time.monotonic() - start:.0f} s; ",
-        end="",
+        f"{len(found)} races of {DEFAULT.rounds} rounds of {DEFAULT.block_ms:g} ms, "
+        f"{sum(note['seconds'] for note in found):.0f} s; steal {100 * steal:.1f} %, other work {foreign:.2f} cores"
     )
-    print(f"steal {100 * statistics.mean(steal):.1f} %, other work {statistics.mean(foreign):.2f} cores")
     print("| against | faster | not resolved | slower | speed-up: median (5 % to 95 %) |\n|---|---:|---:|---:|---:|")
-    for name, counted in found.items():
-        low, middle, high = np.percentile(speedups[name], [5, 50, 95])
+    for name in (SAME, LESS):
+        counted = Counter(note[name][0] for note in found)
+        low, middle, high = np.percentile([note[name][1] for note in found], [5, 50, 95])
         told = " | ".join(str(counted[verdict]) for verdict in ("faster", "not resolved", "slower"))
         print(f"| {name} | {told} | {middle:.3f} ({low:.3f} to {high:.3f}) |")
 
 
-def overhead(folder: Path, inputs: Path, rounds: int = 40, block_ms: float = 100) -> None:
-    """Time a bare loop and the worker's in turns, on one session, and print how much slower the worker's calls are."""
+def overhead(folder: Path, inputs: Path, turns: int = 200) -> None:
+    """Call one session in a bare loop and in the worker's, in turns; print what a call costs more in processor time."""
     worker = Worker()
-    worker.load(str(folder / "long.onnx"), str(inputs), 1)
+    worker.load(str(folder / "long.onnx"), str(inputs), 1)  # other threads would spin, and be counted
     session, feed = worker.engine.session, worker._feed(1)
     names = [output.name for output in session.get_outputs()]
     ratios = []
-    for turn in range(rounds + 2):
-        taken = {}
+    for turn in range(turns + 4):
+        spent = {}
         for kind in ("bare", "worker") if turn % 2 else ("worker", "bare"):
-            start, count = perf_counter_ns(), 0
+            start, count = process_time_ns(), 0
             if kind == "worker":
-                count = len(worker.run(1, block_ms)["samples_ms"])
+                count = len(worker.engine.measure(feed, DEFAULT.block_ms)[0])
             else:
-                end = start + block_ms * 1e6
+                end = perf_counter_ns() + DEFAULT.block_ms * 1e6
                 while perf_counter_ns() < end:
                     session.run(names, feed)
                     count += 1
-            taken[kind] = (perf_counter_ns() - start) / count
-        ratios.append(taken["worker"] / taken["bare"])
-    cost = 100 * (statistics.median(ratios[2:]) - 1)
-    print(f"\nharness over a bare loop, whole blocks, {rounds} turns: {cost:+.2f} % a call")
+            spent[kind] = (process_time_ns() - start) / count
+        ratios.append(spent["worker"] / spent["bare"])
+    middle, low, high = (100 * (math.exp(value) - 1) for value in shift_interval(np.log(ratios[4:])))
+    print(
+        f"the worker's loop over a bare one, {turns} turns of {DEFAULT.block_ms:g} ms, processor time of a call: ",
+        end="",
+    )
+    print(f"{middle:+.2f} % [{low:+.2f}, {high:+.2f}]")
 
 
-def loadgen(folder: Path, inputs: Path, turns: int = 5) -> None:
-    """Let LoadGen and the race measure the same model in turns; print the ratios of what they say."""
-    model, threads = folder / "long.onnx", usable_threads()
-    told: dict[str, list[float]] = {"SingleStream": [], "Offline": []}
-    for turn in range(turns):
-        plan = Plan((1, 8), 8, 100, threads, 60, seed=turn)
-        ours = race({"model": Entry(model)}, inputs, plan).contenders["model"].round_medians_ms
-        for scenario, values in told.items():
-            logs = folder / f"{scenario}-{turn}"
-            logs.mkdir()
-            order = Order(scenario, False, 1500, 100, 8, 100, None, None, threads)
-            run_apart(drive, order, model, inputs, logs, timeout_s=60, memory_bytes=8 * 10**9)
-            said = figures(logs)
-            if scenario == "SingleStream":
-                median_ms = float(str(said["result_50.00_percentile_latency_ns"])) / 1e6
-                values.append(median_ms / statistics.median(ours[1]))
-            else:
-                values.append(8000 / float(str(said["result_samples_per_second"])) / statistics.median(ours[8]))
-    for scenario, values in told.items():
-        spread = ", ".join(f"{value:.3f}" for value in values)
-        print(f"LoadGen {scenario} over the race's median: {statistics.median(values):.3f} (turns: {spread})")
+def racing(models: list[Path], folder: Path, batches: tuple[int, ...], pairs: int) -> None:
+    """Race every model in every session, whole and with early drop in turns; print the winners and the times."""
+    inputs = folder / "real.npz"
+    np.savez(inputs, **random_inputs(models[0], max(batches), {}, 0))
+    entries = {
+        f"{model.stem} on {target.name}": Entry(model, target.command(), target.options(), target.name)
+        for target in SESSIONS
+        for model in models
+    }
+    reference = next(iter(entries))
+    entries = {reference: entries[reference], CONTROL: entries[reference], **entries}
+    shares = []
+    for pair in range(pairs):
+        seconds = {}
+        for early in (False, True) if pair % 2 else (True, False):
+            plan = Plan(
+                batches,
+                DEFAULT.rounds,
+                DEFAULT.block_ms,
+                usable_threads(),
+                60,
+                pair,
+                DEFAULT.min_calls,
+                early_drop=early,
+            )
+            start = time.monotonic()
+            measured = race(entries, inputs, plan, keep=(reference, CONTROL)).contenders
+            seconds[early] = time.monotonic() - start
+            told = []
+            for batch in batches:
+                running = {
+                    name: rows(c, measured[reference], resolution=0) for name, c in measured.items() if c.runs(batch)
+                }
+                found = {name: next(row.speedup for row in got if row.batch == batch) for name, got in running.items()}
+                best = sorted(found, key=lambda name: -found[name])[:3]
+                told.append(f"batch {batch}: " + ", ".join(f"{name} {found[name]:.3f}" for name in best))
+            print(f"{'early drop' if early else 'whole':10} {seconds[early]:6.1f} s; {'; '.join(told)}", flush=True)
+        shares.append(seconds[True] / seconds[False])
+    print(
+        f"{len(entries)} contenders; early drop takes {100 * statistics.median(shares):.0f} % of the whole race's time"
+    )
 
 
 def main() -> None:
-    """Do all of it and print it."""
+    """Do what is asked for and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("races", "overhead", "racing"))
+    parser.add_argument("models", type=Path, nargs="*", help="of `racing`")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--pairs", type=int, default=2, help="of a whole race and one with early drop")
     parser.add_argument("--races", type=int, default=100)
-    parser.add_argument("--loadgen", action="store_true")
+    parser.add_argument("--first", type=int, default=0, help="number of the first race, where others were run before")
+    parser.add_argument("--notes", type=Path, default=Path("races.jsonl"), help="a line a race, all summed up")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder, inputs = Path(name), Path(name) / "inputs.npz"
         onnx.save(chain(LONG), folder / "long.onnx")
         onnx.save(chain(SHORT), folder / "short.onnx")
         np.savez(inputs, x=np.random.default_rng(0).standard_normal((64, 16, SIZE)).astype(np.float32))
-        if options.races:
-            verdicts(folder, inputs, options.races)
-        overhead(folder, inputs)
-        if options.loadgen:
-            loadgen(folder, inputs)
+        if options.part == "races":
+            verdicts(folder, inputs, range(options.first, options.first + options.races), options.notes)
+            tell_verdicts(options.notes)
+        elif options.part == "overhead":
+            overhead(folder, inputs)
+        elif options.models:
+            racing(options.models, folder, tuple(options.batch), options.pairs)
+        else:
+            parser.error("racing: name the models")
 
 
 if __name__ == "__main__":

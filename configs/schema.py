@@ -187,6 +187,11 @@ class PipelineConfig(Frozen):
                 f"select.batch is {self.select.batch}, which is not measured; "
                 f"benchmark.batch_sizes has {list(self.benchmark.batch_sizes)}"
             )
+        if self.benchmark.sessions and self.select.batch != self.benchmark.batch_sizes[0]:
+            raise ValueError(
+                f"select.batch is {self.select.batch}, but benchmark.sessions are compared at the first of "
+                f"benchmark.batch_sizes, {self.benchmark.batch_sizes[0]}; put the one that decides first"
+            )
         networks = ("", *(f"{pruning.name}-" for pruning in self.prune))
         mended = [recipe.name for recipe in self.quantize if self.repair.takes(recipe)]
         known = (None, *self.candidates, *(f"{network}{name}{REPAIRED}" for network in networks for name in mended))

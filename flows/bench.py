@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -15,6 +16,7 @@ from rich.table import Table
 from flows.locks import HOST_LOCK, locked
 from tasks.benchmark.compare import Comparison, Pair, compare
 from tasks.benchmark.race import Plan
+from tasks.benchmark.sessions import described
 from tasks.errors import ConfigError
 from tasks.render.format import clean, milliseconds, number, percent, speedup
 from tasks.render.latency_plot import plot_latency, require_picture
@@ -23,6 +25,7 @@ from tasks.runtime.sandbox import run_apart
 from tasks.runtime.threads import usable_threads
 from tasks.statistics import Array
 from tasks.targets import USUAL, Target, by_name
+from tasks.targets.ort_cpu import OrtCpu
 
 NOISY = 0.05
 READING_BYTES = 8 << 30
@@ -30,7 +33,9 @@ READING_BYTES = 8 << 30
 
 def bench(options: argparse.Namespace) -> int:
     """Measure, print, and return the exit code: 1 when a pair ran here and is not what it says."""
+    threads = options.threads or [usable_threads()]
     targets = chosen(options.targets, options.memory_gb)
+    targets += further_sessions(options.session, threads, options.memory_gb)
     models = named([Path(name) for name in options.models])
     source = _file(options.source)
     picture = Path(options.plot) if options.plot else None
@@ -41,10 +46,11 @@ def bench(options: argparse.Namespace) -> int:
         batch_sizes=tuple(dict.fromkeys(options.batch)),
         rounds=options.rounds,
         block_ms=options.block_ms,
-        threads=options.threads or usable_threads(),
+        threads=threads[0],
         timeout_s=options.timeout,
         seed=options.seed,
         min_calls=3,
+        early_drop=options.early_drop,
     )
     console = Console()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
@@ -89,6 +95,23 @@ def chosen(names: list[str], memory_gb: float | None) -> list[Target]:
     return [target.replace(memory_bytes=limit) for target in found.values()]
 
 
+def further_sessions(asked: list[dict[str, str]], threads: list[int], memory_gb: float | None) -> list[Target]:
+    """Return ort-cpu with other numbers of threads than the first, and with other options of a session.
+
+    Raises:
+        ConfigError: when an option is none, or has no such value, or one asks for too many threads, or is another.
+    """
+    try:
+        found = [OrtCpu.model_validate({"threads": n}) for n in threads[1:]]
+        found += [OrtCpu.model_validate(options) for options in asked]
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        raise ConfigError(f"--session {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    described((OrtCpu(), *found), threads[0], usable_threads())
+    limit = int(memory_gb * 1e9) if memory_gb else None
+    return [session.replace(memory_bytes=limit) for session in found]
+
+
 def named(paths: list[Path]) -> dict[str, Path]:
     """Return the models under names that tell them apart: the file's, or the whole path where two files share it."""
     for path in paths:
@@ -127,9 +150,9 @@ def _samples(options: argparse.Namespace, model: Path) -> dict[str, Array]:
 def draw(comparison: Comparison, path: Path) -> None:
     """Draw what was measured."""
     lines = {
-        pair.name: [(point.batch, point.middle_ms, point.low_ms, point.high_ms) for point in pair.latency]
+        pair.name: [(p.batch, p.middle_ms, p.low_ms, p.high_ms) for p in pair.latency if p.known]
         for pair in comparison.pairs
-        if pair.latency
+        if any(p.known for p in pair.latency)
     }
     plot_latency(lines, path, f"{comparison.rounds} interleaved rounds, {comparison.threads} threads, 95 % intervals")
 

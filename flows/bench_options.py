@@ -15,7 +15,14 @@ def add_bench_and_targets(verbs: "argparse._SubParsersAction[argparse.ArgumentPa
     bench.add_argument("--batch", type=_sizes, default=[1, 8], metavar="N,...", help="samples a call; by default 1,8")
     bench.add_argument("--rounds", type=_at_least(6), default=16, help="by default 16, at least 6")
     bench.add_argument("--block-ms", type=float, default=60.0, help="time of each in a round and batch size")
-    bench.add_argument("--threads", type=_at_least(1), help="by default, all that this process may use")
+    threads = "of each session, by default all that may be used; ort-cpu also races with each further number"
+    bench.add_argument("--threads", type=_sizes, metavar="N,...", help=threads)
+    session = "race ort-cpu in one more session: threads=1, spinning=false, arena=false, parallel=true, level=extended"
+    bench.add_argument(
+        "--session", type=_session, action="append", default=[], metavar="OPTION=VALUE,...", help=session
+    )
+    drop = "race on without pairs that are proven not to be the fastest"
+    bench.add_argument("--early-drop", action="store_true", help=drop)
     bench.add_argument("--inputs", metavar="FILE.npz", help="samples by input name; random ones by default")
     shape = "of one sample, where the file leaves it open; may be repeated"
     bench.add_argument("--shape", type=_shape, action="append", default=[], metavar="INPUT=3x224x224", help=shape)
@@ -41,6 +48,13 @@ def _names(text: str) -> list[str]:
 
 def _sizes(text: str) -> list[int]:
     return [_at_least(1)(size) for size in text.split(",")]
+
+
+def _session(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name and value for name, _, value in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r}: write OPTION=VALUE,...")
+    return {name: value for name, _, value in pairs}
 
 
 def _at_least(least: int) -> Callable[[str], int]:

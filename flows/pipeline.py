@@ -56,6 +56,7 @@ loadgen = stage("loadgen", ask_for_load, cached=False, alone=True)
 def pipeline(config: PipelineConfig) -> str:
     """Run a model through every stage; return the run's id. A gate that says no raises `GateFailed`."""
     require_packages(config)
+    config.benchmark.described()  # a session that this machine cannot have is refused before anything runs
     with registered(config.operator_libraries), recording(config) as run:
         splits = data(config.data, files=config.data.files())
         source = train(

@@ -127,7 +127,14 @@ class Run:
         for result in race.results:
             verdict = choice.verdict(result.candidate)
             status = "accepted" if verdict.accepted else "rejected"
-            self.update(result.candidate, benchmark=result.rows, status=status, reason=verdict.reason)
+            session = race.session(result.candidate)
+            self.update(
+                result.candidate,
+                benchmark=result.rows,
+                session=session and session.options,
+                status=status,
+                reason=verdict.reason,
+            )
         self.winner, self.reason = choice.winner, choice.reason
 
     def finish(self, error: BaseException | None) -> RunReport:

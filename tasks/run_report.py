@@ -61,6 +61,9 @@ class CandidateEntry(Frozen):
     size_bytes: int | None = None
     artifact: Artifact | None = None
     benchmark: tuple[BenchmarkRow, ...] = ()
+    session: dict[str, str | int | bool] | None = Field(
+        None, description="how to open it: names and values for ONNX Runtime's SessionOptions"
+    )
 
 
 class RunReport(Frozen):

@@ -31,6 +31,11 @@ class Latency(Frozen):
     low_ms: Number
     high_ms: Number
 
+    @property
+    def known(self) -> bool:
+        """Whether there were rounds enough for an interval; not where the pair left the race early."""
+        return math.isfinite(self.high_ms)
+
 
 class Pair(Frozen):
     """One model on one target."""

@@ -157,7 +157,9 @@ def _prepare(contender: Contender, inputs: Path, plan: Plan) -> None:
                 break
             best = min(best, median)
         contender.warm_up_blocks[batch] = blocks
-        contender.round_medians_ms[batch], contender.calls_ms[batch], contender.energy_mj[batch] = [], [], []
+        for series in (contender.round_medians_ms, contender.calls_ms):
+            series[batch] = []
+        contender.energy_mj[batch] = []
 
 
 def _block(contender: Contender, batch: int, plan: Plan, meter: EnergyMeter) -> None:

@@ -103,6 +103,7 @@ def drive(order: Order, model: Path, inputs: Path, folder: Path) -> None:
     logs = lg.LogSettings()
     logs.log_output.outdir = str(folder)
     logs.log_output.copy_summary_to_stdout = False
+    logs.enable_trace = False  # nobody reads it, and writing it takes time from the calls
     crowd = order.scenario == "Server"
     thread = threading.Thread(target=responder.serve)
     if crowd:

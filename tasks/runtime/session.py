@@ -34,6 +34,8 @@ def open_session(
     *,
     level: Level = "all",
     threads: int | None = None,
+    parallel: bool = False,
+    arena: bool = True,
     save_to: Path | None = None,
     profile_to: Path | None = None,
     provider: str = "CPUExecutionProvider",
@@ -50,6 +52,8 @@ def open_session(
         model: a file, or a serialised model.
         level: graph optimisation.
         threads: intra-op threads; by default as many as this process may use.
+        parallel: also run branches of the graph side by side, on as many threads again.
+        arena: keep memory between calls.
         save_to: also write the optimised graph here.
         profile_to: also profile, into a file of this name with a time stamp behind it; `end_profiling` returns it.
         provider: execution provider.
@@ -64,6 +68,10 @@ def open_session(
     options = session_options()
     options.graph_optimization_level = LEVELS[level]
     options.intra_op_num_threads = threads or usable_threads()
+    options.enable_cpu_mem_arena = arena
+    if parallel:
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+        options.inter_op_num_threads = options.intra_op_num_threads
     options.log_severity_level = 3
     if save_to is not None:
         options.optimized_model_filepath = str(save_to)

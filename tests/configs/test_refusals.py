@@ -163,6 +163,10 @@ def test_every_fault_is_told_when_there_are_several(tmp_path: Path) -> None:
         ({"select": {"batch": 4}}, "select.batch is 4, which is not measured; benchmark.batch_sizes has [1, 8]"),
         ({"benchmark": {"batch_sizes": [2, 8]}}, "select.batch is 1, which is not measured"),
         (
+            {"benchmark": {"batch_sizes": [8, 1], "sessions": [{"spinning": False}]}},
+            "benchmark.sessions are compared at the first of benchmark.batch_sizes, 8",
+        ),
+        (
             {"optimize": [{"kind": "onnxslim"}, {"kind": "onnxslim"}]},
             "two candidates named 'onnxslim'; leave one of them out",
         ),

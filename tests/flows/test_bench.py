@@ -52,6 +52,18 @@ def test_bench_measures_draws_and_records(folder: Path) -> None:
     assert runs["cnn on openvino-bf16"].data.tags["status"] == "unavailable"
 
 
+@pytest.mark.slow
+def test_bench_races_sessions_when_some_are_asked_for(folder: Path) -> None:
+    done = command(
+        folder, "bench", "cnn.onnx", "--batch", "1", *QUICK, "--early-drop", "--json",
+        "--session", "spinning=false", "--session", "arena=false,level=extended",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    comparison = Comparison.model_validate_json(done.stdout)
+    targets = [pair.rows[0].target for pair in comparison.pairs]
+    assert targets == ["ort-cpu", "ort-cpu-nospin", "ort-cpu-extended-noarena"]
+
+
 def test_bench_prints_json_with_the_samples_of_a_file(folder: Path) -> None:
     np.savez(folder / "in.npz", x=np.ones((2, 3, 16, 16), np.float32))
     done = command(folder, "bench", "cnn.onnx", "--batch", "3", *QUICK, "--inputs", "in.npz", "--json")
@@ -73,6 +85,11 @@ def test_bench_prints_json_with_the_samples_of_a_file(folder: Path) -> None:
         (["cnn.onnx", "--shape", "3x4"], 2, "write INPUT=3x224x224"),
         (["cnn.onnx", "--batch", "1,0"], 2, "'0' is not a whole number of at least 1"),
         (["cnn.onnx", "--rounds", "5"], 2, "at least 6"),
+        (["cnn.onnx", "--session", "threads"], 2, "write OPTION=VALUE"),
+        (["cnn.onnx", "--session", "spin=false"], 2, "--session spin: Extra inputs"),
+        (["cnn.onnx", "--session", "threads=4096"], 2, "ort-cpu-4096t asks for 4096 threads"),
+        (["cnn.onnx", "--threads", "1,4096"], 2, "ort-cpu-4096t asks for 4096 threads"),
+        (["cnn.onnx", "--threads", "1", "--session", "threads=1"], 2, "ort-cpu-1t is the same as ort-cpu here"),
         (["text.npz"], 3, "text.npz: not a readable ONNX model"),
     ],
 )

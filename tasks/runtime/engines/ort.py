@@ -53,7 +53,9 @@ def _session(model: Path | bytes, threads: int, options: dict[str, Any], profile
     return open_session(
         model,
         level=options.get("level", "all"),
-        threads=threads,
+        threads=options.get("threads", threads),
+        parallel=options.get("parallel", False),
+        arena=options.get("arena", True),
         profile_to=profile_to,
         provider=provider,
         provider_options=provider_options,

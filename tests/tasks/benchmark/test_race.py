@@ -1,5 +1,6 @@
 """The race itself: a worker that dies in the middle of it costs its own contender only."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import numpy as np
 import psutil
 import pytest
 
+from tasks.benchmark.client import WorkerClient
 from tasks.benchmark.race import WARM_UP_BLOCKS, Contender, Entry, Plan, race
+from tasks.runtime.worker import TASKS
 
 NAMES = ("fp32", "victim", "other")
 
@@ -88,3 +91,20 @@ def test_race_notes_what_the_machine_did_when_it_is_over(trained, tmp_path: Path
     assert 0 <= machine.steal_share <= 1
     assert 0 <= machine.foreign_cores <= psutil.cpu_count() + 0.5
     assert machine.energy.startswith(("read from", "not read: "))
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="the system does not tell what a thread does")
+def test_contender_leaves_the_processor_to_the_next_one_when_its_block_is_over(trained, tmp_path: Path) -> None:
+    """A pool of threads spins for tens of milliseconds after a call; the answer comes when that is over."""
+
+    def spent_ms(pid: int) -> float:
+        return sum(int(t.read_text().split()[0]) for t in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
+
+    np.savez(tmp_path / "inputs.npz", input=np.ones((2, 3, 32, 32), np.float32))
+    with WorkerClient() as worker:
+        worker.load(trained.path, tmp_path / "inputs.npz", 2, 60)
+        [process] = workers()
+        worker.run(1, 20, 60)
+        before = spent_ms(process.pid)
+        time.sleep(0.1)
+        assert spent_ms(process.pid) - before < 5

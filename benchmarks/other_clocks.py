@@ -1,0 +1,152 @@
+"""Whether others measure the same: ONNX Runtime's and OpenVINO's own benchmarks, and MLPerf's LoadGen.
+
+    python benchmarks/other_clocks.py MODEL.onnx [--turns 8] [--only onnxruntime] [--openvino FOLDER]
+
+Each measures the model in turns with ours, and the ratio of what they say is printed with its 95 % interval. The wheel
+of ONNX Runtime has no `onnxruntime_perf_test`, so its part is `inference_ort` of `onnxruntime.transformers`, which
+needs the package transformers; OpenVINO's is `benchmark_app`, of the environment in FOLDER. Nothing else may run.
+"""
+
+import argparse
+import math
+import re
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tasks.benchmark.certainty import shift_interval
+from tasks.benchmark.client import WorkerClient
+from tasks.benchmark.race import Entry
+from tasks.loadgen.driver import Order, drive
+from tasks.loadgen.logs import figures
+from tasks.runtime.random_inputs import random_inputs
+from tasks.runtime.sandbox import run_apart
+from tasks.runtime.threads import usable_threads
+from tasks.runtime.worker import Worker
+from tasks.targets.openvino import OpenVino
+
+SECONDS = 2.0
+BATCH = 8
+THREADS = usable_threads()
+Turn = Callable[[int], float]
+
+
+def onnxruntime(model: Path, inputs: Path) -> dict[str, Turn]:
+    """Return its helper's mean latency over ours, on the same session of this process."""
+    from onnxruntime.transformers.benchmark_helper import inference_ort
+
+    worker = Worker()
+    worker.load(str(model), str(inputs), THREADS)
+    session, feed = worker.engine.session, worker._feed(1)
+
+    def turn(number: int) -> float:
+        calls = max(10, round(SECONDS * 1000 / statistics.median(worker.run(1, 300)["samples_ms"])))
+        told = {}
+        for who in ("ours", "theirs") if number % 2 else ("theirs", "ours"):
+            if who == "ours":
+                told[who] = statistics.fmean(worker.run(1, SECONDS * 1000)["samples_ms"])
+            else:
+                told[who] = 1000 / float(inference_ort(session, feed, {}, calls, 1)["QPS"])
+        return told["theirs"] / told["ours"]
+
+    return {"onnxruntime's inference_ort, means": turn}
+
+
+def openvino(model: Path, inputs: Path, environment: Path) -> dict[str, Turn]:
+    """Return benchmark_app's median over the one of our target, each in a process of its own."""
+    target = OpenVino(precision="f32", env=str(environment))
+    with np.load(inputs) as file:
+        shapes = ",".join(f"{name}{[1, *file[name].shape[1:]]}".replace(" ", "") for name in file.files)
+    app = [environment / "bin" / "benchmark_app", "-m", model, "-d", "CPU", "-api", "sync", "-hint", "none"]
+    app += [
+        "-nstreams",
+        "1",
+        "-nthreads",
+        str(THREADS),
+        "-infer_precision",
+        "f32",
+        "-shape",
+        shapes,
+        "-t",
+        str(SECONDS),
+    ]
+
+    def turn(number: int) -> float:
+        told = {}
+        for who in ("ours", "theirs") if number % 2 else ("theirs", "ours"):
+            if who == "ours":
+                told[who] = medians_ms(Entry(model, target.command(), target.options()), inputs)[1]
+            else:
+                said = subprocess.run(app, capture_output=True, text=True, check=True).stdout
+                told[who] = float(re.search(r"Median:\s+([\d.]+) ms", said)[1])
+        return told["theirs"] / told["ours"]
+
+    return {"OpenVINO's benchmark_app, medians": turn}
+
+
+def loadgen(model: Path, inputs: Path) -> dict[str, Turn]:
+    """Return LoadGen's time of a call over ours: SingleStream's median, and what Offline takes for a full batch."""
+
+    def turn(number: int, scenario: str, batch: int) -> float:
+        told = {}
+        for who in ("ours", "theirs") if number % 2 else ("theirs", "ours"):
+            if who == "ours":
+                told[who] = medians_ms(Entry(model), inputs)[batch]
+                continue
+            order = Order(scenario, False, round(SECONDS * 1000), 100, batch, 100, None, None, THREADS)
+            with tempfile.TemporaryDirectory() as logs:
+                run_apart(drive, order, model, inputs, Path(logs), timeout_s=60, memory_bytes=8 * 10**9)
+                said = figures(Path(logs))
+            if scenario == "SingleStream":
+                told[who] = float(str(said["result_50.00_percentile_latency_ns"])) / 1e6
+            else:
+                told[who] = 1000 * batch / float(str(said["result_samples_per_second"]))
+        return told["theirs"] / told["ours"]
+
+    return {
+        "LoadGen SingleStream, median of a call": lambda number: turn(number, "SingleStream", 1),
+        f"LoadGen Offline, time of {BATCH} samples": lambda number: turn(number, "Offline", BATCH),
+    }
+
+
+def medians_ms(entry: Entry, inputs: Path) -> dict[int, float]:
+    """Return the median latency at batch 1 and at a full batch, as the race's worker measures it."""
+    with WorkerClient(entry.command) as worker:
+        worker.load(entry.model, inputs, THREADS, 60, entry.options)
+        found = {}
+        for batch in (1, BATCH):
+            worker.run(batch, 300, 60)
+            found[batch] = statistics.median(worker.run(batch, SECONDS * 1000 / 2, 60)["samples_ms"])
+        return found
+
+
+def main() -> None:
+    """Do what is asked for and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--only", choices=("onnxruntime", "openvino", "loadgen"))
+    parser.add_argument("--openvino", type=Path, metavar="FOLDER")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Path(folder) / "inputs.npz"
+        np.savez(inputs, **random_inputs(options.model, 64, {}, 0))
+        parts: dict[str, Turn] = {}
+        if options.only in (None, "onnxruntime"):
+            parts |= onnxruntime(options.model, inputs)
+        if options.only in (None, "openvino") and options.openvino:
+            parts |= openvino(options.model, inputs, options.openvino.resolve())
+        if options.only in (None, "loadgen"):
+            parts |= loadgen(options.model, inputs)
+        for name, turn in parts.items():
+            ratios = [turn(number) for number in range(options.turns)]
+            middle, low, high = map(math.exp, shift_interval(np.log(ratios)))
+            print(f"{name}, over ours: {middle:.3f} [{low:.3f}, {high:.3f}], {options.turns} turns", flush=True)
+
+
+if __name__ == "__main__":
+    main()
