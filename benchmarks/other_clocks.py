@@ -62,18 +62,8 @@ def openvino(model: Path, inputs: Path, environment: Path) -> dict[str, Turn]:
     with np.load(inputs) as file:
         shapes = ",".join(f"{name}{[1, *file[name].shape[1:]]}".replace(" ", "") for name in file.files)
     app = [environment / "bin" / "benchmark_app", "-m", model, "-d", "CPU", "-api", "sync", "-hint", "none"]
-    app += [
-        "-nstreams",
-        "1",
-        "-nthreads",
-        str(THREADS),
-        "-infer_precision",
-        "f32",
-        "-shape",
-        shapes,
-        "-t",
-        str(SECONDS),
-    ]
+    app += ["-nstreams", "1", "-nthreads", str(THREADS), "-infer_precision", "f32"]
+    app += ["-shape", shapes, "-t", str(round(SECONDS))]
 
     def turn(number: int) -> float:
         told = {}
