@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from tasks.accuracy import AccuracyConfig
 from tasks.agreement import NumericsConfig
-from tasks.benchmark import BenchmarkConfig
+from tasks.benchmark.config import BenchmarkConfig
 from tasks.calibrate import CalibrateConfig
 from tasks.data import DataConfig
 from tasks.data.digits import Digits

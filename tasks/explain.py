@@ -9,7 +9,8 @@ import onnx
 from pydantic import Field
 
 from tasks.artifact import Artifact
-from tasks.benchmark import BenchmarkConfig, BenchmarkFacts
+from tasks.benchmark import BenchmarkFacts
+from tasks.benchmark.config import BenchmarkConfig
 from tasks.data.golden import Golden
 from tasks.frozen import Frozen, Number
 from tasks.report import Report
