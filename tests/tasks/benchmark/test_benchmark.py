@@ -134,7 +134,8 @@ def test_race_goes_on_without_those_that_are_proven_slower(race: Race) -> None:
         assert (rows[name].verdict, rows[name].dropped_for) == ("slower", "cheap")
         assert 3 <= rows[name].dropped_after_round < 12
         assert len(facts.result(name).round_medians_ms[1]) == rows[name].dropped_after_round
-        assert rows[name].speedup_low < rows[name].speedup < rows[name].speedup_high < 1
+        assert rows[name].speedup_low < rows[name].speedup < rows[name].speedup_high
+        assert rows[name].speedup < 1  # three rounds of a busy machine may not prove it against the reference
     for name in ("fp32", "cheap"):
         assert len(facts.result(name).round_medians_ms[1]) == 12
     assert len(facts.control) == 1
