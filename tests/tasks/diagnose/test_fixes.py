@@ -15,6 +15,7 @@ from tasks.diagnose.compare import LIMIT, difference
 from tasks.diagnose.finding import Diagnosis, Evidence, Mending
 from tasks.runtime.session import open_session
 from tasks.signature import Signature
+from tasks.sources.keras.start import start
 from tasks.validate.structure import StructureConfig, check_structure
 from tasks.workspace import Workspace
 
@@ -251,7 +252,8 @@ def test_weights_beside_the_model_are_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_keras_model_that_leaks_its_constants_passes_after_the_fix(tmp_path: Path) -> None:
     """The real thing: `keras.Model.export` to ONNX leaves two constants of a Normalization layer as inputs."""
-    keras = pytest.importorskip("keras")
+    pytest.importorskip("keras")
+    keras = start()
     layers = keras.layers
     model = keras.Sequential(
         [
