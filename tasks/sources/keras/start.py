@@ -26,8 +26,9 @@ def start() -> Any:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    with contextlib.suppress(ImportError):  # it comes with PyTorch, and crashes a process that has TensorFlow already
-        import triton  # noqa: F401
+    if "tensorflow" not in sys.modules:  # Triton comes with PyTorch, and crashes a process that has TensorFlow already
+        with contextlib.suppress(ImportError):
+            import triton  # noqa: F401
     with _without_chatter():
         import keras
         import tensorflow as tf

@@ -252,7 +252,6 @@ def test_weights_beside_the_model_are_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_keras_model_that_leaks_its_constants_passes_after_the_fix(tmp_path: Path) -> None:
     """The real thing: `keras.Model.export` to ONNX leaves two constants of a Normalization layer as inputs."""
-    pytest.importorskip("keras")
     keras = start()
     layers = keras.layers
     model = keras.Sequential(

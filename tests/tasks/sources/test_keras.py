@@ -54,6 +54,12 @@ def members(path: Path) -> dict[str, str]:
         return {name: sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
 
 
+def test_process_that_has_tensorflow_already_goes_on() -> None:
+    code, told = run("import tensorflow\n" + QUIET, TF_CPP_MIN_LOG_LEVEL="3")
+    assert code == 0, told
+    assert told.splitlines()[-2:] == ["before", f"after tensorflow {usable_threads()}"]
+
+
 @pytest.mark.slow
 def test_pytorch_can_be_loaded_after_tensorflow() -> None:
     code, told = run("from tasks.sources.keras.start import start; start(); import torch._dynamo")
