@@ -4,9 +4,11 @@ They are named in the environment and not in the model: a model from a stranger 
 Processes that this one starts, such as those of the benchmark, inherit them.
 """
 
+import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +56,20 @@ def session_options() -> Any:
     for path in operator_libraries():
         try:
             options.register_custom_ops_library(str(path))
+            _stay_loaded(path)
         except Exception as error:  # the runtime's own exceptions share no public base
             raise StageError(f"operator_libraries: {path} cannot be loaded: {error}") from error
     return options
+
+
+@cache
+def _stay_loaded(path: Path) -> None:
+    """Hold a library for as long as the process lives.
+
+    The runtime lets go of it with each session. Whether it is unloaded then, the system's loader decides, and a library
+    that comes back need not stand that: onnxruntime-extensions 0.15 crashes when its Python package is loaded too.
+    """
+    ctypes.CDLL(str(path))
 
 
 @contextmanager

@@ -58,3 +58,21 @@ def test_default_config_is_valid_when_nothing_is_set() -> None:
     config = PipelineConfig()
     assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
     assert config == PipelineConfig.model_validate({})
+
+
+@pytest.mark.parametrize(
+    ("name", "accuracy", "difference"),
+    [
+        ("digits-resnet18-dynamo", 0.97, 1e-4),
+        ("digits-cnn-flax", 0.97, 1e-4),
+        ("digits-hog-svm", 0.96, 1e-5),
+        ("digits-efficientnetb0-keras", 0.95, 1e-4),
+    ],
+)
+def test_preset_of_a_framework_asks_for_what_it_is_known_to_reach(
+    name: str, accuracy: float, difference: float
+) -> None:
+    config = load(name)
+    assert config.evaluate.min_accuracy >= accuracy
+    assert config.numerics.max_abs_error <= difference
+    assert config.numerics.min_top1_agreement == 1

@@ -1,5 +1,8 @@
 """An operator out of a shared library: exported by both exporters, run with the library, and missed without it."""
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -168,6 +171,26 @@ def test_libraries_are_forgotten_when_the_run_is_over(tmp_path: Path, trained) -
         assert operator_libraries() == (LIBRARY,)
         open_session(trained.path)
     assert operator_libraries() == ()
+
+
+AGAIN = """
+import sys
+from pathlib import Path
+import onnxruntime_extensions
+from tasks.runtime.libraries import registered
+from tasks.runtime.session import open_session
+with registered((Path(sys.argv[1]),)):
+    for _ in range(3):
+        open_session(Path(sys.argv[2]))
+"""
+
+
+def test_library_can_be_registered_again_when_its_last_session_is_gone(tmp_path: Path, trained) -> None:
+    copy = shutil.copy(LIBRARY, tmp_path / "libmyops.so")  # unloaded and loaded again beside the first, it crashes
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN, copy, trained.path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_library_is_refused_when_it_is_missing_or_none(tmp_path: Path, trained) -> None:
