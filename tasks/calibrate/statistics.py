@@ -1,11 +1,12 @@
 """What every activation's values are like, in memory that does not grow with the number of samples.
 
-Two passes: the first finds each tensor's lowest and highest value, with reductions inside the graph; the second counts
-the values in histograms over exactly these ranges. So the counts are those of one histogram over all values at once,
-which is what ORT makes from all activations of all samples together.
+Two passes: the first finds each tensor's lowest and highest value; the second counts the values in histograms over
+exactly these ranges. So the counts are those of one histogram over all values at once, which is what ORT makes from all
+activations of all samples together. Where few samples have few activations, the first pass keeps them for the second.
+Else the network runs twice, and the first time reductions inside the graph find the ends.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +17,19 @@ import numpy.typing as npt
 
 from tasks.calibrate.feeds import Feeds
 from tasks.calibrate.taps import REDUCTIONS, Values, reduced, tapped
-from tasks.data.dataset import Split
+from tasks.data.dataset import Arrays, Split
 from tasks.ranges.histogram import Counts, Histogram, Statistics
 from tasks.runtime.threads import usable_threads
 from tasks.workspace import Workspace
 
 BUDGET_BYTES = 256_000_000
 """Activations of one call, all together; the runtime may hold them twice, and the second pass asks for them."""
+KEPT_BYTES = 800_000_000
+"""Activations of all samples, at the most, that are kept from the first pass to the second."""
 
 Floats = npt.NDArray[np.float32]
+Answers = tuple[Arrays, int]
+"""The tensors of one call by name, and how many samples have been seen after it."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,9 @@ def collect(
     *,
     with_counts: bool,
     budget_bytes: int = BUDGET_BYTES,
+    kept_bytes: int = KEPT_BYTES,
 ) -> Collected:
-    """Run the samples through the model, once, or twice for histograms.
+    """Run the samples through the model, once, or twice for histograms of more values than are kept.
 
     Args:
         out: where progress goes.
@@ -81,11 +87,19 @@ def collect(
         wanted: how many of them, at most.
         with_counts: whether to make histograms.
         budget_bytes: of activations that a call may have; one sample is always allowed, and comes in parts.
+        kept_bytes: of activations that may be kept, those of all samples.
 
     Raises:
         StageError: when the samples do not fit the model, or the runtime fails.
     """
-    feeds, marks = _first_pass(out, prepared, values, split, wanted, budget_bytes, passes=1 + with_counts)
+    kept: list[Answers] = []
+    with reduced(prepared, values) as (session, names):
+        feeds, sample_bytes = _planned(Feeds.of(session, split, wanted), session, names, budget_bytes)
+        if with_counts and feeds.samples * sample_bytes <= kept_bytes:
+            calls = _kept(_activations(prepared, values, feeds), values, kept)
+        else:
+            calls = ((_reductions(found, names), seen) for found, seen in feeds.run(session, names, feeds.batch))
+        marks = _first_pass(out, calls if values else (), feeds, passes=1 + with_counts)
     if not values:
         return Collected(feeds.samples, {feeds.samples: {}}, ())
     last = marks[feeds.samples]
@@ -97,7 +111,8 @@ def collect(
         histograms = {name: histogram for name, histogram in histograms.items() if histogram.resolves}
         sizes = dict(zip(values, (last.sizes * 4).tolist(), strict=True))
         for group in _groups({name: sizes[name] for name in histograms}, budget_bytes):
-            for seen in _second_pass(prepared, {name: values[name] for name in group}, feeds, histograms):
+            again = kept or _activations(prepared, {name: values[name] for name in group}, feeds)
+            for seen in _second_pass(again, {name: histograms[name] for name in group}):
                 for mark in feeds.passed(seen):
                     if group[0] not in counts[mark]:
                         counts[mark] |= {name: histograms[name].counts.copy() for name in group}
@@ -111,31 +126,33 @@ def collect(
     return Collected(feeds.samples, {mark: after(mark) for mark in marks}, bad)
 
 
+def _planned(feeds: Feeds, session: Any, names: list[str], budget_bytes: int) -> tuple[Feeds, float]:
+    """Return the samples, as many in a call as the memory allows, and the bytes of one sample's activations."""
+    if not names:
+        return feeds, 0
+    answers, _ = next(feeds.run(session, names, feeds.smallest_batch))
+    sample_bytes = float(_reductions(answers, names).sizes.sum()) * 4 / feeds.smallest_batch
+    return feeds.limited(int(budget_bytes // max(1, sample_bytes))), sample_bytes
+
+
 def _first_pass(
-    out: Workspace, prepared: Path, values: Values, split: Split, wanted: int, budget_bytes: int, *, passes: int
-) -> tuple[Feeds, dict[int, Extremes]]:
-    """Return the samples, as many in a call as the memory allows, and the extremes at their marks."""
+    out: Workspace, calls: Iterable[tuple[Extremes, int]], feeds: Feeds, *, passes: int
+) -> dict[int, Extremes]:
+    """Return the extremes at the samples' marks."""
     marks: dict[int, Extremes] = {}
     total: Extremes | None = None
-    with reduced(prepared, values) as (session, names):
-        feeds = Feeds.of(session, split, wanted)
-        if not names:
-            return feeds, marks
-        arrays, _ = next(feeds.run(session, names, feeds.smallest_batch))
-        bytes_a_sample = _extremes([arrays[name] for name in names]).sizes.sum() * 4 / feeds.smallest_batch
-        feeds = feeds.limited(int(budget_bytes // max(1, bytes_a_sample)))
-        for arrays, seen in feeds.run(session, names, feeds.batch):
-            call = _extremes([arrays[name] for name in names])
-            total = total.joined(call) if total else call
-            for mark in feeds.passed(seen):
-                marks.setdefault(mark, total)
-            out.progress(seen, passes * feeds.samples, "images")
-    return feeds, marks
+    for call, seen in calls:
+        total = total.joined(call) if total else call
+        for mark in feeds.passed(seen):
+            marks.setdefault(mark, total)
+        out.progress(seen, passes * feeds.samples, "images")
+    return marks
 
 
-def _extremes(answers: list[npt.NDArray[Any]]) -> Extremes:
+def _reductions(answers: Arrays, names: list[str]) -> Extremes:
     """Return what the answers of one call say: `REDUCTIONS` of each tensor."""
-    lows, highs, totals, counts = (answers[n :: len(REDUCTIONS)] for n in range(len(REDUCTIONS)))
+    found = [answers[name] for name in names]
+    lows, highs, totals, counts = (found[n :: len(REDUCTIONS)] for n in range(len(REDUCTIONS)))
     sizes = np.array([count.item() for count in counts])
     # The sum is no number exactly when a value is none; the two others may pass over it.
     low, high, total = (
@@ -145,11 +162,31 @@ def _extremes(answers: list[npt.NDArray[Any]]) -> Extremes:
     return Extremes(low, high, np.isnan(total) & (sizes > 0), sizes)
 
 
-def _second_pass(prepared: Path, values: Values, feeds: Feeds, histograms: Mapping[str, Histogram]) -> Iterator[int]:
+def _activations(prepared: Path, values: Values, feeds: Feeds) -> Iterator[Answers]:
+    """Yield the tensors themselves, call by call."""
+    with tapped(prepared, values) as (session, names):
+        yield from feeds.run(session, names, feeds.batch)
+
+
+def _kept(calls: Iterable[Answers], values: Values, kept: list[Answers]) -> Iterator[tuple[Extremes, int]]:
+    """Keep the tensors, and yield the extremes of each call."""
+    with np.errstate(invalid="ignore"):  # what is no number is told by `has_nan`
+        for answers, seen in calls:
+            kept.append((answers, seen))
+            arrays = [answers[name] for name in values]
+            sizes = np.array([array.size for array in arrays])
+            low, high = (
+                np.array([end(array) if array.size else np.nan for array in arrays], np.float32)
+                for end in (np.min, np.max)
+            )
+            yield Extremes(low, high, np.isnan(low) & (sizes > 0), sizes), seen
+
+
+def _second_pass(calls: Iterable[Answers], histograms: Mapping[str, Histogram]) -> Iterator[int]:
     """Count the values of some tensors; yield the number of samples seen after each call."""
-    with tapped(prepared, values) as (session, names), ThreadPoolExecutor(usable_threads()) as pool:
-        for arrays, seen in feeds.run(session, names, feeds.batch):
-            for _ in pool.map(lambda name, arrays=arrays: histograms[name].add(arrays[name]), values):
+    with ThreadPoolExecutor(usable_threads()) as pool:
+        for arrays, seen in calls:
+            for _ in pool.map(lambda name, arrays=arrays: histograms[name].add(arrays[name]), histograms):
                 pass
             yield seen
 

@@ -33,7 +33,7 @@ class Images:
 
 model = Path(sys.argv[1])
 out = Workspace(Store(model.parent), model.parent)
-seen = collect(out, model, activations(model), Images(int(sys.argv[2])), 10**6, with_counts=True)
+seen = collect(out, model, activations(model), Images(int(sys.argv[2])), 10**6, with_counts=True, kept_bytes=0)
 assert all(one.counts is not None for one in seen.after[int(sys.argv[2])].values())
 status = Path("/proc/self/status").read_text()
 print(next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024)
