@@ -1,8 +1,10 @@
 """Repair beside NNCF's accuracy control: evaluations, seconds, accuracy on images that neither saw, and latency.
 
     python benchmarks/repair.py [--network resnet18] [--uneven] [--per-tensor] [--min-sqnr-db 0] [--nncf PYTHON]
+    python benchmarks/repair.py --network mobilenet_v3_large --per-tensor [--weights FILE.pt] [--nncf PYTHON]
 
-Trains the network on digits once (see networks.py); with --uneven, ResNet-18's channels differ a thousandfold in range,
+Trains the network on digits once (see networks.py and mobile.py, or gives torchvision's the --weights of an earlier
+training); with --uneven, ResNet-18's channels differ a thousandfold in range,
 and its INT8 form collapses. Both get the same calibration images, the same validation images and the same accuracy to
 keep on them, or with --min-sqnr-db the same signal to noise. PYTHON is the interpreter of another environment with
 nncf, onnx and onnxruntime; without it, NNCF does not run. Last, everything is raced against FP32 at batch 1. The first
@@ -18,6 +20,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from mobile import mobile
 from networks import Network, made, trained, uneven
 
 from flows.measure import Measured
@@ -37,10 +40,17 @@ from tasks.signature import Signature
 from tasks.train.keras import KerasTraining
 
 CONTROL = Path(__file__).with_name("nncf_control.py")
-NETWORKS = {
-    "resnet18": lambda: trained("resnet18"),
-    "efficientnetb0": lambda: made("repair-efficientnetb0", Digits(layout="NHWC"), KerasTraining(epochs=9), Tf2Onnx()),
-}
+TORCHVISION = ("mobilenet_v3_large", "mobilenet_v2", "efficientnet_b0")
+NETWORKS = ("resnet18", "efficientnetb0", *TORCHVISION)
+
+
+def network_of(name: str, weights: Path | None) -> Network:
+    """Return a network by its name; `efficientnetb0` is Keras's, `efficientnet_b0` torchvision's."""
+    if name in TORCHVISION:
+        return mobile(name, weights)
+    if name == "efficientnetb0":
+        return made("repair-efficientnetb0", Digits(layout="NHWC"), KerasTraining(epochs=9), Tf2Onnx())
+    return trained(name)
 
 
 def nncf_control(network: Network, python: str, limits: AccuracyConfig, granularity: str) -> Artifact | None:
@@ -77,7 +87,8 @@ def nncf_control(network: Network, python: str, limits: AccuracyConfig, granular
 def main() -> None:
     """Repair both ways, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", default="resnet18", choices=sorted(NETWORKS))
+    parser.add_argument("--network", default="resnet18", choices=NETWORKS)
+    parser.add_argument("--weights", type=Path, help="a state dict for a network of torchvision's")
     parser.add_argument("--uneven", action="store_true")
     parser.add_argument("--per-tensor", action="store_true")
     parser.add_argument("--min-sqnr-db", type=float, default=0)
@@ -85,7 +96,7 @@ def main() -> None:
     parser.add_argument("--nncf", metavar="PYTHON")
     options = parser.parse_args()
     print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
-    network = NETWORKS[options.network]()
+    network = network_of(options.network, options.weights)
     network = uneven(network) if options.uneven else network
     kept = network.kept
     recipe = StaticInt8(per_channel=not options.per_tensor)
@@ -105,10 +116,11 @@ def main() -> None:
     models["repaired"], facts = mended.artifacts["model"], mended.facts
     questions = [json.loads(line)["question"].split()[0] for line in (out.folder / "journal.jsonl").open()]
     images = {"alone": RepairConfig().ranking_images, "without": RepairConfig().predicting_images}
+    full = 1 + sum(kind not in images for kind in questions)
     answered = facts.images + sum(min(images.get(kind, facts.images), facts.images) for kind in questions)
     worth = ", ".join(f"{r.node} {r.sqnr_db:.1f} dB" for r in facts.ranking[:3])
     print(f"ours: {time.perf_counter() - start:.1f} s, {measured.peak_rss_bytes / 1e6:.0f} MB, {facts.stopped}; "
-          f"{1 + len(facts.attempts)} full evaluations and {len(questions) - len(facts.attempts)} on fewer images, "
+          f"{full} full evaluations and {1 + len(questions) - full} on fewer images, "
           f"{answered} images answered in all; "
           f"{len(facts.float_nodes)} of {facts.nodes} nodes in float: {', '.join(facts.float_nodes[:6])}; "
           f"costliest: {worth}", flush=True)  # fmt: skip

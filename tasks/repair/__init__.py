@@ -6,6 +6,7 @@ Where it falls short, the search asks for more; whatever happens, the best so fa
 the validation images: the test images only judge the result, by the gates that every candidate passes.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeGuard
 
 from pydantic import Field
@@ -49,7 +50,7 @@ class RepairFacts(Frozen):
     nodes: int = Field(description="nodes that could have been")
     ranking: tuple[Ranked, ...] = Field(description="the nodes whose rounding costs most")
     images: int
-    before: Quality | None = Field(description="without repair, predicted; None where there is nothing to repair")
+    before: Quality | None = Field(description="of the candidate that failed; None where there is nothing to repair")
     attempts: tuple[Attempt, ...] = Field(description="full evaluations, in their order")
     resumed: int = Field(description="answers that an earlier, interrupted search had left")
     stopped: Stopped
@@ -87,9 +88,11 @@ def repair(
     if recipe.format != "qdq":  # its pairs stand for the operators, whose form has nothing that could be switched
         pairs = file
         recipe.replace(format="qdq").write(*sources, known, pairs)
-    network = Switchable(pairs, sources[1])
-    reference = Reference(sources[0], read_split(out.path(images)), config.images)
-    search = Search(config, accuracy, network, reference, journal, file)
+    with ThreadPoolExecutor(1) as beside:  # the one is the runtime's work, the other is Python's
+        made = beside.submit(Switchable, pairs, sources[1])
+        reference = Reference(sources[0], read_split(out.path(images)), config.images)
+        network = made.result()
+    search = Search(config, accuracy, out.path(quantized), network, reference, journal, file)
     best = search.run(lambda nodes: recipe.write(*sources, known, file, float_nodes=nodes)) if network.nodes else None
     chosen = search.in_order(best.float_nodes) if best else ()
     if search.written != frozenset(chosen):

@@ -26,7 +26,7 @@ Stopped = Literal["found", "not faster", "evaluations used up", "time used up", 
 class Effort(Frozen):
     """How hard to look."""
 
-    ranking_images: int = Field(8, ge=1, description="images to rank the nodes on")
+    ranking_images: int = Field(4, ge=1, description="images to rank the nodes on")
     predicting_images: int = Field(64, ge=1, description="images to predict a set's quality on; all judge it in full")
     margin_db: float = Field(1.0, gt=0, description="SQNR asked for on top when a set falls short, in decibels")
     min_speedup: float = Field(1.0, ge=1, description="over FP32, in a short race; the interval must lie above")
@@ -48,12 +48,14 @@ class Search:
         self,
         effort: Effort,
         accuracy: AccuracyConfig,
+        candidate: Path,
         network: Switchable,
         reference: Reference,
         journal: Journal,
         file: Path,
     ) -> None:
-        self.effort, self.network, self.reference, self.journal, self.file = effort, network, reference, journal, file
+        self.effort, self.candidate, self.network = effort, candidate, network
+        self.reference, self.journal, self.file = reference, journal, file
         self.limits = Limits(accuracy, accuracy.min_sqnr_db)
         self.attempts: list[Attempt] = []
         self.before: Quality | None = None
@@ -81,7 +83,7 @@ class Search:
             quantise: writes the model with these nodes in float to the search's file.
         """
         order = [r.node for r in self.ranking]
-        self.before = self.predicted(frozenset())
+        self.before = self._asked("before", lambda: self.reference.quality(self.reference.ask(self.candidate)))
         if self.limits.allow(self.before):
             self._ask_for(self.before.sqnr_db + UNSEEN_LOSS_DB)
         while True:

@@ -6,7 +6,7 @@ Nodes = frozenset[str]
 
 
 def smallest(ranking: Sequence[str], good: Callable[[Nodes], bool]) -> Nodes | None:
-    """Return a small set of nodes for which `good` holds, or None where it does not hold for all of them.
+    """Return a small set of nodes, at least one, for which `good` holds; None where it does not hold for all of them.
 
     A prefix of the ranking is found by doubling and bisection, which takes the quality to rise with its length; then
     each of its nodes is tried without, the least important first.
@@ -15,8 +15,6 @@ def smallest(ranking: Sequence[str], good: Callable[[Nodes], bool]) -> Nodes | N
         ranking: the nodes, those that cost most first.
         good: whether leaving these nodes in float is enough; it may be costly.
     """
-    if good(frozenset()):
-        return frozenset()
     enough = 1
     while not good(frozenset(ranking[:enough])):
         if enough >= len(ranking):

@@ -1,0 +1,60 @@
+"""torchvision's small networks, trained on digits until they are as good as ResNet-18.
+
+With torchvision's own momentum of 0.01, batch normalisation knows nothing yet when so short a training ends: the
+network learns, and answers as if it had not. So the momentum is 0.1 here, and the learning rate warms up.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from networks import CACHE, Network, made
+
+from tasks.data.dataset import labels_of
+from tasks.data.digits import Digits
+from tasks.export.torchscript import TorchScript
+from tasks.train.torch_brought import TorchModel
+
+EPOCHS = 8
+BATCH = 32
+RATE = 2e-3
+WARM_UP = 0.15
+MOMENTUM = 0.1
+
+
+def mobile(architecture: str, weights: Path | None = None) -> Network:
+    """Return a network of torchvision's as ONNX; the first call trains it, unless there are weights."""
+    weights = weights or CACHE / f"{architecture}.pt"
+    if not weights.is_file():
+        _learn(architecture, weights)
+    brought = TorchModel(
+        factory=f"torchvision.models:{architecture}", arguments={"num_classes": 10}, weights=weights.absolute()
+    )
+    return made(f"repair-{architecture}", Digits(), brought, TorchScript())
+
+
+def _learn(architecture: str, target: Path) -> None:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    import torch
+    from torchvision.models import get_model
+
+    torch.manual_seed(0)
+    network, split = get_model(architecture, num_classes=10), Digits().load().splits["train"]
+    for layer in network.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.momentum = MOMENTUM
+    images, labels = torch.from_numpy(split.take(slice(None))["input"]), torch.from_numpy(labels_of(split))
+    steps = len(images) // BATCH
+    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=EPOCHS * steps, pct_start=WARM_UP)
+    loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
+    order = np.random.default_rng(0)
+    network.train()
+    for _ in range(EPOCHS):
+        for chosen in np.array_split(order.permutation(len(images))[: steps * BATCH], steps):
+            optimizer.zero_grad()
+            loss(network(images[chosen]), labels[chosen]).backward()
+            optimizer.step()
+            schedule.step()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(network.state_dict(), target)
