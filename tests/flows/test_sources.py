@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from small_pictures import write_cifar, write_pictures
+from torch_networks import NEGPOS, SIZE, SOUND, write_network
 
 from configs.load import load
 from configs.schema import PipelineConfig
@@ -46,11 +48,11 @@ def way(config: PipelineConfig) -> tuple[str, ...]:
 
 
 COMMANDS = list(commands())
-WAYS = {way(configured(words, written)): (words, written) for words, written in reversed(COMMANDS) if words[0] == "run"}
+WAYS: dict[tuple[str, ...], tuple[list[str], str]] = {}
 """The first command of each way."""
-
-RUN = {known: told for known, told in reversed(WAYS.items()) if known[1] != "torch-model" and known[2] != "both"}
-"""Those that run here; tests/tasks/export has PyTorch models of a user's own, their operators, and the vote."""
+for words, written in COMMANDS:
+    if words[0] == "run":
+        WAYS.setdefault(way(configured(words, written)), (words, written))
 
 
 def test_every_kind_of_source_has_a_command() -> None:
@@ -116,12 +118,31 @@ def keras_models() -> None:
     np.savez("samples.npz", **labelled(32, 32, 3))
 
 
+def torch_network() -> None:
+    write_network(Path("my-code"), SOUND, width=64).rename("weights.pt")
+    np.savez("samples.npz", **labelled(3, SIZE, SIZE))
+
+
+def operators() -> None:
+    import onnxruntime_extensions
+    import torch
+
+    Path("nets.py").write_text(NEGPOS)
+    made: dict[str, Callable[[], torch.nn.Module]] = {}
+    exec(NEGPOS, made)
+    torch.save(made["make"]().state_dict(), "weights.pt")
+    np.savez("samples.npz", **labelled(3, SIZE, SIZE))
+    shutil.copyfile(onnxruntime_extensions.get_library_path(), "libmyops.so")
+
+
 MADE: dict[str, Callable[[], object]] = {
     "train.model=model.onnx": onnx_file,
     "data={kind: arrays, path: samples.npz}": arrays,
     "path: features.npz": lambda: np.savez("features.npz", **labelled(6)),
     "pipeline.skops": pipeline,
     "data.path=pictures": lambda: write_pictures(Path("pictures"), "cat", "dog", count=20),
+    "folder: my-code": torch_network,
+    "operator_libraries: [libmyops.so]": operators,
     "kind: keras-model": keras_models,
     "kind: saved-model": keras_models,
 }
@@ -163,7 +184,7 @@ def home(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("words", "written"), RUN.values(), ids=["-".join(known) for known in RUN])
+@pytest.mark.parametrize(("words", "written"), WAYS.values(), ids=["-".join(known) for known in WAYS])
 def test_command_ends_with_a_winner_when_its_files_are_there(
     words: list[str], written: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
