@@ -1,42 +1,62 @@
-"""One ONNX file as an MLflow LoggedModel, with its signature, in its candidate's run."""
+"""One ONNX file as an MLflow LoggedModel, with its signature, in its candidate's run.
+
+This module is what MLflow calls a flavor: a module with `save_model`. What is logged is of MLflow's own ONNX flavor,
+which loads it; only the weights take another way. `mlflow.onnx.log_model` wants the whole model in memory and writes it
+anew: above 2 GB, several copies of it.
+"""
 
 import importlib.metadata
+import sys
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import mlflow.onnx
 import numpy as np
-import onnx
-from mlflow.models import ModelSignature
+from mlflow.models import Model, ModelSignature
+from mlflow.models.model import MLMODEL_FILE_NAME
 from mlflow.types.schema import Schema, TensorSpec
 
-from tasks.model_file import is_large
+from tasks.model_file import files_of, read_graph
 from tasks.signature import Signature
 from tasks.signature import TensorSpec as OurSpec
 
 
 def log_model(run_id: str, event: dict[str, Any], path: Path) -> str:
-    """Log the file to the run and return the model's id.
+    """Log the file, and those beside it that hold its weights, to the run, and return the model's id.
 
-    The fluent call wants an active run; it is made active here, in this thread alone, and the run's final state is set
-    by its own `end` event.
+    The call wants an active run; it is made active here, in this thread alone, and the run's final state is set by its
+    own `end` event.
     """
-    proto = onnx.load(path)
     with mlflow.start_run(run_id=run_id):
-        info = mlflow.onnx.log_model(
-            proto,
+        info = Model.log(
+            artifact_path=None,
+            flavor=sys.modules[__name__],
             name=event["name"],
-            signature=mlflow_signature(Signature.read(proto)),
-            pip_requirements=[f"onnxruntime-gpu=={importlib.metadata.version('onnxruntime-gpu')}"],
-            onnx_execution_providers=["CPUExecutionProvider"],
-            # Its default empties the model in memory and writes a second file even for a small one.
-            save_as_external_data=is_large(proto),
             model_type="onnx",
             params=event["params"],
             tags=event["tags"],
+            file=path,
         )
     return str(info.model_id)
+
+
+def save_model(path: str, mlflow_model: Model, file: Path) -> None:
+    """Write what MLflow's ONNX flavor writes to the folder `path`; weights beside `file` are linked, not read."""
+    proto = read_graph(file)
+    mlflow.onnx.save_model(
+        proto,
+        path,
+        mlflow_model=mlflow_model,
+        signature=mlflow_signature(Signature.read(proto)),
+        pip_requirements=[f"onnxruntime-gpu=={importlib.metadata.version('onnxruntime-gpu')}"],
+        onnx_execution_providers=["CPUExecutionProvider"],
+        save_as_external_data=False,  # a weight that lies in another file stays there
+    )
+    for weights in files_of(file)[1:]:
+        Path(path, weights.name).symlink_to(weights.resolve())
+    mlflow_model.model_size_bytes = sum(part.stat().st_size for part in files_of(file))
+    mlflow_model.save(str(Path(path, MLMODEL_FILE_NAME)))
 
 
 def mlflow_signature(signature: Signature) -> ModelSignature:

@@ -13,6 +13,7 @@ from tasks.benchmark import BenchmarkFacts
 from tasks.benchmark.config import BenchmarkConfig
 from tasks.data.golden import Golden
 from tasks.frozen import Frozen, Number
+from tasks.model_file import read_graph
 from tasks.report import Report
 from tasks.runtime.calls import Arrays, calls
 from tasks.runtime.fingerprint import fingerprint
@@ -137,8 +138,8 @@ def traits(model: Path, inputs: Arrays, batch: int, threads: int | None = None) 
             session.run(None, feed)
             number += 1
         profile = summarise(Path(session.end_profiling()))
-        graph = fingerprint(onnx.load(optimised), weights=False)
-    proto = onnx.load(model)
+        graph = fingerprint(read_graph(optimised), weights=False)
+    proto = read_graph(model)
     one = prepared.feed(0, prepared.batch(1))
     return Traits(
         profile=profile,

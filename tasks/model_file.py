@@ -1,5 +1,6 @@
 """ONNX files of any size: one file, or a small one with its weights beside it where a single one cannot hold them."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -57,15 +58,30 @@ def read_model(path: Path) -> onnx.ModelProto:
     Raises:
         StageError: when the file is missing or no ONNX model, or its external data lies outside its folder.
     """
-    proto = read_graph(path)
-    strays = stray_locations(proto, path.parent)
-    if strays:
-        raise StageError(f"{path}: its external data {strays[0]!r} is missing, or does not lie beside the model")
+    proto = read_inside(path)
     try:
         onnx.external_data_helper.load_external_data_for_model(proto, str(path.parent))
     except Exception as error:
         raise StageError(f"{path}: its external data cannot be read ({error})") from error
     return proto
+
+
+def read_inside(path: Path) -> onnx.ModelProto:
+    """Read a model without the weights that lie in other files, which must be inside its folder.
+
+    Raises:
+        StageError: when the file is missing or no ONNX model, or its external data lies outside its folder.
+    """
+    proto = read_graph(path)
+    strays = stray_locations(proto, path.parent)
+    if strays:
+        raise StageError(f"{path}: its external data {strays[0]!r} is missing, or does not lie beside the model")
+    return proto
+
+
+def read_to_change(path: Path) -> onnx.ModelProto:
+    """Read a model whose graph will be changed and written to its place: its weights too, unless they are too large."""
+    return read_inside(path) if is_large_file(path) else read_model(path)
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
@@ -89,14 +105,31 @@ def is_large_file(path: Path) -> bool:
     return sum(file.stat().st_size for file in files_of(path) if file.exists()) > MAX_ONE_FILE_BYTES
 
 
-def write_graph(proto: onnx.ModelProto, path: Path) -> list[Path]:
-    """Save a model that `read_graph` has read, and return the files with its weights, which stay as they are."""
-    onnx.save(proto, path)
-    return [*files_of(path)[1:]]
+def copy_model(model: Path, target: Path) -> None:
+    """Copy a model to `target`; weights in files of their own come to lie beside it, under its name.
+
+    Not as links: ONNX refuses weights in a file that has several names, symbolic or not.
+
+    Raises:
+        StageError: when it is no ONNX model, or its external data lies outside its folder.
+    """
+    proto = read_inside(model)
+    names = {place: f"{target.name}.data{number or ''}" for number, place in enumerate(external_locations(proto))}
+    for place, name in names.items():
+        shutil.copyfile(model.parent / place, target.with_name(name))
+    for entry in (e for t in stored_tensors(proto.graph) for e in t.external_data if e.key == "location"):
+        entry.value = names[entry.value]
+    onnx.save(proto, target)
 
 
 def write_model(proto: onnx.ModelProto, path: Path) -> list[Path]:
-    """Save the model, and return the files that lie beside it now: none, or one with its weights."""
+    """Save the model, and return the files that lie beside it now and hold its weights: none, or as many as it needs.
+
+    Weights that were not read with the model stay in the files that they are in.
+    """
+    if external_locations(proto):
+        onnx.save(proto, path)
+        return [*files_of(path)[1:]]
     data = path.with_name(f"{path.name}.data")
     data.unlink(missing_ok=True)
     if not is_large(proto):

@@ -205,9 +205,9 @@ def state(folder: Path) -> Made:
     return path, {"x": floats(5, 1, 8), "h": floats(1, 1, WIDTH), "gain": np.abs(floats())}
 
 
-def above_two_gigabytes(folder: Path) -> Made:
-    """Two products whose weights, 2.2 GB in a second file, fit no message of Protocol Buffers."""
-    side, tensors = 16_600, []  # times itself, times four bytes, twice
+def above_two_gigabytes(folder: Path, side: int = 16_400) -> Made:
+    """Two products with a node between that does nothing; the weights, in a second file, fit no message."""
+    tensors = []  # of the side times itself, times four bytes, twice: 2.15 GB
     with (folder / "weights.bin").open("wb") as file:
         for name in ("w", "v"):
             tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[side, side])
@@ -217,7 +217,11 @@ def above_two_gigabytes(folder: Path) -> Made:
                 tensor.external_data.add(key=key, value=str(told))
             (np.eye(side, dtype=np.float32) * 2).tofile(file)
             tensors.append(tensor)
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "v"], ["y"])]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Identity", ["h"], ["same"]),
+        helper.make_node("MatMul", ["same", "v"], ["y"]),
+    ]
     inputs, outputs = [value("x", TensorProto.FLOAT, "n", side)], [value("y", TensorProto.FLOAT, "n", side)]
     return save(folder, nodes, inputs, outputs, tensors), {"x": floats(side)}
 

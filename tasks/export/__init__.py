@@ -20,7 +20,7 @@ from tasks.export.tf2onnx import Tf2Onnx
 from tasks.export.torchscript import TorchScript
 from tasks.export.vote import Both, Vote
 from tasks.frozen import Frozen
-from tasks.model_file import is_large_file, read_graph, read_model, write_graph, write_model
+from tasks.model_file import read_to_change, write_model
 from tasks.report import Check, Report
 from tasks.runtime.graph import nodes
 from tasks.runtime.libraries import operator_libraries
@@ -82,12 +82,11 @@ def export(
             vote = config.write(out.path(model), signature, path, Golden.load(out.path(golden)))
         else:
             config.write(out.path(model), signature, path)
-    large = is_large_file(path)  # its weights stay in the file that they are in
-    proto = read_graph(path) if large else read_model(path)
+    proto = read_to_change(path)
     signature.replace(operator_libraries=_libraries(proto)).write(proto)
     proto.producer_name = "onnx-gauntlet"
     proto.ir_version = min(proto.ir_version, supported_ir_version())
-    kept = out.keep(path, *(write_graph(proto, path) if large else write_model(proto, path)))
+    kept = out.keep(path, *write_model(proto, path))
     facts = ExportFacts(
         exporter=config.kind,
         opset=next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0),

@@ -1,10 +1,10 @@
 """A model that is ONNX already."""
 
-import shutil
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from tasks.frozen import Frozen
+from tasks.model_file import copy_model
 from tasks.signature import Signature
 
 
@@ -16,6 +16,5 @@ class AsIs(Frozen):
     takes: ClassVar[str] = "onnx"
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
-        """Copy the model, and its weights where they lie beside it."""
-        for file in model.parent.iterdir():
-            shutil.copyfile(file, path.with_name(file.name))
+        """Copy the model, and put its weights beside it where they lie in files of their own."""
+        copy_model(model, path)

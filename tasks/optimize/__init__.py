@@ -4,14 +4,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-import onnx
 from pydantic import Field
 
 from tasks.agreement import NumericsConfig
 from tasks.artifact import Artifact
 from tasks.errors import StageError
 from tasks.frozen import Frozen
-from tasks.model_file import write_model
+from tasks.model_file import copy_model, read_graph, read_to_change, write_model
 from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import apply_pass, layout_nodes
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
@@ -65,7 +64,7 @@ def optimize(
     Raises:
         StageError: when the pass itself fails.
     """
-    before = onnx.load(out.path(model), load_external_data=False)
+    before = read_graph(out.path(model))
     signature = Signature.read(before)
     path, failing = out.folder / "model.onnx", dict[str, Artifact]()
     passes: tuple[PassFacts, ...] = ()
@@ -75,7 +74,8 @@ def optimize(
         source, passes, failing = config.work_through(
             out, out.path(model), out.path(golden), limits or NumericsConfig()
         )
-        after = onnx.load(source)
+        copy_model(source, path)
+        after = read_to_change(path)
     else:
         try:
             after = apply_pass(config, out.path(model), path)

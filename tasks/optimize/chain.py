@@ -10,7 +10,7 @@ from tasks.agreement import NumericsConfig
 from tasks.artifact import Artifact
 from tasks.errors import PipelineError, StageError
 from tasks.frozen import Frozen
-from tasks.model_file import files_of, read_graph
+from tasks.model_file import copy_model, is_large_file, read_graph
 from tasks.optimize.graph_pass import GraphPass
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript
@@ -66,8 +66,7 @@ class Chain(Frozen):
         folder = out.folder / "chain"
         if not (folder / "state.json").exists():
             folder.mkdir(exist_ok=True)
-            for file in files_of(model):
-                shutil.copyfile(file, folder / ("original.onnx" if file == model else file.name))
+            copy_model(model, folder / "original.onnx")
             State(pending=self.passes, model="original.onnx").write(folder)
         while (state := State.read(folder)).pending:
             out.progress(len(state.steps), len(state.steps) + len(state.pending), "pass")
@@ -90,6 +89,8 @@ class Chain(Frozen):
         facts = step.facts
         if not facts.broke or facts.outcome == "split" or not self.bisect_s:
             return facts, {}
+        if is_large_file(folder / step.source):  # each try would write gigabytes
+            return facts.replace(reason=f"{facts.reason}; no smaller model was looked for: this one is above 2 GB"), {}
         room = out.folder / "failing"
         shutil.rmtree(room, ignore_errors=True)
         room.mkdir()

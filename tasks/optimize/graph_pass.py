@@ -6,7 +6,7 @@ from typing import Annotated
 import onnx
 from pydantic import Field
 
-from tasks.model_file import write_model
+from tasks.model_file import read_graph, read_to_change, write_model
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.onnxsim import OnnxSim
@@ -30,7 +30,7 @@ def apply_pass(graph_pass: GraphPass, source: Path, target: Path) -> onnx.ModelP
     It raises what the pass raises.
     """
     graph_pass.apply(source, target)
-    before, after = onnx.load(source, load_external_data=False), onnx.load(target)
+    before, after = read_graph(source), read_to_change(target)
     told = {entry.key: entry.value for model in (after, before) for entry in model.metadata_props}
     onnx.helper.set_model_props(after, told)
     after.ir_version = min(after.ir_version, supported_ir_version())

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Literal, Self
 
-import onnx
 from pydantic import Field
 
 from tasks.frozen import Frozen
-from tasks.model_file import write_model
 from tasks.optimize.onnxscript import ends
+from tasks.optimize.rewrite import rewrite
 
 
 class OnnxOptimizer(Frozen):
@@ -38,7 +37,8 @@ class OnnxOptimizer(Frozen):
         unknown = [name for name in self.passes or () if name not in known]
         if unknown:
             raise ValueError(f"onnxoptimizer has no pass {unknown[0]!r}; it has {', '.join(known)}")
-        write_model(onnxoptimizer.optimize(onnx.load(source), self.passes or _all(), fixed_point=True), target)
+        passes = self.passes or _all()
+        rewrite(lambda model: onnxoptimizer.optimize(model, passes, fixed_point=True), source, target)
 
 
 def _all() -> tuple[str, ...]:

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import onnx
 from pydantic import Field
 
 from tasks.frozen import Frozen
-from tasks.model_file import write_model
+from tasks.optimize.rewrite import rewrite
 
 
 class OnnxScript(Frozen):
@@ -24,7 +23,7 @@ class OnnxScript(Frozen):
         """Write the optimised graph."""
         from onnxscript import optimizer
 
-        write_model(optimizer.optimize(onnx.load(source)), target)
+        rewrite(optimizer.optimize, source, target)
 
 
 class OnnxScriptRewriter(Frozen):
@@ -55,7 +54,7 @@ class OnnxScriptRewriter(Frozen):
         if unknown:
             raise ValueError(f"ONNX Script has no rule {unknown[0]!r}; it has {', '.join(known)}")
         rules = [known[name] for name in self.rules or known]
-        write_model(rewriter.rewrite(onnx.load(source), pattern_rewrite_rules=rules), target)
+        rewrite(lambda model: rewriter.rewrite(model, pattern_rewrite_rules=rules), source, target)
 
 
 def ends(names: tuple[str, ...]) -> tuple[str, ...]:

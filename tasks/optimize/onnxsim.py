@@ -4,10 +4,8 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-import onnx
-
 from tasks.frozen import Frozen
-from tasks.model_file import write_model
+from tasks.optimize.rewrite import rewrite
 
 
 class OnnxSim(Frozen):
@@ -31,5 +29,4 @@ class OnnxSim(Frozen):
         finally:
             if absent:
                 del sys.modules["torch"]
-        simplified, _ = onnxsim.simplify(onnx.load(source))
-        write_model(simplified, target)
+        rewrite(lambda model: onnxsim.simplify(model)[0], source, target)

@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
-import onnx
-
 from tasks.frozen import Frozen
-from tasks.model_file import write_model
+from tasks.optimize.rewrite import rewrite
 
 
 class OnnxSlim(Frozen):
@@ -23,4 +21,4 @@ class OnnxSlim(Frozen):
         """Write the slimmed graph."""
         import onnxslim
 
-        write_model(onnxslim.slim(onnx.load(source)), target)
+        rewrite(onnxslim.slim, source, target)

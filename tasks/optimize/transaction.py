@@ -21,6 +21,7 @@ from tasks.artifact import write_whole
 from tasks.data.golden import Case, Golden, head
 from tasks.errors import StageError
 from tasks.frozen import Frozen, Number
+from tasks.model_file import files_of, read_graph
 from tasks.optimize.graph_pass import GraphPass, apply_pass, halves, layout_nodes
 from tasks.optimize.pace import Pace, relative_speed
 from tasks.runtime.calls import calls
@@ -91,9 +92,10 @@ class State(Frozen):
 
     def tidy(self, folder: Path) -> None:
         """Remove the results that nobody needs: a model may have gigabytes. What a broken pass was given is needed."""
-        needed = (self.model, *(step.source for step in self.steps if step.facts.broke))
+        models = (self.model, *(step.source for step in self.steps if step.facts.broke))
+        needed = {file for name in models for file in files_of(folder / name)}  # weights may be an earlier pass's
         for file in folder.glob(f"{PASS}*"):
-            if not file.name.startswith(needed):
+            if file not in needed:
                 file.unlink()
 
 
@@ -144,7 +146,7 @@ class Proof:
 
     def attempt(self, graph_pass: GraphPass, source: Path, target: Path) -> PassFacts:
         """Apply one pass and judge it."""
-        before, start = onnx.load(source), perf_counter()
+        before, start = read_graph(source), perf_counter()
         facts = PassFacts(name=graph_pass.name, outcome="rejected", nodes_before=len(before.graph.node))
         try:
             after = apply_pass(graph_pass, source, target)
@@ -153,8 +155,8 @@ class Proof:
         except Exception as error:  # passes raise what they like
             return facts.replace(broke="fails", reason=f"it fails: {type(error).__name__}: {one_line(error)}")
         facts = facts.replace(nodes_after=len(after.graph.node), seconds=perf_counter() - start)
-        self.contents[source] = self.contents.get(source) or fingerprint(before)
-        self.contents[target] = fingerprint(after)
+        self.contents[source] = self.contents.get(source) or fingerprint(before, source.parent)
+        self.contents[target] = fingerprint(after, target.parent)
         if self.contents[target] == self.contents[source]:
             return facts.replace(outcome="unchanged")
         if layout_nodes(after) > layout_nodes(before):

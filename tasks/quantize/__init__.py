@@ -16,7 +16,7 @@ from pydantic import Field
 from tasks.artifact import Artifact
 from tasks.errors import StageError
 from tasks.frozen import Frozen
-from tasks.model_file import write_model
+from tasks.model_file import read_to_change, write_model
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.float16 import Float16
 from tasks.quantize.static import StaticInt8
@@ -72,7 +72,7 @@ def quantize(
         config.write(out.path(model), out.path(prepared) if prepared else None, found, path)
     except Exception as error:
         raise StageError(f"{config.name}: {error}") from error
-    after = onnx.load(path)
+    after = read_to_change(path)
     signature.write(after)
     kept = out.keep(path, *write_model(after, path))
     facts = QuantizeFacts(

@@ -11,7 +11,7 @@ import onnx
 from pydantic import Field
 
 from tasks.frozen import Frozen, Number
-from tasks.model_file import write_model
+from tasks.model_file import copy_model, read_graph, write_model
 from tasks.runtime.session import open_session
 from tasks.runtime.trace import kernels, read_events
 
@@ -50,7 +50,7 @@ def integer_share(model: Path, sample: dict[str, npt.NDArray[np.generic]]) -> In
         )
         session.run(None, sample)
         ran = kernels(read_events(Path(session.end_profiling())))
-        graph = onnx.load(optimised).graph
+        graph = read_graph(optimised).graph
     shapes = {t.name: list(t.dims) for t in graph.initializer}
     for node in graph.node:  # weights that stay quantised in the file and become float at each call
         if node.op_type == "DequantizeLinear" and node.input[0] in shapes:
@@ -78,13 +78,14 @@ def integer_share(model: Path, sample: dict[str, npt.NDArray[np.generic]]) -> In
 
 def _named(model: Path, folder: Path) -> Path:
     """Return the model; a copy with new names where nodes cannot be told apart by theirs, as the profiler must."""
-    graph = onnx.load(model, load_external_data=False).graph
+    graph = read_graph(model).graph
     if len({node.name for node in graph.node} - {""}) == len(graph.node):
         return model
-    proto = onnx.load(model)
+    named = folder / "named.onnx"
+    copy_model(model, named)
+    proto = read_graph(named)
     for number, node in enumerate(proto.graph.node):
         node.name = f"node_{number}"
-    named = folder / "named.onnx"
     write_model(proto, named)
     return named
 

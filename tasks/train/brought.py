@@ -12,7 +12,7 @@ from tasks.data.dataset import Arrays, Split
 from tasks.data.golden import ask
 from tasks.errors import StageError
 from tasks.frozen import Frozen
-from tasks.model_file import files_of, read_model, write_model
+from tasks.model_file import copy_model, files_of, read_inside, read_to_change, write_model
 from tasks.report import Check, Report
 from tasks.runtime.calls import calls, tensor_outputs
 from tasks.runtime.session import open_session
@@ -52,7 +52,7 @@ class OnnxModel(Frozen):
         """
         if "test" not in splits:
             raise StageError(f"the model is measured on the split 'test'; the data has {sorted(splits)}")
-        proto = read_model(self.model)
+        proto = read_inside(self.model)
         try:
             session = open_session(self.model)
         except StageError as error:
@@ -77,8 +77,10 @@ class OnnxModel(Frozen):
             signature=signature,
         )
         artifacts = keep_answers(golden, predict, {"test": splits["test"]}, signature, out)
-        signature.write(proto)
-        artifacts["model"] = out.keep(path, *write_model(proto, path))
+        copy_model(self.model, path)
+        kept = read_to_change(path)
+        signature.write(kept)
+        artifacts["model"] = out.keep(path, *write_model(kept, path))
         return Report(stage="train", facts=facts, checks=(_ignored(ignored),), artifacts=artifacts)
 
     def _signature(self, proto: onnx.ModelProto, data: Signature) -> Signature:

@@ -1,15 +1,20 @@
 """Models that nobody here trained, through the whole pipeline, with nothing but a preset."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import brought_models
+import mlflow
 import numpy as np
 import pytest
 from brought_models import MODELS, Made
+from mlflow import MlflowClient
 
 from configs.load import load
 from configs.schema import PipelineConfig
+from flows.home import Home
+from flows.tracking import Sender, tracking_uri
 from tasks.repair import REPAIRED
 from tasks.run_report import RunReport
 
@@ -69,3 +74,36 @@ def test_labels_decide_when_there_are_some(run: Run, tmp_path: Path) -> None:
     report = run(brought(model, {**samples, "labels": labels}))
     assert (report.verdict, report.stopped_at) == ("failed", "evaluate")
     assert "evaluate.min_accuracy" in report.reason
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose content is gone after the test: pytest would keep the gigabytes of three runs."""
+    yield tmp_path
+    for place in tmp_path.iterdir():
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1400)
+def test_model_above_two_gigabytes_ends_with_a_winner_and_is_whole_in_mlflow(run: Run, home: Home, room: Path) -> None:
+    model, samples = brought_models.above_two_gigabytes(room)
+    few = ("optimize=[{kind: chain}]", "quantize=[{kind: dynamic}]", "numerics.batch_sizes=[1, 3]")
+    report = run(brought(model, samples, *few))
+    assert report.verdict == "passed", report.reason
+    sizes = {c.name: c.size_bytes for c in report.candidates}
+    assert set(sizes) == {"fp32", "passes", "dynamic-u8"}
+    assert sizes["fp32"] > 2**31
+    assert sizes["dynamic-u8"] < sizes["fp32"] / 3.5
+    chain = report.stage("optimize", "passes")
+    assert chain is not None
+    passes = [(facts["name"], facts["outcome"], facts["broke"]) for facts in chain.facts["passes"]]
+    assert passes[0] == ("onnxsim", "accepted", "")  # the node that does nothing is gone, and the others find no more
+    assert passes[1:] == [(n, "unchanged", "") for n in ("onnxslim", "onnxscript", "onnxoptimizer", "ort-basic")]
+    assert Sender(home, home.runs / report.run_id).everything_sent()
+    client = MlflowClient(home.mlflow_uri)
+    (kept,) = client.search_logged_models(["1"], "name = 'bring-your-own-onnx-fp32'")
+    with tracking_uri(home.mlflow_uri):
+        loaded = mlflow.pyfunc.load_model(f"models:/{kept.model_id}")
+    x = samples["x"][:2]
+    np.testing.assert_allclose(loaded.predict({"x": x})["y"], 4 * x, rtol=1e-5)

@@ -45,6 +45,16 @@ def test_fingerprint_tells_weights_apart_only_when_they_count() -> None:
     assert fingerprint(graph(2.0), weights=False) == fingerprint(graph(3.0), weights=False)
 
 
+def test_fingerprint_is_the_same_when_the_weights_lie_in_another_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(graph(), path, save_as_external_data=True, location="model.bin", size_threshold=0)
+    beside = onnx.load(path, load_external_data=False)
+    assert not any(tensor.raw_data for tensor in beside.graph.initializer)
+    assert fingerprint(beside, tmp_path) == fingerprint(graph())
+    (tmp_path / "model.bin").write_bytes(bytes((tmp_path / "model.bin").stat().st_size))
+    assert fingerprint(beside, tmp_path) != fingerprint(graph())
+
+
 def swap_inputs(model: onnx.ModelProto) -> None:
     node = model.graph.node[-1]
     node.op_type = "Sub"

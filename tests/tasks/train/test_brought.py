@@ -13,10 +13,6 @@ from tasks.data import prepare
 from tasks.data.arrays import Arrays
 from tasks.data.golden import Golden
 from tasks.errors import StageError
-from tasks.optimize import optimize
-from tasks.optimize.ort import OrtGraph
-from tasks.quantize import quantize
-from tasks.quantize.dynamic import DynamicInt8
 from tasks.report import Report
 from tasks.runtime.calls import calls
 from tasks.runtime.session import open_session
@@ -25,7 +21,6 @@ from tasks.train import train
 from tasks.train.brought import OnnxModel
 from tasks.train.facts import TrainFacts
 from tasks.validate.numerics import NumericsConfig, check_numerics
-from tasks.validate.structure import StructureConfig, check_structure
 from tasks.workspace import Workspace
 
 Bring = Callable[..., tuple[Report[TrainFacts], Workspace]]
@@ -160,23 +155,6 @@ def test_file_is_refused_with_the_way_out_when_the_runtime_refuses_it(bring: Bri
     onnx.save(model, tmp_path / "odd.onnx")
     with pytest.raises(StageError, match=r"(?s)odd\.onnx: .*refuses the model.*gauntlet diagnose"):
         bring(tmp_path / "odd.onnx", {"x": np.ones(40, np.float32)})
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_model_above_two_gigabytes_passes_its_gates_and_shrinks(
-    bring: Bring, workspace: Callable[..., Workspace], tmp_path: Path
-) -> None:
-    report, out = bring(*brought_models.above_two_gigabytes(tmp_path))
-    model, golden = report.artifacts["model"], report.artifacts["golden"]
-    assert model.size_bytes > 2_200_000_000
-    check_structure(StructureConfig(), out, model=model).enforce()
-    check_numerics(NumericsConfig(batch_sizes=(1, 3), samples=8), out, model=model, golden=golden).enforce()
-    optimized = optimize(OrtGraph(level="extended"), workspace(out.store), model=model).artifacts["model"]
-    check_structure(StructureConfig(), out, model=optimized).enforce()
-    quantized = quantize(DynamicInt8(), workspace(out.store), model=model)
-    quantized.enforce()
-    assert quantized.artifacts["model"].size_bytes < model.size_bytes / 3.5
 
 
 def test_model_is_asked_at_every_size_that_it_is_said_to_take(bring: Bring, tmp_path: Path) -> None:
