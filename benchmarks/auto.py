@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from mobile import weights_of
 from networks import CACHE
 
 from tasks.benchmark import BenchmarkFacts
@@ -29,14 +30,12 @@ NETWORKS = {
     "mobilenetv3": (
         "digits-resnet18",
         "name=digits-mobilenetv3",
-        "train.architecture=mobilenet_v3_large",
-        "train.epochs=1",
-        "train.learning_rate=0.001",
         "data.image_size=224",
+        "numerics.max_abs_error=0.001",
     ),
     "efficientnetb0": ("digits-efficientnetb0-keras", "train.epochs=3", "numerics.max_abs_error=0.001"),
 }
-"""A preset, and what is changed in it."""
+"""A preset, and what is changed in it. MobileNetV3 learned at 32 pixels and is asked for its speed at 224."""
 HAND_PICKED = "static-u8s8"
 SEARCH = ("calibrate", "explain")
 """Stages of the search that belong to no candidate."""
@@ -46,6 +45,10 @@ def ran(network: str, *, fresh: bool) -> RunReport:
     """Run the pipeline, and return its report."""
     home = CACHE / "auto" / network
     preset, *changes = NETWORKS[network]
+    if network == "mobilenetv3":
+        name, weights = "mobilenet_v3_large", weights_of("mobilenet_v3_large")
+        made = f"factory: 'torchvision.models:{name}', arguments: {{num_classes: 10}}, weights: {weights}"
+        changes.append(f"train={{kind: torch-model, {made}}}")
     settings = ("quantize=auto", "benchmark.early_drop=false", *ANY_QUALITY, *changes)
     words = [*(word for setting in settings for word in ("--set", setting)), *(["--fresh"] if fresh else [])]
     environment = {**os.environ, "GAUNTLET_HOME": str(home)}

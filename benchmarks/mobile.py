@@ -24,13 +24,20 @@ MOMENTUM = 0.1
 
 def mobile(architecture: str, weights: Path | None = None) -> Network:
     """Return a network of torchvision's as ONNX; the first call trains it, unless there are weights."""
-    weights = weights or CACHE / f"{architecture}.pt"
-    if not weights.is_file():
-        _learn(architecture, weights)
     brought = TorchModel(
-        factory=f"torchvision.models:{architecture}", arguments={"num_classes": 10}, weights=weights.absolute()
+        factory=f"torchvision.models:{architecture}",
+        arguments={"num_classes": 10},
+        weights=weights.absolute() if weights else weights_of(architecture),
     )
     return made(f"repair-{architecture}", Digits(), brought, TorchScript())
+
+
+def weights_of(architecture: str) -> Path:
+    """Return a network's weights as a state dict; the first call trains it."""
+    path = CACHE / f"{architecture}.pt"
+    if not path.is_file():
+        _learn(architecture, path)
+    return path
 
 
 def _learn(architecture: str, target: Path) -> None:

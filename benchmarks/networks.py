@@ -88,7 +88,8 @@ def uneven(network: Network) -> Network:
             factors = 10 ** rng.uniform(-DECADES / 2, DECADES / 2, stored[node.input[1]].dims[0])
             scale(node.input[1], factors[:, None, None, None])
             scale(node.input[2], factors)
-            scale(last[0].input[1], 1 / factors[None, :, None, None])
+            depthwise = stored[last[0].input[1]].dims[1] == 1
+            scale(last[0].input[1], 1 / (factors[:, None, None, None] if depthwise else factors[None, :, None, None]))
             done += 1
     made = Network(network.kept, network.store, network.folder / "uneven")
     out = made.workspace("model")
