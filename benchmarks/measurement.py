@@ -1,11 +1,11 @@
 """Whether the race can be believed on this machine: equal models, a known difference, and what measuring costs.
 
-    python benchmarks/measurement.py races [--races 100] [--first 0] [--notes races.jsonl]
+    python benchmarks/measurement.py races [--races 100] [--first 0] [--threads 2] [--notes races.jsonl]
     python benchmarks/measurement.py overhead
     python benchmarks/measurement.py racing MODEL.onnx ... [--batch 1 8] [--pairs 2]
 
-`races` races a model against itself and against one that does 5 % less work, with the default settings of the
-benchmark, and counts the verdicts. It can be done in pieces: each adds its races to the notes and sums all of them up.
+`races` races a model against itself and against one that does 5 % less work, with the benchmark's default rounds in
+blocks of 60 ms, and counts the verdicts. It can be done in pieces: each adds its races to the notes and sums all up.
 `overhead` times a bare `session.run` loop and the worker's own loop in turns, in one process. `racing` races any models
 in several sessions each, with and without early drop. The other models are chains of matrix products whose costs are
 proportional to their lengths. Nothing else should run meanwhile.
@@ -35,34 +35,36 @@ from tasks.runtime.threads import usable_threads
 from tasks.runtime.worker import Worker
 from tasks.targets.ort_cpu import OrtCpu
 
-SIZE = 256
+ROWS, SIZE = 512, 64
+"""All weights together fit into a core's cache, so that other machines on the same host disturb less."""
 LONG, SHORT = 42, 40
+BLOCK_MS = 60
 SAME, LESS = "the same model", "5 % less work"
 DEFAULT = BenchmarkConfig()
 SESSIONS = (OrtCpu(), OrtCpu(threads=1), OrtCpu(spinning=False), OrtCpu(arena=False), OrtCpu(level="extended"))
 
 
 def chain(products: int) -> onnx.ModelProto:
-    """Return a model of so many matrix products of one vector a sample, with a nonlinearity between."""
+    """Return a model of so many matrix products, with a nonlinearity between."""
     random = np.random.default_rng(0)
-    weights = [random.standard_normal((SIZE, SIZE)).astype(np.float32) / 16 for _ in range(products)]
+    weights = [random.standard_normal((SIZE, SIZE)).astype(np.float32) / SIZE**0.5 for _ in range(products)]
     nodes, name = [], "x"
     for i in range(products):
         nodes.append(helper.make_node("MatMul", [name, f"w{i}"], [f"m{i}"]))
         name = "y" if i == products - 1 else f"r{i}"
         nodes.append(helper.make_node("Relu", [f"m{i}"], [name]))
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 16, SIZE]) for n in "xy")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", ROWS, SIZE]) for n in "xy")
     initializers = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
     graph = helper.make_graph(nodes, "chain", [x], [y], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
-def verdicts(folder: Path, inputs: Path, seeds: range, notes: Path) -> None:
+def verdicts(folder: Path, inputs: Path, seeds: range, threads: int, notes: Path) -> None:
     """Race the long chain against itself and against the short one; add a line a race to the notes."""
     long, short = Entry(folder / "long.onnx"), Entry(folder / "short.onnx")
     entries = {"reference": long, SAME: long, LESS: short}
     for seed in seeds:
-        plan = Plan((1,), DEFAULT.rounds, DEFAULT.block_ms, usable_threads(), 60, seed=seed)
+        plan = Plan((1,), DEFAULT.rounds, BLOCK_MS, threads, 60, seed=seed)
         start = time.monotonic()
         result = race(entries, inputs, plan)
         note: dict[str, Any] = {"seed": seed, "seconds": time.monotonic() - start}
@@ -71,6 +73,7 @@ def verdicts(folder: Path, inputs: Path, seeds: range, notes: Path) -> None:
             base = result.contenders["reference"]
             [row] = rows(result.contenders[name], base, resolution=DEFAULT.resolution)
             note[name] = [row.verdict, row.speedup]
+            note["design_effect"] = base.design_effect[1]
         note["medians_ms"] = [c.round_medians_ms[1] for c in result.contenders.values()]
         with notes.open("a") as file:
             file.write(json.dumps(note) + "\n")
@@ -81,7 +84,7 @@ def tell_verdicts(notes: Path) -> None:
     found = [json.loads(line) for line in notes.read_text().splitlines()]
     steal, foreign = (statistics.mean(note[key] for note in found) for key in ("steal", "foreign"))
     print(
-        f"{len(found)} races of {DEFAULT.rounds} rounds of {DEFAULT.block_ms:g} ms, "
+        f"{len(found)} races of {DEFAULT.rounds} rounds of {BLOCK_MS} ms, "
         f"{sum(note['seconds'] for note in found):.0f} s; steal {100 * steal:.1f} %, other work {foreign:.2f} cores"
     )
     print("| against | faster | not resolved | slower | speed-up: median (5 % to 95 %) |\n|---|---:|---:|---:|---:|")
@@ -172,15 +175,18 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=2, help="of a whole race and one with early drop")
     parser.add_argument("--races", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="number of the first race, where others were run before")
+    parser.add_argument("--threads", type=int, default=usable_threads(), help="of a session in `races`")
     parser.add_argument("--notes", type=Path, default=Path("races.jsonl"), help="a line a race, all summed up")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder, inputs = Path(name), Path(name) / "inputs.npz"
         onnx.save(chain(LONG), folder / "long.onnx")
         onnx.save(chain(SHORT), folder / "short.onnx")
-        np.savez(inputs, x=np.random.default_rng(0).standard_normal((64, 16, SIZE)).astype(np.float32))
+        np.savez(inputs, x=np.random.default_rng(0).standard_normal((8, ROWS, SIZE)).astype(np.float32))
         if options.part == "races":
-            verdicts(folder, inputs, range(options.first, options.first + options.races), options.notes)
+            verdicts(
+                folder, inputs, range(options.first, options.first + options.races), options.threads, options.notes
+            )
             tell_verdicts(options.notes)
         elif options.part == "overhead":
             overhead(folder, inputs)

@@ -40,6 +40,9 @@ class BenchmarkRow(Frozen):
     verdict: Literal["faster", "slower", "not resolved", "reference"] = Field(
         description="against the reference; where `dropped_for` names a candidate, 'slower' is against that one"
     )
+    design_effect: Number = Field(
+        1.0, description="variance of a mean over that of independent rounds; the interval is wider by its root"
+    )
     more_rounds: int | None = Field(None, description="so many would probably resolve what is not; None: none would")
     calls: int | None = Field(None, description="calls that were timed, in all rounds together")
     p90_ms: Number | None = Field(None, description="90 % of calls stay below, at 95 % confidence; from 29 calls on")

@@ -63,7 +63,24 @@ NOISES: dict[str, Noise] = {
 }
 
 
-def rounds(random: np.random.Generator, noise: Noise, costs_ms: list[float], count: int) -> Blocks:
-    """Return the times of a race, shape (contenders, rounds): in each round every contender runs once, in any order."""
+PROCESSES = 0.007
+"""What processes of one file differ by, as a standard deviation: pairs of them by 1 %."""
+
+
+def rounds(
+    random: np.random.Generator,
+    noise: Noise,
+    costs_ms: list[float],
+    count: int,
+    sessions: list[int] | None = None,
+) -> Blocks:
+    """Return the times of a race, shape (contenders, rounds): in each round every contender runs once, in any order.
+
+    `sessions`, the number of the session of each round, gives every session of every contender a speed of its own.
+    """
     slots = noise(random, count * len(costs_ms)).reshape(count, len(costs_ms))
-    return np.array(costs_ms)[:, None] * random.permuted(slots, axis=1).T
+    times = np.array(costs_ms)[:, None] * random.permuted(slots, axis=1).T
+    if sessions is None:
+        return times
+    offsets = np.exp(PROCESSES * random.standard_normal((len(costs_ms), max(sessions) + 1)))
+    return times * offsets[:, sessions]

@@ -36,9 +36,7 @@ def shift_interval(values: npt.ArrayLike, confidence: float = CONFIDENCE) -> tup
     n = len(x)
     if n == 0 or not np.isfinite(x).all():
         return math.nan, -math.inf, math.inf
-    cap = max(1, round(CAP_SHARE * n))
-    scores = np.minimum(np.arange(1, n + 1), cap)
-    total, rejected = int(scores.sum()), _rejected(n, cap, confidence)
+    total, rejected = int(_scores(n).sum()), _rejected(n, confidence)
     # The sum of the scores of the values above a shift falls at the means of two values, and nowhere else.
     steps = np.unique((x[:, None] + x)[np.triu_indices(n)] / 2)
 
@@ -46,9 +44,8 @@ def shift_interval(values: npt.ArrayLike, confidence: float = CONFIDENCE) -> tup
         """Return that sum for a shift between `steps[gap - 1]` and `steps[gap]`."""
         if gap in (0, len(steps)):
             return 0 if gap else total
-        distance = x - (steps[gap - 1] + (steps[gap] - steps[gap - 1]) / 2)
-        order = np.argsort(np.abs(distance), kind="stable")
-        return int(scores[distance[order] > 0].sum())
+        ranks = capped_ranks(x - (steps[gap - 1] + (steps[gap] - steps[gap - 1]) / 2))
+        return int(ranks[ranks > 0].sum())
 
     def step_to(most: float) -> float:
         """Return the step after which the sum is at most so large."""
@@ -60,13 +57,32 @@ def shift_interval(values: npt.ArrayLike, confidence: float = CONFIDENCE) -> tup
     return centre, min(step_to(total - rejected), centre), max(step_to(rejected - 0.5), centre)
 
 
+def widened(interval: tuple[float, float, float], design_effect: float) -> tuple[float, float, float]:
+    """Return an interval as it is where so many times as many values would be needed."""
+    centre, low, high = interval
+    more = math.sqrt(design_effect) - 1
+    return centre, low - more * (centre - low) if more else low, high + more * (high - centre) if more else high
+
+
+def capped_ranks(differences: npt.ArrayLike) -> npt.NDArray[np.int_]:
+    """Return the signed ranks of the test, shape (n,)."""
+    x = np.asarray(differences, dtype=np.float64)
+    ranks = np.empty(len(x), dtype=np.int_)
+    ranks[np.argsort(np.abs(x), kind="stable")] = _scores(len(x))
+    return np.where(x > 0, ranks, -ranks)
+
+
 @lru_cache
-def _rejected(n: int, cap: int, confidence: float) -> int:
+def _scores(n: int) -> npt.NDArray[np.int_]:
+    return np.minimum(np.arange(1, n + 1), max(1, round(CAP_SHARE * n)))
+
+
+@lru_cache
+def _rejected(n: int, confidence: float) -> int:
     """Return how many of the smallest sums of scores the two-sided test rejects on each side."""
-    chance = np.zeros(sum(min(rank, cap) for rank in range(1, n + 1)) + 1)
+    chance = np.zeros(int(_scores(n).sum()) + 1)
     chance[0] = 1.0
-    for rank in range(1, n + 1):  # each score is above or below with the chance of a half
-        score = min(rank, cap)
+    for score in _scores(n).tolist():  # each is above or below with the chance of a half
         chance[score:] = chance[score:] + chance[:-score]
         chance /= 2
     return int(np.searchsorted(np.cumsum(chance), (1 - confidence) / 2, side="right"))

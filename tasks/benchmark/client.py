@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any, Self
+from typing import IO, Any, Self, cast
 
 from tasks.benchmark.machine import processor_seconds
 from tasks.errors import PipelineError
@@ -28,21 +28,32 @@ class WorkerClient:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0
         )
+        self._stdin, self._stdout = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._log.close()
+        self.end()
+
+    def end(self) -> None:
+        """End the process, if that was not done before."""
+        if not self._log.closed:
+            self._process.kill()
+            self._process.communicate()
+            self._log.close()
 
     def load(
         self, model: Path, inputs: Path, threads: int, timeout_s: float, options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Load a model; the answer says how long the runtime took, in `load_ms`."""
+        self.send_load(model, inputs, threads, options)
+        return self.receive("load", timeout_s)
+
+    def send_load(self, model: Path, inputs: Path, threads: int, options: Mapping[str, Any] | None = None) -> None:
+        """Let the worker load a model, and `receive` the answer later."""
         request = {"do": "load", "model": str(model), "inputs": str(inputs), "threads": threads}
-        return self.ask(request | {"options": dict(options or {})}, timeout_s)
+        self._send(request | {"options": dict(options or {})})
 
     def run(self, batch: int, at_least_ms: float, timeout_s: float) -> dict[str, Any]:
         """Time the model."""
@@ -58,19 +69,24 @@ class WorkerClient:
         Raises:
             WorkerFailed: when the worker died, gave no answer in time, answered rubbish, or reported an error.
         """
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
-            raise WorkerFailed("the worker has no pipes")
+        self._send(request)
+        return self.receive(request["do"], timeout_s)
+
+    def _send(self, request: dict[str, Any]) -> None:
         try:
-            stdin.write(json.dumps(request).encode() + b"\n")
+            self._stdin.write(json.dumps(request).encode() + b"\n")
         except OSError as error:
             raise WorkerFailed(self._obituary()) from error
+
+    def receive(self, what: str, timeout_s: float) -> dict[str, Any]:
+        """Return the answer to what was sent; raises what `ask` does."""
+        stdout = self._stdout
         line, deadline = b"", monotonic() + timeout_s
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([stdout], [], [], max(0.0, deadline - monotonic()))
             if not ready or monotonic() > deadline:
                 self._process.kill()
-                raise WorkerFailed(f"no answer to '{request['do']}' within {timeout_s:g} s; the worker was ended")
+                raise WorkerFailed(f"no answer to '{what}' within {timeout_s:g} s; the worker was ended")
             part = stdout.read(1 << 16)
             if not part:
                 raise WorkerFailed(self._obituary())

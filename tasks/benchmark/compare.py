@@ -201,7 +201,7 @@ def _raced(
 def _measured(pair: Pair, contender: Contender, base: Contender, resolution: float) -> Pair:
     if contender.error:
         return pair.replace(status="failed", reason=contender.error)
-    check = steady(float(contender.last_answer["parity_db"]))
+    check = steady(contender.parity_db)
     if pair.truth is not None:
         pair = pair.replace(truth=pair.truth.replace(checks=(*pair.truth.checks, check)))
     if check.blocks:

@@ -86,7 +86,7 @@ def race_elsewhere(
         raise StageError(f"the reference cannot be measured beside {target.name}: {base.error}")
     for name in entries:
         contender, one = measured[name], found[name]
-        check = steady(float(contender.last_answer.get("parity_db", "nan")))
+        check = steady(contender.parity_db)
         if contender.error or not check.passed:
             found[name] = one.replace(reason=contender.error or str(check))
         else:

@@ -1,19 +1,23 @@
 """The measurement: one process a contender, rounds in shuffled order, ratios taken inside a round.
 
 Calls that follow one another in one session are not independent, so the round is the statistical unit: every contender
-runs once in it, all meet the same state of the machine, and only the ratio to the reference counts.
+runs once in it, all meet the same state of the machine, and only the ratio to the reference counts. Two processes of
+one file differ by 1 to 2 % for as long as they live, so every few rounds all are started anew.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from tasks.benchmark.client import WORKER, WorkerClient, WorkerFailed
+from tasks.benchmark.clusters import design_effect, session_of
 from tasks.benchmark.elimination import Drop, dominated
 from tasks.benchmark.machine import EnergyMeter, Machine, Watch
 
@@ -21,6 +25,8 @@ WARM_UP_BLOCKS = (2, 6)
 """At least and at most so many half blocks. Between these, a contender is warm when a block's median is no more than
 `STEADY` faster than the best one before it: warming up makes calls faster, noise does not do so again and again."""
 STEADY = 0.02
+LONGEST_RENEWAL_S = 2.0
+"""A model that takes longer to load keeps its process for the whole race."""
 CONTROL = "A/A control"
 """The reference once more, in a process of its own: what two equal models seem to differ by."""
 
@@ -35,6 +41,10 @@ class Entry:
     target: str = "ort-cpu"
     threads: int | None = None
     """Instead of the plan's."""
+
+    def request(self, inputs: Path, threads: int) -> tuple[Path, Path, int, Mapping[str, Any]]:
+        """Return what a worker must know to load it."""
+        return self.model, inputs, self.threads or threads, self.options
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,8 @@ class Plan:
     min_calls: int = 1
     """Calls of a block, however long they take."""
     early_drop: bool = False
+    rounds_per_session: int = 2
+    """At least; then every process is started anew."""
 
 
 @dataclass
@@ -61,6 +73,8 @@ class Contender:
     name: str
     entry: Entry
     worker: WorkerClient
+    loading_s: float = 0.0
+    """Of the whole request: with what the worker imports."""
     load_ms: float = 0.0
     first_call_ms: float = 0.0
     peak_rss_bytes: int = 0
@@ -71,13 +85,21 @@ class Contender:
     energy_mj: dict[int, list[float | None]] = field(default_factory=dict)
     """Of one call."""
     dropped: dict[int, Drop] = field(default_factory=dict)
-    load_answer: dict[str, Any] = field(default_factory=dict)
-    last_answer: dict[str, Any] = field(default_factory=dict)
+    design_effect: dict[int, float] = field(default_factory=dict)
+    """Of the race's sessions, see `tasks.benchmark.clusters`; by batch size."""
+    parity_db: float = math.inf
+    """Least distance between a timed answer and the first one of the same process and batch."""
+    past_processor_s: float = 0.0
+    """Of its processes that have ended."""
     error: str | None = None
 
     def runs(self, batch: int) -> bool:
         """Tell whether it is still in the race at a batch size."""
         return self.error is None and batch not in self.dropped
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of all its processes so far."""
+        return self.past_processor_s + self.worker.processor_seconds()
 
 
 @dataclass(frozen=True)
@@ -116,12 +138,15 @@ def race(
             name: Contender(name, entry, stack.enter_context(WorkerClient(entry.command)))
             for name, entry in entries.items()
         }
+        sessions = session_of(plan.rounds, plan.rounds_per_session)
         everyone = list(contenders.values())
         for contender in everyone:
             _attempt(contender, lambda c: _prepare(c, inputs, plan))
-        spent = -sum(c.worker.processor_seconds() for c in everyone)
+        spent = -sum(c.processor_seconds() for c in everyone)
         watch = Watch()
         for done in range(1, plan.rounds + 1):
+            if sessions[done - 1] > sessions[max(0, done - 2)]:
+                _renew([c for c in everyone if any(map(c.runs, plan.batch_sizes))], stack, inputs, plan)
             for batch in shuffle.permutation(plan.batch_sizes).tolist():
                 running = [c for c in everyone if c.runs(batch)]
                 for i in shuffle.permutation(len(running)):
@@ -130,7 +155,8 @@ def race(
                     _drop([c for c in running if c.error is None], batch, keep, len(everyone), plan.rounds)
             if on_round is not None:
                 on_round(done)
-        spent += sum(c.worker.processor_seconds() for c in everyone)
+        spent += sum(c.processor_seconds() for c in everyone)
+        _cluster(contenders, [*keep, *entries][0], sessions)
         return Result(contenders, watch.notes(meter, spent))
 
 
@@ -143,10 +169,10 @@ def _attempt(contender: Contender, step: Callable[[Contender], None]) -> None:
 
 
 def _prepare(contender: Contender, inputs: Path, plan: Plan) -> None:
-    entry, worker = contender.entry, contender.worker
-    threads = entry.threads or plan.threads
-    contender.load_answer = worker.load(entry.model, inputs, threads, plan.timeout_s, entry.options)
-    contender.load_ms = float(contender.load_answer["load_ms"])
+    worker, start = contender.worker, monotonic()
+    model, samples, threads, options = contender.entry.request(inputs, plan.threads)
+    contender.load_ms = float(worker.load(model, samples, threads, plan.timeout_s, options)["load_ms"])
+    contender.loading_s = monotonic() - start
     contender.first_call_ms = worker.run(plan.batch_sizes[0], 0, plan.timeout_s)["samples_ms"][0]
     least, most = WARM_UP_BLOCKS
     for batch in plan.batch_sizes:
@@ -162,17 +188,39 @@ def _prepare(contender: Contender, inputs: Path, plan: Plan) -> None:
         contender.energy_mj[batch] = []
 
 
+def _renew(running: Sequence[Contender], stack: ExitStack, inputs: Path, plan: Plan) -> None:
+    def restart(contender: Contender) -> None:
+        contender.worker.ask({"do": "memory"}, plan.timeout_s)  # one that died or hangs is not replaced
+        contender.past_processor_s += contender.worker.processor_seconds()
+        contender.worker.end()
+        contender.worker = stack.enter_context(WorkerClient(contender.entry.command))
+        contender.worker.send_load(*contender.entry.request(inputs, plan.threads))
+
+    def resume(contender: Contender) -> None:
+        contender.worker.receive("load", plan.timeout_s)
+
+    def warm_up(contender: Contender) -> None:
+        for batch in filter(contender.runs, plan.batch_sizes):
+            contender.worker.run(batch, plan.block_ms / 2, plan.timeout_s)
+
+    for step in (restart, resume, warm_up):  # all start and load at the same time, and nobody is timed meanwhile
+        for contender in running:
+            if contender.loading_s <= LONGEST_RENEWAL_S:
+                _attempt(contender, step)
+
+
 def _block(contender: Contender, batch: int, plan: Plan, meter: EnergyMeter) -> None:
     before, calls = meter.read_uj(), list[float]()
     while len(calls) < plan.min_calls:
         left = max(0.0, plan.block_ms - sum(calls))
-        contender.last_answer = contender.worker.run(batch, left, plan.timeout_s)
-        calls += contender.last_answer["samples_ms"]
+        answer = contender.worker.run(batch, left, plan.timeout_s)
+        calls += answer["samples_ms"]
+        contender.parity_db = min(contender.parity_db, float(answer["parity_db"]))
+        contender.peak_rss_bytes = max(contender.peak_rss_bytes, int(answer["peak_rss_bytes"]))
     energy = meter.spent_mj(before)
     contender.energy_mj[batch].append(None if energy is None else energy / len(calls))
     contender.calls_ms[batch] += calls
     contender.round_medians_ms[batch].append(float(np.median(calls)))
-    contender.peak_rss_bytes = max(contender.peak_rss_bytes, int(contender.last_answer["peak_rss_bytes"]))
 
 
 def _drop(running: list[Contender], batch: int, keep: Sequence[str], contenders: int, rounds: int) -> None:
@@ -182,3 +230,14 @@ def _drop(running: list[Contender], batch: int, keep: Sequence[str], contenders:
         for contender in running:
             if contender.name in drops:
                 contender.dropped[batch] = drops[contender.name]
+
+
+def _cluster(contenders: Mapping[str, Contender], base: str, sessions: Sequence[int]) -> None:
+    """Note what the sessions do to the ratios to the base, by all contenders that ran in every round."""
+    for batch, times in contenders[base].round_medians_ms.items():
+        if not contenders[base].runs(batch):
+            continue
+        others = [c.round_medians_ms[batch] for name, c in contenders.items() if name != base and c.runs(batch)]
+        effect = design_effect([np.log(times) - np.log(other) for other in others], sessions)
+        for contender in contenders.values():
+            contender.design_effect[batch] = effect

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from scipy.special import stdtrit
 
-from tasks.benchmark.certainty import CONFIDENCE, percentile_bound, rounds_to_resolve, shift_interval
+from tasks.benchmark.certainty import CONFIDENCE, percentile_bound, rounds_to_resolve, shift_interval, widened
 from tasks.benchmark.race import Contender
 from tasks.run_report import BenchmarkRow
 
@@ -24,7 +24,8 @@ def rows(contender: Contender, base: Contender, *, resolution: float) -> tuple[B
 def _row(contender: Contender, base: Contender, batch: int, bound: float) -> BenchmarkRow:
     times, calls = contender.round_medians_ms[batch], contender.calls_ms[batch]
     logs = np.log(base.round_medians_ms[batch][: len(times)]) - np.log(times)
-    centre, low, high = shift_interval(logs)
+    effect = contender.design_effect.get(batch, 1.0)
+    centre, low, high = widened(shift_interval(logs), effect)
     drop = contender.dropped.get(batch)
     if contender is base:
         verdict = "reference"
@@ -44,6 +45,7 @@ def _row(contender: Contender, base: Contender, batch: int, bound: float) -> Ben
         speedup_low=math.exp(low),
         speedup_high=_exp(high),
         verdict=verdict,
+        design_effect=effect,
         more_rounds=more,
         calls=len(calls),
         p90_ms=percentile_bound(calls, 90),

@@ -1,5 +1,6 @@
 """The race itself: a worker that dies in the middle of it costs its own contender only."""
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,15 +56,35 @@ def test_race_goes_on_when_a_worker_is_killed_in_the_third_round(run) -> None:
     assert workers() == []
 
 
-def test_race_goes_on_when_a_worker_hangs_in_the_third_round(run) -> None:
+@pytest.mark.parametrize(("after", "asked"), [(3, "run"), (4, "memory")])  # the latter before it is started anew
+def test_race_goes_on_when_a_worker_hangs_after_a_round(run, after: int, asked: str) -> None:
     def watch(done: int) -> None:
-        if done == 3:
+        if done == after:
             workers()[NAMES.index("victim")].suspend()
 
     contenders = run(watch, timeout_s=3)
-    assert contenders["victim"].error == "no answer to 'run' within 3 s; the worker was ended"
+    assert contenders["victim"].error == f"no answer to '{asked}' within 3 s; the worker was ended"
     assert counts(contenders["other"]) == {1: 6, 2: 6}
     assert workers() == []
+
+
+def test_processes_are_started_anew_when_their_rounds_are_over(run) -> None:
+    seen: list[set[int]] = []
+    contenders = run(lambda _: seen.append({process.pid for process in workers()}))
+    assert [len(pids) for pids in seen] == [len(NAMES)] * 6
+    assert seen[::2] == seen[1::2]
+    assert len(set.union(*seen)) == 3 * len(NAMES)
+    for contender in contenders.values():
+        assert contender.past_processor_s > 0
+        assert contender.design_effect[1] >= 1
+        assert contender.design_effect[2] >= 1
+
+
+def test_process_is_kept_when_its_model_takes_long_to_load(run, monkeypatch) -> None:
+    monkeypatch.setattr(sys.modules[race.__module__], "LONGEST_RENEWAL_S", 0.0)
+    seen: list[set[int]] = []
+    run(lambda _: seen.append({process.pid for process in workers()}))
+    assert seen == seen[:1] * 6
 
 
 def test_race_leaves_no_worker_when_it_is_interrupted(run) -> None:
