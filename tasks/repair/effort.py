@@ -56,7 +56,8 @@ class Search:
     ) -> None:
         self.effort, self.candidate, self.network = effort, candidate, network
         self.reference, self.journal, self.file = reference, journal, file
-        self.limits = Limits(accuracy, accuracy.min_sqnr_db)
+        self.gate = Limits(accuracy, accuracy.min_sqnr_db)  # what a full evaluation must reach
+        self.limits = self.gate  # what a prediction must reach: more, after one that was too good
         self.attempts: list[Attempt] = []
         self.before: Quality | None = None
         self.written: Nodes | None = None  # in float in the file, where this process wrote it
@@ -84,8 +85,8 @@ class Search:
         """
         order = [r.node for r in self.ranking]
         self.before = self._asked("before", lambda: self.reference.quality(self.reference.ask(self.candidate)))
-        if self.limits.allow(self.before):
-            self._ask_for(self.before.sqnr_db + UNSEEN_LOSS_DB)
+        if self.gate.allow(self.before):
+            self.gate = self.limits = Limits(self.gate.accuracy, self.before.sqnr_db + UNSEEN_LOSS_DB)
         while True:
             nodes = smallest(order, lambda nodes: self.limits.allow(self.predicted(nodes))) or frozenset(order)
             attempt = self._evaluated(nodes, quantise)
@@ -97,7 +98,8 @@ class Search:
             elif self.journal.seconds > self.effort.budget_s:
                 self.stopped = "time used up"
             else:
-                self._ask_for(max(self.limits.min_sqnr_db, self.predicted(nodes).sqnr_db) + self.effort.margin_db)
+                more = max(self.limits.min_sqnr_db, self.predicted(nodes).sqnr_db) + self.effort.margin_db
+                self.limits = Limits(self.gate.accuracy, more)
                 continue
             return max(self.attempts, key=lambda a: (a.good, self._is_faster(a), a.quality.sqnr_db))
 
@@ -120,7 +122,7 @@ class Search:
             quantise(nodes)
             self.written = nodes
             quality = self.reference.quality(self.reference.ask(self.file))
-            good = self.limits.allow(quality)
+            good = self.gate.allow(quality)
             speed = race_with(self.reference, self.file) if good else None
             predicted = self.predicted(nodes)
             return Attempt(
@@ -132,9 +134,6 @@ class Search:
 
     def _asked(self, question: str, find_out: Callable[[], Quality]) -> Quality:
         return Quality.model_validate(self.journal.answer(question, lambda: _plain(find_out())))
-
-    def _ask_for(self, min_sqnr_db: float) -> None:
-        self.limits = Limits(self.limits.accuracy, min_sqnr_db)
 
     def _is_faster(self, attempt: Attempt) -> bool:
         return attempt.speed is not None and attempt.speed.low > self.effort.min_speedup

@@ -1,5 +1,6 @@
 """A network whose INT8 form collapses is repaired; how, is read from what the stage reports and leaves behind."""
 
+import json
 import os
 import signal
 import subprocess
@@ -88,10 +89,12 @@ def network(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Uneve
 
 @pytest.fixture
 def mend(network: Uneven, workspace: Callable[..., Workspace]) -> Callable[..., Report[RepairFacts]]:
-    def run(limits: AccuracyConfig = LIMITS, **config: object) -> Report[RepairFacts]:
+    def run(limits: AccuracyConfig = LIMITS, journal: str = "", **config: object) -> Report[RepairFacts]:
+        out = workspace(network.trained.store)
+        (out.folder / "journal.jsonl").write_text(journal)
         return repair(
             RepairConfig.model_validate(config),
-            workspace(network.trained.store),
+            out,
             recipe=RECIPE,
             accuracy=limits,
             model=network.model,
@@ -132,6 +135,26 @@ def test_prediction_is_what_the_real_quantiser_gives(mend: Callable[..., Report[
     assert report.facts.images == 180
     attempt = report.facts.attempts[0]
     assert attempt.quality.sqnr_db == pytest.approx(attempt.predicted.sqnr_db, abs=1)
+
+
+def test_set_is_judged_by_the_gate_alone_when_a_prediction_must_reach_more(
+    mend: Callable[..., Report[RepairFacts]],
+) -> None:
+    """An earlier search has found its first set too bad, and predicts too much of a larger one."""
+    found = mend().facts
+    ranking, first = [r.node for r in found.ranking], found.attempts[0]
+    size = 1
+    while set(ranking[:size]) <= set(first.float_nodes) or not set(first.float_nodes) <= set(ranking[:size]):
+        size *= 2
+    failed = json.loads(first.model_copy(update={"good": False, "speed": None}).model_dump_json())
+    known = {
+        f"evaluated {' '.join(sorted(first.float_nodes))} at {LIMITS.min_sqnr_db:g} dB": failed,
+        f"without {' '.join(sorted(ranking[:size]))}": {"accuracy_drop": 0, "top1_agreement": 1, "sqnr_db": 1000},
+    }
+    lines = [json.dumps({"question": q, "answer": answer, "seconds": 1}) + "\n" for q, answer in known.items()]
+    facts = mend(journal="".join(lines), margin_db=100).facts
+    assert [attempt.good for attempt in facts.attempts] == [False, True]
+    assert LIMITS.min_sqnr_db <= facts.attempts[1].quality.sqnr_db < LIMITS.min_sqnr_db + 100
 
 
 def test_best_so_far_is_returned_when_the_budget_is_used_up(mend: Callable[..., Report[RepairFacts]]) -> None:
