@@ -40,7 +40,14 @@ def race_with(reference: Reference, candidate: Path) -> Speed:
     batch, inputs = reference.batch, candidate.with_name("inputs.npz")
     samples = {n: np.resize(a, (batch, *a.shape[1:])) for n, a in reference.samples.items()}
     np.savez(inputs, allow_pickle=False, **samples)
-    plan = Plan(batch_sizes=(batch,), rounds=ROUNDS, block_ms=BLOCK_MS, threads=usable_threads(), timeout_s=TIMEOUT_S)
+    plan = Plan(
+        batch_sizes=(batch,),
+        rounds=ROUNDS,
+        block_ms=BLOCK_MS,
+        threads=usable_threads(),
+        timeout_s=TIMEOUT_S,
+        rounds_per_session=ROUNDS,  # the gates race what passes once more, and with processes started anew
+    )
     entries = {"fp32": Entry(reference.model), "repaired": Entry(candidate)}
     measured = race(entries, inputs, plan).contenders
     failed = [contender.error for contender in measured.values() if contender.error]
