@@ -92,14 +92,8 @@ def collect(
     Raises:
         StageError: when the samples do not fit the model, or the runtime fails.
     """
-    kept: list[Answers] = []
-    with reduced(prepared, values) as (session, names):
-        feeds, sample_bytes = _planned(Feeds.of(session, split, wanted), session, names, budget_bytes)
-        if with_counts and feeds.samples * sample_bytes <= kept_bytes:
-            calls = _kept(_activations(prepared, values, feeds), values, kept)
-        else:
-            calls = ((_reductions(found, names), seen) for found, seen in feeds.run(session, names, feeds.batch))
-        marks = _first_pass(out, calls if values else (), feeds, passes=1 + with_counts)
+    limit = kept_bytes if with_counts else 0
+    feeds, marks, kept = _first_pass(out, prepared, values, split, wanted, budget_bytes, limit, passes=1 + with_counts)
     if not values:
         return Collected(feeds.samples, {feeds.samples: {}}, ())
     last = marks[feeds.samples]
@@ -136,17 +130,34 @@ def _planned(feeds: Feeds, session: Any, names: list[str], budget_bytes: int) ->
 
 
 def _first_pass(
-    out: Workspace, calls: Iterable[tuple[Extremes, int]], feeds: Feeds, *, passes: int
-) -> dict[int, Extremes]:
-    """Return the extremes at the samples' marks."""
+    out: Workspace,
+    prepared: Path,
+    values: Values,
+    split: Split,
+    wanted: int,
+    budget_bytes: int,
+    kept_bytes: int,
+    *,
+    passes: int,
+) -> tuple[Feeds, dict[int, Extremes], list[Answers]]:
+    """Return the samples, the extremes at their marks, and all activations where they fit; its session is gone then."""
+    kept: list[Answers] = []
     marks: dict[int, Extremes] = {}
     total: Extremes | None = None
-    for call, seen in calls:
-        total = total.joined(call) if total else call
-        for mark in feeds.passed(seen):
-            marks.setdefault(mark, total)
-        out.progress(seen, passes * feeds.samples, "images")
-    return marks
+    with reduced(prepared, values) as (session, names):
+        feeds, sample_bytes = _planned(Feeds.of(session, split, wanted), session, names, budget_bytes)
+        if not names:
+            return feeds, marks, kept
+        if feeds.samples * sample_bytes <= kept_bytes:
+            calls = _kept(_activations(prepared, values, feeds), values, kept)
+        else:
+            calls = ((_reductions(found, names), seen) for found, seen in feeds.run(session, names, feeds.batch))
+        for call, seen in calls:
+            total = total.joined(call) if total else call
+            for mark in feeds.passed(seen):
+                marks.setdefault(mark, total)
+            out.progress(seen, passes * feeds.samples, "images")
+    return feeds, marks, kept
 
 
 def _reductions(answers: Arrays, names: list[str]) -> Extremes:
