@@ -68,7 +68,7 @@ def stage(run: "Run", entry: StageEntry) -> None:
             file = str(path.relative_to(run.home.root))
             run.journal.append("file", run=entry.candidate or "pipeline", path=file, folder=name)
     run.sender.send()
-    if entry.candidate is None or failing or any(check.blocks for check in entry.checks):
+    if entry.candidate is None or failing:  # a candidate that is rejected says why itself
         log_verdict(entry)
 
 

@@ -18,6 +18,7 @@ from tasks.report import Check, Report
 from tasks.runtime.calls import calls
 from tasks.runtime.macs import IntegerShare, integer_share, quantized_nodes
 from tasks.runtime.session import open_session
+from tasks.runtime.threads import lanes
 from tasks.signature import Signature
 from tasks.statistics import Array, classes, cosine, sqnr_db, top1_agreement
 from tasks.workspace import Workspace
@@ -101,8 +102,9 @@ def check_accuracy(
     """
     reference, split, path = Golden.load(out.path(golden)), read_split(out.path(test)), out.path(model)
     proto = onnx.load(path, load_external_data=False)
-    signature, session = Signature.read(proto), open_session(path)
-    actual, expected = _answers(session, split), reference.answers
+    at_once, threads = lanes()
+    signature, session = Signature.read(proto), open_session(path, threads=threads)
+    actual, expected = _answers(session, split, at_once), reference.answers
     own = Golden.load(out.path(source)).answers if source else expected
     outputs = tuple(_compare(name, actual[name], expected[name], own[name]) for name in expected)
     main = signature.answer or outputs[0].output
@@ -128,8 +130,8 @@ def check_accuracy(
     return Report(stage="accuracy", facts=facts, checks=_checks(config, facts))
 
 
-def _answers(session: Any, split: Split) -> Arrays:
-    parts = [calls(session, samples).run(BATCH) for samples in batches(split, 4 * BATCH)]
+def _answers(session: Any, split: Split, at_once: int) -> Arrays:
+    parts = [calls(session, samples).run(BATCH, at_once) for samples in batches(split, 4 * BATCH)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

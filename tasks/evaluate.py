@@ -18,7 +18,7 @@ class EvaluateConfig(Frozen):
     min_accuracy: float = Field(0.95, ge=0, le=1, description="share of right answers on the test images")
     min_recall: float = Field(0.85, ge=0, le=1, description="recall of the worst class on the test images")
     max_generalization_gap: float = Field(
-        0.05, ge=0, le=1, description="accuracy on the training images minus accuracy on the test images"
+        0.05, ge=0, le=1, description="accuracy on a sample of the training images minus that on the test images"
     )
 
 
@@ -36,7 +36,9 @@ class EvaluateFacts(Frozen):
     """How well the source model answers."""
 
     accuracy: Number = Field(description="on the test images")
-    train_accuracy: Number | None = Field(description="None for a model that was trained elsewhere")
+    train_accuracy: Number | None = Field(
+        description="on as many training images as there are test images; None for a model that was trained elsewhere"
+    )
     macro_f1: Number
     classes: tuple[ClassScore, ...]
     confusion: tuple[tuple[int, ...], ...] = Field(description="test images; rows are the truth, columns the answer")

@@ -101,9 +101,15 @@ def ask(
     return Golden(cases, answers(predict, test), test.labels, trace or {})
 
 
-def answers(predict: Predict, split: Split, batch_size: int = 64) -> Arrays:
-    """Return the source's outputs for a whole split, reading it batch by batch."""
-    parts = [predict(inputs) for inputs in batches(split, batch_size)]
+def answers(
+    predict: Predict, split: Split, chosen: npt.NDArray[np.int64] | None = None, batch_size: int = 64
+) -> Arrays:
+    """Return the source's outputs for a split, or for chosen samples of it, reading it batch by batch."""
+    if chosen is None:
+        parts = [predict(inputs) for inputs in batches(split, batch_size)]
+    else:
+        starts = range(0, len(chosen), batch_size)
+        parts = [predict(split.take(chosen[start : start + batch_size])) for start in starts]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -13,6 +13,7 @@ from tasks.data.dataset import Arrays, Split
 from tasks.frozen import Frozen, Number
 from tasks.runtime.calls import calls
 from tasks.runtime.session import open_session
+from tasks.runtime.threads import lanes
 from tasks.signature import Signature
 from tasks.statistics import classes, sqnr_db, top1_agreement
 
@@ -51,15 +52,17 @@ class Reference:
         self.model = model
         self.signature = Signature.read(onnx.load(model, load_external_data=False))
         self.labels: npt.NDArray[np.int64] | None = None if split.labels is None else split.labels[:images]
-        made = calls(open_session(model), split.take(slice(0, images)))
-        self.samples, self.batch, self.answers = made.samples, made.batch(1), made.run(BATCH)
+        at_once, threads = lanes()
+        made = calls(open_session(model, threads=threads), split.take(slice(0, images)))
+        self.samples, self.batch, self.answers = made.samples, made.batch(1), made.run(BATCH, at_once)
 
     def __len__(self) -> int:
         return len(next(iter(self.samples.values())))
 
     def ask(self, model: Path) -> Arrays:
         """Return a model's answers for all images."""
-        return calls(open_session(model), self.samples).run(BATCH)
+        at_once, threads = lanes()
+        return calls(open_session(model, threads=threads), self.samples).run(BATCH, at_once)
 
     def quality(self, answers: Arrays) -> Quality:
         """Compare answers, for all images or the first of them, with the FP32 model's."""

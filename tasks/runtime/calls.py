@@ -8,6 +8,7 @@ Samples are arrays of shape (n, ...), one an input. Two rules cover every model:
   model is then called once a sample.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,25 +57,35 @@ class Calls:
         indices = np.minimum(np.arange(self.fixed_batch), len(self) - start - 1)
         return {name: array[indices] for name, array in part.items()}
 
-    def run(self, wanted: int) -> Arrays:
+    def run(self, wanted: int, at_once: int = 1) -> Arrays:
         """Run all samples; outputs by name, shape (n, ...), strings as numpy's.
+
+        Args:
+            wanted: samples a call, where the model does not fix them.
+            at_once: calls side by side; the session's threads should then be a share of those there are.
 
         Raises:
             StageError: when the runtime fails, or an output is no array with one entry a sample.
         """
         names, batch = tensor_outputs(self.session), self.batch(wanted)
-        parts: list[list[npt.NDArray[np.generic]]] = []
-        for start in range(0, len(self), batch):
-            feed = self.feed(start, batch)
-            try:
-                values = self.session.run(names, feed)
-            except Exception as error:  # the runtime's own exceptions share no public base
-                shapes = {name: np.shape(array) for name, array in feed.items()}
-                raise StageError(f"ONNX Runtime fails on inputs of shape {shapes}: {error}") from error
-            rows = 1 if self.whole else batch if self.fixed_batch else min(batch, len(self) - start)
-            kept = min(rows, len(self) - start)
-            parts.append([self._rows(name, value, rows, kept) for name, value in zip(names, values, strict=True)])
+        starts = range(0, len(self), batch)
+        if at_once == 1:
+            parts = [self._call(names, start, batch) for start in starts]
+        else:
+            with ThreadPoolExecutor(at_once) as pool:
+                parts = list(pool.map(lambda start: self._call(names, start, batch), starts))
         return {name: _joined(name, [part[i] for part in parts]) for i, name in enumerate(names)}
+
+    def _call(self, names: list[str], start: int, batch: int) -> list[npt.NDArray[np.generic]]:
+        feed = self.feed(start, batch)
+        try:
+            values = self.session.run(names, feed)
+        except Exception as error:  # the runtime's own exceptions share no public base
+            shapes = {name: np.shape(array) for name, array in feed.items()}
+            raise StageError(f"ONNX Runtime fails on inputs of shape {shapes}: {error}") from error
+        rows = 1 if self.whole else batch if self.fixed_batch else min(batch, len(self) - start)
+        kept = min(rows, len(self) - start)
+        return [self._rows(name, value, rows, kept) for name, value in zip(names, values, strict=True)]
 
     def _rows(self, name: str, value: Any, rows: int, kept: int) -> npt.NDArray[np.generic]:
         array = np.asarray(value)

@@ -3,6 +3,19 @@
 import os
 from pathlib import Path
 
+LANES = 4
+"""Calls side by side at most: each keeps its own activations in memory."""
+
+
+def lanes() -> tuple[int, int]:
+    """Return how many calls of one model to run side by side when many samples wait, and the threads for each.
+
+    A kernel that does not use its threads well leaves them idle; calls side by side do not.
+    """
+    threads = usable_threads()
+    count = min(threads, LANES)
+    return count, threads // count
+
 
 def usable_threads() -> int:
     """Return the smaller of the affinity mask and the cgroup's CPU quota (v2, then v1), at least 1."""

@@ -59,6 +59,8 @@ def keep_answers(
 ) -> dict[str, Artifact]:
     """Save the golden answers and, where there are labels, the class numbers that the model predicts.
 
+    Of the training split as many samples as there are for testing, evenly spread, tell how well it is remembered.
+
     Args:
         golden: the model's answers; those for the test split are not asked for again.
         predict: the model.
@@ -72,7 +74,10 @@ def keep_answers(
     for name, split in splits.items():
         if name == "calibration" or split.labels is None:
             continue
-        outputs = golden.answers if name == "test" else answers(predict, split)
+        chosen = np.arange(len(split))
+        if name == "train" and len(split) > len(splits["test"]):
+            chosen = np.linspace(0, len(split) - 1, len(splits["test"])).round().astype(np.int64)
+        outputs = golden.answers if name == "test" else answers(predict, split, chosen)
         found = classes(outputs[signature.answer], signature.labels) if signature.answer else None
         if found is None:
             shapes = {output: f"{array.dtype}{list(array.shape)}" for output, array in outputs.items()}
@@ -80,7 +85,7 @@ def keep_answers(
                 f"the data has labels, but no output is known to name a class: {shapes}; "
                 "name one with train.answer (scores (n, classes), or one label a sample), or leave the labels out"
             )
-        predictions |= {name: found, f"{name}_labels": split.labels}
+        predictions |= {name: found, f"{name}_labels": split.labels[chosen]}
     if predictions:
         files["predictions"] = out.folder / "predictions.npz"
         np.savez(files["predictions"], allow_pickle=False, **predictions)

@@ -55,6 +55,6 @@ def train(
     Returns:
         Facts with the whole signature, and the artifacts `model` (the source framework's file), `golden` (see
         `tasks.data.golden`) and, where there are labels, `predictions` (class numbers: `<split>` and `<split>_labels`,
-        each of shape (n,)).
+        each of shape (n,); of `train` a sample as large as `test`).
     """
     return config.fit({name: read_split(out.path(artifact)) for name, artifact in splits.items()}, signature, out)

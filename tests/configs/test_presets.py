@@ -63,6 +63,7 @@ def test_default_config_is_valid_when_nothing_is_set() -> None:
 @pytest.mark.parametrize(
     ("name", "accuracy", "difference"),
     [
+        ("digits-resnet18", 0.97, 1e-4),
         ("digits-resnet18-dynamo", 0.97, 1e-4),
         ("digits-cnn-flax", 0.97, 1e-4),
         ("digits-hog-svm", 0.96, 1e-5),

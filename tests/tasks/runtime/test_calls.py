@@ -29,11 +29,11 @@ def doubling(shape: list[int | str], kind: int = TensorProto.FLOAT) -> bytes:
 DYNAMIC, FIXED = open_session(doubling(["n", 3])), open_session(doubling([4, 3]))
 
 
-@given(count=st.integers(1, 13), batch=st.integers(1, 15))
-def test_calls_answer_every_sample_once_when_the_batch_is_any(count: int, batch: int) -> None:
+@given(count=st.integers(1, 13), batch=st.integers(1, 15), at_once=st.integers(1, 4))
+def test_calls_answer_every_sample_once_when_the_batch_is_any(count: int, batch: int, at_once: int) -> None:
     samples = np.random.default_rng(count).standard_normal((count, 3)).astype(np.float32)
     for session in (DYNAMIC, FIXED):
-        assert np.array_equal(calls(session, {"x": samples}).run(batch)["y"], 2 * samples)
+        assert np.array_equal(calls(session, {"x": samples}).run(batch, at_once)["y"], 2 * samples)
 
 
 def test_calls_take_the_fixed_batch_when_another_is_wanted() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.runtime.threads import cgroup_quota_cores, usable_threads
+from tasks.runtime import threads
+from tasks.runtime.threads import LANES, cgroup_quota_cores, lanes, usable_threads
 
 
 def write(root: Path, **files: str) -> Path:
@@ -58,3 +59,14 @@ def test_threads_are_within_the_affinity_mask_when_asked_on_this_machine() -> No
         assert usable_threads() == 1
     finally:
         os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize(("usable", "expected"), [(1, (1, 1)), (2, (2, 1)), (6, (4, 1)), (64, (4, 16))])
+def test_lanes_share_the_threads_when_many_samples_wait(
+    monkeypatch: pytest.MonkeyPatch, usable: int, expected: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(threads, "usable_threads", lambda: usable)
+    count, each = lanes()
+    assert (count, each) == expected
+    assert count <= LANES
+    assert count * each <= usable

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tasks.artifact import Artifact
-from tasks.data.dataset import ArraySplit, Dataset
+from tasks.data.dataset import ArraySplit, Dataset, labels_of
 from tasks.data.golden import Golden
+from tasks.data.read import read_split
 from tasks.errors import StageError
 from tasks.report import Report
 from tasks.signature import TensorSpec
@@ -51,16 +52,19 @@ def test_train_saves_what_the_network_answers_when_it_ends(
     fit: Fit, small: Small, workspace: Callable[..., Workspace]
 ) -> None:
     out = workspace()
-    report = fit(small(), output_name="scores")
+    splits = small()
+    report = fit(splits, output_name="scores")
     network, example = source.load(out.path(report.artifacts["model"]))
     signature = report.facts.signature
     golden = Golden.load(out.path(report.artifacts["golden"]))
     with np.load(out.path(report.artifacts["predictions"])) as file:
         assert {name: file[name].shape for name in ("train", "validation", "test")} == {
-            "train": (193,),
+            "train": (40,),  # a sample, as large as the test split
             "validation": (60,),
             "test": (40,),
         }
+        evenly = np.linspace(0, 192, 40).round().astype(int)
+        assert np.array_equal(file["train_labels"], labels_of(read_split(out.path(splits["train"])))[evenly])
         assert np.array_equal(file["test"], golden.answers["scores"].argmax(1))
         assert np.array_equal(file["test_labels"], golden.labels)
     assert np.array_equal(source.predict(network, golden.real.inputs["input"]), golden.real.outputs["scores"])
