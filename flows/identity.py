@@ -61,17 +61,26 @@ def code_of(module: str) -> dict[str, dict[str, str]]:
         name = pending.pop()
         if name in code:
             continue
-        path = _file(name)
-        if path is None:  # not a module but something in one, or a package without code
+        found = _read(name)
+        if found is None:  # not a module but something in one, or a package without code
             continue
-        source = path.read_bytes()
-        code[name] = hashlib.sha256(source).hexdigest()
-        for imported in _imports(source):
+        code[name], imports = found
+        for imported in imports:
             if imported.split(".")[0] in OURS:
                 pending.append(imported)
             else:
                 packages.add(imported.split(".")[0])
     return {"code": code, "packages": _versions(packages)}
+
+
+@lru_cache
+def _read(module: str) -> tuple[str, frozenset[str]] | None:
+    """Return the digest of one of our modules, and what it imports."""
+    path = _file(module)
+    if path is None:
+        return None
+    source = path.read_bytes()
+    return hashlib.sha256(source).hexdigest(), _imports(source)
 
 
 def _file(module: str) -> Path | None:
@@ -80,7 +89,7 @@ def _file(module: str) -> Path | None:
     return next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if p.is_file()), None)
 
 
-def _imports(source: bytes) -> set[str]:
+def _imports(source: bytes) -> frozenset[str]:
     """Return every module that the source names in an import, at any depth; `from a import b` may mean a.b."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
@@ -90,14 +99,15 @@ def _imports(source: bytes) -> set[str]:
             found.add(node.module)
             if node.module.split(".")[0] in OURS:
                 found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+    return frozenset(found)
 
 
 def _versions(modules: set[str]) -> dict[str, str]:
-    names = {module: _distributions().get(module, []) for module in modules - sys.stdlib_module_names}
+    names = {module: installed_packages().get(module, []) for module in modules - sys.stdlib_module_names}
     return {name: importlib.metadata.version(name) for found in names.values() for name in sorted(set(found))}
 
 
 @lru_cache
-def _distributions() -> Mapping[str, list[str]]:
+def installed_packages() -> Mapping[str, list[str]]:
+    """Return the names of the distributions that bring each top-level module; to read them all takes a second."""
     return importlib.metadata.packages_distributions()

@@ -29,6 +29,7 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
     def meanwhile() -> None:
         importlib.import_module("flows.pipeline")
         importlib.import_module("flows.tracking").make_ready(home, config)
+        importlib.import_module("flows.identity").installed_packages()  # the first stage asks for them
 
     with prefect_api(home, meanwhile=meanwhile) as api:
         from flows.pipeline import pipeline

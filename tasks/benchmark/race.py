@@ -62,7 +62,7 @@ class Plan:
     min_calls: int = 1
     """Calls of a block, however long they take."""
     early_drop: bool = False
-    rounds_per_session: int = 2
+    rounds_per_session: int = 3
     """At least; then every process is started anew."""
 
 
