@@ -6,8 +6,10 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from tasks.render.format import milliseconds, number, percent, size, speedup
 from tasks.run_report import BECAUSE, CandidateEntry, RunReport
@@ -66,8 +68,12 @@ def live(console: Console) -> Iterator[None]:
 
 def print_report(console: Console, report: RunReport) -> None:
     """Print the candidates, the verdict and the reason."""
+    narrow = console.width < WIDE
     if report.candidates:
-        console.print(candidates_table(report, narrow=console.width < WIDE))
+        console.print(candidates_table(report, narrow=narrow))
+    for reason, names in reasons(report).items() if narrow else ():
+        line = Text(f"{', '.join(names)} rejected: {reason}", style="dim")
+        console.print(Padding(line, (0, 0, 0, 2)), highlight=False)
     for entry in report.stages:
         for check in entry.checks:
             if entry.candidate is None and not check.passed:
@@ -85,7 +91,7 @@ def print_report(console: Console, report: RunReport) -> None:
 def candidates_table(report: RunReport, *, narrow: bool = False) -> Table:
     """Return the table of candidates: what each costs, what it gains, and what became of it.
 
-    A narrow one has the first batch size only, no milliseconds, and SQNR only where nobody knows the accuracy.
+    A narrow one has the first batch size only, no milliseconds, no reasons, and SQNR only where nobody knows the accuracy.
     """
     batches = sorted({row.batch for c in report.candidates for row in c.benchmark})
     if narrow:
@@ -108,8 +114,17 @@ def candidates_table(report: RunReport, *, narrow: bool = False) -> Table:
         quality = {"accuracy": percent(candidate.accuracy), "size": size(candidate.size_bytes)}
         quality["SQNR dB"] = number(candidate.sqnr_db, 3)
         cells = [candidate.name, *(quality[title] for title in qualities), *_speeds(candidate, batches, narrow=narrow)]
-        table.add_row(*map(escape, cells), escape(_verdict(candidate, report.winner)), style=style)
+        table.add_row(*map(escape, cells), escape(_verdict(candidate, report.winner, bare=narrow)), style=style)
     return table
+
+
+def reasons(report: RunReport) -> dict[str, list[str]]:
+    """Return why candidates were rejected, and which ones each reason holds for."""
+    found: dict[str, list[str]] = {}
+    for candidate in report.candidates:
+        if candidate.status == "rejected":
+            found.setdefault(_reason(candidate), []).append(candidate.name)
+    return found
 
 
 def _speeds(candidate: CandidateEntry, batches: list[int], *, narrow: bool) -> list[str]:
@@ -128,10 +143,13 @@ def _speeds(candidate: CandidateEntry, batches: list[int], *, narrow: bool) -> l
     return cells
 
 
-def _verdict(candidate: CandidateEntry, winner: str | None) -> str:
+def _verdict(candidate: CandidateEntry, winner: str | None, *, bare: bool) -> str:
     status = "winner" if candidate.name == winner else "reference" if candidate.parent is None else candidate.status
-    # The numbers of a measured candidate stand in the row already.
+    return f"{status}: {_reason(candidate)}" if status == "rejected" and not bare else status
+
+
+def _reason(candidate: CandidateEntry) -> str:
+    # The numbers of a measured candidate stand in the table already.
     reason, _, cause = candidate.reason.partition("\n")[0].partition(BECAUSE)
     reason = reason.partition(": ")[0] if candidate.benchmark else reason
-    reason += f", because {cause}" if cause else ""
-    return f"{status}: {reason}" if status == "rejected" else status
+    return f"{reason}, because {cause}" if cause else reason
