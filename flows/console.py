@@ -91,7 +91,8 @@ def print_report(console: Console, report: RunReport) -> None:
 def candidates_table(report: RunReport, *, narrow: bool = False) -> Table:
     """Return the table of candidates: what each costs, what it gains, and what became of it.
 
-    A narrow one has the first batch size only, no milliseconds, no reasons, and SQNR only where nobody knows the accuracy.
+    A narrow one has the first batch size only, no milliseconds, no reasons, and SQNR only where nobody knows the
+    accuracy.
     """
     batches = sorted({row.batch for c in report.candidates for row in c.benchmark})
     if narrow:
