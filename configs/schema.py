@@ -187,10 +187,17 @@ class PipelineConfig(Frozen):
                 f"select.batch is {self.select.batch}, which is not measured; "
                 f"benchmark.batch_sizes has {list(self.benchmark.batch_sizes)}"
             )
-        if self.benchmark.sessions and self.select.batch != self.benchmark.batch_sizes[0]:
+        several = "sessions" if self.benchmark.sessions else "also_ship_on" if self.benchmark.also_ship_on else ""
+        if several and self.select.batch != self.benchmark.batch_sizes[0]:
             raise ValueError(
-                f"select.batch is {self.select.batch}, but benchmark.sessions are compared at the first of "
+                f"select.batch is {self.select.batch}, but benchmark.{several} are compared at the first of "
                 f"benchmark.batch_sizes, {self.benchmark.batch_sizes[0]}; put the one that decides first"
+            )
+        foreign = [t.name for t in self.benchmark.targets if t.name in self.benchmark.also_ship_on and t.env]
+        if self.loadgen and foreign:
+            raise ValueError(
+                f"loadgen asks the winner in this Python environment, and benchmark.also_ship_on names {foreign[0]!r}, "
+                "which runs in another; leave one of them out"
             )
         networks = ("", *(f"{pruning.name}-" for pruning in self.prune))
         mended = [recipe.name for recipe in self.quantize if self.repair.takes(recipe)]

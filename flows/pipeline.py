@@ -105,12 +105,13 @@ def pipeline(config: PipelineConfig) -> str:
                 recipes = config.pruned_recipes
                 quantized(config, recipes, smaller, golden, splits.artifacts, parent=pruning.name, source=own)
 
-        measured = benchmark(config.benchmark, models=run.survivors, golden=golden)
+        measured = benchmark(config.benchmark, models=run.survivors, golden=golden, test=test, limits=config.accuracy)
         why = explain(config.benchmark, models=run.survivors, race=measured.facts, golden=golden)
         choice = select(config.select, race=measured.facts, why=why.facts, exactness=run.exactness)
         run.choose(measured.facts, choice.facts)
         if config.loadgen:
-            loadgen(config.loadgen, model=run.survivors[choice.facts.winner], test=test, golden=golden)
+            winner, place = run.survivors[choice.facts.winner], config.benchmark.place(choice.facts.target)
+            loadgen(config.loadgen, model=winner, test=test, golden=golden, target=place)
     return run.id
 
 

@@ -147,6 +147,8 @@ def finish(run: "Run", report: RunReport) -> None:
 def _close_candidate(run: "Run", report: RunReport, candidate: CandidateEntry) -> None:
     tags = {"gate": "pass" if candidate.status == "accepted" else "fail", "gate.reason": candidate.reason[:5000]}
     tags["winner"] = str(candidate.name == report.winner).lower()
+    if candidate.target is not None:
+        tags["target"] = candidate.target
     if candidate.session is not None:
         tags["session"] = json.dumps(candidate.session)
     if candidate.artifact is not None:

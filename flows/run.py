@@ -131,6 +131,7 @@ class Run:
             self.update(
                 result.candidate,
                 benchmark=result.rows,
+                target=result.target or None,
                 session=session and session.options,
                 status=status,
                 reason=verdict.reason,

@@ -1,6 +1,7 @@
 """Gate on a candidate: it may answer a little differently from the FP32 model, but not worse than agreed."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -71,7 +72,7 @@ class AccuracyFacts(Frozen):
     outputs: tuple[OutputAgreement, ...]
     paired: Paired | None = Field(description="image by image; None where there are no labels")
     flips: tuple[Flip, ...]
-    integer_share: IntegerShare | None = Field(description="None where nothing is quantised")
+    integer_share: IntegerShare | None = Field(None, description="None where nothing is quantised")
 
     @property
     def sqnr_db(self) -> float | None:
@@ -104,9 +105,29 @@ def check_accuracy(
     proto = onnx.load(path, load_external_data=False)
     at_once, threads = lanes()
     signature, session = Signature.read(proto), open_session(path, threads=threads)
-    actual, expected = _answers(session, split, at_once), reference.answers
-    own = Golden.load(out.path(source)).answers if source else expected
-    outputs = tuple(_compare(name, actual[name], expected[name], own[name]) for name in expected)
+    own = Golden.load(out.path(source)).answers if source else None
+    facts = compared(reference, signature, _answers(session, split, at_once), own)
+    if quantized_nodes(proto):
+        first = calls(session, reference.real.inputs)
+        facts = facts.replace(integer_share=integer_share(path, first.feed(0, first.batch(1))))
+    noise = {o.output: o.sqnr_db for o in facts.outputs if o.sqnr_db is not None}
+    worst = _worst("min_sqnr_db", noise, config.min_sqnr_db, "dB")
+    return Report(stage="accuracy", facts=facts, checks=(*still_right(config, facts), *worst))
+
+
+def compared(
+    reference: Golden, signature: Signature, actual: Mapping[str, Array], own: Mapping[str, Array] | None = None
+) -> AccuracyFacts:
+    """Compare a candidate's answers to the test images with the FP32 model's.
+
+    Args:
+        reference: with the FP32 answers, and the labels where there are any.
+        signature: of the model; it says which output is the answer.
+        actual: the candidate's, by output, shape (n, ...).
+        own: of the network that the candidate was made from, where that is another one.
+    """
+    expected = reference.answers
+    outputs = tuple(_compare(name, actual[name], expected[name], (own or expected)[name]) for name in expected)
     main = signature.answer or outputs[0].output
     predicted, before = classes(actual[main], signature.labels), classes(expected[main], signature.labels)
     accuracy = reference_accuracy = paired = None
@@ -116,18 +137,15 @@ def check_accuracy(
         accuracy, reference_accuracy = float(np.mean(right)), float(np.mean(was_right))
         paired = compare(was_right, right)
         flips = _flips(reference.labels, before, predicted)
-    first = calls(session, reference.real.inputs)
-    facts = AccuracyFacts(
-        images=len(split),
+    return AccuracyFacts(
+        images=len(actual[main]),
         accuracy=accuracy,
         reference_accuracy=reference_accuracy,
         top1_agreement=next(o.top1_agreement for o in outputs if o.output == main),
         outputs=outputs,
         paired=paired,
         flips=flips,
-        integer_share=integer_share(path, first.feed(0, first.batch(1))) if quantized_nodes(proto) else None,
     )
-    return Report(stage="accuracy", facts=facts, checks=_checks(config, facts))
 
 
 def _answers(session: Any, split: Split, at_once: int) -> Arrays:
@@ -145,26 +163,20 @@ def _compare(name: str, actual: Array, expected: Array, own: Array) -> OutputAgr
     )
 
 
-def _checks(config: AccuracyConfig, facts: AccuracyFacts) -> tuple[Check, ...]:
-    """Accuracy decides where there are labels, agreement where there are none; noise is judged either way."""
-    checks = []
+def still_right(config: AccuracyConfig, facts: AccuracyFacts) -> tuple[Check, ...]:
+    """Judge the answers: by accuracy where there are labels, by agreement where there are none."""
     if facts.paired is not None:
-        checks += _drop(config, facts.paired)
-    else:
-        checks.append(
-            Check(
-                name="accuracy.min_top1_agreement",
-                value=facts.top1_agreement,
-                op=">=",
-                limit=config.min_top1_agreement,
-                detail=f"{facts.images} samples without labels",
-                remedy="calibrate on more representative samples, or leave sensitive nodes in float",
-            )
-        )
-        cosines = {o.output: o.cosine for o in facts.outputs if o.cosine is not None}
-        checks += _worst("min_cosine", cosines, config.min_cosine, "")
-    noise = {o.output: o.sqnr_db for o in facts.outputs if o.sqnr_db is not None}
-    return (*checks, *_worst("min_sqnr_db", noise, config.min_sqnr_db, "dB"))
+        return tuple(_drop(config, facts.paired))
+    agreement = Check(
+        name="accuracy.min_top1_agreement",
+        value=facts.top1_agreement,
+        op=">=",
+        limit=config.min_top1_agreement,
+        detail=f"{facts.images} samples without labels",
+        remedy="calibrate on more representative samples, or leave sensitive nodes in float",
+    )
+    cosines = {o.output: o.cosine for o in facts.outputs if o.cosine is not None}
+    return (agreement, *_worst("min_cosine", cosines, config.min_cosine, ""))
 
 
 def _drop(config: AccuracyConfig, paired: Paired) -> list[Check]:

@@ -64,8 +64,10 @@ class CandidateEntry(Frozen):
     size_bytes: int | None = None
     artifact: Artifact | None = None
     benchmark: tuple[BenchmarkRow, ...] = ()
+    target: str | None = Field(None, description="where it is to be run: the target of its first benchmark rows")
     session: dict[str, str | int | bool] | None = Field(
-        None, description="how to open it: names and values for ONNX Runtime's SessionOptions"
+        None,
+        description="how to open it: names and values for ONNX Runtime's SessionOptions; None on a further target",
     )
 
 

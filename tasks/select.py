@@ -40,7 +40,8 @@ class SelectFacts(Frozen):
     """The choice, and why."""
 
     winner: str
-    session: Session | None = Field(None, description="how the winner is to be opened")
+    target: str = Field("", description="where the winner is to be run: ort-cpu, a session of it, or another target")
+    session: Session | None = Field(None, description="how the winner is to be opened, where ONNX Runtime does it")
     reason: str
     required_speedup: Number = Field(description="select.min_speedup, or more where the machine was noisy")
     verdicts: tuple[Verdict, ...]
@@ -96,13 +97,16 @@ def select(
                 verdict = verdict.replace(reason=f"{verdict.reason}{BECAUSE}{told}")
             verdicts.append(verdict)
     within = max(config.same_speed, race.aa_deviation)
-    best, chosen_of = _most_exact(deciding, within, exactness or {}) if deciding else (None, 0)
+    best, chosen_of = _most_exact(deciding, within, _there(exactness or {}, race)) if deciding else (None, 0)
     if best is None:
         reason = f"no candidate is proven faster than {race.reference} by more than {required:.3g}x"
     else:
         row = deciding[best]
         reason = f"{_speedup(row)} the speed of {race.reference} at batch {row.batch}"
-        reason += f", in the session {row.target}" if len(race.sessions) > 1 else ""
+        if race.sessions and race.session(best) is None:
+            reason += f", on {row.target}"
+        elif len(race.sessions) > 1:
+            reason += f", in the session {row.target}"
         reason += f"; the most exact of {chosen_of} that are as fast" if chosen_of > 1 else ""
     lows = [row.speedup_low for row in deciding.values()]
     check = Check(
@@ -117,12 +121,22 @@ def select(
     )
     facts = SelectFacts(
         winner=best or race.reference,
+        target=race.result(best or race.reference).target,
         session=race.session(best or race.reference),
         reason=reason,
         required_speedup=required,
         verdicts=tuple(verdicts),
     )
     return Report(stage="select", facts=facts, checks=(check,))
+
+
+def _there(exactness: Mapping[str, Exactness], race: BenchmarkFacts) -> dict[str, Exactness]:
+    """Return the exactness where each candidate is to be run: no more than that target's own."""
+    own_db = {result.candidate: result.own_noise_db for result in race.results}
+    return {
+        name: known.replace(sqnr_db=min(known.sqnr_db, own_db.get(name, known.sqnr_db)))
+        for name, known in exactness.items()
+    }
 
 
 def _most_exact(rows: Mapping[str, BenchmarkRow], within: float, exactness: Mapping[str, Exactness]) -> tuple[str, int]:

@@ -1,19 +1,22 @@
 """Every surviving candidate against the FP32 model, on the machine where the question is asked."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from pydantic import Field
 
+from tasks.accuracy import AccuracyConfig
 from tasks.artifact import Artifact
 from tasks.benchmark.config import BenchmarkConfig
-from tasks.benchmark.further import Elsewhere, race_elsewhere
+from tasks.benchmark.further import Elsewhere, Examination, entry, race_elsewhere
 from tasks.benchmark.machine import Machine
 from tasks.benchmark.profile import Profiled, profiled
 from tasks.benchmark.race import CONTROL, Contender, Plan, race
 from tasks.benchmark.rows import rows
 from tasks.benchmark.sessions import Session, contender, entries, preferred
-from tasks.benchmark.truth import Expected
+from tasks.benchmark.shipping import AccuracyGate
 from tasks.data.golden import Golden
 from tasks.errors import StageError
 from tasks.frozen import Frozen, Number
@@ -29,7 +32,13 @@ class RaceResult(Frozen):
 
     candidate: str
     error: str | None = Field(description="why it took no part, where it did not")
-    session: str = Field("", description="of `BenchmarkFacts.sessions`; its rows come first")
+    target: str = Field(
+        "",
+        description="where it is to be run: one of `BenchmarkFacts.sessions`, or a further target; its rows come first",
+    )
+    own_noise_db: Number = Field(
+        math.inf, description="signal to noise of that target's answers, against the same file computed exactly"
+    )
     rows: tuple[BenchmarkRow, ...]
     load_ms: Number
     first_call_ms: Number
@@ -59,21 +68,37 @@ class BenchmarkFacts(Frozen):
         return next(r for r in self.results if r.candidate == candidate)
 
     def session(self, candidate: str) -> Session | None:
-        """Return how the candidate is to be opened."""
-        return next((s for s in self.sessions if s.name == self.result(candidate).session), None)
+        """Return how the candidate is to be opened; None where it is to run on a further target."""
+        return next((s for s in self.sessions if s.name == self.result(candidate).target), None)
 
 
 def benchmark(
-    config: BenchmarkConfig, out: Workspace, *, models: Mapping[str, Artifact], golden: Artifact
+    config: BenchmarkConfig,
+    out: Workspace,
+    *,
+    models: Mapping[str, Artifact],
+    golden: Artifact,
+    test: Artifact | None = None,
+    limits: AccuracyConfig | None = None,
 ) -> Report[BenchmarkFacts]:
     """Race the models; the first is the reference and runs twice, as its own control.
+
+    Args:
+        config: how.
+        out: where to read and write.
+        models: by candidate.
+        golden: real inputs, and the FP32 answers to the test split.
+        test: the split; with `limits`, every candidate must keep its accuracy on the targets that it may be shipped on.
+        limits: what it may cost there.
 
     Raises:
         StageError: when the reference itself cannot be measured.
     """
     inputs = out.folder / "inputs.npz"
     reference = next(iter(models))
-    further, targets, sessions = config.targets[1:], config.all_sessions, config.described()
+    targets, sessions = config.all_sessions, config.described()
+    shipping = tuple(target for target in config.targets[1:] if target.name in config.also_ship_on)
+    further = tuple(target for target in config.targets[1:] if target not in shipping)
     entrants = entries(models, targets, out)
     real = Golden.load(out.path(golden)).real.inputs
     try:
@@ -93,6 +118,13 @@ def benchmark(
         min_calls=config.min_calls,
         early_drop=config.early_drop,
     )
+    paths = {name: entrants[name].model for name in models}
+    gate = AccuracyGate(limits, out.path(golden), out.path(test)) if limits and test else None
+    examination = Examination.of(paths if shipping or further else {}, inputs, plan)
+    shipped = {contender(n, t, targets): one for t in shipping for n, one in examination.on(t, gate).items()}
+    for target in shipping:
+        on_target = {contender(name, target, targets): entry(path, target) for name, path in paths.items()}
+        entrants |= {name: one for name, one in on_target.items() if shipped[name].races}
     result = race(
         {**entrants, CONTROL: entrants[reference]},
         inputs,
@@ -116,31 +148,29 @@ def benchmark(
         detail="the FP32 model against itself; a speed-up within this distance is not believed",
         remedy="" if deviation <= config.max_aa_deviation else "let the machine rest, or raise benchmark.rounds",
     )
-    elsewhere: list[Elsewhere] = []
-    paths = {name: entrants[name].model for name in models if measured[name].error is None}
-    expected: dict[str, Expected] = {}
-    for name in paths if further else ():
-        expected[name] = Expected.of(paths[name], inputs, config.timeout_s, expected.get(reference))
+    for name in shipped.keys() & measured.keys():
+        shipped[name] = shipped[name].judged(measured[name])
+        measured[name].error = shipped[name].reason
+    elsewhere = [*shipped.values()]
+    running = {name: path for name, path in paths.items() if measured[name].error is None}
     for target in further:
         elsewhere += race_elsewhere(
             target,
-            paths,
+            replace(examination, models=running),
             entrants[reference],
-            expected,
-            inputs,
-            plan,
             resolution=config.resolution,
             on_round=lambda done: out.progress(done, config.rounds, "round"),
         )
-    ways = {name: [measured[contender(name, target, targets)] for target in targets] for name in models}
+    places = {name: [contender(name, target, targets) for target in (*targets, *shipping)] for name in models}
+    ways = {name: [measured[place] for place in found if place in measured] for name, found in places.items()}
     results = tuple(_result(name, tried, base, plan, config.resolution, elsewhere) for name, tried in ways.items())
     artifacts: dict[str, Artifact] = {}
     profiles = []
-    session_of = {result.candidate: result.session for result in results}
+    target_of = {result.candidate: result.target for result in results}
     for role, name in {"reference": reference, "fastest": _fastest(results)}.items() if config.profile else ():
         if role == "fastest" and name == reference:
             continue
-        way = next(one for one in ways[name] if one.entry.target == session_of[name])
+        way = next(one for one in ways[name] if one.entry.target == target_of[name])
         found, trace = profiled(way, inputs, plan, out.folder)
         profiles.append(found)
         if trace is not None:
@@ -166,15 +196,18 @@ def benchmark(
 def _result(
     name: str, tried: list[Contender], base: Contender, plan: Plan, resolution: float, elsewhere: list[Elsewhere]
 ) -> RaceResult:
-    """Return what was measured of a candidate, in the session that it is to be run in first."""
+    """Return what was measured of a candidate, first where it is to be run."""
     best = preferred(tried, plan.batch_sizes[0], resolution)
     ways = [best, *(one for one in tried if one is not best and one.error is None)] if best.error is None else []
     measured = tuple(row for one in ways for row in rows(one, base, resolution=resolution))
+    there = [one for one in elsewhere if one.candidate == name]
+    noise_db = next((one.truth.sqnr_db for one in there if one.target == best.entry.target and one.truth), math.inf)
     return RaceResult(
         candidate=name,
         error=best.error,
-        session=best.entry.target,
-        rows=measured + tuple(row for one in elsewhere if one.candidate == name for row in one.rows) if ways else (),
+        target=best.entry.target,
+        own_noise_db=noise_db,
+        rows=measured + tuple(row for one in there for row in one.rows) if ways else (),
         load_ms=best.load_ms,
         first_call_ms=best.first_call_ms,
         peak_rss_bytes=best.peak_rss_bytes,

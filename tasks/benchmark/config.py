@@ -35,7 +35,13 @@ class BenchmarkConfig(Frozen):
     targets: tuple[Target, ...] = Field(
         (OrtCpu(),),
         min_length=1,
-        description="names from `gauntlet targets`, or kinds with options; the first is ort-cpu, which decides",
+        description="names from `gauntlet targets`, or kinds with options; the first is ort-cpu, which decides alone "
+        "unless `also_ship_on` says otherwise",
+    )
+    also_ship_on: tuple[str, ...] = Field(
+        (),
+        description="names of further `targets` on which the winner may be shipped: all candidates race there as well, "
+        "each after its accuracy was proven there too",
     )
     sessions: tuple[OrtCpu, ...] = Field(
         (),
@@ -91,6 +97,17 @@ class BenchmarkConfig(Frozen):
             raise ValueError("sessions: all run in this environment; a session in another one is a further target")
         return self
 
+    @model_validator(mode="after")
+    def _shipped_on_targets(self) -> Self:
+        further = {target.name: target for target in self.targets[1:]}
+        for name in self.also_ship_on:
+            if name not in further:
+                told = ", ".join(further) or "none so far: put it behind ort-cpu"
+                raise ValueError(f"also_ship_on: {name!r} is none of the further benchmark.targets ({told})")
+            if further[name].runs != "onnx":
+                raise ValueError(f"also_ship_on: {name} runs no ONNX file, so none can be shipped on it")
+        return self
+
     @property
     def usual_threads(self) -> int:
         """Threads of a session that has no number of its own."""
@@ -100,6 +117,10 @@ class BenchmarkConfig(Frozen):
     def all_sessions(self) -> tuple[OrtCpu, ...]:
         """The first target, and the further sessions."""
         return (cast(OrtCpu, self.targets[0]), *self.sessions)
+
+    def place(self, name: str) -> Target:
+        """Return a target, or a session of the first one, by its name."""
+        return next(target for target in (*self.targets, *self.sessions) if target.name == name)
 
     def described(self) -> tuple[Session, ...]:
         """Return the sessions as they will be on this machine.

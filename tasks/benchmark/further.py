@@ -1,12 +1,16 @@
 """The candidates on further targets: each is examined first, then raced against the reference of the first target."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from pydantic import Field
 
-from tasks.benchmark.race import Entry, Plan, race
+from tasks.benchmark.client import WorkerFailed
+from tasks.benchmark.race import Contender, Entry, Plan, race
 from tasks.benchmark.rows import rows
+from tasks.benchmark.shipping import AccuracyGate
 from tasks.benchmark.truth import Expected, Truth, examine, steady
 from tasks.errors import StageError
 from tasks.frozen import Frozen
@@ -23,7 +27,16 @@ class Elsewhere(Frozen):
     unavailable: str | None = Field(None, description="why the target cannot run here, where it cannot")
     truth: Truth | None = None
     reason: str | None = Field(None, description="why it was not measured, or is not believed")
-    rows: tuple[BenchmarkRow, ...] = Field((), description="against the reference on the first target")
+    rows: tuple[BenchmarkRow, ...] = Field(
+        (),
+        description="against the reference on the first target; the candidate's own result has them where it may be "
+        "shipped on this target",
+    )
+
+    @property
+    def races(self) -> bool:
+        """Whether nothing speaks against measuring it."""
+        return self.reason is None and self.unavailable is None
 
     @property
     def check(self) -> Check | None:
@@ -32,14 +45,73 @@ class Elsewhere(Frozen):
         told = f"{self.candidate} on {self.target}: "
         return failed[0].replace(severity="warning", detail=told + failed[0].detail) if failed else None
 
+    def judged(self, measured: Contender) -> Self:
+        """Return it with the reason why its race is not believed, where there is one."""
+        check = steady(measured.parity_db)
+        return self if measured.error is None and check.passed else self.replace(reason=measured.error or str(check))
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What every candidate is asked on a further target before it races there."""
+
+    models: Mapping[str, Path]
+    inputs: Path
+    plan: Plan
+    expected: Mapping[str, Expected]
+    failures: Mapping[str, str]
+    """Why nobody knows what a candidate should answer."""
+
+    @classmethod
+    def of(cls, models: Mapping[str, Path], inputs: Path, plan: Plan) -> Self:
+        """Find out what each should answer; the first is the reference.
+
+        Raises:
+            StageError: when the reference cannot be asked.
+        """
+        expected: dict[str, Expected] = {}
+        failures = {}
+        reference = next(iter(models), None)
+        for name, path in models.items():
+            try:
+                expected[name] = Expected.of(path, inputs, plan.timeout_s, expected.get(str(reference)))
+            except StageError as error:
+                if name == reference:
+                    raise
+                failures[name] = str(error)
+        return cls(models, inputs, plan, expected, failures)
+
+    def on(self, target: BaseTarget, accuracy: AccuracyGate | None = None) -> dict[str, Elsewhere]:
+        """Ask all candidates on one target; with `accuracy`, also for their answers to the test samples."""
+        why_not = target.unavailable()
+        if why_not is None and target.runs != "onnx":
+            why_not = "a run races ONNX files; for the framework's own: gauntlet bench --source"
+        return {name: self._ask(name, target, accuracy, why_not) for name in self.models}
+
+    def _ask(self, name: str, target: BaseTarget, accuracy: AccuracyGate | None, why_not: str | None) -> Elsewhere:
+        found = Elsewhere(candidate=name, target=target.name)
+        if why_not is not None:
+            return found.replace(unavailable=why_not)
+        if name in self.failures:
+            return found.replace(reason=self.failures[name])
+        expected = self.expected[name]
+        if target.stated == "int8" and not expected.quantized:
+            return found.replace(unavailable="it takes quantised models, and this one is not")
+        path, threads, timeout_s = self.models[name], self.plan.threads, self.plan.timeout_s
+        truth = examine(path, target, expected, self.inputs, threads=threads, timeout_s=timeout_s)
+        if accuracy is not None and truth.reason is None:
+            try:
+                checks = accuracy.checks(path, target, threads=threads, timeout_s=timeout_s)
+                truth = truth.replace(checks=(*truth.checks, *checks))
+            except WorkerFailed as error:
+                truth = truth.replace(error=str(error))
+        return found.replace(truth=truth, reason=truth.reason)
+
 
 def race_elsewhere(
     target: BaseTarget,
-    models: Mapping[str, Path],
+    examination: Examination,
     reference: Entry,
-    expected: Mapping[str, Expected],
-    inputs: Path,
-    plan: Plan,
     *,
     resolution: float,
     on_round: Callable[[int], None],
@@ -48,47 +120,30 @@ def race_elsewhere(
 
     Args:
         target: where.
-        models: files by candidate.
+        examination: which each must pass.
         reference: that all targets are compared with.
-        expected: what each candidate should answer.
-        inputs: samples by input.
-        plan: of the race.
         resolution: relative difference below which nothing is called.
         on_round: called with the number of rounds done.
 
     Raises:
         StageError: when the reference cannot be measured again.
     """
-    why_not = target.unavailable()
-    if why_not is None and target.runs != "onnx":
-        why_not = "a run races ONNX files; for the framework's own: gauntlet bench --source"
-    if why_not is not None:
-        return tuple(Elsewhere(candidate=name, target=target.name, unavailable=why_not) for name in models)
-    found = {}
-    for name, path in models.items():
-        if target.stated == "int8" and not expected[name].quantized:
-            told: dict[str, object] = {"unavailable": "it takes quantised models, and this one is not"}
-        else:
-            truth = examine(path, target, expected[name], inputs, threads=plan.threads, timeout_s=plan.timeout_s)
-            told = {"truth": truth, "reason": truth.reason}
-        found[name] = Elsewhere(candidate=name, target=target.name).replace(**told)
-    entries = {
-        name: Entry(models[name], target.command(), target.options(), target.name)
-        for name, one in found.items()
-        if one.reason is None and one.unavailable is None
-    }
+    found = examination.on(target)
+    entries = {name: entry(examination.models[name], target) for name, one in found.items() if one.races}
     if not entries:
         return tuple(found.values())
     control = f"reference of {target.name}"  # no candidate's name has a space
-    measured = race({control: reference, **entries}, inputs, plan, keep=(control,), on_round=on_round).contenders
+    everyone = {control: reference, **entries}
+    measured = race(everyone, examination.inputs, examination.plan, keep=(control,), on_round=on_round).contenders
     base = measured[control]
     if base.error:
         raise StageError(f"the reference cannot be measured beside {target.name}: {base.error}")
     for name in entries:
-        contender, one = measured[name], found[name]
-        check = steady(contender.parity_db)
-        if contender.error or not check.passed:
-            found[name] = one.replace(reason=contender.error or str(check))
-        else:
-            found[name] = one.replace(rows=rows(contender, base, resolution=resolution))
+        judged = found[name].judged(measured[name])
+        found[name] = judged.replace(rows=rows(measured[name], base, resolution=resolution)) if judged.races else judged
     return tuple(found.values())
+
+
+def entry(model: Path, target: BaseTarget) -> Entry:
+    """Return a model on a target, as it races."""
+    return Entry(model, target.command(), target.options(), target.name)

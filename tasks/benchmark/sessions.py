@@ -9,6 +9,7 @@ from tasks.benchmark.race import Contender, Entry
 from tasks.benchmark.rows import rows
 from tasks.errors import ConfigError
 from tasks.frozen import Frozen
+from tasks.targets.base import BaseTarget
 from tasks.targets.ort_cpu import OrtCpu
 from tasks.workspace import Workspace
 
@@ -53,13 +54,13 @@ def entries(models: Mapping[str, Artifact], targets: Sequence[OrtCpu], out: Work
     }
 
 
-def contender(candidate: str, target: OrtCpu, targets: Sequence[OrtCpu]) -> str:
-    """Return the name of a candidate in a session; no candidate's name has a space."""
+def contender(candidate: str, target: BaseTarget, targets: Sequence[OrtCpu]) -> str:
+    """Return the name of a candidate in a session, or on a further target; no candidate's name has a space."""
     return candidate if target == targets[0] else f"{candidate} on {target.name}"
 
 
 def preferred(tried: Sequence[Contender], batch: int, resolution: float) -> Contender:
-    """Return the session of one candidate that it is to be run in.
+    """Return the session or target of one candidate that it is to be run on.
 
     It is the first one that is still in the race, unless others are proven faster than that: then the fastest of these.
     """

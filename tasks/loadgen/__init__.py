@@ -19,6 +19,8 @@ from tasks.loadgen.logs import Scores, answers, figures, unmet
 from tasks.report import Check, Report
 from tasks.runtime.sandbox import ChildFailed, run_apart
 from tasks.runtime.threads import usable_threads
+from tasks.targets import Target
+from tasks.targets.ort_cpu import OrtCpu
 from tasks.workspace import Workspace
 
 PACKAGES = {"mlperf_loadgen": "loadgen"}
@@ -51,7 +53,11 @@ class Scenario(Frozen):
     expected_latency_ms: float | None = Field(
         None, gt=0, description="of a call; LoadGen prepares its queries by it. By default it is measured first"
     )
-    threads: int | None = Field(None, ge=1, description="of the session; by default, all that the process may use")
+    threads: int | None = Field(
+        None,
+        ge=1,
+        description="of the session, where it has no number of its own; by default, all that the process may use",
+    )
     min_accuracy: float = Field(0.0, ge=0, le=1, description="accuracy mode: least share of right answers")
     timeout_s: float = Field(900, gt=0, description="LoadGen may hang; after this long it is ended")
     memory_gb: float = Field(8, gt=0, description="limit of the process")
@@ -78,9 +84,23 @@ class LoadGenFacts(Frozen):
 
 
 def loadgen(
-    config: tuple[Scenario, ...], out: Workspace, *, model: Artifact, test: Artifact, golden: Artifact
+    config: tuple[Scenario, ...],
+    out: Workspace,
+    *,
+    model: Artifact,
+    test: Artifact,
+    golden: Artifact,
+    target: Target | None = None,
 ) -> Report[LoadGenFacts]:
     """Let LoadGen run each scenario in a process of its own: it has global state, and can hang.
+
+    Args:
+        config: the scenarios.
+        out: where to read and write.
+        model: that is asked.
+        test: the samples.
+        golden: with their labels.
+        target: where the model runs, a runtime of this environment; by default, ONNX Runtime's usual session.
 
     Raises:
         StageError: when a process crashed, hung or left no result.
@@ -103,6 +123,7 @@ def loadgen(
             target_qps=scenario.target_qps,
             expected_latency_ms=scenario.expected_latency_ms,
             threads=scenario.threads or usable_threads(),
+            engine=(target or OrtCpu()).options(),
         )
         try:
             run_apart(

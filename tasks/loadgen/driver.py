@@ -1,5 +1,6 @@
 """The process in which LoadGen runs: it asks, a session answers, and the result is in LoadGen's own log files."""
 
+import importlib
 import queue
 import threading
 from array import array
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tasks.frozen import JsonObject
 from tasks.runtime.calls import Calls, calls, tensor_outputs
-from tasks.runtime.session import open_session
 
 WARM_UP_CALLS = 3
 TIMED_CALLS = 10
@@ -34,6 +35,8 @@ class Order:
     target_qps: float | None
     expected_latency_ms: float | None
     threads: int
+    engine: JsonObject
+    """Options of the target, as a worker gets them."""
 
 
 class Responder:
@@ -95,7 +98,7 @@ def drive(order: Order, model: Path, inputs: Path, folder: Path) -> None:
 
     with np.load(inputs, allow_pickle=False) as file:
         samples = {name: file[name] for name in file.files}
-    prepared = calls(open_session(model, threads=order.threads), samples)
+    prepared = calls(_engine(order, model), samples)
     responder = Responder(lg, prepared, _batch(order), keep_answers=order.accuracy)
     latency_s = _latency_s(responder)
     expected_s = order.expected_latency_ms / 1000 if order.expected_latency_ms else latency_s
@@ -119,6 +122,11 @@ def drive(order: Order, model: Path, inputs: Path, folder: Path) -> None:
             thread.join()
         lg.DestroyQSL(qsl)
         lg.DestroySUT(sut)
+
+
+def _engine(order: Order, model: Path) -> Any:
+    module = importlib.import_module(str(order.engine["engine"]))
+    return module.Loaded(model, order.threads, order.engine)
 
 
 def _batch(order: Order) -> int:

@@ -19,3 +19,21 @@ def test_run_ends_at_loadgen_when_this_says_invalid(run: Run) -> None:
     assert "LoadGen says INVALID: min duration not met" in failed.reason
     assert [stage.stage for stage in failed.stages[-2:]] == ["select", "loadgen"]
     assert failed.winner is None
+
+
+@pytest.mark.slow
+def test_winner_is_shipped_and_asked_where_it_is_fastest(run: Run) -> None:
+    report = run(
+        quick_config(
+            "benchmark.targets=[{kind: ort-cpu, level: 'off'}, ort-cpu]",
+            "benchmark.also_ship_on=[ort-cpu]",
+            "loadgen=[{scenario: SingleStream, min_duration_s: 0.2, min_queries: 64}]",
+        )
+    )
+    assert (report.verdict, report.stages[-1].stage) == ("passed", "loadgen")
+    winner = next(candidate for candidate in report.candidates if candidate.name == report.winner)
+    assert (winner.target, winner.session) == ("ort-cpu", None)
+    assert {row.target for row in winner.benchmark} == {"ort-cpu", "ort-cpu-off"}
+    assert winner.benchmark[0].target == "ort-cpu"
+    [told] = [stage.facts for stage in report.stages if stage.stage == "select"]
+    assert told["target"] == "ort-cpu"

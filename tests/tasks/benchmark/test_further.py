@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from tasks.artifact import Artifact
 from tasks.benchmark import BenchmarkConfig, benchmark
-from tasks.benchmark.further import Elsewhere, race_elsewhere
+from tasks.benchmark.further import Elsewhere, Examination, race_elsewhere
 from tasks.benchmark.race import Entry, Plan
-from tasks.benchmark.truth import Expected
 from tasks.data.golden import Case, Golden
 from tasks.targets import OpenVino, OrtCpu, OrtCuda, TorchEager, by_name
 from tasks.workspace import Workspace
@@ -74,11 +73,8 @@ def go(tmp_path: Path, target) -> Elsewhere:
     np.savez(tmp_path / "in.npz", x=np.ones((3, 3, 16, 16), np.float32))
     onnx.save(faulty.cnn(), tmp_path / "cnn.onnx")
     model = tmp_path / "cnn.onnx"
-    expected = {"fp32": Expected.of(model, tmp_path / "in.npz", 60)}
-    [found] = race_elsewhere(
-        target, {"fp32": model}, Entry(model), expected, tmp_path / "in.npz", PLAN, resolution=0.01,
-        on_round=lambda _: None,
-    )  # fmt: skip
+    examination = Examination.of({"fp32": model}, tmp_path / "in.npz", PLAN)
+    [found] = race_elsewhere(target, examination, Entry(model), resolution=0.01, on_round=lambda _: None)
     return found
 
 

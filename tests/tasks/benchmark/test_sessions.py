@@ -129,7 +129,7 @@ def test_winner_bears_its_session_when_that_is_the_fastest(race, workspace: Call
     unoptimised = {"kind": "ort-cpu", "level": "off"}
     facts = race({"fp32": 40, "candidate": 8}, targets=[unoptimised], sessions=[{}], rounds=7, early_drop=False)
     for result in facts.results:
-        assert result.session == "ort-cpu"
+        assert result.target == "ort-cpu"
         assert [row.target for row in result.rows] == ["ort-cpu", "ort-cpu-off"]
         assert result.rows[0].speedup > result.rows[1].speedup
     chosen = select(SelectConfig(), workspace(), race=facts).facts
@@ -155,7 +155,7 @@ def test_racing_sessions_has_the_winner_of_the_whole_race_for_half_the_rounds(ra
     settings |= {"sessions": [{"level": "off", "arena": False}, {}]}
     whole, early = race(models, **settings, early_drop=False), race(models, **settings, early_drop=True)
     for facts in (whole, early):
-        assert {result.session for result in facts.results} == {"ort-cpu"}
+        assert {result.target for result in facts.results} == {"ort-cpu"}
 
     def blocks(facts: BenchmarkFacts) -> int:
         return sum(row.dropped_after_round or facts.rounds for result in facts.results for row in result.rows)

@@ -13,6 +13,7 @@ from tasks.errors import GateFailed, StageError
 from tasks.loadgen import LoadGenFacts, Scenario, loadgen
 from tasks.report import Report
 from tasks.runtime.session import open_session
+from tasks.targets import OrtCuda
 from tasks.workspace import Workspace
 
 pytest.importorskip("mlperf_loadgen", reason="needs the extra: make loadgen")
@@ -52,6 +53,14 @@ def test_loadgen_is_valid_when_the_model_is_sound(run: Run, names: tuple[str, ..
     single = results["SingleStream"].figures
     assert single["result_50.00_percentile_latency_ns"] <= single["result_90.00_percentile_latency_ns"]
     assert report.artifacts.keys() == {f"log_{number}" for number in range(len(names))}
+
+
+def test_loadgen_asks_the_model_where_it_is_to_be_run(trained, workspace: Callable[..., Workspace]) -> None:
+    if OrtCuda().unavailable() is None:
+        pytest.skip("CUDA runs here")
+    out, config = workspace(trained.store), (Scenario.model_validate(QUICK | {"scenario": "SingleStream"}),)
+    with pytest.raises(StageError, match="the session asked for CUDAExecutionProvider and got CPUExecutionProvider"):
+        loadgen(config, out, model=trained.model, test=trained.test, golden=trained.golden, target=OrtCuda())
 
 
 def test_gate_says_no_when_there_are_too_few_queries_for_the_duration(run: Run) -> None:
