@@ -16,6 +16,17 @@ MOST_PICTURES = 50
 CHANNELS = (1, 3)
 
 
+def rows_of(flips: list[dict[str, int]], labels: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the table's rows, with the classes' names; a class that the data never named is shown by its number."""
+
+    def named(number: int) -> str:
+        return labels[number] if 0 <= number < len(labels) else str(number)
+
+    return [
+        {"image": flip["image"], **{key: named(flip[key]) for key in ("truth", "before", "after")}} for flip in flips
+    ]
+
+
 def log_flips(client: MlflowClient, run_id: str, flips: list[dict[str, Any]], test: Path) -> None:
     """Log the table to a candidate's run, once: MLflow itself would append to one that is there.
 

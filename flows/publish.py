@@ -10,6 +10,7 @@ from prefect import runtime
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from configs.schema import REFERENCE
+from flows.flips import rows_of
 from flows.metrics import candidate_metrics, finite, metrics_of
 from flows.tracking import place
 from tasks.artifact import write_whole
@@ -76,12 +77,8 @@ def flips(run: "Run", candidate: str, changed: Any) -> None:
     """Tell MLflow on which images a candidate's answer changed, with the names of the classes where there are any."""
     stages = {entry.stage: entry for entry in run.stages if entry.candidate is None}
     signature: Any = stages["train"].facts["signature"]
-    labels = signature["labels"]
     split = str(run.home.store.path(stages["data"].artifacts["test"]).relative_to(run.home.root))
-    rows = [
-        {"image": flip["image"]} | {k: labels[flip[k]] if labels else flip[k] for k in ("truth", "before", "after")}
-        for flip in changed
-    ]
+    rows = rows_of(changed, tuple(signature["labels"]))
     run.journal.append("flips", run=candidate, flips=rows, test=split)
 
 

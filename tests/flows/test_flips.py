@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
-from flows.flips import MOST_PICTURES, TABLE, log_flips, pictures_of
+from flows.flips import MOST_PICTURES, TABLE, log_flips, pictures_of, rows_of
 from flows.tracking import tracking_uri
 from tasks.data.dataset import ArraySplit
 
@@ -27,6 +27,12 @@ def test_picture_uses_the_whole_range_in_either_layout(shape: tuple[int, ...]) -
 @pytest.mark.parametrize("samples", [np.zeros((3, 5), np.float32), np.zeros((3, 7, 8, 9), np.float32)])
 def test_samples_that_are_no_pictures_make_none(samples: np.ndarray) -> None:
     assert pictures_of(split_of(samples), [0, 2]) == []
+
+
+def test_row_shows_a_number_where_the_data_names_no_such_class() -> None:
+    """A brought model may answer more classes than its data has; a text that is no label is -1."""
+    flip = {"image": 3, "truth": 1, "before": 2, "after": -1}
+    assert rows_of([flip], ("cat", "dog")) == [{"image": 3, "truth": "dog", "before": "2", "after": "-1"}]
 
 
 def test_constant_picture_is_black_instead_of_an_error() -> None:
