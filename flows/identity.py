@@ -1,9 +1,10 @@
-"""What makes two pieces of work the same: inputs by content, configuration, code, and the packages they use."""
+"""What makes two pieces of work the same: inputs by content, configuration, code, packages, and the processor."""
 
 import ast
 import hashlib
 import importlib.metadata
 import json
+import platform
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -11,21 +12,46 @@ from pathlib import Path
 from typing import Any
 
 import tasks
+from flows.environment import INSTRUCTIONS, processor
 from tasks.artifact import Artifact, digest_of
 from tasks.frozen import Frozen
+from tasks.runtime.processor import Processor
 
 OURS = ("tasks",)
+ANYWHERE = ("tasks.data", "tasks.train", "tasks.prune")
+"""Stages whose result is as good on another processor. What all others find is true of this one's kernels alone: INT8
+sums that saturate, a layout, a pace."""
 
 
-def work_key(function: Callable[..., Any], config: Any, inputs: Mapping[str, Any]) -> str:
-    """Return the digest that names a piece of work. It is the same on every machine with the same packages."""
+def work_key(
+    function: Callable[..., Any], config: Any, inputs: Mapping[str, Any], here: Processor | None = None
+) -> str:
+    """Return the digest that names a piece of work.
+
+    It is the same on every machine with the same packages and, save for `ANYWHERE`, the same instructions.
+
+    Args:
+        function: the stage.
+        config: its configuration.
+        inputs: its inputs, by name.
+        here: where it is done; by default, on this machine.
+    """
     parts = {
         "stage": f"{function.__module__}.{function.__qualname__}",
         "config": canonical(config),
         "inputs": canonical(inputs),
         **code_of(function.__module__),
     }
+    if function.__module__ not in ANYWHERE:
+        here = here or this_processor()
+        parts["processor"] = [here.architecture, sorted(here.flags.intersection(INSTRUCTIONS))]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@lru_cache
+def this_processor() -> Processor:
+    """Return this machine's, with the extensions that Linux lists for it, on Arm as well."""
+    return Processor(platform.machine(), frozenset(processor()[1]))
 
 
 def canonical(value: Any) -> Any:

@@ -7,12 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.identity import canonical, code_of, work_key
+from tasks.accuracy import check_accuracy
 from tasks.artifact import Artifact
 from tasks.data import prepare
 from tasks.data.digits import Digits
 from tasks.evaluate import EvaluateConfig, evaluate
+from tasks.optimize import optimize
+from tasks.prune import prune
 from tasks.quantize import quantize
+from tasks.repair import repair
+from tasks.runtime.processor import Processor
 from tasks.train import train
+from tasks.validate.numerics import check_numerics
 
 ARTIFACT = Artifact(name="model.onnx", sha256="ab" * 32, size_bytes=3, path="ab/abab/model.onnx")
 
@@ -29,6 +35,25 @@ def test_work_key_differs_exactly_when_a_limit_differs(a: float, b: float) -> No
 
 def test_work_key_differs_between_stages_with_equal_inputs() -> None:
     assert work_key(evaluate, None, {"model": ARTIFACT}) != work_key(quantize, None, {"model": ARTIFACT})
+
+
+HASWELL = Processor("x86_64", frozenset({"fpu", "avx2"}))
+CASCADE_LAKE = Processor("x86_64", HASWELL.flags | {"avx512f", "avx512_vnni"})
+
+
+@pytest.mark.parametrize("stage", [check_accuracy, optimize, repair, check_numerics])
+def test_work_is_done_again_when_the_processor_computes_with_other_instructions(stage) -> None:
+    def key(here: Processor) -> str:
+        return work_key(stage, None, {"model": ARTIFACT}, here)
+
+    assert key(HASWELL) != key(CASCADE_LAKE)
+    assert key(HASWELL) != key(Processor("aarch64", HASWELL.flags))
+    assert key(HASWELL) == key(Processor("x86_64", HASWELL.flags | {"constant_tsc"}))  # no kernel asks for it
+
+
+@pytest.mark.parametrize("stage", [prepare, train, prune])
+def test_data_and_training_are_not_repeated_on_another_processor(stage) -> None:
+    assert work_key(stage, None, {}, HASWELL) == work_key(stage, None, {}, CASCADE_LAKE)
 
 
 def test_canonical_follows_content_and_not_the_path_of_a_file(tmp_path: Path) -> None:
