@@ -38,6 +38,9 @@ OFTEN_OUTSIDE = 0.4
 MOST_REASONS = 2
 """In one line; the facts hold them all."""
 X86 = ("x86_64", "AMD64", "x86")
+ZERO_POINTS = {"QLinearConv": 2, "QLinearMatMul": 2, "QGemm": 2, "ConvInteger": 2, "MatMulInteger": 2}
+ZERO_POINTS |= {"MatMulIntegerToFloat": 4}
+"""The place of the activations' zero point among the inputs."""
 
 
 class Traits(Frozen):
@@ -46,7 +49,7 @@ class Traits(Frozen):
     profile: Profile
     graph: str = Field(description="digest of the graph behind the session's optimisation, without its weights")
     integers: IntegerShare | None = Field(description="None where nothing is quantised")
-    signed_activations: int = Field(description="QuantizeLinear nodes that make signed activations")
+    signed_activations: int = Field(description="convolutions and products in integers that take signed activations")
     ends: int = Field(description="inputs and outputs: so many Q/DQ nodes a model needs that is otherwise all integer")
 
     @property
@@ -138,14 +141,15 @@ def traits(model: Path, inputs: Arrays, batch: int, threads: int | None = None) 
             session.run(None, feed)
             number += 1
         profile = summarise(Path(session.end_profiling()))
-        graph = fingerprint(read_graph(optimised), weights=False)
+        loaded = read_graph(optimised)
+        graph = fingerprint(loaded, weights=False)
     proto = read_graph(model)
     one = prepared.feed(0, prepared.batch(1))
     return Traits(
         profile=profile,
         graph=graph,
         integers=integer_share(model, one) if quantized_nodes(proto) else None,
-        signed_activations=_signed_activations(proto),
+        signed_activations=_signed_activations(loaded),
         ends=len(session.get_inputs()) + len(session.get_outputs()),
     )
 
@@ -177,7 +181,10 @@ def _of_integers(found: Traits, reference: Traits, processor: Processor) -> Iter
         yield Reason(name="dynamic_convolution", text=text)
     leftovers = found.nodes("QuantizeLinear", "DequantizeLinear")
     if found.signed_activations and processor.architecture in X86:
-        text = "its activations are signed, which no fast kernel of an x86 processor takes; make them unsigned"
+        text = (
+            f"{found.signed_activations} integer kernels take signed activations, and no fast one of an x86 processor "
+            "does; make them unsigned"
+        )
         yield Reason(name="signed_activations", text=text)
     if processor.architecture in X86 and not {"avx512_vnni", "avx_vnni"} & processor.flags:
         yield Reason(name="no_vnni", text="this processor has no VNNI instructions, which make INT8 fast")
@@ -216,11 +223,16 @@ def _of_overhead(found: Traits, reference: Traits) -> Iterator[Reason]:
         yield Reason(name="small", text=text)
 
 
-def _signed_activations(proto: onnx.ModelProto) -> int:
-    """Return how many QuantizeLinear nodes make signed 8-bit numbers of something that is no weight."""
-    stored = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
-    quantisers = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.input[0] not in stored]
-    return sum(len(n.input) > 2 and stored.get(n.input[2]) == onnx.TensorProto.INT8 for n in quantisers)
+def _signed_activations(loaded: onnx.ModelProto) -> int:
+    """Return how many integer kernels of the optimised graph take signed activations.
+
+    The file does not tell: on x86 ONNX Runtime makes the signed activations of Q/DQ nodes unsigned where it can.
+    """
+    stored = {tensor.name: tensor.data_type for tensor in loaded.graph.initializer}
+    given = [
+        n.input[ZERO_POINTS[n.op_type]] for n in loaded.graph.node if len(n.input) > ZERO_POINTS.get(n.op_type, 99)
+    ]
+    return sum(stored.get(zero_point) == onnx.TensorProto.INT8 for zero_point in given)
 
 
 def _of(found: Traits, *operators: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from tasks.artifact import Artifact
@@ -144,12 +144,21 @@ def test_reason_is_dynamic_convolution_when_ranges_are_found_at_each_call(tmp_pa
 
 
 @pytest.mark.skipif(not X86, reason="a reason on x86 processors only")
-def test_reason_is_signed_activations_when_the_recipe_is_s8s8_on_x86(tmp_path: Path, reference: Traits) -> None:
-    signed = look(static(convolutions(), tmp_path / "s8.onnx", activation_type=QuantType.QInt8))
+def test_reason_is_signed_activations_when_integer_kernels_take_them_on_x86(tmp_path: Path, reference: Traits) -> None:
+    as_operators = {"activation_type": QuantType.QInt8, "quant_format": QuantFormat.QOperator}
+    signed = look(static(convolutions(), tmp_path / "s8.onnx", **as_operators))
     unsigned = look(static(convolutions(), tmp_path / "u8.onnx"))
-    assert "signed_activations" in reasons(signed, reference)
+    assert signed.signed_activations == 4
+    assert "4 integer kernels take signed" in reasons(signed, reference)["signed_activations"]
     assert "signed_activations" not in reasons(unsigned, reference)
     assert "signed_activations" not in reasons(signed, reference, Processor("aarch64", frozenset()))
+
+
+@pytest.mark.skipif(not X86, reason="on x86 processors only")
+def test_signed_activations_are_no_reason_where_the_runtime_makes_them_unsigned(tmp_path: Path) -> None:
+    found = look(static(convolutions(), tmp_path / "s8.onnx", activation_type=QuantType.QInt8))
+    assert found.integers.integer_nodes == 4
+    assert found.signed_activations == 0
 
 
 def test_reason_is_the_processor_when_it_has_no_vnni(tmp_path: Path, reference: Traits) -> None:
