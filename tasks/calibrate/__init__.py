@@ -68,15 +68,16 @@ def calibrate(
     moved = changes(after)
     severity: Severity = "error" if config.strict else "warning"
     coverage = covers(split, seen.samples, Signature.read(read_graph(source)).labels, severity)
+    tensors = len(seen.after[seen.samples])  # none, where no node can be quantised: then there is nothing to converge
     checks: list[Check] = [
         finite(seen.non_finite),
-        converged(moved, seen.samples, config.max_range_change, severity),
+        *([converged(moved, seen.samples, config.max_range_change, severity)] if tensors else []),
         *([coverage] if coverage else []),
         apart(split, seen.samples, read_split(out.path(test)), severity),
     ]
     facts = CalibrateFacts(
         images=seen.samples,
-        tensors=len(seen.after[seen.samples]),
+        tensors=tensors,
         methods=tuple(ranges.methods),
         changes=moved,
     )

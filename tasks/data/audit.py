@@ -1,6 +1,7 @@
 """What makes every later number a lie: leaked samples, classes without samples, values that are no numbers."""
 
 import hashlib
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
@@ -77,15 +78,18 @@ def in_both(one: Split, other: Split) -> list[tuple[int, int]]:
 
 
 def _places(split: Split) -> dict[bytes, int]:
-    if isinstance(split, FileSplit):
-        return {digest: place for place, digest in enumerate(split.digests)}
-    return _read(split)[0]
+    return _first(split.digests) if isinstance(split, FileSplit) else _read(split)[0]
+
+
+def _first(digests: Sequence[bytes]) -> dict[bytes, int]:
+    """Return the first place of each digest."""
+    return {digest: place for place, digest in reversed([*enumerate(digests)])}
 
 
 def _read(split: Split) -> tuple[dict[bytes, int], list[int]]:
     """Return the first place of each content, and the count of values that are no numbers by sample."""
     if isinstance(split, FileSplit) and split.fingerprints:  # its pictures, all whole numbers, were read just now
-        return {digest: index for index, digest in reversed([*enumerate(split.fingerprints)])}, []
+        return _first(split.fingerprints), []
     places: dict[bytes, int] = {}
     broken: list[int] = []
     for samples in batches(split, BATCH):

@@ -280,6 +280,20 @@ def test_ranges_have_not_converged_when_there_is_one_image(answer: Callable[...,
     assert unknown.detail == "not converged at 1 images: too few to compare a half of them with all"
 
 
+def test_convergence_is_no_question_when_there_is_nothing_to_quantise(
+    answer: Callable[..., Answer], tmp_path: Path
+) -> None:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3, 12, 12]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", values[:1], values[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    describe(proto).write(proto)
+    onnx.save(proto, tmp_path / "exp.onnx")
+    _, report = answer(tmp_path / "exp.onnx", images(8), *QUICK, strict=True)
+    assert report.facts.tensors == 0
+    assert "calibrate.max_range_change" not in {c.name for c in report.checks}
+    report.enforce()
+
+
 def test_coverage_fails_when_a_class_has_no_image_among_those_used(
     answer: Callable[..., Answer], tmp_path: Path
 ) -> None:

@@ -8,9 +8,13 @@ import pytest
 
 from tasks.data import DataFacts, prepare
 from tasks.data.arrays import Arrays
-from tasks.data.dataset import SPLITS
+from tasks.data.audit import in_both
+from tasks.data.dataset import SPLITS, ArraySplit
+from tasks.data.files import FileSplit
+from tasks.data.pictures import Recipe
 from tasks.errors import GateFailed
 from tasks.report import Report
+from tasks.signature import Preprocessing
 from tasks.workspace import Workspace
 
 Splits = dict[str, tuple[np.ndarray, np.ndarray]]
@@ -115,3 +119,15 @@ def test_audit_tells_samples_apart_when_only_one_of_several_inputs_differs(
     np.savez(tmp_path / "test.npz", a=np.zeros((4, 2)), b=np.arange(4))
     np.savez(tmp_path / "calibration.npz", a=np.zeros((3, 2)), b=np.array([3, 4, 5]))
     assert failed(prepare(Arrays(path=tmp_path), workspace())) == {"leaked_images": 1}
+
+
+def test_sample_in_two_splits_is_named_by_its_first_place_when_it_is_there_twice() -> None:
+    """A stage that reads only the first samples of a split must not miss it for a copy further on."""
+    arrays = [ArraySplit({"x": np.array(values)}) for values in ([5, 7, 6, 7], [8, 7])]
+    recipe = Recipe(how=Preprocessing(height=1, width=1, scale=1, mean=(0,), std=(1,)), layout="NCHW")
+
+    def files(split: ArraySplit) -> FileSplit:
+        digests = tuple(str(value).encode() for value in split.inputs["x"])
+        return FileSplit(Path("x"), tuple(map(str, digests)), np.zeros(len(digests), np.int64), digests, recipe)
+
+    assert in_both(*arrays) == in_both(*map(files, arrays)) == [(1, 1)]
