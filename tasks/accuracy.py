@@ -14,7 +14,7 @@ from tasks.data.dataset import Arrays, Split, batches
 from tasks.data.golden import Golden
 from tasks.data.read import read_split
 from tasks.frozen import Frozen, Number
-from tasks.paired import Paired, compare, images_to_resolve, verdict
+from tasks.paired import Paired, Verdict, compare, images_to_resolve, verdict
 from tasks.report import Check, Report
 from tasks.runtime.calls import calls
 from tasks.runtime.macs import IntegerShare, integer_share, quantized_nodes
@@ -33,7 +33,8 @@ class AccuracyConfig(Frozen):
     max_accuracy_drop: float = Field(0.01, ge=0, le=1, description="accuracy lost against the FP32 model, same images")
     unresolved: Literal["accept", "reject"] = Field(
         "accept",
-        description="a loss that is within the limit as measured, but on too few images to be proven so",
+        description="what becomes of a loss that is within the limit as measured, but not proven to be; one above the "
+        "limit as measured is rejected either way",
     )
     min_sqnr_db: float = Field(0.0, description="least signal to quantisation noise ratio of any output, in decibels")
     min_top1_agreement: float = Field(
@@ -71,6 +72,12 @@ class AccuracyFacts(Frozen):
     top1_agreement: Number = Field(description="share of samples on which both give the same answer")
     outputs: tuple[OutputAgreement, ...]
     paired: Paired | None = Field(description="image by image; None where there are no labels")
+    verdict: Verdict | None = Field(
+        None, description="whether accuracy.max_accuracy_drop is proven, at 95 %, to be kept"
+    )
+    images_to_resolve: int | None = Field(
+        None, description="test images that would probably prove it; None where it is proven, or no number would do"
+    )
     flips: tuple[Flip, ...]
     integer_share: IntegerShare | None = Field(None, description="None where nothing is quantised")
 
@@ -79,6 +86,12 @@ class AccuracyFacts(Frozen):
         """Signal to quantisation noise of the worst output, in decibels."""
         noise = [o.sqnr_db for o in self.outputs if o.sqnr_db is not None]
         return float(np.min(noise)) if noise else None
+
+    @property
+    def cosine(self) -> float | None:
+        """Cosine of the worst output."""
+        cosines = [o.cosine for o in self.outputs if o.cosine is not None]
+        return float(np.min(cosines)) if cosines else None
 
 
 def check_accuracy(
@@ -107,6 +120,9 @@ def check_accuracy(
     signature, session = Signature.read(proto), open_session(path, threads=threads)
     own = Golden.load(out.path(source)).answers if source else None
     facts = compared(reference, signature, _answers(session, split, at_once), own)
+    if facts.paired is not None:
+        found, needed = _proven(config, facts.paired)
+        facts = facts.replace(verdict=found, images_to_resolve=needed)
     if quantized_nodes(proto):
         first = calls(session, reference.real.inputs)
         facts = facts.replace(integer_share=integer_share(path, first.feed(0, first.batch(1))))
@@ -179,13 +195,22 @@ def still_right(config: AccuracyConfig, facts: AccuracyFacts) -> tuple[Check, ..
     return (agreement, *_worst("min_cosine", cosines, config.min_cosine, ""))
 
 
+def _proven(config: AccuracyConfig, paired: Paired) -> tuple[Verdict, int | None]:
+    """Return whether the limit is proven to be kept or not, and the images that would tell where neither is."""
+    found = verdict(paired, config.max_accuracy_drop)
+    return found, images_to_resolve(paired, config.max_accuracy_drop) if found == "not resolved" else None
+
+
 def _drop(config: AccuracyConfig, paired: Paired) -> list[Check]:
-    """Return the check of the loss as measured, and whether that is proven; the configuration says what if not."""
-    needed = images_to_resolve(paired, config.max_accuracy_drop)
-    settled = verdict(paired, config.max_accuracy_drop) != "not resolved"
-    more = (
-        f"about {needed} test images would settle it" if needed else "no number of test images is likely to settle it"
-    )
+    """Return the check of the loss as measured, and whether one within the limit is proven to be.
+
+    A loss above the limit as measured is rejected, proven or not; the configuration says what an unproven one within
+    the limit is.
+    """
+    found, needed = _proven(config, paired)
+    resolved = found != "not resolved"
+    unproven = not resolved and paired.drop <= config.max_accuracy_drop
+    more = f"about {needed} test images would settle it" if needed else "no number of images is likely to settle it"
     changed = f"{paired.lost} of {paired.images} images lost, {paired.gained} gained"
     return [
         Check(
@@ -193,19 +218,20 @@ def _drop(config: AccuracyConfig, paired: Paired) -> list[Check]:
             value=paired.drop,
             op="<=",
             limit=config.max_accuracy_drop,
-            detail=f"{changed}; 95 % interval {paired.drop_low:.4f} to {paired.drop_high:.4f}",
-            remedy="calibrate on more representative images, leave sensitive nodes in float, or prune less",
+            detail=f"{found}: {changed}; 95 % interval {paired.drop_low:.4f} to {paired.drop_high:.4f}",
+            remedy="calibrate on more representative images, leave sensitive nodes in float, or prune less"
+            + ("" if resolved else f"; {more}"),
         ),
         Check(
             name="accuracy.unresolved",
-            value=int(not settled),
+            value=int(unproven),
             op="==",
             limit=0,
             severity="error" if config.unresolved == "reject" else "warning",
-            detail=""
-            if settled
-            else f"whether it loses more than {config.max_accuracy_drop:g} is not resolved: {changed}",
-            remedy="" if settled else f"{more}; accuracy.unresolved says whether to accept it meanwhile",
+            detail=f"whether it loses more than {config.max_accuracy_drop:g} is not resolved: {changed}"
+            if unproven
+            else "",
+            remedy=f"{more}; accuracy.unresolved says whether to accept it meanwhile" if unproven else "",
         ),
     ]
 

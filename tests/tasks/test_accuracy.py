@@ -124,6 +124,25 @@ def test_unresolved_loss_is_accepted_or_rejected_as_configured(trained, judge) -
     assert failed(judge(proto, max_accuracy_drop=0.2, unresolved="reject")) == []
 
 
+def test_gate_says_whether_a_loss_is_proven_and_rejects_one_above_the_limit_either_way(trained, judge) -> None:
+    right = judge(trained.proto(), max_accuracy_drop=0.02).facts
+    assert (right.verdict, right.images_to_resolve) == ("proven good", None)
+    permuted = with_last_weights(trained.proto(), lambda w: np.roll(w, 1, axis=0))
+    bad = judge(permuted, min_sqnr_db=-100)
+    assert bad.facts.verdict == "proven bad"
+    assert bad.failures[0].detail.startswith("proven bad: ")
+    assert "test images" not in bad.failures[0].remedy
+
+    for unresolved in ("accept", "reject"):
+        limit = bad.facts.paired.drop - 0.001  # a little less than what is lost
+        open_ = judge(permuted, min_sqnr_db=-100, max_accuracy_drop=limit, unresolved=unresolved)
+        assert (open_.facts.verdict, failed(open_)) == ("not resolved", ["max_accuracy_drop"])
+        assert open_.facts.images_to_resolve > 360
+        check = open_.failures[0]
+        assert check.detail.startswith("not resolved: ")
+        assert f"about {open_.facts.images_to_resolve} test images would settle it" in check.remedy
+
+
 def test_flips_name_the_images_whose_answer_changed(trained, judge) -> None:
     assert judge(trained.proto()).facts.flips == ()
     report = judge(with_last_weights(trained.proto(), lambda w: np.roll(w, 1, axis=0)))
