@@ -18,7 +18,8 @@ from tasks.runtime.session import open_session
 
 CPU = "CPUExecutionProvider"
 RECORD_PLACEMENT = {"session.record_ep_graph_assignment_info": "1"}
-LOADER = re.compile(r"with error: (.+)")
+CAUSES = (re.compile(r"CUDA failure \d+: [^;\n]+"), re.compile(r"(?<=with error: ).+"))
+"""What a device says (ONNX Runtime puts 400 characters of its own source in front), and what the loader says."""
 
 
 def unavailable(options: dict[str, Any]) -> str | None:
@@ -33,13 +34,19 @@ def unavailable(options: dict[str, Any]) -> str | None:
             got = _session(ONE_RELU, 1, options).get_providers()
             why = "the session got " + ", ".join(got)
         except StageError as error:
-            got, why = [], str(error).partition("refuses the model: ")[2]
+            got, why = [], str(error)
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
         said.seek(0)
-        causes = LOADER.findall(said.read().decode(errors="replace"))
-    return None if provider in got else " ".join((causes[0] if causes else why).split())[:200]
+        printed = said.read().decode(errors="replace")
+    return None if provider in got else cause(printed, why)
+
+
+def cause(printed: str, why: str) -> str:
+    """Return in one line why a session did not get its provider: the first cause that was printed or raised."""
+    found = next((found[0] for known in CAUSES if (found := known.search(f"{printed}\n{why}"))), why)
+    return " ".join(found.rpartition("refuses the model: ")[2].split())[:200]
 
 
 def _session(model: Path | bytes, threads: int, options: dict[str, Any], profile_to: Path | None = None) -> Any:
@@ -70,12 +77,12 @@ class Loaded(Engine):
     def __init__(self, model: Path, threads: int, options: dict[str, Any]) -> None:
         self.runtime = f"onnxruntime {ort.__version__}"
         self.asked = options.get("provider", CPU)
-        self.device = options.get("device")
         self._again: Callable[[Path], Any] = lambda prefix: _session(model, threads, options, prefix)
         self.session = _session(model, threads, options)
         got = self.session.get_providers()
         if self.asked not in got and options.get("refuse_fallback", True):
             raise StageError(f"the session asked for {self.asked} and got {', '.join(got)}")
+        self.device = options.get("device") if self.asked in got else None
 
     def get_inputs(self) -> Sequence[Port]:
         """Return the session's inputs."""
@@ -99,8 +106,8 @@ class Loaded(Engine):
         return run, lambda _: [np.array(value) for value in binding.copy_outputs_to_cpu()]
 
     def run(self, names: Sequence[str], feed: Feed) -> list[Any]:
-        """Return the named outputs of one call; they need not be tensors."""
-        return self.session.run(list(names), feed)  # type: ignore[no-any-return]
+        """Return the named outputs of one call, made as the timed ones are; without a device, any kind of output."""
+        return super().run(names, feed) if self.device else self.session.run(list(names), feed)
 
     def placement(self, feed: Feed) -> dict[str, Any]:
         """Return the nodes by provider, as the session assigned them; before 1.31, as a profiled call shows them.

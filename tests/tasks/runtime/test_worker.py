@@ -68,6 +68,15 @@ def test_answers_are_the_same_when_inputs_and_outputs_lie_on_a_device(load, tmp_
     assert np.array_equal(np.load(tmp_path / "0.npz")["y"], np.load(tmp_path / "1.npz")["y"])
 
 
+def test_answers_take_the_path_that_is_timed(load, tmp_path: Path) -> None:
+    """A device that there is not can be bound in neither."""
+    asked = load | {"options": {"device": "abacus"}}
+    answers = {"do": "answers", "batch": 2, "path": str(tmp_path / "out.npz")}
+    _, timed, answered = ask(asked, {"do": "run", "batch": 2, "at_least_ms": 0}, answers)
+    assert "Unsupported device type: abacus" in timed["error"]
+    assert "Unsupported device type: abacus" in answered["error"]
+
+
 def test_load_is_refused_when_the_session_got_another_provider(load) -> None:
     asked = load | {"options": {"provider": "CUDAExecutionProvider"}}
     [refused] = ask(asked)

@@ -11,6 +11,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from tasks.errors import ConfigError
+from tasks.runtime.engines.ort import cause
 from tasks.targets import USUAL, OpenVino, OrtCpu, OrtCuda, OrtTensorRt, OrtWeb, Target, by_name
 from tasks.targets.base import BaseTarget
 
@@ -83,6 +84,31 @@ def test_target_of_a_gpu_names_the_library_that_is_missing(name: str, missing: s
     assert reason.startswith(missing)
     assert ".so" in reason
     assert len(reason.splitlines()) == 1
+
+
+NO_DEVICE = (
+    "ONNX Runtime 1.31.1 refuses the model: [ONNXRuntimeError] : 1 : FAIL : /onnxruntime_src/onnxruntime/core/"
+    "providers/cuda/cuda_call.cc:129 std::conditional_t<THRW, void, onnxruntime::common::Status> onnxruntime::CudaCall("
+    "ERRTYPE, const char*, const char*, SUCCTYPE, const char*, const char*, int) [with ERRTYPE = cudaError; bool THRW = "
+    "true; SUCCTYPE = cudaError; std::conditional_t<THRW, void, common::Status> = void] /onnxruntime_src/onnxruntime/core/"
+    "providers/cuda/cuda_call.cc:121 CUDA failure 100: no CUDA-capable device is detected ; GPU=32767 ; hostname=box ; "
+    "file=/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_execution_provider.cc ; line=284 ; expr=cudaSetDevice()"
+)
+NO_LIBRARY = "[E:onnxruntime] Failed to load library libx.so with error: libcuda.so.1: cannot open shared object file\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "raised", "told"),
+    [
+        ("", NO_DEVICE, "CUDA failure 100: no CUDA-capable device is detected"),
+        (NO_DEVICE, "the session got CPUExecutionProvider", "CUDA failure 100: no CUDA-capable device is detected"),
+        (NO_LIBRARY, "the session got CPUExecutionProvider", "libcuda.so.1: cannot open shared object file"),
+        ("", "ONNX Runtime 1.31.1 refuses the model: no\nTensorRT", "no TensorRT"),
+        ("", "the session got CPUExecutionProvider", "the session got CPUExecutionProvider"),
+    ],
+)
+def test_reason_is_what_the_device_or_the_loader_says(printed: str, raised: str, told: str) -> None:
+    assert cause(printed, raised) == told
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="one of them might run here")
