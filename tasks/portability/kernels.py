@@ -48,7 +48,7 @@ class Product:
     """One product of matrices inside a kernel."""
 
     group: int
-    """Of a convolution; else 0."""
+    """The number of its weights among the kernel's `groups`."""
     activations: Operand
     output: Array
     """A view of what it makes, shape (n, *positions)."""
@@ -73,12 +73,13 @@ class Kernel:
 
     @cached_property
     def groups(self) -> list[npt.NDArray[np.int8]]:
-        """The weights as matrices (k, n) in the kernel's order: one a group of a convolution."""
+        """The weights as matrices (k, n) in the kernel's order: one a group of a convolution, or those of a stack."""
         if self.node.op_type == "QLinearConv":
             groups = np.split(self.weights, self.attributes.get("group", 1))
             return [np.moveaxis(w, 1, -1).reshape(len(w), -1).T for w in groups]
-        matrix = self.weights.T if self.attributes.get("transB", 0) else self.weights
-        return [matrix]
+        matrices = self.weights.T if self.attributes.get("transB", 0) else self.weights
+        matrices = matrices[:, None] if matrices.ndim == 1 else matrices
+        return list(matrices.reshape(-1, *matrices.shape[-2:]))
 
     @cached_property
     def pairs(self) -> list[Pairs]:
@@ -119,9 +120,14 @@ class Kernel:
         a = given["a"]
         if self.node.op_type != "QLinearConv":
             a = np.swapaxes(a, -1, -2) if self.attributes.get("transA", 0) else a
-            rows = a.reshape(-1, a.shape[-1])
-            operand = Operand(rows.T, 1, rows.max(axis=0, initial=0).astype(np.int32))
-            yield Product(0, operand, output.reshape(len(rows), -1).T)
+            if len(self.groups) == 1:
+                rows = a.reshape(-1, a.shape[-1])
+                yield Product(0, _by_rows(rows), output.reshape(len(rows), -1).T)
+                return
+            batch = output.shape[:-2]  # as NumPy's matmul broadcasts it: one product for each place of the stack
+            numbers = np.arange(len(self.groups)).reshape(self.weights.shape[:-2])
+            for place, number in np.ndenumerate(np.broadcast_to(numbers, batch)):
+                yield Product(number, _by_rows(np.broadcast_to(a, (*batch, *a.shape[-2:]))[place]), output[place].T)
             return
         if self.attributes.get("channels_last", 0):
             a, output = np.moveaxis(a, -1, 1), np.moveaxis(output, -1, 1)
@@ -161,9 +167,9 @@ class Kernel:
         places = np.unravel_index(wrong, product.activations.positions)
         own = slice(product.group * weights.shape[1], (product.group + 1) * weights.shape[1])
 
-        def along(role: str, default: float = 0.0) -> Array:  # the channels of the output, shape (n or 1, 1)
+        def along(role: str, default: float = 0.0) -> Array:  # the product's own channels, shape (n or 1, 1)
             values: Array = np.ravel(given.get(role, default)).astype(np.float32)[:, None]
-            return values[own] if len(values) > 1 else values
+            return values[own] if len(values) > weights.shape[1] else values
 
         a = product.activations.columns(places).astype(np.float32) - _scalar(given.get("a_zero"))
         sums = (weights.T - along("w_zero")) @ a + error[:, wrong]
@@ -210,6 +216,11 @@ def _quantized(values: Array) -> dict[str, Array]:
     zero = np.clip(np.rint(-low / scale), 0, 255)
     numbers = np.clip(np.rint(values / scale) + zero, 0, 255).astype(np.uint8)
     return {"a": numbers, "a_scale": np.array(scale), "a_zero": np.array(zero, np.uint8)}
+
+
+def _by_rows(rows: Array) -> Operand:
+    """Return activations of shape (m, k) as an operand."""
+    return Operand(rows.T, 1, rows.max(axis=0, initial=0).astype(np.int32))
 
 
 def _scalar(values: Array | None) -> int:

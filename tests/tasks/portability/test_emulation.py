@@ -49,6 +49,8 @@ KERNELS = {
     "depthwise": (weights(32, 1, 3, 3), pictures(2, 32, 9, 9), {"group": 32}),
     "matrix": (weights(301, 24), pictures(9, 301), {}),
     "vector": (weights(64, 10), pictures(1, 64), {}),
+    "experts": (weights(4, 301, 24), pictures(2, 4, 9, 301), {}),
+    "same rows for each expert": (weights(3, 64, 10), pictures(2, 1, 9, 64), {}),
 }
 
 
@@ -57,14 +59,15 @@ def kernels() -> onnx.ModelProto:
     nodes, constants, inputs, outputs = [], {}, [], []
     for name, (matrix, x, attributes) in KERNELS.items():
         conv = matrix.ndim == 4
-        channels = len(matrix) if conv else matrix.shape[1]
+        channels = {4: matrix.shape[:1], 3: (len(matrix), 1, matrix.shape[-1]), 2: matrix.shape[1:]}[matrix.ndim]
+        scales = RNG.uniform(0.001, 0.002, channels).astype(np.float32)
         own = {
             f"{name}/x_scale": np.float32(0.02),
             f"{name}/x_zero": np.uint8(7),
             f"{name}/w": matrix,
-            f"{name}/w_scale": RNG.uniform(0.001, 0.002, channels).astype(np.float32),
-            f"{name}/w_zero": np.zeros(channels, np.int8),
-            f"{name}/y_scale": np.float32(0.02 * 0.0015 * 127 * 20 * np.sqrt(matrix.size / channels)),
+            f"{name}/w_scale": scales,
+            f"{name}/w_zero": np.zeros_like(scales, np.int8),
+            f"{name}/y_scale": np.float32(0.02 * 0.0015 * 127 * 20 * np.sqrt(matrix.size / scales.size)),
             f"{name}/y_zero": np.uint8(120),
         }
         kind = "QLinearConv" if conv else "QLinearMatMul"
