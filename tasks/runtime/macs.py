@@ -94,10 +94,12 @@ def _macs(node: onnx.NodeProto, event: dict[str, Any], shapes: dict[str, list[in
     """Return output values x length of the sum behind each. Activations' shapes are the profiler's."""
     output = math.prod(next(iter(event["output_type_shape"][0].values())))
     left = next(iter(event["input_type_shape"][0].values()))
-    if node.op_type == "ConvTranspose":  # weights (inputs, outputs / groups, *kernel): each input value is spread
-        return int(math.prod(left) * math.prod(shapes[node.input[1]][1:]))
     if "Conv" in node.op_type:
-        weights = shapes[node.input[3 if node.op_type == "QLinearConv" else 1]]  # (outputs, inputs / groups, *kernel)
-        return int(output * math.prod(weights[1:]))
+        place = 3 if node.op_type == "QLinearConv" else 1
+        # (outputs, inputs / groups, *kernel); a transposed one's are (inputs, outputs / groups, *kernel), as each input
+        # value is spread. The profiler leaves out stored weights that the runtime packed, and no computed ones.
+        weights = shapes.get(node.input[place]) or next(iter(event["input_type_shape"][place].values()))
+        values = math.prod(left) if node.op_type == "ConvTranspose" else output
+        return int(values * math.prod(weights[1:]))
     transposed = any(a.name == "transA" and a.i for a in node.attribute)
     return int(output * (left[-2] if transposed else left[-1]))

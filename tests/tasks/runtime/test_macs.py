@@ -44,6 +44,10 @@ def node(kind: str, *inputs: str, output: str = "y", name: str = "n", **attribut
     return helper.make_node(kind, list(inputs), [output], name, **attributes)
 
 
+COMPUTED = node("Relu", "x", output="c", name="weights")
+"""Weights that are no constants: the input itself."""
+
+
 @pytest.mark.parametrize(
     ("nodes", "shape", "weights", "macs"),
     [
@@ -56,8 +60,13 @@ def node(kind: str, *inputs: str, output: str = "y", name: str = "n", **attribut
         ([node("Gemm", "x", "w", transB=1)], [1, 4], {"w": (6, 4)}, 4 * 6),
         ([node("Gemm", "x", "w", transA=1)], [1, 4], {"w": (1, 6)}, 4 * 6),
         ([node("Relu", "x")], [1, 4], {}, 0),
+        ([COMPUTED, node("Conv", "x", "c")], [5, 3, 8, 8], {}, 5 * 5 * 3 * 64),
+        ([COMPUTED, node("ConvTranspose", "x", "c")], [3, 3, 4, 4], {}, 3 * 3 * 16 * 3 * 16),
     ],
-    ids=["conv", "grouped", "strided", "transposed conv", "matmul", "gemm", "gemm B'", "gemm A'", "none"],
+    ids=[
+        *("conv", "grouped", "strided", "transposed conv", "matmul", "gemm", "gemm B'", "gemm A'", "none"),
+        *("computed weights", "transposed computed weights"),
+    ],
 )
 def test_macs_are_those_by_hand_when_there_is_one_float_node(
     count: Callable[..., IntegerShare], nodes: list[onnx.NodeProto], shape: list[int], weights: dict, macs: int
