@@ -5,6 +5,9 @@ from typing import ClassVar
 from tasks.frozen import JsonObject
 from tasks.targets.base import BaseTarget
 
+MODEL = "{model}"
+"""Stands in a provider's option for what tells one model from another; the worker knows it, and makes the folder."""
+
 
 class OrtTarget(BaseTarget):
     """A session with one execution provider; what it does not take runs on the CPU, and is counted."""

@@ -8,7 +8,7 @@ from pydantic import Field
 from tasks.frozen import JsonObject
 from tasks.targets import environments
 from tasks.targets.base import Precision
-from tasks.targets.ort import OrtTarget
+from tasks.targets.ort import MODEL, OrtTarget
 
 
 class OrtTensorRt(OrtTarget):
@@ -33,8 +33,8 @@ class OrtTensorRt(OrtTarget):
         return (self.precision,)
 
     def provider_options(self) -> dict[str, str]:
-        """Return the precision, and where engines are kept."""
-        cache = self.cache or environments.home() / "tensorrt"
+        """Return the precision, and where engines are kept: TensorRT tells them apart by names, not by weights."""
+        cache = (self.cache or environments.home() / "tensorrt").resolve() / f"{MODEL}-{self.precision}"
         on = {"trt_engine_cache_enable": "1", "trt_timing_cache_enable": "1"}
         on |= {"trt_engine_cache_path": str(cache), "trt_timing_cache_path": str(cache)}
         on |= {"trt_fp16_enable": "1"} if self.precision == "f16" else {}

@@ -1,11 +1,13 @@
 """ONNX Runtime, with any of its execution providers."""
 
+import glob
+import hashlib
 import json
 import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ def _session(model: Path | bytes, threads: int, options: dict[str, Any], profile
     os.environ.update(options.get("environment", {}))
     if provider != CPU and hasattr(ort, "preload_dlls"):
         ort.preload_dlls()  # the CUDA libraries that PyTorch brought
-    provider_options = dict(options.get("provider_options", {}))
+    provider_options = of_this_model(options.get("provider_options", {}), model)
     if "threads_option" in options:  # a provider with threads of its own
         provider_options[options["threads_option"]] = str(threads)
     return open_session(
@@ -69,6 +71,28 @@ def _session(model: Path | bytes, threads: int, options: dict[str, Any], profile
         others=options.get("others", ()),
         settings=RECORD_PLACEMENT | options.get("settings", {}),
     )
+
+
+def of_this_model(provider_options: dict[str, str], model: Path | bytes) -> dict[str, str]:
+    """Return a provider's options, with folders of this model's own, which are made, where they say `{model}`."""
+    found = dict(provider_options)
+    for name, value in found.items():
+        if "{model}" in value:
+            found[name] = value.replace("{model}", _digest(model)[:16])
+            Path(found[name]).mkdir(parents=True, exist_ok=True)
+    return found
+
+
+@lru_cache
+def _digest(model: Path | bytes) -> str:
+    """Return the SHA-256 of a model and of the files of weights beside it, whose names begin with its own."""
+    if isinstance(model, bytes):
+        return hashlib.sha256(model).hexdigest()
+    found = hashlib.sha256()
+    for path in sorted(model.parent.glob(f"{glob.escape(model.name)}*")):
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
 
 
 class Loaded(Engine):

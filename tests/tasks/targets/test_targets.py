@@ -1,6 +1,7 @@
 """Every member of the union keeps the same promises, and says in one line why it cannot run here."""
 
 import importlib.util
+import itertools
 import json
 import stat
 import sys
@@ -11,7 +12,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from tasks.errors import ConfigError
-from tasks.runtime.engines.ort import cause
+from tasks.runtime.engines.ort import cause, of_this_model
 from tasks.targets import USUAL, OpenVino, OrtCpu, OrtCuda, OrtTensorRt, OrtWeb, Target, by_name
 from tasks.targets.base import BaseTarget
 
@@ -72,6 +73,24 @@ def test_precision_is_always_pinned_except_where_its_lack_is_the_point() -> None
     assert "environment" not in OrtTensorRt(precision="tf32").options()
 
 
+def test_built_engines_are_kept_apart_by_weights_and_precision(tmp_path: Path) -> None:
+    """TensorRT's cache knows a model by its names, and all of ours are called model.onnx."""
+    places = set()
+    for number, precision in itertools.product(range(2), ("f32", "tf32", "int8")):
+        model = tmp_path / str(number) / "model.onnx"
+        model.parent.mkdir(exist_ok=True)
+        model.write_bytes(b"the same graph")
+        model.with_name("model.onnx.data").write_bytes(b"weights %d" % number)
+        told = OrtTensorRt(precision=precision, cache=tmp_path / "a" / "b").options()["provider_options"]
+        found = of_this_model(told, model)
+        assert found["trt_engine_cache_path"] == found["trt_timing_cache_path"]
+        assert Path(found["trt_engine_cache_path"]).is_dir()
+        assert of_this_model(told, model) == found
+        places.add(found["trt_engine_cache_path"])
+    assert len(places) == 6
+    assert of_this_model({"use_tf32": "0"}, model) == {"use_tf32": "0"}
+
+
 def test_ort_cpu_is_available() -> None:
     assert OrtCpu().unavailable() is None
 
@@ -89,8 +108,8 @@ def test_target_of_a_gpu_names_the_library_that_is_missing(name: str, missing: s
 NO_DEVICE = (
     "ONNX Runtime 1.31.1 refuses the model: [ONNXRuntimeError] : 1 : FAIL : /onnxruntime_src/onnxruntime/core/"
     "providers/cuda/cuda_call.cc:129 std::conditional_t<THRW, void, onnxruntime::common::Status> onnxruntime::CudaCall("
-    "ERRTYPE, const char*, const char*, SUCCTYPE, const char*, const char*, int) [with ERRTYPE = cudaError; bool THRW = "
-    "true; SUCCTYPE = cudaError; std::conditional_t<THRW, void, common::Status> = void] /onnxruntime_src/onnxruntime/core/"
+    "ERRTYPE, const char*, const char*, SUCCTYPE, const char*, const char*, int) [with ERRTYPE = cudaError; "
+    "bool THRW = true; SUCCTYPE = cudaError; std::conditional_t<THRW, void> = void] /onnxruntime_src/onnxruntime/core/"
     "providers/cuda/cuda_call.cc:121 CUDA failure 100: no CUDA-capable device is detected ; GPU=32767 ; hostname=box ; "
     "file=/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_execution_provider.cc ; line=284 ; expr=cudaSetDevice()"
 )
