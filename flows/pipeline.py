@@ -106,7 +106,14 @@ def pipeline(config: PipelineConfig) -> str:
                 quantized(config, recipes, smaller, golden, splits.artifacts, parent=pruning.name, source=own)
 
         measured = benchmark(config.benchmark, models=run.survivors, golden=golden, test=test, limits=config.accuracy)
-        why = explain(config.benchmark, models=run.survivors, race=measured.facts, golden=golden)
+        why = explain(
+            config.benchmark,
+            models=run.survivors,
+            race=measured.facts,
+            golden=golden,
+            batch=config.select.batch,
+            min_speedup=config.select.min_speedup,
+        )
         choice = select(config.select, race=measured.facts, why=why.facts, exactness=run.exactness)
         run.choose(measured.facts, choice.facts)
         if config.loadgen:

@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
+import numpy as np
 import onnx
 from pydantic import Field
 
@@ -22,13 +23,13 @@ from tasks.runtime.macs import FLOAT, INTEGER, IntegerShare, integer_share, quan
 from tasks.runtime.processor import Processor, this_processor
 from tasks.runtime.session import open_session
 from tasks.runtime.trace import LAYOUT, QDQ, Profile, summarise
+from tasks.targets.ort_cpu import OrtCpu
 from tasks.workspace import Workspace
 
 CALLS = (3, 9)
 """At least and at most so many; the first is not counted."""
 SECONDS = 1.0
 """How long the calls may take, once there are enough."""
-TARGET = "ort-cpu"
 WORTH_TELLING = 0.05
 """Of the kernels' time: what takes less is no reason."""
 MOSTLY = 0.5
@@ -92,9 +93,9 @@ class Explanation(Frozen):
 
 
 class ExplainFacts(Frozen):
-    """The candidates that are not proven faster than the reference on this machine's processor, and why."""
+    """The candidates that are not proven fast enough, at the batch size that decides, and why."""
 
-    reference: dict[int, Traits] = Field(description="by batch size")
+    reference: Traits | None = Field(description="None where nothing had to be explained")
     explanations: tuple[Explanation, ...]
     failures: dict[str, str] = Field(description="why a candidate could not be looked at")
 
@@ -104,36 +105,69 @@ class ExplainFacts(Frozen):
 
 
 def explain(
-    config: BenchmarkConfig, out: Workspace, *, models: Mapping[str, Artifact], race: BenchmarkFacts, golden: Artifact
+    config: BenchmarkConfig,
+    out: Workspace,
+    *,
+    models: Mapping[str, Artifact],
+    race: BenchmarkFacts,
+    golden: Artifact,
+    batch: int,
+    min_speedup: float,
 ) -> Report[ExplainFacts]:
-    """Profile every candidate that is not proven faster at some batch size, and the reference beside it."""
+    """Profile every candidate that is not proven fast enough, and the reference beside it, in the first target.
+
+    Args:
+        config: how they were raced.
+        out: where to read.
+        models: by candidate.
+        race: what was measured.
+        golden: real inputs.
+        batch: the size that decides; of a fixed batch, only that one was measured.
+        min_speedup: `select.min_speedup`, or more where the machine was noisy, is fast enough.
+    """
     real = Golden.load(out.path(golden)).real.inputs
-    slow: dict[str, int] = {}
-    for result in race.results:
-        rows = [r for r in result.rows if r.target == TARGET and r.verdict != "reference" and not r.speedup_low > 1]
-        if rows and result.candidate in models:
-            slow[result.candidate] = rows[0].batch
-    reference = {
-        batch: traits(out.path(models[race.reference]), real, batch, config.threads) for batch in set(slow.values())
-    }
+    sizes = {row.batch for row in race.result(race.reference).rows}
+    batch = batch if batch in sizes else min(sizes)
+    required = float(np.maximum(min_speedup, 1 + race.aa_deviation))  # NaN, unlike with max(), stays
+    sessions = {session.name for session in config.all_sessions}
+
+    def look(name: str) -> Traits:
+        return traits(out.path(models[name]), real, batch, config.all_sessions[0], config.threads)
+
+    reference: Traits | None = None
     explanations, failures = [], {}
-    for name, batch in slow.items():
-        try:
-            found = traits(out.path(models[name]), real, batch, config.threads)
-        except Exception as error:  # of the runtime's own types; the race stands without a reason
-            failures[name] = one_line(error)
+    for result in race.results:
+        row = next((row for row in result.rows if row.batch == batch), None)
+        fast = row is None or row.target not in sessions or row.speedup_low > required
+        if fast or result.candidate == race.reference:
             continue
-        reasons = tuple(reasons_for(found, reference[batch], this_processor()))
-        explanations.append(Explanation(candidate=name, batch=batch, reasons=reasons, traits=found))
+        try:
+            reference = reference or look(race.reference)
+            found = look(result.candidate)
+            reasons = tuple(reasons_for(found, reference, this_processor()))
+        except Exception as error:  # of the runtime's own types; the race stands without a reason
+            failures[result.candidate] = one_line(error)
+            continue
+        explanations.append(Explanation(candidate=result.candidate, batch=batch, reasons=reasons, traits=found))
     facts = ExplainFacts(reference=reference, explanations=tuple(explanations), failures=failures)
     return Report(stage="explain", facts=facts)
 
 
-def traits(model: Path, inputs: Arrays, batch: int, threads: int | None = None) -> Traits:
+def traits(model: Path, inputs: Arrays, batch: int, target: OrtCpu | None = None, threads: int | None = None) -> Traits:
     """Load a model as the race does, call it a few times with the runtime's profiler on, and look at both."""
+    target = target or OrtCpu()
     with TemporaryDirectory() as folder:
         optimised = Path(folder) / "optimised.onnx"
-        session = open_session(model, threads=threads, save_to=optimised, profile_to=Path(folder) / "profile")
+        session = open_session(
+            model,
+            level=target.level,
+            threads=target.threads or threads,
+            parallel=target.parallel,
+            arena=target.arena,
+            settings=target.settings(),
+            save_to=optimised,
+            profile_to=Path(folder) / "profile",
+        )
         prepared = calls(session, inputs)
         feed = prepared.feed(0, prepared.batch(batch))
         start, number = perf_counter(), 0
@@ -229,10 +263,9 @@ def _signed_activations(loaded: onnx.ModelProto) -> int:
     The file does not tell: on x86 ONNX Runtime makes the signed activations of Q/DQ nodes unsigned where it can.
     """
     stored = {tensor.name: tensor.data_type for tensor in loaded.graph.initializer}
-    given = [
-        n.input[ZERO_POINTS[n.op_type]] for n in loaded.graph.node if len(n.input) > ZERO_POINTS.get(n.op_type, 99)
-    ]
-    return sum(stored.get(zero_point) == onnx.TensorProto.INT8 for zero_point in given)
+    kernels = [(node, ZERO_POINTS[node.op_type]) for node in loaded.graph.node if node.op_type in ZERO_POINTS]
+    zero_points = [name for node, place in kernels for name in node.input[place : place + 1]]
+    return sum(stored.get(name) == onnx.TensorProto.INT8 for name in zero_points)
 
 
 def _of(found: Traits, *operators: str) -> str:

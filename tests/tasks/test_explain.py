@@ -1,7 +1,7 @@
 """Every reason why a candidate is not faster comes from a real model that has it."""
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from tasks.artifact import Artifact
-from tasks.benchmark import BenchmarkConfig, benchmark
+from tasks.benchmark import BenchmarkConfig, BenchmarkFacts, benchmark
 from tasks.data.golden import Case, Golden
-from tasks.explain import Traits, explain, reasons_for, traits
+from tasks.explain import ExplainFacts, Traits, explain, reasons_for, traits
 from tasks.run_report import BECAUSE
 from tasks.runtime.processor import Processor, this_processor
 from tasks.runtime.session import open_session, run_in_batches
 from tasks.select import SelectConfig, select
+from tasks.targets.ort_cpu import OrtCpu
 from tasks.workspace import Workspace
 
 SIZE = 20
@@ -230,14 +231,43 @@ def test_rejected_candidate_says_why_when_it_lost_the_race(tmp_path: Path, works
     Golden({"real": Case(IMAGES, run_in_batches(session, IMAGES, 8))}, {}).save(tmp_path / "golden.npz")
     golden = out.keep(tmp_path / "golden.npz")
     kept: dict[str, Artifact] = {name: out.keep(path) for name, path in models.items()}
-    config = BenchmarkConfig(batch_sizes=(1,), rounds=6, block_ms=5, profile=False)
+    config = BenchmarkConfig(
+        batch_sizes=(1, 2), rounds=6, block_ms=5, profile=False, targets=(OrtCpu(spinning=False, threads=1),)
+    )
     race = benchmark(config, out, models=kept, golden=golden).facts
-    report = explain(config, out, models=kept, race=race, golden=golden)
-    assert report.facts.failures == {}
-    assert {e.candidate for e in report.facts.explanations} == {"dynamic-u8", "wavy"}
-    choice = select(SelectConfig(), workspace(out.store), race=race, why=report.facts).facts
-    assert "ConvInteger" in choice.verdict("dynamic-u8").reason.partition(BECAUSE)[2]
-    assert "nodes take" in choice.verdict("wavy").reason.partition(BECAUSE)[2]
-    assert BECAUSE not in choice.verdict("fp32").reason
-    plain = select(SelectConfig(), workspace(out.store), race=race).facts
+    chosen = SelectConfig(batch=2)
+
+    def told(race: BenchmarkFacts, models: Mapping[str, Artifact]) -> tuple[ExplainFacts, dict[str, str]]:
+        report = explain(config, out, models=models, race=race, golden=golden, batch=2, min_speedup=chosen.min_speedup)
+        choice = select(chosen, workspace(out.store), race=race, why=report.facts).facts
+        return report.facts, {v.candidate: v.reason.partition(BECAUSE)[2] for v in choice.verdicts}
+
+    facts, why = told(race, kept)
+    assert facts.failures == {}
+    assert {e.candidate for e in facts.explanations} == {"dynamic-u8", "wavy"}
+    assert "ConvInteger" in why["dynamic-u8"]
+    assert "nodes take" in why["wavy"]
+    assert why["fp32"] == ""
+    plain = select(chosen, workspace(out.store), race=race).facts
     assert BECAUSE not in plain.verdict("wavy").reason
+    # One that is proven faster, and not by enough, is told why; one that is fast enough needs no reason.
+    assert told(with_speed(race, "wavy", low=1.02, high=1.06), kept)[1]["wavy"]
+    fast, why = told(with_speed(race, "wavy", low=1.5, high=1.6), kept)
+    assert why["wavy"] == ""
+    assert {e.candidate for e in fast.explanations} == {"dynamic-u8"}
+    # A reference that cannot be looked at costs the reasons, and not the race.
+    (tmp_path / "broken.onnx").write_text("no model")
+    facts, why = told(race, kept | {"fp32": out.keep(tmp_path / "broken.onnx")})
+    assert facts.reference is None
+    assert set(facts.failures) == {"dynamic-u8", "wavy"}
+    assert set(why.values()) == {""}
+
+
+def with_speed(race: BenchmarkFacts, candidate: str, low: float, high: float) -> BenchmarkFacts:
+    speed = {"speedup": (low + high) / 2, "speedup_low": low, "speedup_high": high, "verdict": "faster"}
+    speed |= {"dropped_for": None, "dropped_after_round": None}
+    results = tuple(
+        r.replace(rows=tuple(row.replace(**speed) for row in r.rows)) if r.candidate == candidate else r
+        for r in race.results
+    )
+    return race.replace(results=results)
