@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Serve the page, the runtime, the model, an input, or the next request."""
-        path = urlsplit(self.path).path
+        path = unquote(urlsplit(self.path).path)
         if path == "/next":
             with contextlib.suppress(queue.Empty):
                 return self._send(json.dumps(self.browser.requests.get(timeout=20)).encode(), "application/json")

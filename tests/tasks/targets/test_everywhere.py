@@ -5,9 +5,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import faulty
 import numpy as np
+import onnx
 import psutil
 import pytest
+from onnx import helper
 
 from tasks.benchmark.client import WorkerClient
 from tasks.benchmark.compare import Comparison, compare
@@ -113,6 +116,22 @@ def test_all_of_them_race(home, trained, tmp_path: Path) -> None:
     assert {pair.target for pair in found.pairs if pair.status == "measured"} == here
     assert all(len(pair.rows) == 2 for pair in found.pairs if pair.status == "measured")
     assert not found.failed
+
+
+def test_web_takes_half_floats_and_any_name(home, tmp_path: Path) -> None:
+    name, out, half = "in?put#1/ü", "a & b=c", onnx.TensorProto.FLOAT16
+    square = helper.make_node("Mul", [name, name], [out], "square")
+    values = [[faulty.value(each, "n", 4, kind=half)] for each in (name, out)]
+    proto = faulty.model([square], *values, [])
+    onnx.save(proto, tmp_path / "half #1?.onnx")
+    np.savez(tmp_path / "in.npz", **{name: np.linspace(-2, 2, 12, dtype=np.float16).reshape(3, 4)})
+    expected = Expected.of(tmp_path / "half #1?.onnx", tmp_path / "in.npz", 60)
+    target = OrtWeb()
+    if why := target.unavailable():
+        pytest.skip(why)
+    truth = examine(tmp_path / "half #1?.onnx", target, expected, tmp_path / "in.npz", threads=1, timeout_s=60)
+    assert truth.error is None
+    assert truth.sqnr_db > 57
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not on the PATH")
