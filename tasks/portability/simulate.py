@@ -21,6 +21,9 @@ from tasks.runtime.session import open_session
 
 Arrays = dict[str, Array]
 
+AS_ON_X86 = {"session.qdqisint8allowed": "0"}
+"""There the runtime makes signed activations unsigned; Arm's default leaves them, and its kernels do not saturate."""
+
 QUIET = {"session.intra_op.allow_spinning": "0"}
 """There are as many sessions as parts, and each runs for a moment: their threads must not wait awake."""
 
@@ -46,7 +49,7 @@ class Network:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "optimised.onnx"
             # The last level only chooses layouts; which nodes are integer is decided before.
-            self.session = open_session(model, level="extended", save_to=path)
+            self.session = open_session(model, level="extended", save_to=path, settings=AS_ON_X86)
             self.proto = onnx.load(path)
         graph = self.proto.graph
         self.kernels = kernels(graph)

@@ -26,6 +26,7 @@ class Twinned:
     model: Artifact
     full: Artifact
     seven_bit: Artifact
+    signed: Artifact
 
 
 @pytest.fixture(scope="session")
@@ -40,9 +41,8 @@ def twins(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Twinned
     onnx.save(twinned(trained.proto()), start.folder / "model.onnx")
     model = start.keep(start.folder / "model.onnx")
     often_at_the_top = Percentile(percentile=93)
-    recipes = {
-        bits: StaticInt8(method=often_at_the_top, reduce_range=bits == "seven_bit") for bits in ("full", "seven_bit")
-    }
+    full = StaticInt8(method=often_at_the_top)
+    recipes = {"full": full, "seven_bit": full.replace(reduce_range=True), "signed": full.replace(activations="s8")}
     found = calibrate(
         CalibrateConfig(),
         workspace("calibrate"),

@@ -13,6 +13,7 @@ from tasks.portability import PortabilityFacts
 from tasks.portability.emulate import ARM64_ROOT
 from tasks.portability.simulate import Network
 from tasks.report import Report
+from tasks.runtime.libraries import session_options
 from tasks.runtime.processor import METADATA_KEY, this_processor
 from tasks.runtime.session import open_session, run_in_batches
 from tasks.signature import Signature
@@ -32,6 +33,20 @@ def test_model_built_to_saturate_needs_vnni_and_its_seven_bit_form_does_not(twin
     assert full.prediction.kernels[0].share > 0.01
     assert (seven_bit.verdict, seven_bit.prediction) == ("safe with 7-bit weights", None)
     assert full.kernels == seven_bit.kernels == 4
+
+
+def test_signed_activations_need_vnni_when_arm_judges_them(
+    twins: object, judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_the_default_of_arm() -> object:
+        options = session_options()
+        options.add_session_config_entry("session.qdqisint8allowed", "1")
+        return options
+
+    here = judge(twins.signed).facts
+    monkeypatch.setattr("tasks.runtime.session.session_options", with_the_default_of_arm)
+    there = judge(twins.signed).facts
+    assert (there.verdict, there.kernels) == (here.verdict, here.kernels) == ("needs VNNI", 4)
 
 
 def test_float_model_is_safe_everywhere(twins: object, judge: Judge) -> None:
