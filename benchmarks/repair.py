@@ -111,7 +111,7 @@ def main() -> None:
     with Measured() as measured:
         mended = repair(
             RepairConfig(), out, recipe=recipe, accuracy=limits, model=kept.model, quantized=naive.artifacts["model"],
-            images=kept.splits["validation"], **ranges,
+            images=kept.splits["validation"], test=kept.splits["test"], **ranges,
         )  # fmt: skip
     models["repaired"], facts = mended.artifacts["model"], mended.facts
     questions = [json.loads(line)["question"].split()[0] for line in (out.folder / "journal.jsonl").open()]

@@ -103,7 +103,9 @@ def pipeline(config: PipelineConfig) -> str:
                 smaller = exported(config, pruned["network"], signature, own)
                 accuracy(config.accuracy, model=smaller, golden=golden, test=test, source=own)
                 recipes = config.pruned_recipes
-                quantized(config, recipes, smaller, golden, splits.artifacts, parent=pruning.name, source=own)
+                quantized(
+                    config, recipes, smaller, golden, splits.artifacts, parent=pruning.name, source=own, whole=model
+                )
 
         measured = benchmark(config.benchmark, models=run.survivors, golden=golden, test=test, limits=config.accuracy)
         why = explain(
@@ -140,10 +142,11 @@ def quantized(
     *,
     parent: str = REFERENCE,
     source: Artifact | None = None,
+    whole: Artifact | None = None,
 ) -> None:
     """Make a candidate of a model with every recipe, from one calibration, and repair those that lose too much.
 
-    `golden` are the FP32 answers; `source` are the model's own where it was pruned.
+    `golden` are the FP32 answers. Where the model was pruned, `source` are its own, and `whole` is the one before.
     """
     run, prefix = CURRENT.get(), "" if parent == REFERENCE else f"{parent}-"
     test, calibration = splits["test"], splits.get("calibration")
@@ -186,5 +189,7 @@ def quantized(
                         prepared=calibrated["prepared"],
                         ranges=calibrated["ranges"],
                         images=validation,
+                        test=test,
+                        whole=whole,
                     ).artifacts["model"]
                 )

@@ -6,6 +6,7 @@ Where it falls short, the search asks for more; whatever happens, the best so fa
 the validation images: the test images only judge the result, by the gates that every candidate passes.
 """
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeGuard
 
@@ -27,6 +28,7 @@ from tasks.report import Check, Report
 from tasks.workspace import Workspace
 
 SHOWN = 12
+FAR_OFF_DB = 6.0
 REPAIRED = "-repaired"
 """Ends the name of a repaired candidate."""
 
@@ -48,6 +50,7 @@ class RepairFacts(Frozen):
     recipe: str
     float_nodes: tuple[str, ...] = Field(description="left in float, the most important first")
     nodes: int = Field(description="nodes that could have been")
+    ranked: int = Field(description="nodes for whose ranking there was time")
     ranking: tuple[Ranked, ...] = Field(description="the nodes whose rounding costs most")
     images: int
     before: Quality | None = Field(description="of the candidate that failed; None where there is nothing to repair")
@@ -67,6 +70,8 @@ def repair(
     prepared: Artifact,
     ranges: Artifact,
     images: Artifact,
+    test: Artifact,
+    whole: Artifact | None = None,
 ) -> Report[RepairFacts]:
     """Quantise the model by the recipe with the fewest nodes in float that pass; the report's artifact is `model`.
 
@@ -80,6 +85,8 @@ def repair(
         prepared: the calibration's model.
         ranges: the calibration's ranges.
         images: a split that no gate judges by.
+        test: the split that the gate judges by, of which only the length is read.
+        whole: the FP32 model of the main line, where `model` was pruned: the accuracy lost is against this one.
     """
     known, sources = Ranges.read(out.path(ranges)), (out.path(model), out.path(prepared))
     journal = Journal(out.folder / "journal.jsonl")
@@ -90,9 +97,11 @@ def repair(
         recipe.replace(format="qdq").write(*sources, known, pairs)
     with ThreadPoolExecutor(1) as beside:  # the one is the runtime's work, the other is Python's
         made = beside.submit(Switchable, pairs, sources[1])
-        reference = Reference(sources[0], read_split(out.path(images)), config.images)
+        split, known_by = read_split(out.path(images)), out.path(whole) if whole else None
+        reference = Reference(sources[0], split, config.images, known_by)
         network = made.result()
-    search = Search(config, accuracy, out.path(quantized), network, reference, journal, file)
+    judged = len(read_split(out.path(test)))
+    search = Search(config, accuracy, out.path(quantized), network, reference, journal, file, judged)
     best = search.run(lambda nodes: recipe.write(*sources, known, file, float_nodes=nodes)) if network.nodes else None
     chosen = search.in_order(best.float_nodes) if best else ()
     if search.written != frozenset(chosen):
@@ -103,6 +112,7 @@ def repair(
         recipe=recipe.name,
         float_nodes=chosen,
         nodes=len(network.nodes),
+        ranked=len(search.ranking),
         ranking=search.ranking[:SHOWN],
         images=len(reference),
         before=search.before,
@@ -135,7 +145,7 @@ def _checks(config: RepairConfig, facts: RepairFacts, best: Attempt | None) -> t
                 limit=1,
                 severity="warning",
                 detail=f"{facts.stopped} after {len(facts.attempts)} evaluations; {told}",
-                remedy="" if best.good else "raise repair.max_evaluations or repair.budget_s",
+                remedy="" if best.good else _way_out(facts.stopped, best),
             )
         )
     if best is not None and best.speed is not None:
@@ -151,3 +161,14 @@ def _checks(config: RepairConfig, facts: RepairFacts, best: Attempt | None) -> t
             )
         )
     return tuple(checks)
+
+
+def _way_out(stopped: Stopped, best: Attempt) -> str:
+    """Predictions are in float, so they do not see where this processor's integer sums saturate."""
+    gap = best.predicted.sqnr_db - best.quality.sqnr_db
+    if FAR_OFF_DB < gap < math.inf:
+        saturated = "as where a processor without VNNI saturates: take 7-bit weights (reduce_range)"
+        return f"the answers have {gap:.1f} dB more noise than predicted, {saturated}"
+    if stopped == "not even in float":
+        return "loosen the limits of `accuracy`, or leave this recipe out"
+    return "raise repair.max_evaluations or repair.budget_s"

@@ -1,7 +1,9 @@
 """The search itself: rank the nodes once, predict, and evaluate in full only what should do."""
 
 import json
+import math
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
@@ -20,7 +22,12 @@ from tasks.repair.switches import Switchable
 UNSEEN_LOSS_DB = 3.0
 """Asked for on top where a model that its gate rejected looks good enough on the images of the search."""
 
-Stopped = Literal["found", "not faster", "evaluations used up", "time used up", "nothing to repair"]
+RANKING_SHARE = 0.5
+"""Of the time; nodes that are not ranked by then come last."""
+
+Stopped = Literal[
+    "found", "not faster", "not even in float", "evaluations used up", "time used up", "nothing to repair"
+]
 
 
 class Effort(Frozen):
@@ -31,7 +38,7 @@ class Effort(Frozen):
     margin_db: float = Field(1.0, gt=0, description="SQNR asked for on top when a set falls short, in decibels")
     min_speedup: float = Field(1.0, ge=1, description="over FP32, in a short race; the interval must lie above")
     max_evaluations: int = Field(4, ge=1, description="sets to quantise for good, answer and race")
-    budget_s: float = Field(120, gt=0, description="nothing more is evaluated in full after this")
+    budget_s: float = Field(120, gt=0, description="after this, only the best set so far is evaluated in full")
 
 
 class Ranked(Frozen):
@@ -53,10 +60,11 @@ class Search:
         reference: Reference,
         journal: Journal,
         file: Path,
+        test_images: int,
     ) -> None:
         self.effort, self.candidate, self.network = effort, candidate, network
         self.reference, self.journal, self.file = reference, journal, file
-        self.gate = Limits(accuracy, accuracy.min_sqnr_db)  # what a full evaluation must reach
+        self.gate = Limits(accuracy, accuracy.min_sqnr_db, test_images)  # what a full evaluation must reach
         self.limits = self.gate  # what a prediction must reach: more, after one that was too good
         self.attempts: list[Attempt] = []
         self.before: Quality | None = None
@@ -74,8 +82,15 @@ class Search:
         found = [
             Ranked(node=n, sqnr_db=self._asked(f"alone {n}", partial(alone, n)).sqnr_db)
             for n in sorted(self.network.nodes)
+            if self._in_time(RANKING_SHARE)
         ]
-        return tuple(sorted(found, key=lambda r: (r.sqnr_db, r.node)))
+        return tuple(sorted(found, key=lambda r: (_least_when_nan(r.sqnr_db), r.node)))
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """All nodes: the ranked ones, then those for which there was no time."""
+        ranked = tuple(r.node for r in self.ranking)
+        return ranked + tuple(sorted(self.network.nodes - set(ranked)))
 
     def run(self, quantise: Callable[[Nodes], None]) -> Attempt:
         """Look for the smallest set; return the best that was evaluated.
@@ -83,25 +98,35 @@ class Search:
         Args:
             quantise: writes the model with these nodes in float to the search's file.
         """
-        order = [r.node for r in self.ranking]
         self.before = self._asked("before", lambda: self.reference.quality(self.reference.ask(self.candidate)))
         if self.gate.allow(self.before):
-            self.gate = self.limits = Limits(self.gate.accuracy, self.before.sqnr_db + UNSEEN_LOSS_DB)
+            self.gate = self.limits = replace(self.gate, min_sqnr_db=self.before.sqnr_db + UNSEEN_LOSS_DB)
+        failed: list[Nodes] = []
+
+        def promising(nodes: Nodes) -> bool:
+            """Whether it should do; a part of what did not will not, whatever is predicted."""
+            return not any(nodes <= other for other in failed) and self.limits.allow(self.predicted(nodes))
+
         while True:
-            nodes = smallest(order, lambda nodes: self.limits.allow(self.predicted(nodes))) or frozenset(order)
+            nodes = smallest(self.order, promising, self._in_time) or self.network.nodes
+            cut_short = not self._in_time()
             attempt = self._evaluated(nodes, quantise)
             self.attempts.append(attempt)
+            failed.append(nodes)
             if attempt.good:
-                self.stopped = "found" if self._is_faster(attempt) else "not faster"
+                done: Stopped = "found" if self._is_faster(attempt) else "not faster"
+                self.stopped = "time used up" if cut_short else done
+            elif nodes == self.network.nodes:
+                self.stopped = "not even in float"
             elif len(self.attempts) >= self.effort.max_evaluations:
                 self.stopped = "evaluations used up"
-            elif self.journal.seconds > self.effort.budget_s:
+            elif not self._in_time():
                 self.stopped = "time used up"
             else:
                 more = max(self.limits.min_sqnr_db, self.predicted(nodes).sqnr_db) + self.effort.margin_db
-                self.limits = Limits(self.gate.accuracy, more)
+                self.limits = replace(self.gate, min_sqnr_db=more)
                 continue
-            return max(self.attempts, key=lambda a: (a.good, self._is_faster(a), a.quality.sqnr_db))
+            return max(self.attempts, key=lambda a: (a.good, self._is_faster(a), _least_when_nan(a.quality.sqnr_db)))
 
     def predicted(self, nodes: Nodes) -> Quality:
         """Return the quality with these nodes in float, by the switches."""
@@ -113,7 +138,7 @@ class Search:
 
     def in_order(self, nodes: Collection[str]) -> tuple[str, ...]:
         """Return nodes in the order of their ranking."""
-        return tuple(r.node for r in self.ranking if r.node in nodes)
+        return tuple(node for node in self.order if node in nodes)
 
     def _evaluated(self, nodes: Nodes, quantise: Callable[[Nodes], None]) -> Attempt:
         """Quantise for good, answer all images, and race what is good enough."""
@@ -129,14 +154,21 @@ class Search:
                 float_nodes=self.in_order(nodes), predicted=predicted, quality=quality, good=good, speed=speed
             )
 
-        question = f"evaluated {' '.join(sorted(nodes))} at {self.limits.min_sqnr_db:g} dB"
+        question = f"evaluated {' '.join(sorted(nodes))}"
         return Attempt.model_validate(self.journal.answer(question, lambda: _plain(find_out())))
+
+    def _in_time(self, share: float = 1) -> bool:
+        return self.journal.seconds < share * self.effort.budget_s
 
     def _asked(self, question: str, find_out: Callable[[], Quality]) -> Quality:
         return Quality.model_validate(self.journal.answer(question, lambda: _plain(find_out())))
 
     def _is_faster(self, attempt: Attempt) -> bool:
         return attempt.speed is not None and attempt.speed.low > self.effort.min_speedup
+
+
+def _least_when_nan(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
 
 
 def _plain(value: Frozen) -> JsonObject:

@@ -14,7 +14,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.seconds = 0.0
+        self._start, self._before = monotonic(), 0.0
         self._answers: dict[str, JsonObject] = {}
         kept = b""
         for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
@@ -25,22 +25,25 @@ class Journal:
                 break
             if not line.endswith(b"\n"):
                 break
-            self.seconds += entry["seconds"]
+            self._before += entry["seconds"]
             kept += line
         write_whole(path, kept.decode())
 
     def __len__(self) -> int:
         return len(self._answers)
 
+    @property
+    def seconds(self) -> float:
+        """Since it was opened, and what the answers took that it already had."""
+        return self._before + monotonic() - self._start
+
     def answer(self, question: str, find_out: Callable[[], JsonObject]) -> JsonObject:
         """Return the answer to a question, found out at most once."""
         if question not in self._answers:
             start = monotonic()
             answer = find_out()
-            seconds = monotonic() - start
-            line = json.dumps({"question": question, "answer": answer, "seconds": seconds})
+            line = json.dumps({"question": question, "answer": answer, "seconds": monotonic() - start})
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
-            self.seconds += seconds
             self._answers[question] = answer
         return self._answers[question]

@@ -3,19 +3,18 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import onnx
 from pydantic import Field
 
-from tasks.accuracy import AccuracyConfig
+from tasks.accuracy import AccuracyConfig, compared
 from tasks.data.dataset import Arrays, Split
+from tasks.data.golden import Golden, head
 from tasks.frozen import Frozen, Number
+from tasks.paired import Paired, drop_interval
 from tasks.runtime.calls import calls
 from tasks.runtime.session import open_session
 from tasks.runtime.threads import lanes
 from tasks.signature import Signature
-from tasks.statistics import classes, sqnr_db, top1_agreement
 
 BATCH = 16
 
@@ -23,8 +22,9 @@ BATCH = 16
 class Quality(Frozen):
     """Answers on the images of a search."""
 
-    accuracy_drop: Number | None = Field(description="against the FP32 model; None without labels")
+    paired: Paired | None = Field(description="beside the FP32 model's, image by image; None without labels")
     top1_agreement: Number
+    cosine: Number = Field(description="of the worst output; 1 where no output is a number")
     sqnr_db: Number = Field(description="of the worst output; infinite where no output is a number")
 
 
@@ -34,27 +34,38 @@ class Limits:
 
     accuracy: AccuracyConfig
     min_sqnr_db: float
+    test_images: int
+    """On so many the gate will judge: what is proven there need not be on the few of the search."""
 
     def allow(self, quality: Quality) -> bool:
         """Tell whether the gate would pass these answers."""
-        drop, agreement = quality.accuracy_drop, quality.top1_agreement
-        if drop is None:
-            same = agreement >= self.accuracy.min_top1_agreement
+        limits, paired = self.accuracy, quality.paired
+        if paired is None:
+            same = quality.top1_agreement >= limits.min_top1_agreement and quality.cosine >= limits.min_cosine
         else:
-            same = drop <= self.accuracy.max_accuracy_drop
+            same = paired.drop <= limits.max_accuracy_drop
+            if limits.unresolved == "reject":
+                scale = self.test_images / paired.images
+                _, high = drop_interval(paired.lost * scale, paired.gained * scale, self.test_images)
+                same = same and high <= limits.max_accuracy_drop
         return same and quality.sqnr_db >= self.min_sqnr_db
 
 
 class Reference:
-    """Some images and the FP32 model's answers for them."""
+    """Some images and the FP32 model's answers for them.
 
-    def __init__(self, model: Path, split: Split, images: int) -> None:
+    A pruned model has two: noise is beside its own FP32 answers, all else beside those of the `whole` model, as in the
+    accuracy gate.
+    """
+
+    def __init__(self, model: Path, split: Split, images: int, whole: Path | None = None) -> None:
         self.model = model
         self.signature = Signature.read(onnx.load(model, load_external_data=False))
-        self.labels: npt.NDArray[np.int64] | None = None if split.labels is None else split.labels[:images]
+        self.labels = None if split.labels is None else split.labels[:images]
         at_once, threads = lanes()
         made = calls(open_session(model, threads=threads), split.take(slice(0, images)))
         self.samples, self.batch, self.answers = made.samples, made.batch(1), made.run(BATCH, at_once)
+        self.known = self.ask(whole) if whole else self.answers
 
     def __len__(self) -> int:
         return len(next(iter(self.samples.values())))
@@ -67,16 +78,11 @@ class Reference:
     def quality(self, answers: Arrays) -> Quality:
         """Compare answers, for all images or the first of them, with the FP32 model's."""
         count = len(next(iter(answers.values())))
-        expected = {name: array[:count] for name, array in self.answers.items()}
-        floats = [name for name, array in expected.items() if array.dtype.kind == "f"]
-        main = self.signature.answer or next(iter(expected))
-        found, known = (classes(outputs[main], self.signature.labels) for outputs in (answers, expected))
-        drop = None
-        if self.labels is not None and found is not None and known is not None:
-            truth = self.labels[:count]
-            drop = float(np.mean(known == truth) - np.mean(found == truth))
+        known = Golden({}, head(self.known, count), None if self.labels is None else self.labels[:count])
+        facts = compared(known, self.signature, answers, head(self.answers, count))
         return Quality(
-            accuracy_drop=drop,
-            top1_agreement=top1_agreement(answers[main], expected[main]),
-            sqnr_db=min((sqnr_db(answers[name], expected[name]) for name in floats), default=float("inf")),
+            paired=facts.paired,
+            top1_agreement=facts.top1_agreement,
+            cosine=1.0 if facts.cosine is None else facts.cosine,
+            sqnr_db=float("inf") if facts.sqnr_db is None else facts.sqnr_db,
         )

@@ -36,6 +36,27 @@ def test_search_leaves_the_costliest_node_in_float_when_any_would_do(ranking: li
     assert smallest(ranking, lambda nodes: True) == {ranking[0]}
 
 
+@given(ranking=RANKING, questions=st.integers(0, 30), data=st.data())
+def test_search_asks_no_more_when_time_is_up_and_keeps_what_it_has(
+    ranking: list[str], questions: int, data: st.DataObject
+) -> None:
+    culprits = frozenset(data.draw(st.sets(st.sampled_from(ranking), min_size=1)))
+    answers: dict[Nodes, bool] = {}
+
+    def good(nodes: Nodes) -> bool:
+        answers[nodes] = culprits <= nodes
+        return answers[nodes]
+
+    found = smallest(ranking, good, lambda: len(answers) < questions)
+    assert len(answers) <= questions
+    enough = [nodes for nodes, is_good in answers.items() if is_good]
+    if enough:
+        assert found == min(enough, key=len)
+    elif found is not None:  # a prefix longer than all that were asked about
+        assert found == frozenset(ranking[: len(found)])
+        assert all(nodes < found for nodes in answers)
+
+
 def test_journal_asks_nothing_twice_and_forgets_a_line_that_was_cut_short(tmp_path: Path) -> None:
     asked: list[int] = []
 
