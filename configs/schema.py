@@ -70,7 +70,9 @@ def expanded(recipes: Any, info: ValidationInfo) -> Any:
         return recipes
     if recipes != "auto":
         raise ValueError("write auto, or a list of recipes")
-    return recipes_for(this_processor(), made_of(info.data.get("train")))
+    portability = info.data.get("portability")
+    without_vnni = portability is not None and portability.needs_vnni == "reject"
+    return recipes_for(this_processor(), made_of(info.data.get("train")), without_vnni=without_vnni)
 
 
 Recipes = Annotated[
@@ -121,6 +123,7 @@ class PipelineConfig(Frozen):
         description="graph passes; each makes one candidate",
     )
     calibrate: CalibrateConfig = Field(default_factory=CalibrateConfig)
+    portability: PortabilityConfig = Field(default_factory=PortabilityConfig)  # before `quantize`, whose auto reads it
     quantize: Recipes = Field(
         (StaticInt8(), StaticInt8(activations="s8"), DynamicInt8(), DynamicInt8(weights="s8")),
         description="quantisation recipes, each makes one candidate; or auto: what suits this machine's processor",
@@ -129,7 +132,6 @@ class PipelineConfig(Frozen):
         (), description="smaller networks made of the trained one; each walks the line by itself, and again in INT8"
     )
     accuracy: AccuracyConfig = Field(default_factory=AccuracyConfig)
-    portability: PortabilityConfig = Field(default_factory=PortabilityConfig)
     repair: RepairConfig = Field(default_factory=RepairConfig)
     benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)
     select: SelectConfig = Field(default_factory=SelectConfig)

@@ -17,24 +17,35 @@ Operators = Literal["convolutions", "matrices", "unknown"]
 """What a model is mostly made of, as far as the configuration tells before anything ran."""
 
 
-def recipes_for(processor: Processor, operators: Operators) -> tuple[StaticInt8 | DynamicInt8, ...]:
-    """Return the recipes for a processor and a kind of model, at most eight."""
+def recipes_for(
+    processor: Processor, operators: Operators, *, without_vnni: bool = False
+) -> tuple[StaticInt8 | DynamicInt8, ...]:
+    """Return the recipes for a processor and a kind of model, at most eight.
+
+    Args:
+        processor: that of the race.
+        operators: what the model is mostly made of.
+        without_vnni: the model must be right on x86 processors without VNNI too, wherever it is measured.
+    """
     dynamic = DynamicInt8(operators="matmul")
+    static = _static(processor, saturates=processor.saturates or without_vnni)
     if operators == "matrices":
-        return (*_static(processor)[:2], dynamic, DynamicInt8(weights="s8", operators="matmul"))
-    return _static(processor) + ((dynamic,) if operators == "unknown" else ())
+        return (*static[:2], dynamic, DynamicInt8(weights="s8", operators="matmul"))
+    return static + ((dynamic,) if operators == "unknown" else ())
 
 
-def _static(processor: Processor) -> tuple[StaticInt8, ...]:
+def _static(processor: Processor, *, saturates: bool) -> tuple[StaticInt8, ...]:
+    others: tuple[StaticInt8, ...] = ()
     if processor.architecture in ("aarch64", "arm64"):  # signed products are Arm's fast ones
         usual = StaticInt8(activations="s8")
-        return (usual, *_variants(usual), usual.replace(symmetric=True))
-    usual = StaticInt8()  # elsewhere only unsigned activations become integer kernels
-    if not processor.saturates:
-        return (usual, *_variants(usual))
-    # Without VNNI, sums of unsigned by signed bytes saturate: 7-bit or unsigned weights avoid it.
-    safe = usual.replace(reduce_range=True)
-    return (usual, safe, *_variants(safe), StaticInt8(weights="u8", per_channel=False))
+        others = (usual.replace(symmetric=True, reduce_range=saturates),)
+    else:  # elsewhere only unsigned activations become integer kernels
+        usual = StaticInt8()
+        if saturates:
+            others = (StaticInt8(weights="u8", per_channel=False),)
+    # Where sums of unsigned by signed bytes saturate, 7-bit or unsigned weights avoid it.
+    safe = usual.replace(reduce_range=saturates)
+    return (usual, *((safe,) if saturates else ()), *_variants(safe), *others)
 
 
 def _variants(recipe: StaticInt8) -> tuple[StaticInt8, ...]:

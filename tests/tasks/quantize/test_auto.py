@@ -18,8 +18,11 @@ OPERATORS: tuple[Operators, ...] = get_args(Operators)
 
 @pytest.mark.parametrize("processor", [VNNI, AVX2, ARM])
 @pytest.mark.parametrize("operators", OPERATORS)
-def test_auto_offers_few_recipes_with_names_of_their_own(processor: Processor, operators: Operators) -> None:
-    recipes = recipes_for(processor, operators)
+@pytest.mark.parametrize("without_vnni", [False, True])
+def test_auto_offers_few_recipes_with_names_of_their_own(
+    processor: Processor, operators: Operators, without_vnni: bool
+) -> None:
+    recipes = recipes_for(processor, operators, without_vnni=without_vnni)
     assert 2 <= len({r.name for r in recipes}) == len(recipes) <= 8
     static = [r for r in recipes if isinstance(r, StaticInt8)]
     assert all(type(r).model_validate(r.model_dump()) == r for r in recipes)
@@ -38,6 +41,23 @@ def test_auto_offers_seven_bits_where_sums_saturate() -> None:
         return any(r.reduce_range for r in recipes_for(processor, "convolutions"))
 
     assert (seven_bits(VNNI), seven_bits(AVX2), seven_bits(ARM)) == (False, True, False)
+
+
+@pytest.mark.parametrize("processor", [VNNI, AVX2, ARM])
+def test_auto_offers_seven_bits_everywhere_when_the_model_must_be_right_without_vnni(processor: Processor) -> None:
+    for operators in OPERATORS:
+        recipes = recipes_for(processor, operators, without_vnni=True)
+        assert recipes[1] == recipes[0].replace(reduce_range=True)
+    assert recipes_for(AVX2, "unknown") == recipes_for(VNNI, "unknown", without_vnni=True)
+
+
+@pytest.mark.parametrize(("needs_vnni", "seven_bit"), [("accept", False), ("reject", True)])
+def test_auto_offers_seven_bits_when_a_candidate_that_needs_vnni_is_rejected(
+    needs_vnni: str, seven_bit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("configs.schema.this_processor", lambda: VNNI)
+    config = PipelineConfig.model_validate({"quantize": "auto", "portability": {"needs_vnni": needs_vnni}})
+    assert any(recipe.reduce_range for recipe in config.quantize) == seven_bit
 
 
 def test_auto_quantises_no_convolution_at_each_call() -> None:
