@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tasks.quantize import quantize
 from tasks.quantize.static import StaticInt8
 from tasks.repair import RepairConfig, RepairFacts, repair
 from tasks.report import Report
+from tasks.signature import describe
 from tasks.workspace import Workspace
 
 RECIPE = StaticInt8(per_channel=False)
@@ -224,6 +225,33 @@ def test_set_that_fell_short_is_not_evaluated_again_when_no_noise_was_predicted(
     assert facts.attempts[1].good
 
 
+def test_model_that_answers_only_a_class_is_repaired_by_its_accuracy(
+    network: Uneven, workspace: Callable[..., Workspace]
+) -> None:
+    out = workspace(network.trained.store)
+
+    def classifying(model: Artifact, name: str) -> Artifact:
+        proto = onnx.load(out.path(model))
+        scores = proto.graph.output.pop()
+        proto.graph.node.append(
+            onnx.helper.make_node("ArgMax", [scores.name], ["class"], name="class", axis=1, keepdims=0)
+        )
+        proto.graph.output.append(onnx.helper.make_tensor_value_info("class", onnx.TensorProto.INT64, ["n"]))
+        describe(proto).write(proto)
+        onnx.save(proto, out.folder / name)
+        return out.keep(out.folder / name)
+
+    prepared = classifying(network.calibrated["prepared"], "prepared.onnx")
+    changed = {"model": classifying(network.model, "m.onnx"), "quantized": classifying(network.quantized, "q.onnx")}
+    calibrated = {**network.calibrated, "prepared": prepared}
+    facts = mended(replace(network, calibrated=calibrated, **changed), workspace(network.trained.store), LIMITS).facts
+    assert facts.before is not None
+    assert facts.before.paired is not None
+    assert facts.before.paired.drop > LIMITS.max_accuracy_drop
+    assert facts.attempts[-1].good
+    assert 0 < len(facts.float_nodes) < facts.nodes
+
+
 def test_repair_says_so_when_not_even_floats_are_good_enough(mend: Mend) -> None:
     """The test split is too small to prove what is asked for, whatever a model answers."""
     report = mend(AccuracyConfig(max_accuracy_drop=0.001, unresolved="reject"))
@@ -245,7 +273,6 @@ def test_nothing_to_repair_is_said_when_the_recipe_quantised_nothing(
     from onnx import TensorProto, helper
 
     from tasks.ranges import Ranges
-    from tasks.signature import describe
 
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3, 32, 32]) for n in ("input", "y")]
     graph = helper.make_graph([helper.make_node("Exp", ["input"], ["y"], name="exp")], "g", values[:1], values[1:])
