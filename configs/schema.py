@@ -2,6 +2,8 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -65,7 +67,12 @@ def made_of(train: TrainConfig | None) -> Operators:
 
 
 def expanded(recipes: Any, info: ValidationInfo) -> Any:
-    """Replace `auto` by the recipes that suit this machine's processor; the report then lists them."""
+    """Replace `auto` by the recipes that suit this machine's processor, and a recipe's lists by one recipe a choice.
+
+    The report then lists them, and nothing after this knows of either.
+    """
+    if isinstance(recipes, list):
+        return [choice for recipe in recipes for choice in choices(recipe)]
     if not isinstance(recipes, str):
         return recipes
     if recipes != "auto":
@@ -73,6 +80,21 @@ def expanded(recipes: Any, info: ValidationInfo) -> Any:
     portability = info.data.get("portability")
     without_vnni = portability is not None and portability.needs_vnni == "reject"
     return recipes_for(this_processor(), made_of(info.data.get("train")), without_vnni=without_vnni)
+
+
+def choices(value: Any) -> Iterator[Any]:
+    """Yield every value that can be had by taking one element of each list in it; an empty list is left as it is.
+
+    `{kind: static, per_channel: [true, false]}` gives two recipes, and two such lists the product of both.
+    """
+    if isinstance(value, list) and value:
+        for element in value:
+            yield from choices(element)
+    elif isinstance(value, dict):
+        for chosen in product(*map(choices, value.values())):
+            yield dict(zip(value, chosen, strict=True))
+    else:
+        yield value
 
 
 Recipes = Annotated[
@@ -126,7 +148,7 @@ class PipelineConfig(Frozen):
     portability: PortabilityConfig = Field(default_factory=PortabilityConfig)  # before `quantize`, whose auto reads it
     quantize: Recipes = Field(
         (StaticInt8(), StaticInt8(activations="s8"), DynamicInt8(), DynamicInt8(weights="s8")),
-        description="quantisation recipes, each makes one candidate; or auto: what suits this machine's processor",
+        description="quantisation recipes, one candidate a choice of their lists; or auto: what suits this machine",
     )
     prune: tuple[PruneConfig, ...] = Field(
         (), description="smaller networks made of the trained one; each walks the line by itself, and again in INT8"

@@ -1,0 +1,70 @@
+"""A recipe's lists: one candidate for every choice."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.load import load
+from configs.schema import PipelineConfig
+from tasks.errors import ConfigError
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "weights": ("u8", "s8"),
+    "per_channel": (True, False),
+    "reduce_range": (True, False),
+    "symmetric": (True, False),
+}
+SPACES = st.fixed_dictionaries(
+    {}, optional={key: st.lists(st.sampled_from(values), min_size=1, unique=True) for key, values in CHOICES.items()}
+)
+
+
+def recipes(folder: Path, *written: dict[str, Any], settings: tuple[str, ...] = ()) -> list[str]:
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump({"quantize": list(written)}), encoding="utf-8")
+    return [recipe.name for recipe in load(str(file), settings).quantize]
+
+
+@given(space=SPACES)
+def test_recipe_becomes_the_product_of_its_lists(space: dict[str, list[Any]]) -> None:
+    config = PipelineConfig.model_validate({"quantize": [{"kind": "static", **space}]})
+    written = [tuple(getattr(recipe, key) for key in space) for recipe in config.quantize]
+    assert written == list(product(*space.values()))
+    assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_lists_are_of_one_recipe_and_may_hold_lists(tmp_path: Path) -> None:
+    methods = [{"kind": "minmax"}, {"kind": "percentile", "percentile": [99.9, 99.99]}]
+    assert recipes(tmp_path, {"kind": "static", "method": methods}, {"kind": "dynamic", "weights": ["u8", "s8"]}) == [
+        *("static-u8s8", "static-u8s8-percentile99.9", "static-u8s8-percentile99.99"),
+        *("dynamic-u8", "dynamic-s8"),
+    ]
+
+
+def test_list_is_taken_when_it_is_set(tmp_path: Path) -> None:
+    assert recipes(tmp_path, {"kind": "static"}, settings=("quantize.0.activations=[u8, s8]",)) == [
+        "static-u8s8",
+        "static-s8s8",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "told"),
+    [
+        ({"per_channel": [True, True]}, "two candidates named 'static-u8s8'; leave one of them out"),
+        ({"per_channel": []}, r"quantize.0.per_channel: \[\]: input should be a valid boolean"),
+        ({"weights": ["u8", "s9"]}, "quantize.1.weights: 's9': input should be 'u8' or 's8'"),
+        ({"activations": ["u8", "s8"], "weights": ["u8", "s8"]}, "no kernels for activations s8 with weights u8"),
+        ({"wieghts": ["u8", "s8"]}, "quantize.0.wieghts: unknown key; did you mean 'weights'"),
+    ],
+)
+def test_list_is_refused_when_a_choice_is_wrong_or_there_twice(
+    tmp_path: Path, recipe: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        recipes(tmp_path, {"kind": "static", **recipe})
