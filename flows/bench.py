@@ -20,6 +20,7 @@ from tasks.benchmark.sessions import described
 from tasks.errors import ConfigError
 from tasks.render.format import clean, milliseconds, number, percent, speedup
 from tasks.render.latency_plot import plot_latency, require_picture
+from tasks.run_report import BenchmarkRow
 from tasks.runtime.random_inputs import random_inputs
 from tasks.runtime.sandbox import run_apart
 from tasks.runtime.threads import usable_threads
@@ -116,6 +117,11 @@ def named(paths: list[Path]) -> dict[str, Path]:
     """Return the models under names that tell them apart: the file's, or the whole path where two files share it."""
     for path in paths:
         _file(str(path))
+    twice = next((path for path, count in Counter(path.resolve() for path in paths).items() if count > 1), None)
+    if twice:
+        raise ConfigError(
+            f"{twice.name} is named twice; name each model once: the first is raced against itself anyway"
+        )
     shared = Counter(path.stem for path in paths)
     return {path.stem if shared[path.stem] == 1 else str(path): path for path in paths}
 
@@ -150,11 +156,15 @@ def _samples(options: argparse.Namespace, model: Path) -> dict[str, Array]:
 def draw(comparison: Comparison, path: Path) -> None:
     """Draw what was measured."""
     lines = {
-        pair.name: [(p.batch, p.middle_ms, p.low_ms, p.high_ms) for p in pair.latency if p.known]
+        pair.name: [(p.batch, p.middle_ms, p.low_ms, p.high_ms) for p in pair.latency]
         for pair in comparison.pairs
-        if any(p.known for p in pair.latency)
+        if pair.latency
     }
-    plot_latency(lines, path, f"{comparison.rounds} interleaved rounds, {comparison.threads} threads, 95 % intervals")
+    plot_latency(
+        lines,
+        path,
+        f"{comparison.rounds} interleaved rounds, {comparison.threads} threads; bars hold 90 % of the rounds",
+    )
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
@@ -171,6 +181,10 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     if machine is None:
         console.print("Nothing was measured.", style="bold red")
         return
+    if comparison.fixed_batch is not None:
+        console.print(
+            f"The model takes batches of {comparison.fixed_batch} alone; only these were measured.", style="dim"
+        )
     noise = f"the reference against itself: {percent(comparison.aa_deviation)} apart"
     company = f"other work on the machine: {number(machine.foreign_cores, 2)} cores"
     style = "yellow" if comparison.aa_deviation > NOISY else "dim"
@@ -192,10 +206,7 @@ def _table(comparison: Comparison, measured: list[Pair]) -> Table:
         cells = []
         for batch in batches:
             row = rows[batch]
-            gain = "1" if row.verdict == "reference" else speedup(row.speedup, row.speedup_low, row.speedup_high)
-            colour = {"faster": "green", "slower": "red"}.get(row.verdict)
-            gain = f"[{colour}]{escape(gain)}[/]" if colour else escape(gain)
-            cells.append(f"{milliseconds(row.median_ms)}\n{gain}")
+            cells.append(f"{milliseconds(row.median_ms)}\n{_verdict(row)}")
         truth = pair.truth
         words = (
             pair.model,
@@ -205,6 +216,19 @@ def _table(comparison: Comparison, measured: list[Pair]) -> Table:
         )
         table.add_row(*(escape(clean(word)) for word in words), *cells)
     return table
+
+
+def _verdict(row: BenchmarkRow) -> str:
+    """Return what a row says against the reference, in words for those who see no colour."""
+    if row.verdict == "reference":
+        return "reference"
+    gain = escape(speedup(row.speedup, row.speedup_low, row.speedup_high))
+    if row.dropped_after_round is not None:
+        return f"[red]{gain}\nleft after round {row.dropped_after_round}[/]"
+    if row.verdict == "not resolved":
+        return f"{gain}\nnot resolved" + (f", {row.more_rounds} more rounds" if row.more_rounds else "")
+    colour = {"faster": "green", "slower": "red"}[row.verdict]
+    return f"[{colour}]{gain}\n{row.verdict}[/]"
 
 
 def _others(comparison: Comparison) -> dict[str, list[str]]:

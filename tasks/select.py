@@ -1,11 +1,13 @@
 """The last gate: a candidate is chosen because it was measured faster, or the FP32 model stays."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 from pydantic import Field
 
 from tasks.benchmark import BenchmarkFacts
+from tasks.benchmark.certainty import rounds_to_resolve
 from tasks.benchmark.sessions import Session
 from tasks.explain import ExplainFacts
 from tasks.frozen import Frozen, Number
@@ -90,7 +92,7 @@ def select(
             reason = f"could not be measured: {result.error}"
             verdicts.append(Verdict(candidate=result.candidate, accepted=False, reason=reason))
         else:
-            verdict = _judge(result.candidate, row, required)
+            verdict = _judge(result.candidate, row, required, race.rounds)
             if verdict.accepted:
                 deciding[result.candidate] = row
             elif why and (told := why.text(result.candidate, batch)):
@@ -152,7 +154,7 @@ def _most_exact(rows: Mapping[str, BenchmarkRow], within: float, exactness: Mapp
     return max(same, key=lambda name: (exactness[name].sqnr_db, rows[name].speedup)), len(same)
 
 
-def _judge(candidate: str, row: BenchmarkRow, required: float) -> Verdict:
+def _judge(candidate: str, row: BenchmarkRow, required: float, rounds: int) -> Verdict:
     measured = f"{_speedup(row)} at batch {row.batch}"
     if row.dropped_for is not None:
         why = f"dropped after round {row.dropped_after_round}, slower than {row.dropped_for}"
@@ -162,9 +164,16 @@ def _judge(candidate: str, row: BenchmarkRow, required: float) -> Verdict:
     why = {"slower": "slower", "faster": f"faster, but not by more than {required:.3g}x"}.get(
         row.verdict, "not proven faster"
     )
-    missing = row.verdict == "not resolved" and row.more_rounds
-    more = f"; about {row.more_rounds} more rounds would probably settle it" if missing else ""
+    missing = rounds_to_resolve(_interval(row), math.log(required), rounds) if row.speedup > required else None
+    more = f"; about {missing} more rounds would probably settle it" if missing else ""
     return Verdict(candidate=candidate, accepted=False, reason=f"{why}: {measured}{more}")
+
+
+def _interval(row: BenchmarkRow) -> tuple[float, float, float]:
+    """Return the logarithms of the speed-up and its ends."""
+    with np.errstate(divide="ignore"):  # of an interval without an end, the lower one is 0
+        centre, low, high = np.log(np.maximum([row.speedup, row.speedup_low, row.speedup_high], 0)).tolist()
+    return centre, low, high
 
 
 def _speedup(row: BenchmarkRow) -> str:

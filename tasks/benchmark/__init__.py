@@ -17,6 +17,7 @@ from tasks.benchmark.race import CONTROL, Contender, Plan, race
 from tasks.benchmark.rows import rows
 from tasks.benchmark.sessions import Session, contender, entries, preferred
 from tasks.benchmark.shipping import AccuracyGate
+from tasks.benchmark.truth import steady
 from tasks.data.golden import Golden
 from tasks.errors import StageError
 from tasks.frozen import Frozen, Number
@@ -95,7 +96,9 @@ def benchmark(
         StageError: when the reference itself cannot be measured.
     """
     inputs = out.folder / "inputs.npz"
-    reference = next(iter(models))
+    reference, first = next(iter(models)), config.targets[0]
+    if first.env and (why_not := first.unavailable()):
+        raise StageError(f"the first target, {first.name}, cannot run here: {why_not}")
     targets, sessions = config.all_sessions, config.described()
     shipping = tuple(target for target in config.targets[1:] if target.name in config.also_ship_on)
     further = tuple(target for target in config.targets[1:] if target not in shipping)
@@ -133,6 +136,9 @@ def benchmark(
         on_round=lambda done: out.progress(done, config.rounds, "round"),
     )
     measured = result.contenders
+    for one in measured.values():
+        unsteady = steady(one.parity_db)
+        one.error = one.error or (None if unsteady.passed else str(unsteady))
     for name in (reference, CONTROL):
         if measured[name].error:
             raise StageError(f"the reference '{reference}' cannot be measured: {measured[name].error}")
@@ -148,10 +154,7 @@ def benchmark(
         detail="the FP32 model against itself; a speed-up within this distance is not believed",
         remedy="" if deviation <= config.max_aa_deviation else "let the machine rest, or raise benchmark.rounds",
     )
-    for name in shipped.keys() & measured.keys():
-        shipped[name] = shipped[name].judged(measured[name])
-        measured[name].error = shipped[name].reason
-    elsewhere = [*shipped.values()]
+    elsewhere = [one.judged(measured[name]) if name in measured else one for name, one in shipped.items()]
     running = {name: path for name, path in paths.items() if measured[name].error is None}
     for target in further:
         elsewhere += race_elsewhere(

@@ -1,7 +1,10 @@
 """The other end of a worker: start it, ask it, and notice when it does not answer."""
 
+import contextlib
 import json
+import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +16,9 @@ from typing import IO, Any, Self, cast
 from tasks.benchmark.machine import processor_seconds
 from tasks.errors import PipelineError
 
+LAST_WORDS_BYTES = 1 << 16
+SLEEPY_THREADS = ("OMP_WAIT_POLICY", "PASSIVE")
+"""Not for a worker: it runs alone while it is timed, and this slows PyTorch, which others run without it."""
 WORKER = (sys.executable, "-m", "tasks.runtime.worker")
 
 
@@ -26,7 +32,13 @@ class WorkerClient:
     def __init__(self, command: tuple[str, ...] = WORKER) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            bufsize=0,
+            env={name: value for name, value in os.environ.items() if (name, value) != SLEEPY_THREADS},
+            start_new_session=True,  # whatever it starts ends with it
         )
         self._stdin, self._stdout = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
 
@@ -37,11 +49,17 @@ class WorkerClient:
         self.end()
 
     def end(self) -> None:
-        """End the process, if that was not done before."""
+        """End the process and all that it started, if that was not done before."""
         if not self._log.closed:
-            self._process.kill()
-            self._process.communicate()
+            self._kill()
+            self._stdin.close()
+            self._stdout.close()
+            self._process.wait()
             self._log.close()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(OSError):  # they are gone
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def load(
         self, model: Path, inputs: Path, threads: int, timeout_s: float, options: Mapping[str, Any] | None = None
@@ -85,7 +103,7 @@ class WorkerClient:
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([stdout], [], [], max(0.0, deadline - monotonic()))
             if not ready or monotonic() > deadline:
-                self._process.kill()
+                self._kill()
                 raise WorkerFailed(f"no answer to '{what}' within {timeout_s:g} s; the worker was ended")
             part = stdout.read(1 << 16)
             if not part:
@@ -103,9 +121,9 @@ class WorkerClient:
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._kill()
             return "the worker closed its output without ending; it was ended"
-        self._log.seek(0)
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
         last = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         return f"the worker {how}" + (f": {last[0][:200]}" if last else "")

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from tasks.benchmark.certainty import RESOLUTION, shift_interval
+from tasks.benchmark.certainty import RESOLUTION
 from tasks.benchmark.machine import Machine
 from tasks.benchmark.race import CONTROL, Contender, Entry, Plan, race
 from tasks.benchmark.rows import rows
@@ -24,17 +24,16 @@ Status = Literal["measured", "unavailable", "not applicable", "failed"]
 
 
 class Latency(Frozen):
-    """The middle of the rounds' median latencies, with its 95 % interval, in milliseconds."""
+    """The rounds' median latencies, in milliseconds.
+
+    How they spread says how steady the machine was, not how sure the middle is: rounds that follow one another are
+    alike. What two pairs differ by is in their rows.
+    """
 
     batch: int
     middle_ms: Number
-    low_ms: Number
-    high_ms: Number
-
-    @property
-    def known(self) -> bool:
-        """Whether there were rounds enough for an interval; not where the pair left the race early."""
-        return math.isfinite(self.high_ms)
+    low_ms: Number = Field(description="5 % of the rounds were faster")
+    high_ms: Number = Field(description="5 % of the rounds were slower")
 
 
 class Pair(Frozen):
@@ -58,6 +57,7 @@ class Comparison(Frozen):
 
     schema_version: Literal[1] = 1
     reference: str | None = Field(description="the pair that the others are compared with: the first that was measured")
+    fixed_batch: int | None = Field(None, description="the only one that the first model takes, where it fixes it")
     inputs: str
     threads: int
     rounds: int
@@ -133,6 +133,7 @@ def compare(
                 entries[pair.name] = Entry(path, target.command(), target.options(), target.name)
     comparison = Comparison(
         reference=next(iter(entries), None),
+        fixed_batch=fixed,
         inputs=told_inputs,
         threads=plan.threads,
         rounds=plan.rounds,
@@ -183,14 +184,15 @@ def _raced(
     say(f"racing {len(entries)} in {plan.rounds} rounds")
     result = race({**entries, CONTROL: entries[reference]}, inputs, plan, keep=(reference, CONTROL), on_round=on_round)
     measured = result.contenders
-    base, control = measured[reference], measured[CONTROL]
-    for contender in (base, control):
-        if contender.error:
-            raise StageError(f"the reference '{reference}' cannot be measured: {contender.error}")
-    told = comparison.resolution
+    told, control = comparison.resolution, measured[CONTROL]
+    whole = [name for name in entries if measured[name].error is None and not measured[name].dropped]
+    base = measured[whole[0] if whole else reference]  # where the first one broke, the next has run as long
+    controlled = base.name == reference and control.error is None
+    apart = [abs(row.speedup - 1) for row in rows(control, base, resolution=told)] if controlled else [math.nan]
     return comparison.replace(
+        reference=base.name if whole else None,
         machine=result.machine,
-        aa_deviation=max(abs(row.speedup - 1) for row in rows(control, base, resolution=told)),
+        aa_deviation=max(apart),
         pairs=tuple(
             _measured(pair, measured[pair.name], base, told) if pair.name in entries else pair
             for pair in comparison.pairs
@@ -216,5 +218,5 @@ def _measured(pair: Pair, contender: Contender, base: Contender, resolution: flo
 
 
 def _latency(batch: int, times: Sequence[float]) -> Latency:
-    middle, low, high = (math.exp(value) if value < 700 else math.inf for value in shift_interval(np.log(times)))
+    low, middle, high = np.percentile(times, [5, 50, 95]).tolist()
     return Latency(batch=batch, middle_ms=middle, low_ms=low, high_ms=high)

@@ -48,7 +48,8 @@ class Elsewhere(Frozen):
     def judged(self, measured: Contender) -> Self:
         """Return it with the reason why its race is not believed, where there is one."""
         check = steady(measured.parity_db)
-        return self if measured.error is None and check.passed else self.replace(reason=measured.error or str(check))
+        reason = measured.error or (None if check.passed else str(check))
+        return self.replace(reason=reason) if reason else self
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,6 @@ def race_elsewhere(
         reference: that all targets are compared with.
         resolution: relative difference below which nothing is called.
         on_round: called with the number of rounds done.
-
-    Raises:
-        StageError: when the reference cannot be measured again.
     """
     found = examination.on(target)
     entries = {name: entry(examination.models[name], target) for name, one in found.items() if one.races}
@@ -136,10 +134,9 @@ def race_elsewhere(
     everyone = {control: reference, **entries}
     measured = race(everyone, examination.inputs, examination.plan, keep=(control,), on_round=on_round).contenders
     base = measured[control]
-    if base.error:
-        raise StageError(f"the reference cannot be measured beside {target.name}: {base.error}")
+    alone = f"the reference could not be measured beside it: {base.error}" if base.error else None
     for name in entries:
-        judged = found[name].judged(measured[name])
+        judged = found[name].replace(reason=alone) if alone else found[name].judged(measured[name])
         found[name] = judged.replace(rows=rows(measured[name], base, resolution=resolution)) if judged.races else judged
     return tuple(found.values())
 

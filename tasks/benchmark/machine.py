@@ -1,5 +1,6 @@
 """What else happened on the machine during a race, and what the race cost in energy, where the system tells."""
 
+import contextlib
 import os
 from pathlib import Path
 from time import monotonic
@@ -53,12 +54,15 @@ class Watch:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process so far, or 0 where it is gone."""
-    try:
-        times = psutil.Process(pid).cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(times.user + times.system)
+    """Return the processor time of a process and all that it started, so far; of those that are gone, 0."""
+    spent = 0.0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                times = one.cpu_times()
+                spent += times.user + times.system
+    return spent
 
 
 def _own_seconds() -> float:

@@ -26,7 +26,7 @@ WARM_UP_BLOCKS = (2, 6)
 `STEADY` faster than the best one before it: warming up makes calls faster, noise does not do so again and again."""
 STEADY = 0.02
 LONGEST_RENEWAL_S = 2.0
-"""A model that takes longer to load keeps its process for the whole race."""
+"""A model that takes longer to load and to answer once keeps its process for the whole race."""
 CONTROL = "A/A control"
 """The reference once more, in a process of its own: what two equal models seem to differ by."""
 
@@ -73,8 +73,8 @@ class Contender:
     name: str
     entry: Entry
     worker: WorkerClient
-    loading_s: float = 0.0
-    """Of the whole request: with what the worker imports."""
+    starting_s: float = 0.0
+    """Until it has answered for the first time: with what the worker imports, and what the runtime compiles then."""
     load_ms: float = 0.0
     first_call_ms: float = 0.0
     peak_rss_bytes: int = 0
@@ -156,7 +156,7 @@ def race(
             if on_round is not None:
                 on_round(done)
         spent += sum(c.processor_seconds() for c in everyone)
-        _cluster(contenders, [*keep, *entries][0], sessions)
+        _cluster(contenders, sessions, [*keep, *entries])
         return Result(contenders, watch.notes(meter, spent))
 
 
@@ -172,8 +172,8 @@ def _prepare(contender: Contender, inputs: Path, plan: Plan) -> None:
     worker, start = contender.worker, monotonic()
     model, samples, threads, options = contender.entry.request(inputs, plan.threads)
     contender.load_ms = float(worker.load(model, samples, threads, plan.timeout_s, options)["load_ms"])
-    contender.loading_s = monotonic() - start
     contender.first_call_ms = worker.run(plan.batch_sizes[0], 0, plan.timeout_s)["samples_ms"][0]
+    contender.starting_s = monotonic() - start
     least, most = WARM_UP_BLOCKS
     for batch in plan.batch_sizes:
         best, blocks = np.inf, 0
@@ -205,7 +205,7 @@ def _renew(running: Sequence[Contender], stack: ExitStack, inputs: Path, plan: P
 
     for step in (restart, resume, warm_up):  # all start and load at the same time, and nobody is timed meanwhile
         for contender in running:
-            if contender.loading_s <= LONGEST_RENEWAL_S:
+            if contender.starting_s <= LONGEST_RENEWAL_S:
                 _attempt(contender, step)
 
 
@@ -232,8 +232,9 @@ def _drop(running: list[Contender], batch: int, keep: Sequence[str], contenders:
                 contender.dropped[batch] = drops[contender.name]
 
 
-def _cluster(contenders: Mapping[str, Contender], base: str, sessions: Sequence[int]) -> None:
-    """Note what the sessions do to the ratios to the base, by all contenders that ran in every round."""
+def _cluster(contenders: Mapping[str, Contender], sessions: Sequence[int], names: Sequence[str]) -> None:
+    """Note what the sessions do to the ratios to the first one, by all contenders that ran in every round."""
+    base = next((name for name in names if contenders[name].error is None), names[0])
     for batch, times in contenders[base].round_medians_ms.items():
         if not contenders[base].runs(batch):
             continue

@@ -15,7 +15,7 @@ def rows(contender: Contender, base: Contender, *, resolution: float) -> tuple[B
 
     Args:
         contender: who was measured; may be the base itself, which is then the reference.
-        base: who ran in every round.
+        base: who it is compared with; only the rounds in which both ran count.
         resolution: relative difference below which nothing is called faster or slower.
     """
     return tuple(_row(contender, base, batch, math.log1p(resolution)) for batch in contender.round_medians_ms)
@@ -23,7 +23,8 @@ def rows(contender: Contender, base: Contender, *, resolution: float) -> tuple[B
 
 def _row(contender: Contender, base: Contender, batch: int, bound: float) -> BenchmarkRow:
     times, calls = contender.round_medians_ms[batch], contender.calls_ms[batch]
-    logs = np.log(base.round_medians_ms[batch][: len(times)]) - np.log(times)
+    beside = base.round_medians_ms[batch][: len(times)]
+    logs = np.log(beside) - np.log(times[: len(beside)])
     effect = contender.design_effect.get(batch, 1.0)
     centre, low, high = widened(shift_interval(logs), effect)
     drop = contender.dropped.get(batch)
@@ -33,7 +34,7 @@ def _row(contender: Contender, base: Contender, batch: int, bound: float) -> Ben
         verdict = "slower"
     else:
         verdict = "faster" if low > bound else "not resolved"
-    more = rounds_to_resolve((centre, low, high), bound, len(times)) if verdict == "not resolved" else None
+    more = rounds_to_resolve((centre, low, high), bound, len(logs)) if verdict == "not resolved" else None
     if drop and math.isinf(high):
         low, high = _rough_interval(logs, centre)
     energy = [mj for mj in contender.energy_mj[batch] if mj is not None]

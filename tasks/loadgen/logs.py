@@ -66,7 +66,11 @@ def answers(folder: Path, truth: Golden) -> Scores:
     if entries.keys() != set(range(len(expected))):
         raise StageError(f"LoadGen noted down the answers to {len(entries)} of {len(expected)} samples")
     raw = b"".join(bytes.fromhex(entries[i]) for i in range(len(expected)))
-    actual = np.frombuffer(raw, dtype=expected.dtype).reshape(expected.shape)
+    try:
+        actual = np.frombuffer(raw, dtype=expected.dtype).reshape(expected.shape)
+    except ValueError as error:
+        told = f"the answers are not of type {expected.dtype} and shape {expected.shape}, as the source's are"
+        raise StageError(f"LoadGen's accuracy mode: {told}") from error
     ours, theirs = classes(actual), classes(expected)
     if ours is None or theirs is None:
         raise StageError("the model's first output names no classes, so accuracy mode has nothing to compare")

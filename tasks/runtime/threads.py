@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+GROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 LANES = 4
 """Calls side by side at most: each keeps its own activations in memory."""
 
@@ -21,17 +22,47 @@ def usable_threads() -> int:
     """Return the smaller of the affinity mask and the cgroup's CPU quota (v2, then v1), at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroup_quota_cores()
-    return max(1, min(cores, round(quota))) if quota else max(1, cores)
+    return max(1, min(cores, int(quota))) if quota else max(1, cores)  # a thread more than the quota is throttled
 
 
-def cgroup_quota_cores(root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Return the CPU quota in cores, or None where there is no limit."""
+def cgroup_quota_cores(root: Path = GROUPS, membership: Path = MEMBERSHIP) -> float | None:
+    """Return the CPU quota in cores, the least of this process's group and of all above; None where there is no limit.
+
+    Args:
+        root: where the groups are mounted.
+        membership: the file that names the process's groups, `ID:CONTROLLERS:PATH` a line (cgroups(7)).
+    """
     try:
-        quota, period = (root / "cpu.max").read_text().split()
+        lines = [line.split(":", 2) for line in membership.read_text().splitlines()]
+    except OSError:
+        lines = []
+    unified = next((path for _, controllers, path in lines if not controllers), "/")
+    old = next((path for _, controllers, path in lines if "cpu" in controllers.split(",")), "/")
+    quotas = [_quota(group / "cpu.max") for group in _and_above(root, unified)]
+    if not any(quotas):
+        quotas = [_old_quota(group) for group in _and_above(root / "cpu", old)]
+    return min((quota for quota in quotas if quota), default=None)
+
+
+def _and_above(root: Path, path: str) -> list[Path]:
+    """Return a group's folder and those above it, as far as they are there: a container may see only the root."""
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    return [root.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
+
+
+def _quota(file: Path) -> float | None:
+    """Return what a file of version 2 says, `QUOTA PERIOD` in microseconds."""
+    try:
+        quota, period = file.read_text().split()
     except (OSError, ValueError):
-        try:
-            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text().strip()
-            period = (root / "cpu" / "cpu.cfs_period_us").read_text().strip()
-        except OSError:
-            return None
-    return None if quota in ("max", "-1") else float(quota) / float(period)
+        return None
+    return None if quota == "max" else float(quota) / float(period)
+
+
+def _old_quota(group: Path) -> float | None:
+    """Return what two files of version 1 say."""
+    try:
+        quota, period = ((group / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period"))
+    except OSError:
+        return None
+    return None if quota == "-1" else float(quota) / float(period)

@@ -65,6 +65,22 @@ def no_process_is_left():
     assert [p for p in children if "tasks.runtime.worker" in " ".join(p.cmdline())] == []
 
 
+def dice() -> onnx.ModelProto:
+    """Return a model that answers anew each time."""
+    nodes = [helper.make_node("RandomNormalLike", ["x"], ["r"]), helper.make_node("Add", ["x", "r"], ["y"])]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", SIZE]) for n in "xy")
+    graph = helper.make_graph(nodes, "dice", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_candidate_is_out_when_its_timed_answers_change(race: Race) -> None:
+    facts = race({"fp32": chain(1), "dice": dice()}, rounds=6, batch_sizes=(1,)).facts
+    found = facts.result("dice")
+    assert "target.parity" in str(found.error)
+    assert found.rows == ()
+    assert facts.result("fp32").error is None
+
+
 def test_race_has_the_right_winner_when_costs_are_clearly_different(race: Race) -> None:
     facts = race({"middle": chain(8), "cheap": chain(1), "dear": chain(48)}).facts
     for batch_row in (0, 1):

@@ -73,6 +73,25 @@ def test_client_ends_the_worker_when_it_gives_no_answer_in_time(code: str) -> No
         assert client._process.wait(timeout=10) == -signal.SIGKILL
 
 
+def test_client_ends_what_the_worker_started_and_does_not_wait_for_it() -> None:
+    """A child that holds the worker's pipes kept the whole run waiting."""
+    with worker("p = os.fork()\nif p == 0: time.sleep(60)\nprint(json.dumps({'load_ms': p}), flush=True)") as client:
+        child = psutil.Process(int(load(client)))
+    assert psutil.wait_procs([child], timeout=10)[1] == []
+
+
+def test_client_tells_the_last_line_when_the_worker_floods_its_errors() -> None:
+    flood = "sys.stderr.write('x' * 99 + chr(10)) or [sys.stderr.write('y' * 99 + chr(10)) for _ in range(200000)]"
+    with worker(f"{flood}; sys.exit('the last word')") as client, pytest.raises(WorkerFailed, match="the last word"):
+        load(client)
+
+
+def test_worker_is_not_told_to_let_threads_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    with worker("print(json.dumps({'load_ms': os.environ.get('OMP_WAIT_POLICY')}), flush=True)") as client:
+        assert load(client) is None
+
+
 @pytest.mark.slow
 def test_client_does_not_wait_for_ever_when_the_worker_closes_its_output_and_lives() -> None:
     with worker("os.close(1); time.sleep(60)") as client, pytest.raises(WorkerFailed, match="closed its output"):

@@ -1,5 +1,6 @@
 """One race over models and targets: what is not here, broken, or not what it says costs itself only."""
 
+import math
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -95,6 +96,14 @@ def test_cuda_that_is_the_cpu_is_never_ranked(tmp_path: Path, model: Path, monke
     assert [pair.status for pair in found.pairs] == ["failed", "measured"]
     assert "target.macs_share: 0 must be >= 0.99" in found.pairs[0].reason
     assert found.reference == "cnn on ort-cpu"
+
+
+def test_next_pair_is_the_reference_when_the_first_breaks_in_the_race(tmp_path: Path, model: Path) -> None:
+    found = go(tmp_path, {"cnn": model}, DiesLater(), OrtCpu())
+    assert [pair.status for pair in found.pairs] == ["failed", "measured"]
+    assert found.reference == "cnn on ort-cpu"
+    assert {row.verdict for row in found.pairs[1].rows} == {"reference"}
+    assert math.isnan(found.aa_deviation)
 
 
 @pytest.mark.slow

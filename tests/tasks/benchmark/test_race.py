@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import psutil
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from tasks.benchmark.client import WorkerClient
 from tasks.benchmark.race import WARM_UP_BLOCKS, Contender, Entry, Plan, race
@@ -54,6 +56,24 @@ def test_race_goes_on_when_a_worker_is_killed_in_the_third_round(run) -> None:
         assert contenders[name].error is None
         assert counts(contenders[name]) == {1: 6, 2: 6}
     assert workers() == []
+
+
+def test_race_goes_on_when_a_model_wants_more_memory_than_it_may_have(tmp_path: Path) -> None:
+    """It is small as a file, and fills 8 GB when it runs."""
+    wide = numpy_helper.from_array(np.array([1, 2 << 30], np.int64), "wide")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 1]) for n in "xy")
+    eat = [helper.make_node("Expand", ["x", "wide"], ["e"]), helper.make_node("ReduceMax", ["e"], ["y"], axes=[1])]
+    np.savez(tmp_path / "inputs.npz", x=np.ones((2, 1), np.float32))
+    for name, nodes, stored in (("fine", [helper.make_node("Relu", ["x"], ["y"])], []), ("eater", eat, [wide])):
+        graph = helper.make_graph(nodes, name, [x], [y], stored)
+        opset = [helper.make_opsetid("", 13)]
+        onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / f"{name}.onnx")
+    entries = {name: Entry(tmp_path / f"{name}.onnx", options={"memory_bytes": 1 << 28}) for name in ("fine", "eater")}
+    plan = Plan(batch_sizes=(1,), rounds=6, block_ms=1, threads=1, timeout_s=60)
+    contenders = race(entries, tmp_path / "inputs.npz", plan).contenders
+    assert "alloc" in str(contenders["eater"].error).lower()
+    assert contenders["fine"].error is None
+    assert counts(contenders["fine"]) == {1: 6}
 
 
 @pytest.mark.parametrize(("after", "asked"), [(4, "run"), (3, "memory")])  # the latter before it is started anew

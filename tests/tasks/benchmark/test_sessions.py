@@ -13,6 +13,7 @@ from tasks.artifact import Artifact
 from tasks.benchmark import BenchmarkConfig, BenchmarkFacts, benchmark
 from tasks.benchmark.elimination import Drop
 from tasks.benchmark.race import Contender, Entry
+from tasks.benchmark.rows import rows
 from tasks.benchmark.sessions import described, preferred
 from tasks.data.golden import Case, Golden
 from tasks.errors import ConfigError
@@ -94,6 +95,18 @@ def test_another_session_is_taken_when_it_is_proven_faster_than_the_first() -> N
     broken = contender("broken", [], error="it broke")
     assert preferred([broken, slow], 1, 0.005) is slow
     assert preferred([broken], 1, 0.005) is broken
+
+
+def test_sessions_are_compared_when_they_left_the_race_in_different_rounds() -> None:
+    first, other = contender("first", [1.0] * 16), contender("other", [0.5] * 16)
+    for one, times in ((first, [8.0] * 3), (other, [4.0] * 16)):
+        one.round_medians_ms[8] = times
+        one.energy_mj[8] = []
+    first.dropped[8] = Drop(3, "another", 0.5)
+    assert preferred([first, other], 1, 0.005) is other
+    assert preferred([other, first], 1, 0.005) is other
+    [_, row] = rows(other, first, resolution=0.005)
+    assert (row.batch, round(row.speedup, 6)) == (8, 2.0)
 
 
 def turning(pairs: int) -> onnx.ModelProto:

@@ -36,6 +36,28 @@ def test_quota_is_read_when_cgroup_is_version_1(tmp_path: Path, quota: str, core
     assert cgroup_quota_cores(tmp_path) == cores
 
 
+def test_quota_is_the_least_of_all_groups_above_when_version_2_nests_them(tmp_path: Path) -> None:
+    write(tmp_path, user__cpu_max="max 100000", user__job__cpu_max="150000 100000", user__job__step__cpu_max="4 1")
+    membership = tmp_path / "cgroup"
+    membership.write_text("9:name=systemd:/x\n0::/user/job/step\n")
+    assert cgroup_quota_cores(tmp_path, membership) == 1.5
+    membership.write_text("0::/another/machine/s\n")  # a container that sees the host's names, and its own root only
+    assert cgroup_quota_cores(write(tmp_path, cpu_max="300000 100000"), membership) == 3.0
+
+
+def test_quota_is_the_least_of_all_groups_above_when_version_1_nests_them(tmp_path: Path) -> None:
+    period = {"cpu__job__cpu_cfs_period_us": "100000", "cpu__cpu_cfs_period_us": "100000"}
+    write(tmp_path, **period, cpu__job__cpu_cfs_quota_us="200000", cpu__cpu_cfs_quota_us="-1")
+    (tmp_path / "cgroup").write_text("3:cpuset:/\n2:cpu,cpuacct:/job\n")
+    assert cgroup_quota_cores(tmp_path, tmp_path / "cgroup") == 2.0
+
+
+@pytest.mark.parametrize(("quota", "threads_used"), [(1.9, 1), (0.4, 1), (1000.0, None), (None, None)])
+def test_threads_never_exceed_the_quota(monkeypatch, quota: float | None, threads_used: int | None) -> None:
+    monkeypatch.setattr(threads, "cgroup_quota_cores", lambda: quota)
+    assert usable_threads() == (threads_used or len(os.sched_getaffinity(0)))
+
+
 def test_quota_is_version_2s_when_both_are_there(tmp_path: Path) -> None:
     write(tmp_path, cpu_max="100000 100000", cpu__cpu_cfs_quota_us="400000", cpu__cpu_cfs_period_us="100000")
     assert cgroup_quota_cores(tmp_path) == 1.0
