@@ -79,7 +79,9 @@ def expanded(recipes: Any, info: ValidationInfo) -> Any:
         raise ValueError("write auto, or a list of recipes")
     portability = info.data.get("portability")
     without_vnni = portability is not None and portability.needs_vnni == "reject"
-    return recipes_for(this_processor(), made_of(info.data.get("train")), without_vnni=without_vnni)
+    operators, race = made_of(info.data.get("train")), info.data.get("benchmark")
+    shipping = [target.kind for target in race.targets if target.name in race.also_ship_on] if race else []
+    return recipes_for(this_processor(), operators, without_vnni=without_vnni, shipping=shipping)
 
 
 def choices(value: Any) -> Iterator[Any]:
@@ -146,6 +148,7 @@ class PipelineConfig(Frozen):
     )
     calibrate: CalibrateConfig = Field(default_factory=CalibrateConfig)
     portability: PortabilityConfig = Field(default_factory=PortabilityConfig)  # before `quantize`, whose auto reads it
+    benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)  # this too
     quantize: Recipes = Field(
         (StaticInt8(), StaticInt8(activations="s8"), DynamicInt8(), DynamicInt8(weights="s8")),
         description="quantisation recipes, one candidate a choice of their lists; or auto: what suits this machine",
@@ -155,7 +158,6 @@ class PipelineConfig(Frozen):
     )
     accuracy: AccuracyConfig = Field(default_factory=AccuracyConfig)
     repair: RepairConfig = Field(default_factory=RepairConfig)
-    benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)
     select: SelectConfig = Field(default_factory=SelectConfig)
     loadgen: tuple[Scenario, ...] = Field(
         (), description="scenarios in which MLPerf's load generator measures the winner; its verdict is a gate"

@@ -5,6 +5,7 @@ Left out everywhere: QOperator S8S8 and dynamic convolutions (8 and 5 times slow
 Accuracy decides between the rest, and the race: nothing here is believed to be faster without being measured.
 """
 
+from collections.abc import Collection
 from typing import Literal
 
 from tasks.quantize.dynamic import DynamicInt8
@@ -17,16 +18,32 @@ Operators = Literal["convolutions", "matrices", "unknown"]
 """What a model is mostly made of, as far as the configuration tells before anything ran."""
 
 
+SUITED = {
+    "openvino": StaticInt8(placement="inputs"),
+    "ort-openvino": StaticInt8(placement="inputs"),
+    "ort-tensorrt": StaticInt8(activations="s8", symmetric=True, placement="inputs"),
+}
+"""What other runtimes than ONNX Runtime's own kernels want, by kind of target. TensorRT knows no zero points."""
+
+
 def recipes_for(
-    processor: Processor, operators: Operators, *, without_vnni: bool = False
+    processor: Processor, operators: Operators, *, without_vnni: bool = False, shipping: Collection[str] = ()
 ) -> tuple[StaticInt8 | DynamicInt8, ...]:
-    """Return the recipes for a processor and a kind of model, at most eight.
+    """Return the recipes for a processor and a kind of model, at most eight, and those that further runtimes want.
 
     Args:
         processor: that of the race.
         operators: what the model is mostly made of.
         without_vnni: the model must be right on x86 processors without VNNI too, wherever it is measured.
+        shipping: kinds of further targets on which the winner may be shipped.
     """
+    suited = dict.fromkeys(recipe for kind, recipe in SUITED.items() if kind in shipping)
+    return (*_for_the_processor(processor, operators, without_vnni), *suited)
+
+
+def _for_the_processor(
+    processor: Processor, operators: Operators, without_vnni: bool
+) -> tuple[StaticInt8 | DynamicInt8, ...]:
     dynamic = DynamicInt8(operators="matmul")
     static = _static(processor, saturates=processor.saturates or without_vnni)
     if operators == "matrices":

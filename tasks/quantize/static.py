@@ -14,9 +14,10 @@ from tasks.model_file import is_large_file, read_graph
 from tasks.quantize.copied import copied
 from tasks.ranges import Method, Ranges
 from tasks.ranges.minmax import MinMax
-from tasks.runtime.macs import FLOAT
+from tasks.runtime.engines.ort import FLOAT
 
 FORMATS = {"qdq": QuantFormat.QDQ, "qoperator": QuantFormat.QOperator}
+PRODUCTS_AND_SUMS = ["Conv", "ConvTranspose", "Gemm", "MatMul", "Add"]
 TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8, "u16": QuantType.QUInt16}
 
 
@@ -35,6 +36,12 @@ class StaticInt8(Frozen):
     reduce_range: bool = Field(False, description="7-bit weights: no saturation on processors without VNNI")
     float_head: bool = Field(False, description="the last products before the outputs, and what follows, stay in float")
 
+    placement: Literal["around", "inputs"] = Field(
+        "around",
+        description="where tensors are rounded: around every operator, as ONNX Runtime's integer kernels want it, or "
+        "only in front of products and sums, for OpenVINO and TensorRT, which fuse what is between by themselves",
+    )
+
     @property
     def name(self) -> str:
         """The candidate's name: the types, and whatever is not the default."""
@@ -45,6 +52,7 @@ class StaticInt8(Frozen):
             "symmetric": self.symmetric,
             "7bit": self.reduce_range,
             "float-head": self.float_head,
+            "inputs": self.placement == "inputs",
         }
         return "-".join([f"static-{self.activations}{self.weights}", *(mark for mark, is_so in marks.items() if is_so)])
 
@@ -52,6 +60,8 @@ class StaticInt8(Frozen):
     def _is_supported(self) -> Self:
         if (self.activations, self.weights) == ("s8", "u8"):
             raise ValueError("there are no kernels for activations s8 with weights u8; take weights s8")
+        if self.placement == "inputs" and self.format == "qoperator":
+            raise ValueError("integer operators are rounded around; for placement inputs, take format qdq")
         if self.activations == "u16" and self.format == "qoperator":
             raise ValueError("there are no integer operators for activations u16; take format qdq")
         return self
@@ -74,6 +84,7 @@ class StaticInt8(Frozen):
             raise StageError(
                 "static quantisation needs ranges; the calibration failed, or the data has no split 'calibration'"
             )
+        only_inputs = PRODUCTS_AND_SUMS if self.placement == "inputs" else []
         kept = float_nodes | (head(read_graph(prepared).graph) if self.float_head else frozenset())
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             quantize_static(
@@ -84,11 +95,15 @@ class StaticInt8(Frozen):
                 reduce_range=self.reduce_range,
                 activation_type=TYPES[self.activations],
                 weight_type=TYPES[self.weights],
+                op_types_to_quantize=only_inputs or None,
                 nodes_to_exclude=sorted(kept),
                 use_external_data_format=is_large_file(prepared),
                 calibrate_method=CalibrationMethod.MinMax,  # see `Ranges.write_for_ort`
                 calibration_cache_path=ranges.write_for_ort(self.method.name, Path(folder) / "ranges.json"),
-                extra_options={"ActivationSymmetric": self.symmetric},
+                extra_options={
+                    "ActivationSymmetric": self.symmetric,
+                    "OpTypesToExcludeOutputQuantization": only_inputs,
+                },
             )
 
 

@@ -41,7 +41,8 @@ class RepairConfig(Effort):
 
     def takes(self, recipe: Frozen) -> TypeGuard[StaticInt8]:
         """Tell whether a recipe's candidates can be repaired: only static ones say node by node what is quantised."""
-        return self.enabled and isinstance(recipe, StaticInt8) and recipe.activations != "u16"
+        known = isinstance(recipe, StaticInt8) and recipe.activations != "u16" and recipe.placement == "around"
+        return self.enabled and known
 
 
 class RepairFacts(Frozen):

@@ -60,6 +60,22 @@ def test_auto_offers_seven_bits_when_a_candidate_that_needs_vnni_is_rejected(
     assert any(recipe.reduce_range for recipe in config.quantize) == seven_bit
 
 
+def test_auto_offers_what_a_further_runtime_wants_when_the_winner_may_be_shipped_there() -> None:
+    usual = set(recipes_for(VNNI, "convolutions"))
+
+    def more(*shipping: str) -> list[str]:
+        return [r.name for r in recipes_for(VNNI, "convolutions", shipping=shipping) if r not in usual]
+
+    assert more() == more("ort-cpu", "ort-cuda") == []
+    assert more("openvino", "ort-openvino") == ["static-u8s8-inputs"]
+    assert more("ort-tensorrt") == ["static-s8s8-symmetric-inputs"]
+    shipped = ("benchmark.targets=[ort-cpu, ort-openvino-f32, openvino-int8]", "quantize=auto")
+    told = load("digits-resnet18", (*shipped, "benchmark.also_ship_on=[ort-openvino-f32]"))
+    assert [r.name for r in told.quantize if r.name.endswith("-inputs")] == ["static-u8s8-inputs"]
+    silent = load("digits-resnet18", shipped)
+    assert not any(r.name.endswith("-inputs") for r in silent.quantize)
+
+
 def test_auto_quantises_no_convolution_at_each_call() -> None:
     kinds = {o: [r.name for r in recipes_for(VNNI, o) if r.kind == "dynamic"] for o in OPERATORS}
     assert kinds["convolutions"] == []

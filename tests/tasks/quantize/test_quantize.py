@@ -42,6 +42,7 @@ STATIC += [
     StaticInt8(activations="s8", symmetric=True),
     StaticInt8(reduce_range=True),
     StaticInt8(float_head=True),
+    StaticInt8(placement="inputs"),
     StaticInt8(method=Entropy()),
     StaticInt8(method=Percentile(percentile=99.99)),
 ]
@@ -135,6 +136,11 @@ def test_each_field_of_a_recipe_shows_in_the_model(
     assert "QLinearConv" in apply(StaticInt8(format="qoperator"))[2]
     wide, _, _ = apply(StaticInt8(activations="u16"))
     assert TensorProto.UINT16 in {t.data_type for t in wide.graph.initializer}
+    around, inputs = apply(StaticInt8())[0], apply(StaticInt8(placement="inputs"))[0]
+    behind = {n.input[0] for n in inputs.graph.node if n.op_type == "QuantizeLinear"}
+    assert not behind & {n.output[0] for n in inputs.graph.node if n.op_type in ("Conv", "Gemm")}
+    assert "QuantizeLinear" in {n.op_type for n in inputs.graph.node}
+    assert len(inputs.graph.node) < len(around.graph.node)
     few, _, _ = apply(StaticInt8(reduce_range=True))
     weights = [onnx.numpy_helper.to_array(t) for t in few.graph.initializer if len(t.dims) > 1]
     assert max(int(np.abs(w.astype(np.int32)).max()) for w in weights) == 64
@@ -226,6 +232,11 @@ def test_quantize_says_so_when_there_is_nothing_to_quantise(
     report = quantized(recipe, out, out.keep(path), *splits)
     assert [check.name for check in report.failures] == ["quantize.quantized_nodes"]
     assert "finds nothing to quantise among LinearClassifier, ZipMap" in report.failures[0].detail
+
+
+def test_integer_operators_are_refused_where_only_inputs_are_rounded() -> None:
+    with pytest.raises(ValidationError, match="for placement inputs, take format qdq"):
+        StaticInt8(placement="inputs", format="qoperator")
 
 
 def test_head_is_what_no_product_follows() -> None:
