@@ -189,23 +189,24 @@ def test_one_set_is_evaluated_and_no_more_asked_when_the_budget_is_used_up(
 
 def test_fallen_short_is_told_and_numbers_that_are_none_are_the_worst(mend: Mend, plain: Report[RepairFacts]) -> None:
     """As on a processor whose sums saturate: what is evaluated is far from what was predicted."""
-    found = plain.facts
-    first = found.attempts[0]
-    worst = found.ranking[-1].node
+    first = plain.facts.attempts[0]
+    *others, last = [r.node for r in plain.facts.ranking]
+    ranking, size = [last, *others], 1
+    while not set(first.float_nodes) < set(ranking[:size]):
+        size *= 2
+    second = tuple(ranking[:size])
 
     def evaluated(nodes: tuple[str, ...], sqnr_db: object) -> dict[str, object]:
         predicted = first.predicted.model_dump(mode="json")
         told = {"float_nodes": nodes, "good": False, "speed": None, "predicted": predicted}
         return {f"evaluated {' '.join(sorted(nodes))}": told | {"quality": GOOD | {"sqnr_db": sqnr_db}}}
 
-    known = {f"alone {worst}": GOOD | {"sqnr_db": "NaN"}} | evaluated(first.float_nodes, "NaN")
-    facts = mend(journal=known_from(known), max_evaluations=2).facts
-    assert facts.ranking[0].node == worst
-    second = facts.attempts[1].float_nodes
-    assert set(second) - set(first.float_nodes)
-
-    report = mend(journal=known_from(known | evaluated(second, 3.0)), max_evaluations=2)
-    assert report.facts.float_nodes == second
+    known = {f"alone {last}": GOOD | {"sqnr_db": "NaN"}} | evaluated(first.float_nodes, "NaN") | evaluated(second, 3.0)
+    known[f"without {' '.join(sorted(second))}"] = GOOD | {"sqnr_db": 1000}
+    report = mend(journal=known_from(known), max_evaluations=2, margin_db=100)
+    assert report.facts.ranking[0].node == last
+    assert [a.quality.sqnr_db for a in report.facts.attempts] == [pytest.approx(np.nan, nan_ok=True), 3]
+    assert set(report.facts.float_nodes) == set(second)
     assert report.facts.stopped == "evaluations used up"
     check = next(c for c in report.checks if c.name == "repair.good")
     assert (check.passed, check.severity) == (False, "warning")
