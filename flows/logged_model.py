@@ -18,6 +18,7 @@ from mlflow.models.model import MLMODEL_FILE_NAME
 from mlflow.types.schema import Schema, TensorSpec
 
 from tasks.model_file import files_of, read_graph
+from tasks.runtime.processor import METADATA_KEY
 from tasks.signature import Signature
 from tasks.signature import TensorSpec as OurSpec
 
@@ -42,8 +43,12 @@ def log_model(run_id: str, event: dict[str, Any], path: Path) -> str:
 
 
 def save_model(path: str, mlflow_model: Model, file: Path) -> None:
-    """Write what MLflow's ONNX flavor writes to the folder `path`; weights beside `file` are linked, not read."""
+    """Write what MLflow's ONNX flavor writes to the folder `path`; weights beside `file` are linked, not read.
+
+    MLflow's loader neither warns nor refuses: where the model may run is a note in its metadata.
+    """
     proto = read_graph(file)
+    note = {prop.key: prop.value for prop in proto.metadata_props if prop.key == METADATA_KEY}
     mlflow.onnx.save_model(
         proto,
         path,
@@ -51,6 +56,7 @@ def save_model(path: str, mlflow_model: Model, file: Path) -> None:
         signature=mlflow_signature(Signature.read(proto)),
         pip_requirements=[f"onnxruntime-gpu=={importlib.metadata.version('onnxruntime-gpu')}"],
         onnx_execution_providers=["CPUExecutionProvider"],
+        metadata=note or None,
         save_as_external_data=False,  # a weight that lies in another file stays there
     )
     for weights in files_of(file)[1:]:

@@ -19,7 +19,7 @@ log = logging.getLogger("gauntlet")
 
 METADATA_KEY = "gauntlet.portability"
 EXACT_KERNELS = "session.x64quantprecision"
-"""The runtime's own switch to kernels that widen before they add; slower, and idle where nothing saturates."""
+"""The runtime's own switch to unsigned weights, whose kernels do not saturate: slower, with VNNI too."""
 
 Elsewhere = Literal["warn", "refuse", "exact"]
 """What loading does on a processor that the model is not made for; `exact` takes slower kernels that are right."""

@@ -15,6 +15,7 @@ from flows.blank import begin_with_tables
 from flows.logged_model import log_model
 from flows.tracking import tracking_uri
 from tasks.model_file import copy_model
+from tasks.runtime.processor import stamp
 from tasks.signature import describe
 
 
@@ -26,6 +27,8 @@ def test_logged_model_has_its_weights_and_is_loaded_by_mlflow(tmp_path: Path, ma
     copy_model(brought, stored)
     proto = onnx.load(stored, load_external_data=False)
     describe(proto).write(proto)
+    portability = stamp("needs VNNI", needs_vnni=True, elsewhere="warn")
+    onnx.helper.set_model_props(proto, {p.key: p.value for p in proto.metadata_props} | portability)
     onnx.save(proto, stored)
     begin_with_tables("mlflow", database)
     uri = f"sqlite:///{database}"
@@ -36,6 +39,7 @@ def test_logged_model_has_its_weights_and_is_loaded_by_mlflow(tmp_path: Path, ma
         model = log_model(run, {"name": "brought-fp32", "params": {}, "tags": {"winner": "true"}}, stored)
         loaded = mlflow.pyfunc.load_model(f"models:/{model}")
         whole = mlflow.onnx.load_model(f"models:/{model}")
+    assert loaded.metadata.metadata == portability
     expected = onnx.reference.ReferenceEvaluator(onnx.load(brought)).run(None, samples)
     for name, right in zip((value.name for value in proto.graph.output), expected, strict=True):
         np.testing.assert_allclose(loaded.predict(samples)[name], right, rtol=1e-4, atol=1e-5)

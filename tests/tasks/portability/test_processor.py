@@ -1,6 +1,9 @@
 """Loading a model on a processor that it is not made for. The processors are values; nothing is patched."""
 
 import logging
+import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -62,6 +65,26 @@ def test_model_takes_exact_kernels_where_it_would_saturate() -> None:
         open_session(model(NEEDS["exact"]), processor=GRAVITON).get_session_options().get_session_config_entry(
             EXACT_KERNELS
         )
+
+
+@pytest.mark.parametrize("processor", [HASWELL, CASCADE_LAKE, GRAVITON, this_processor()])
+def test_snippet_of_the_page_takes_exact_kernels_where_the_model_would_saturate(
+    processor: Processor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "portability.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for name, metadata in {"needs": NEEDS["warn"], "safe": {}}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "model.onnx").write_bytes(model(metadata))
+        monkeypatch.chdir(folder)
+        cpuinfo = f"flags : {' '.join(processor.flags)}"
+        monkeypatch.setattr(Path, "read_text", lambda *_, cpuinfo=cpuinfo: cpuinfo)
+        found: dict[str, Any] = {}
+        exec(snippet, found)
+        monkeypatch.undo()
+        assert ("options" in found) == (name == "needs" and processor.saturates)
+        assert found["session"].run(None, {"x": np.ones(1, np.float32)})
 
 
 @pytest.mark.parametrize("elsewhere", ["warn", "refuse", "exact"])
