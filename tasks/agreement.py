@@ -12,7 +12,7 @@ from tasks.data.golden import Case, head
 from tasks.errors import StageError
 from tasks.frozen import Frozen, Number
 from tasks.runtime.calls import calls
-from tasks.statistics import max_abs_error, max_rel_error, top1_agreement
+from tasks.statistics import Array, max_abs_error, max_rel_error, top1_agreement
 
 
 class NumericsConfig(Frozen):
@@ -84,20 +84,20 @@ def agreement(limits: NumericsConfig, session: Any, cases: Mapping[str, Case]) -
                 text = f"{data} inputs, batch {batch}: '{wrong[0]}' is {shape}, not {expected[wrong[0]].shape}"
                 complaints.append(text)
                 continue
-            rows += [_compare(data, batch, name, actual, expected) for name in expected]
+            rows += [compare(data, batch, name, actual[name], expected[name]) for name in expected]
             found += [_worst_sample(data, name, actual, expected) for name in expected]
     return Agreement(tuple(rows), tuple(complaints), max(found, key=lambda w: w.error, default=None))
 
 
-def _compare(data: str, batch: int, name: str, actual: Arrays, expected: Arrays) -> Comparison:
-    a, b = actual[name], expected[name]
+def compare(data: str, batch: int, name: str, actual: Array, expected: Array) -> Comparison:
+    """Compare one output, shape (n, ...), with what it should be."""
     return Comparison(
         data=data,
         output=name,
         batch=batch,
-        max_abs_error=max_abs_error(a, b),
-        max_rel_error=max_rel_error(a, b),
-        top1_agreement=top1_agreement(a, b),
+        max_abs_error=max_abs_error(actual, expected),
+        max_rel_error=max_rel_error(actual, expected),
+        top1_agreement=top1_agreement(actual, expected),
     )
 
 

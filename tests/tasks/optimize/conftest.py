@@ -37,6 +37,16 @@ def wrong_bias(model):
     return model
 
 
+def another_class(model):
+    """Make class 0 the best one of every image."""
+    for node in model.graph.node:
+        for weight in model.graph.initializer:
+            if node.name == "fc" and weight.name == node.input[2]:
+                bias = numpy_helper.to_array(weight) + 40 * np.eye(10, dtype=np.float32)[0]
+                weight.CopyFrom(numpy_helper.from_array(bias, weight.name))
+    return model
+
+
 def unknown_operator(model):
     for node in model.graph.node:
         if node.name == "relu2":
