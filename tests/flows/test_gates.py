@@ -202,15 +202,15 @@ def test_overridden_check_lets_the_run_pass_and_stays_on_record(run: Run) -> Non
 
 @pytest.mark.slow
 def test_candidate_that_breaks_is_dropped_and_its_siblings_go_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks.optimize.onnxslim import OnnxSlim
+    from tasks.optimize.ort import OrtGraph
 
-    def break_down(self: OnnxSlim, source: Path, target: Path) -> None:
+    def break_down(self: OrtGraph, source: Path, target: Path) -> None:
         raise RuntimeError("no such pattern")
 
-    monkeypatch.setattr(OnnxSlim, "apply", break_down)
+    monkeypatch.setattr(OrtGraph, "apply", break_down)
     report = run(quick_config("train.epochs=5"))
-    slim = next(c for c in report.candidates if c.name == "onnxslim")
+    extended = next(c for c in report.candidates if c.name == "ort-extended")
     assert report.verdict == "passed"
-    assert slim.status == "rejected"
-    assert "optimize broke" in slim.reason
-    assert "no such pattern" in slim.reason
+    assert extended.status == "rejected"
+    assert "optimize broke" in extended.reason
+    assert "no such pattern" in extended.reason

@@ -136,7 +136,7 @@ def test_candidate_keeps_the_operator_when_a_pass_rewrites_the_graph(
 ) -> None:
     out = workspace(brought.out.store)
     model = brought.export(out, TorchScript(symbolics="parts:symbolics", folder=brought.folder))
-    optimized = optimize(graph_pass, out, model=model).artifacts["model"]
+    optimized = optimize(graph_pass, out, model=model, golden=brought.golden).artifacts["model"]
     assert not check_structure(StructureConfig(), out, model=optimized).failures
     assert not check_numerics(NumericsConfig(), out, model=optimized, golden=brought.golden).failures
     assert Signature.read(onnx.load(out.path(optimized))).operator_libraries[0].name == LIBRARY.name

@@ -12,16 +12,21 @@ from brought_models import MODELS, Made
 from tasks.artifact import Artifact
 from tasks.data.golden import Case, Golden
 from tasks.errors import StageError
+from tasks.model_file import copy_model
 from tasks.optimize import OptimizeFacts, optimize
 from tasks.optimize.chain import Chain
+from tasks.optimize.graph_pass import halves
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
 from tasks.optimize.own import OwnPass
-from tasks.optimize.transaction import PassFacts
+from tasks.optimize.pace import Pace
+from tasks.optimize.shrink import Search, smallest
+from tasks.optimize.transaction import PassFacts, State, Terms, proceed
 from tasks.report import Check, Report
+from tasks.runtime.sandbox import run_apart
 from tasks.runtime.session import open_session, run_in_batches
 from tasks.signature import Signature, describe
 from tasks.validate.numerics import NumericsConfig, check_numerics
@@ -115,10 +120,24 @@ def test_pass_is_dropped_when_it_fails_or_makes_no_valid_model(subject, own: Own
 
 @pytest.mark.slow
 def test_chain_goes_on_behind_a_pass_that_crashes(subject, own: Own) -> None:
-    facts = by_name(work(subject, own("crash"), OnnxSlim()))
+    facts = by_name(work(subject, own("crash"), OnnxSlim(), bisect_s=0))
     assert [facts[name].outcome for name in ("crash", "onnxslim")] == ["rejected", "accepted"]
     assert "signal 11" in facts["crash"].reason
-    assert facts["crash"].nodes == ("GlobalAveragePool 'pool'",)
+
+
+def test_candidate_is_rejected_with_the_node_when_a_lone_pass_is_wrong(subject, own: Own) -> None:
+    report = optimize(own("wrong_bias"), subject.out, model=subject.model, golden=subject.golden)
+    (failure,) = report.failures
+    assert failure.name == "optimize.accepted_passes"
+    assert failure.detail.startswith("wrong_bias at Conv 'conv2': 'y' changes by")
+    assert subject.out.path(report.artifacts["failing-wrong_bias"]).is_file()
+
+
+@pytest.mark.slow
+def test_candidate_is_rejected_when_a_lone_pass_crashes(subject, own: Own) -> None:
+    report = optimize(own("crash"), subject.out, model=subject.model, golden=subject.golden)
+    (failure,) = report.failures
+    assert failure.detail.startswith("crash at GlobalAveragePool 'pool': it crashed (signal 11")
 
 
 @pytest.mark.slow
@@ -135,6 +154,43 @@ def test_group_is_bisected_to_the_single_pass_when_it_breaks_the_model(subject) 
     assert facts["onnxoptimizer-split_predict"].outcome == "rejected"
     assert facts["onnxoptimizer-eliminate_identity"].outcome == "accepted"
     assert facts["onnxoptimizer-eliminate_deadend-to-fuse_bn_into_conv"].outcome == "accepted"
+
+
+def test_process_ends_behind_a_split_group_so_that_the_halves_get_time_of_their_own(subject, tmp_path: Path) -> None:
+    group = OnnxOptimizer(passes=("eliminate_identity", "split_predict", "eliminate_deadend", "fuse_bn_into_conv"))
+    copy_model(subject.out.path(subject.model), tmp_path / "original.onnx")
+    State(pending=(group, OnnxSlim()), model="original.onnx").write(tmp_path)
+    terms = Terms(numerics=NumericsConfig(samples=8), pace=Pace(), timeout_s=60)
+    golden = subject.out.path(subject.golden)
+    run_apart(proceed, tmp_path, golden, terms, timeout_s=180, memory_bytes=4_000_000_000)
+    state = State.read(tmp_path)
+    assert [step.facts.outcome for step in state.steps] == ["split"]
+    assert state.pending == (*halves(group), OnnxSlim())
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_abs_error": 1, "max_rel_error": 10, "min_top1_agreement": 0},
+        {"max_abs_error": 100, "max_rel_error": 10, "min_top1_agreement": 1},
+    ],
+    ids=["absolute", "top-1"],
+)
+def test_smallest_model_is_found_when_only_the_absolute_or_the_top1_limit_failed(
+    subject, own: Own, tmp_path: Path, limits: dict[str, float]
+) -> None:
+    search = Search(
+        graph_pass=own("another_class"),
+        kind="wrong",
+        numerics=NumericsConfig(**limits),
+        budget_s=60,
+        where="here",
+        try_s=10,
+        memory_bytes=4_000_000_000,
+    )
+    found = smallest(search, subject.out.path(subject.model), subject.out.path(subject.golden), tmp_path)
+    assert found is not None
+    assert found.nodes == ("Gemm 'fc'",)
 
 
 def test_pass_is_dropped_when_it_slows_the_model_down(subject, own: Own) -> None:
@@ -176,11 +232,6 @@ def test_chain_goes_on_where_it_was_when_it_was_killed(subject, own: Own) -> Non
     report = optimize(chain, subject.out, model=subject.model, golden=subject.golden)
     assert state.read_bytes() == before
     assert [f.outcome for f in report.facts.passes] == ["unchanged", "accepted"]
-
-
-def test_chain_says_so_when_there_are_no_answers_to_compare_with(subject) -> None:
-    with pytest.raises(StageError, match="golden answers"):
-        optimize(Chain(), subject.out, model=subject.model)
 
 
 def test_chain_says_so_when_the_golden_answers_do_not_fit(subject) -> None:

@@ -16,10 +16,9 @@ from tasks.data.golden import Case, Golden
 from tasks.errors import StageError
 from tasks.optimize import OptimizeConfig, optimize, users_files
 from tasks.optimize.chain import Chain
-from tasks.optimize.graph_pass import LAYOUT_DOMAINS, GraphPass, halves
+from tasks.optimize.graph_pass import LAYOUT_DOMAINS, GraphPass, apply_pass, halves
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
-from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
-from tasks.optimize.onnxsim import OnnxSim
+from tasks.optimize.onnxscript import OnnxScriptRewriter
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
 from tasks.optimize.own import OwnPass
@@ -45,21 +44,34 @@ def test_passes_cover_the_union_when_listed() -> None:
     assert len({p.name for p in PASSES}) == len(PASSES)
 
 
-@pytest.mark.parametrize("graph_pass", PASSES, ids=lambda p: p.name)
-def test_optimize_keeps_structure_numbers_and_signature_when_a_pass_is_applied(
+SINGLES = [p for p in PASSES if not isinstance(p, Chain)]
+
+
+@pytest.mark.parametrize("graph_pass", SINGLES, ids=lambda p: p.name)
+def test_model_keeps_structure_and_numbers_when_a_pass_is_applied(
     trained, workspace: Callable[..., Workspace], graph_pass: Any
 ) -> None:
     out = workspace(trained.store)
-    report = optimize(graph_pass, out, model=trained.model, golden=trained.golden)
-    model = report.artifacts["model"]
+    apply_pass(graph_pass, out.path(trained.model), out.folder / "model.onnx")
+    model = out.keep(out.folder / "model.onnx")
     check_structure(StructureConfig(), out, model=model).enforce()
     check_numerics(NumericsConfig(), out, model=model, golden=trained.golden).enforce()
     check_accuracy(
         AccuracyConfig(max_accuracy_drop=0, min_sqnr_db=60), out, model=model, golden=trained.golden, test=trained.test
     ).enforce()
+    assert onnx.load(out.path(model)).ir_version <= supported_ir_version()
+
+
+@pytest.mark.parametrize("graph_pass", [OrtGraph(level="all"), OnnxSlim(), Chain()], ids=lambda p: p.name)
+def test_optimize_reports_what_is_in_the_file_and_keeps_the_signature(
+    trained, workspace: Callable[..., Workspace], graph_pass: Any
+) -> None:
+    out = workspace(trained.store)
+    report = optimize(graph_pass, out, model=trained.model, golden=trained.golden)
+    model = report.artifacts["model"]
+    check_numerics(NumericsConfig(), out, model=model, golden=trained.golden).enforce()
     proto = onnx.load(out.path(model))
     assert Signature.read(proto) == Signature.read(trained.proto())
-    assert proto.ir_version <= supported_ir_version()
     assert report.facts.nodes_before == trained.export.facts.nodes
     assert report.facts.nodes_after == len(proto.graph.node) <= 2 * report.facts.nodes_before
     assert report.facts.size_bytes == out.path(model).stat().st_size
@@ -78,82 +90,75 @@ def redundant() -> onnx.ModelProto:
     return proto
 
 
-@pytest.mark.parametrize(
-    "graph_pass", [p for p in PASSES if not isinstance(p, OnnxScriptRewriter)], ids=lambda p: p.name
-)
-def test_optimize_removes_a_node_when_it_does_nothing(keep_model: Keep, graph_pass: Any) -> None:
-    out, model = keep_model(redundant())
+def golden_of(out: Workspace) -> Artifact:
+    """Return the redundant model's answers."""
     values = np.ones((8, 4), np.float32)
     Golden({"real": Case({"x": values}, {"z": values})}, {}).save(out.folder / "golden.npz")
-    report = optimize(graph_pass, out, model=model, golden=out.keep(out.folder / "golden.npz"))
-    assert (report.facts.nodes_before, report.facts.nodes_after) == (2, 1)
-    assert Signature.read(onnx.load(out.path(report.artifacts["model"]))).labels == ("a", "b")
+    return out.keep(out.folder / "golden.npz")
 
 
-def test_optimize_warns_and_does_not_block_when_the_layout_is_the_processors(
-    trained, workspace: Callable[..., Workspace]
-) -> None:
-    report = optimize(OrtGraph(level="all"), workspace(trained.store), model=trained.model)
-    count = sum(n for domain, n in report.facts.custom_operators.items() if domain in LAYOUT_DOMAINS)
-    check = report.checks[0]
-    assert (check.name, check.value, check.passed) == ("optimize.layout_nodes", count, count == 0)
-    assert "optimize.layout_nodes" not in {failure.name for failure in report.failures}
+@pytest.mark.parametrize(
+    "graph_pass", [p for p in SINGLES if not isinstance(p, OnnxScriptRewriter)], ids=lambda p: p.name
+)
+def test_pass_removes_a_node_when_it_does_nothing(tmp_path: Path, graph_pass: Any) -> None:
+    onnx.save(redundant(), tmp_path / "model.onnx")
+    proto = apply_pass(graph_pass, tmp_path / "model.onnx", tmp_path / "after.onnx")
+    assert [node.op_type for node in proto.graph.node] == ["Relu"]
+    assert Signature.read(onnx.load(tmp_path / "after.onnx")).labels == ("a", "b")
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_candidate_is_rejected_when_the_runtime_makes_the_same_graph_of_it(
     trained, workspace: Callable[..., Workspace], level: Any
 ) -> None:
-    report = optimize(OrtGraph(level=level), workspace(trained.store), model=trained.model)
-    (failure,) = report.failures
+    report = optimize(OrtGraph(level=level), workspace(trained.store), model=trained.model, golden=trained.golden)
+    failure = report.failures[0]
     assert failure.name == "optimize.same_graph"
     assert "so it cannot be faster" in failure.detail
+
+
+def test_candidate_is_rejected_when_its_layout_is_the_processors(trained, workspace: Callable[..., Workspace]) -> None:
+    report = optimize(OrtGraph(level="all"), workspace(trained.store), model=trained.model, golden=trained.golden)
+    count = sum(n for domain, n in report.facts.custom_operators.items() if domain in LAYOUT_DOMAINS)
+    if not count:
+        pytest.skip("ONNX Runtime has no layout of its own for this processor")
+    (failure,) = (failure for failure in report.failures if failure.name == "optimize.layout_nodes")
+    assert failure.value == count
+    assert "another one may not load them" in failure.detail
+
+
+def test_candidate_goes_on_when_a_model_came_with_a_layout_and_gets_no_more_of_it(trained, keep_model: Keep) -> None:
+    out, model = keep_model(trained.proto())
+    report = optimize(OrtGraph(level="all"), out, model=model, golden=golden_of(out))
+    again = optimize(OrtGraph(level="basic"), out, model=report.artifacts["model"], golden=golden_of(out))
+    assert "optimize.layout_nodes" not in {failure.name for failure in again.failures}
 
 
 def test_candidate_goes_on_when_the_runtime_makes_another_graph_of_it(keep_model: Keep) -> None:
     out, model = keep_model(redundant())
     other = OwnPass(function="identity_free:replace", folder=OWN.folder)
-    assert optimize(other, out, model=model).failures == ()
-    gone = OwnPass(function="identity_free:unregister", folder=OWN.folder)
-    assert optimize(gone, out, model=model).failures == ()  # the structure's gate tells that the runtime refuses it
+    assert optimize(other, out, model=model, golden=golden_of(out)).failures == ()
 
 
-def in_a_circle(graph: onnx.GraphProto) -> None:
-    """Let the first node need the second one's result."""
-    graph.node[0].op_type = "Add"
-    graph.node[0].input.append("z")
-
-
-def with_a_short_tensor(graph: onnx.GraphProto) -> None:
-    """Add a constant with fewer bytes than its shape needs."""
-    graph.initializer.append(TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4, 4], raw_data=b"123"))
-    graph.node[0].op_type = "MatMul"
-    graph.node[0].input.append("w")
+def test_stage_fails_when_the_runtime_refuses_the_model(keep_model: Keep) -> None:
+    proto = redundant()
+    proto.graph.node[0].op_type = "Add"  # the first node needs the second one's result
+    proto.graph.node[0].input.append("z")
+    out, model = keep_model(proto)
+    for graph_pass in (OrtGraph(), OnnxSlim()):
+        with pytest.raises(StageError, match="refuses the model"):
+            optimize(graph_pass, out, model=model, golden=golden_of(out))
 
 
 @pytest.mark.parametrize(
-    ("graph_pass", "damage"),
-    [
-        (OrtGraph(), in_a_circle),
-        (OnnxOptimizer(), with_a_short_tensor),
-        (OnnxSim(), with_a_short_tensor),
-        (OnnxSlim(), in_a_circle),
-        (OnnxScript(), with_a_short_tensor),
-        (OnnxOptimizer(passes=("fuse_all",)), lambda graph: None),
-        (OnnxScriptRewriter(rules=("no_rule",)), lambda graph: None),
-        (OwnPass(function="nowhere:at_all"), lambda graph: None),
-    ],
-    ids=lambda value: getattr(value, "name", "damage"),
+    "graph_pass",
+    [OnnxOptimizer(passes=("fuse_all",)), OnnxScriptRewriter(rules=("no_rule",)), OwnPass(function="nowhere:at_all")],
+    ids=lambda value: value.name,
 )
-def test_optimize_raises_a_stage_error_when_the_pass_itself_fails(
-    keep_model: Keep, graph_pass: Any, damage: Callable[[onnx.GraphProto], None]
-) -> None:
-    proto = redundant()
-    damage(proto.graph)
-    out, model = keep_model(proto)
-    with pytest.raises(StageError, match=f"{graph_pass.kind}: ") as caught:
-        optimize(graph_pass, out, model=model)
-    assert caught.value.__cause__ is not None
+def test_pass_raises_when_there_is_none_of_its_name(tmp_path: Path, graph_pass: Any) -> None:
+    onnx.save(redundant(), tmp_path / "model.onnx")
+    with pytest.raises((ValueError, StageError), match=r"fuse_all|no_rule|nowhere"):
+        apply_pass(graph_pass, tmp_path / "model.onnx", tmp_path / "after.onnx")
 
 
 def test_chain_takes_every_single_pass() -> None:
