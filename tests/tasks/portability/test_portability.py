@@ -9,11 +9,11 @@ import pytest
 from tasks.artifact import Artifact
 from tasks.data.read import read_split
 from tasks.errors import GateFailed
-from tasks.portability import PortabilityFacts
+from tasks.portability import PortabilityConfig, PortabilityFacts
 from tasks.portability.emulate import ARM64_ROOT
 from tasks.portability.simulate import Network
 from tasks.report import Report
-from tasks.runtime.libraries import session_options
+from tasks.runtime.libraries import VARIABLE, session_options
 from tasks.runtime.processor import METADATA_KEY, this_processor
 from tasks.runtime.session import open_session, run_in_batches
 from tasks.signature import Signature
@@ -91,6 +91,12 @@ def test_one_run_does_for_both_when_nothing_saturates(twins: object) -> None:
         found = Network(twins.trained.store.path(getattr(twins, name))).run(samples)
         assert all((found.saturating[n] is found.exact[n]) == same for n in found.exact)
         assert any(loss.saturated for loss in found.losses.values()) != same
+
+
+def test_emulation_is_not_there_when_the_model_may_need_operator_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "operators.so")
+    reasons = PortabilityConfig(emulate=("x86-avx2", "arm64")).emulators()
+    assert set(reasons.values()) == {"unavailable: an emulated processor is not given operator_libraries"}
 
 
 def test_emulation_that_is_not_there_is_told_and_stops_nothing(
