@@ -17,9 +17,10 @@ from tasks.frozen import Frozen, Number
 from tasks.model_file import read_graph
 from tasks.report import Report
 from tasks.runtime.calls import Arrays, calls
+from tasks.runtime.engines.ort import FLOAT, INTEGER
 from tasks.runtime.fingerprint import fingerprint
 from tasks.runtime.graph import one_line
-from tasks.runtime.macs import FLOAT, INTEGER, IntegerShare, integer_share, quantized_nodes
+from tasks.runtime.macs import IntegerShare, integer_share, quantized_nodes
 from tasks.runtime.processor import Processor, this_processor
 from tasks.runtime.session import open_session
 from tasks.runtime.trace import LAYOUT, QDQ, Profile, summarise

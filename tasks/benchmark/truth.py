@@ -15,20 +15,17 @@ import numpy as np
 from pydantic import Field
 
 from tasks.benchmark.client import WorkerClient, WorkerFailed
+from tasks.benchmark.precision import COARSE, FLOOR_DB, LEAST, LEAST_F16, ORDER, distance_db, named
 from tasks.errors import StageError
 from tasks.frozen import Frozen, JsonObject, Number
 from tasks.report import Check
 from tasks.runtime.graph import one_line
-from tasks.runtime.node_macs import read_model
+from tasks.runtime.node_macs import Arithmetic, read_model
 from tasks.runtime.sandbox import ChildFailed, run_apart
-from tasks.statistics import Array, sqnr_db
+from tasks.statistics import Array
 from tasks.targets.base import BaseTarget, Precision
 from tasks.targets.ort_cpu import OrtCpu
 
-FLOOR_DB: dict[Precision, float] = {"f32": 90.0, "tf32": 57.0, "f16": 57.0, "bf16": 35.0, "int8": 20.0}
-"""Least signal to noise of answers that were computed in a precision. Between float32 (about 127 dB were measured) and
-the next coarser ones, with 10 bits of mantissa, there is nothing; bfloat16, with 7 bits, was measured at 46 to 53."""
-NAMES = (("f32", FLOOR_DB["f32"]), ("tf32 or f16", FLOOR_DB["f16"]), ("bf16", FLOOR_DB["bf16"]))
 SAME_SIMULATION_DB = 3.0
 """A quantised model may be so much further from the float model than its own arithmetic, done exactly, is."""
 STEADY_DB = 60.0
@@ -68,8 +65,18 @@ class Expected:
     reference: list[Array]
     """Those of the model that all are compared with."""
     fixed_batch: int | None
-    quantized: bool
-    macs: dict[str, tuple[str, int]]
+    file: Arithmetic
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the file is a quantised model."""
+        return self.file.quantized
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The batches that a target is asked in: single samples and, where the model does not fix it, all at once."""
+        samples = max(map(len, self.answers), default=1)
+        return (1,) if self.fixed_batch or samples == 1 else (1, samples)
 
     @classmethod
     def of(cls, model: Path, inputs: Path, timeout_s: float, reference: "Expected | None" = None) -> "Expected":
@@ -80,100 +87,82 @@ class Expected:
         """
         exact = OrtCpu(level="off")
         try:
-            quantized, macs = run_apart(read_model, model, timeout_s=timeout_s, memory_bytes=READING_BYTES).value
+            file = run_apart(read_model, model, inputs, timeout_s=timeout_s, memory_bytes=READING_BYTES).value
             loaded, _, answers = _ask(model, exact.command(), exact.options(), inputs, threads=1, timeout_s=timeout_s)
         except (WorkerFailed, ChildFailed) as error:
             raise StageError(f"{model}: {one_line(error)}") from error
-        return cls(answers, reference.answers if reference else answers, loaded["fixed_batch"], quantized, macs)
+        return cls(answers, reference.answers if reference else answers, loaded["fixed_batch"], file)
 
 
 def _ask(
-    model: Path, command: tuple[str, ...], options: JsonObject, inputs: Path, *, threads: int, timeout_s: float
+    model: Path,
+    command: tuple[str, ...],
+    options: JsonObject,
+    inputs: Path,
+    *,
+    threads: int,
+    timeout_s: float,
+    batches: Sequence[int] = (1,),
 ) -> tuple[dict[str, Any], dict[str, Any], list[Array]]:
-    """Return what a new worker says of loading, of the placement, and its answers to all inputs, one at a time."""
+    """Return what a new worker says of loading, of the placement, and its answers to all inputs in every batch."""
     with WorkerClient(command) as worker, tempfile.TemporaryDirectory() as folder:
         loaded = worker.load(model, inputs, threads, timeout_s, options)
         placement = worker.ask({"do": "placement"}, timeout_s)
-        path = Path(folder) / "answers.npz"
-        names = worker.ask({"do": "answers", "batch": 1, "path": str(path)}, timeout_s)["outputs"]
-        with np.load(path, allow_pickle=False) as file:
-            return loaded, placement, [file[name] for name in names]
+        path, answers = Path(folder) / "answers.npz", []
+        for batch in batches:
+            names = worker.ask({"do": "answers", "batch": batch, "path": str(path)}, timeout_s)["outputs"]
+            with np.load(path, allow_pickle=False) as file:
+                answers += [file[name] for name in names]
+        return loaded, placement, answers
 
 
 def examine(
     model: Path, target: BaseTarget, expected: Expected, inputs: Path, *, threads: int, timeout_s: float
 ) -> Truth:
-    """Let a worker of the target load the model and answer; judge where it ran and how exact it was."""
+    """Let a worker of the target load the model and answer; judge where it ran and how exact it was.
+
+    What is stated is the coarser of the target's precision and of the file's own.
+    """
     options = target.options() | {"refuse_fallback": False}  # it is found below, and told with a number
+    stated, times = max(target.stated, expected.file.precision, key=ORDER.index), len(expected.batches)
     try:
         loaded, placement, answers = _ask(
-            model, target.command(), options, inputs, threads=threads, timeout_s=timeout_s
+            model,
+            target.command(),
+            options,
+            inputs,
+            threads=threads,
+            timeout_s=timeout_s,
+            batches=expected.batches,
         )
     except WorkerFailed as error:
-        return Truth(stated=target.stated, error=one_line(error))
-    share = macs_share(placement, expected.macs)
-    exact, quality = distance_db(answers, expected.answers), distance_db(answers, expected.reference)
+        return Truth(stated=stated, error=one_line(error))
+    kernels = placement.get("kernels", {})
+    exact, finest = (
+        distance_db(answers, expected.answers * times, None if expected.quantized else least)
+        for least in (LEAST_F16 if stated == "f16" else LEAST, LEAST)
+    )
     truth = Truth(
         runtime=loaded["runtime"],
         asked=placement["asked"],
         nodes={name: len(found) for name, found in placement["nodes"].items()},
-        macs_share=share,
-        kernels=placement.get("kernels", {}),
-        stated=target.stated,
-        effective="int8" if expected.quantized else named(exact, placement.get("kernels", {})),
+        macs_share=expected.file.share(placement["asked"], placement["nodes"]),
+        kernels=kernels,
+        stated=stated,
+        effective=effective(exact, kernels, expected),
         sqnr_db=exact,
-        quality_db=quality,
+        quality_db=distance_db(answers, expected.reference * times),
     )
-    return truth.replace(checks=(_placed(truth), *_precise(truth, expected)))
+    return truth.replace(checks=(_placed(truth), *_precise(truth, expected, target.stated, finest)))
 
 
-def macs_share(placement: dict[str, Any], macs: dict[str, tuple[str, int]]) -> float:
-    """Return the share of multiplications on what was asked for; of nodes, where the model does not multiply.
-
-    What is not found elsewhere is there: a provider that compiles a part of the graph shows it as one node. A node
-    whose name the runtime changed counts as the average of its kind.
-    """
-    asked, nodes = placement["asked"], placement["nodes"]
-    if not nodes.get(asked):
-        return 0.0
-    total = sum(count for _, count in macs.values())
-    elsewhere = [node for name, found in nodes.items() if name != asked for node in found]
-    if not total:
-        return len(nodes[asked]) / (len(nodes[asked]) + len(elsewhere))
-    return 1 - sum(_macs(name, kind, macs) for name, kind in elsewhere) / total
-
-
-def _macs(name: str, kind: str, macs: dict[str, tuple[str, int]]) -> float:
-    if name in macs:
-        return macs[name][1]
-    same = [count for operator, count in macs.values() if operator.removeprefix("Fused") == kind.removeprefix("Fused")]
-    return sum(same) / len(same) if same else 0.0
-
-
-def distance_db(answers: Sequence[Array], expected: Sequence[Array]) -> float:
-    """Return the least signal to noise ratio of any output; NaN where outputs are missing or of another shape.
-
-    Only floats count where there are any: a class or an index that differs says nothing of the precision.
-    """
-    if [array.shape for array in answers] != [array.shape for array in expected]:
-        return math.nan
-    pairs = list(zip(answers, expected, strict=True))
-    floats = [pair for pair in pairs if pair[1].dtype.kind == "f"]
-    if not floats:
-        return math.inf if all(np.array_equal(*pair) for pair in pairs) else -math.inf
-    return min((sqnr_db(*pair) for pair in floats), key=lambda value: -math.inf if math.isnan(value) else value)
-
-
-def named(value_db: float, kernels: Mapping[str, int]) -> str:
-    """Return the precision that answers at this distance were computed in; the kernels' own word, where it is coarser.
-
-    A network that averages much hides the difference between the coarse ones, never that there is one to float32.
-    """
-    place = next((place for place, (_, floor) in enumerate(NAMES) if value_db >= floor), None)
-    if place is None:
-        return "less than bf16"
-    coarse = [name for name, _ in NAMES[place:] if set(kernels) & set(name.split(" or "))]
-    return coarse[-1] if coarse else NAMES[place][0]
+def effective(exact_db: float, kernels: Mapping[str, int], expected: Expected) -> str:
+    """Return the precision that was computed in: by the answers, or by the kernels where answers cannot tell."""
+    if expected.quantized:
+        return "int8" if set(kernels) & INTEGER_KERNELS else named(exact_db, kernels) if kernels else "unknown"
+    if any(array.dtype.kind == "f" for array in expected.answers):
+        return named(exact_db, kernels)
+    return max((kind for kind in ORDER if kind in kernels), key=ORDER.index, default="unknown")
 
 
 def _placed(truth: Truth) -> Check:
@@ -188,8 +177,8 @@ def _placed(truth: Truth) -> Check:
     )
 
 
-def _precise(truth: Truth, expected: Expected) -> list[Check]:
-    """Return whether the stated precision is the true one."""
+def _precise(truth: Truth, expected: Expected, asked: Precision, finest_db: float) -> list[Check]:
+    """Return whether the stated precision is the true one; `asked` is the target's, which it must not stay above."""
     if expected.quantized:
         exact = distance_db(expected.answers, expected.reference)
         own = math.isinf(exact)
@@ -210,29 +199,41 @@ def _precise(truth: Truth, expected: Expected) -> list[Check]:
             remedy="" if value >= limit else WAY_OUT,
         )
     ]
-    if truth.stated == "int8":
-        found = sum(count for kind, count in truth.kernels.items() if kind in INTEGER_KERNELS)
-        known = found if truth.kernels else int(expected.quantized)
+    found = sum(count for kind, count in truth.kernels.items() if kind in INTEGER_KERNELS)
+    if truth.kernels and truth.stated != "int8":
+        finer = {*ORDER[: ORDER.index(truth.stated) + 1], *(INTEGER_KERNELS if expected.quantized else ())}
+        coarse = sum(count for kind, count in truth.kernels.items() if kind in {*ORDER, *INTEGER_KERNELS} - finer)
+        checks.append(
+            Check(
+                name="target.coarse_kernels",
+                value=coarse,
+                op="<=",
+                limit=0,
+                detail=f"{truth.stated} is stated, the multiplying kernels are {truth.kernels}",
+                remedy=WAY_OUT if coarse else "",
+            )
+        )
+    if truth.stated == "int8" and (truth.kernels or not expected.quantized):
         checks.append(
             Check(
                 name="target.integer_kernels",
-                value=known,
+                value=found,
                 op=">=",
                 limit=1,
                 detail=f"int8 is stated, the multiplying kernels are {truth.kernels or 'unknown'}",
-                remedy="" if known else "give it a quantised model",
+                remedy="" if found else "give it a quantised model",
             )
         )
-    elif not expected.quantized and truth.stated in ("bf16", "f16", "tf32"):
+    elif not expected.quantized and asked in COARSE and asked not in truth.kernels and truth.effective != "unknown":
         checks.append(
             Check(
                 name="target.sqnr_above",
-                value=value,
+                value=finest_db,
                 op="<",
                 limit=FLOOR_DB["f32"],
                 unit="dB",
-                detail=f"{truth.stated} is stated, the answers show {truth.effective}",
-                remedy="" if value < FLOOR_DB["f32"] else WAY_OUT,
+                detail=f"{asked} is stated, the answers show {truth.effective}",
+                remedy="" if finest_db < FLOOR_DB["f32"] else WAY_OUT,
             )
         )
     return checks

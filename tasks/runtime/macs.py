@@ -12,12 +12,9 @@ from pydantic import Field
 
 from tasks.frozen import Frozen, Number
 from tasks.model_file import copy_model, read_graph, write_model
+from tasks.runtime.engines.ort import FLOAT, INTEGER, QUANTIZED
 from tasks.runtime.session import open_session
 from tasks.runtime.trace import kernels, read_events
-
-INTEGER = {"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "QGemm", "DynamicQuantizeMatMul"}
-INTEGER |= {"MatMulIntegerToFloat", "MatMulNBits"}
-FLOAT = {"Conv", "FusedConv", "NhwcFusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"}
 
 
 class IntegerShare(Frozen):
@@ -32,8 +29,7 @@ class IntegerShare(Frozen):
 
 def quantized_nodes(model: onnx.ModelProto) -> int:
     """Return the number of nodes that compute in integers, or pass between these and floats."""
-    kinds = INTEGER | {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
-    return sum(node.op_type in kinds for node in model.graph.node)
+    return sum(node.op_type in QUANTIZED for node in model.graph.node)
 
 
 def integer_share(model: Path, sample: dict[str, npt.NDArray[np.generic]]) -> IntegerShare:

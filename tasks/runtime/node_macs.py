@@ -1,16 +1,24 @@
-"""Multiply-accumulate operations of one node, from shapes alone. `tasks.runtime.macs` counts what really ran."""
+"""Multiply-accumulate operations of nodes, from shapes alone. `tasks.runtime.macs` counts what really ran."""
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import onnx
+from onnx import TensorProto
 
+from tasks.runtime.engines.ort import FLOAT, INTEGER
 from tasks.runtime.graph import Axes, axes, known_axes, nodes, read_graph, required_inputs, skeleton
-from tasks.runtime.macs import FLOAT, INTEGER, quantized_nodes
+from tasks.runtime.macs import quantized_nodes
 
 COUNTED = INTEGER | FLOAT
 UNCOUNTED = {"Attention", "GRU", "LSTM", "RNN", "Einsum", "MultiHeadAttention", "DeformConv", "If", "Loop", "Scan"}
 """These multiply too, in ways that no shape alone tells."""
+MULTIPLY = (COUNTED | UNCOUNTED) - {"If", "Loop", "Scan"}
+Macs = dict[str, tuple[str, int | None]]
 
 
 def macs_of(node: onnx.NodeProto, shapes: dict[str, Axes]) -> int | None:
@@ -35,36 +43,109 @@ def macs_of(node: onnx.NodeProto, shapes: dict[str, Axes]) -> int | None:
     return output * length if output is not None and isinstance(length, int) else None
 
 
-def one_sample(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model without its weights' values, with a dynamic batch set to one sample."""
+def one_sample(proto: onnx.ModelProto, samples: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
+    """Return the model without its weights' values, with a dynamic batch set to one sample.
+
+    Args:
+        proto: the model.
+        samples: shapes (n, ...) of the samples' arrays by input, which other open axes are taken from; as in
+            `tasks.runtime.calls`, an array with one axis more than its input holds whole inputs.
+    """
     bare = skeleton(proto)
-    firsts = [(i, (axes(i) or (1,))[0]) for i in required_inputs(bare.graph)]
-    batch = {axis for _, axis in firsts if isinstance(axis, str)}
-    if any(not isinstance(axis, int) for _, axis in firsts):
+    inputs = [(i, axes(i) or (1,)) for i in required_inputs(bare.graph)]
+    batch = {shape[0] for _, shape in inputs if isinstance(shape[0], str)}
+    if any(not isinstance(axis, int) for _, shape in inputs for axis in (shape if samples else shape[:1])):
         del bare.graph.value_info[:]
         for output in bare.graph.output:
             output.type.tensor_type.ClearField("shape")
-    for value, first in firsts:
-        for place, dim in enumerate(value.type.tensor_type.shape.dim):
-            if (place == 0 and not isinstance(first, int)) or (dim.dim_param and dim.dim_param in batch):
+    for value, shape in inputs:
+        dims, given = value.type.tensor_type.shape.dim, tuple((samples or {}).get(value.name, ()))
+        whole = len(given) == len(dims) + 1
+        for place, dim in enumerate(dims):
+            if not whole and (place == 0 or dim.dim_param in batch) and not isinstance(shape[place], int):
                 dim.dim_value = 1
+            elif len(given) == len(dims) + whole and not isinstance(shape[place], int):
+                dim.dim_value = given[place + whole]
     return bare
 
 
-def macs_by_node(proto: onnx.ModelProto) -> dict[str, tuple[str, int]]:
-    """Return operator and operations of each named node that multiplies, for one sample; 0 where a shape is unknown."""
-    shapes = known_axes(one_sample(proto), through_values=True)
-    return {n.name: (n.op_type, macs_of(n, shapes) or 0) for n in nodes(proto.graph) if n.name and n.op_type in COUNTED}
-
-
-def read_model(model: Path) -> tuple[bool, dict[str, tuple[str, int]]]:
-    """Return whether a model is quantised, and the multiplications of its nodes where they can be known."""
-    proto = read_graph(model)
+def macs_by_node(proto: onnx.ModelProto, samples: Mapping[str, Sequence[int]] | None = None) -> Macs:
+    """Return operator and operations of each node that multiplies, for one sample; None where a shape is unknown."""
     try:
-        macs = macs_by_node(proto)
-    except Exception:  # shape inference refuses what the runtime takes; nodes are counted then
-        macs = {}
-    return quantized_nodes(proto) > 0, macs
+        shapes = known_axes(one_sample(proto, samples), through_values=True)
+    except Exception:  # shape inference refuses what the runtime takes
+        shapes = {}
+    found = [node for node in nodes(proto.graph) if node.op_type in MULTIPLY]
+    return {n.name or f"{n.op_type} of {next(iter(n.output), '')}": (n.op_type, macs_of(n, shapes)) for n in found}
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What a model's file says of its arithmetic."""
+
+    quantized: bool
+    precision: Literal["f32", "f16", "bf16"]
+    """The coarsest float that it multiplies with."""
+    macs: Macs
+    shape_nodes: frozenset[str] = frozenset()
+    """Nodes that see nothing but shapes and constants; providers leave them to the processor on purpose."""
+
+    def share(self, asked: str, placed: Mapping[str, Sequence[Sequence[str]]]) -> float:
+        """Return the share of multiplications on the provider that was asked for; of nodes, where nothing multiplies.
+
+        What is not found elsewhere is there: a provider that compiles a part of the graph shows it as one node. It is
+        NaN where a node elsewhere multiplies, and nobody knows how much.
+
+        Args:
+            asked: the provider.
+            placed: name and operator of the nodes, by provider.
+        """
+        if not placed.get(asked):
+            return 0.0
+        elsewhere = [node for provider, found in placed.items() if provider != asked for node in found]
+        if self.macs:
+            moved = [self._macs(name, kind) for name, kind in elsewhere]
+            known = [count for count in moved if count is not None]
+            if len(known) < len(moved):
+                return math.nan
+            return 1 - sum(known) / sum(count or 0 for _, count in self.macs.values()) if any(known) else 1.0
+        here, there = (sum(name not in self.shape_nodes for name, _ in part) for part in (placed[asked], elsewhere))
+        return here / (here + there) if there else 1.0
+
+    def _macs(self, name: str, kind: str) -> float | None:
+        """Return a node's operations; of one whose name the runtime changed, the average of its kind."""
+        if name in self.macs:
+            return self.macs[name][1]
+        if kind not in MULTIPLY:
+            return 0
+        alike = [count for operator, count in self.macs.values() if ("Conv" in operator) == ("Conv" in kind)]
+        known = [count for count in alike if count is not None]
+        return sum(known) / len(known) if known and len(known) == len(alike) and kind in COUNTED else None
+
+
+def read_model(model: Path, inputs: Path) -> Arithmetic:
+    """Read a model's arithmetic for the samples of an `.npz` file, arrays of shape (n, ...) by input."""
+    proto = read_graph(model)
+    with np.load(inputs, allow_pickle=False) as file:
+        macs = macs_by_node(proto, {name: file[name].shape for name in file.files})
+    return Arithmetic(quantized_nodes(proto) > 0, _precision(proto.graph), macs, _shape_nodes(proto.graph))
+
+
+def _precision(graph: onnx.GraphProto) -> Literal["f32", "f16", "bf16"]:
+    stored = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    constants = [node for node in nodes(graph) if node.op_type == "Constant"]
+    stored |= {n.output[0]: a.t.data_type for n in constants for a in n.attribute if a.name == "value"}
+    kinds = {stored.get(name) for node in nodes(graph) if node.op_type in MULTIPLY for name in node.input}
+    return "bf16" if TensorProto.BFLOAT16 in kinds else "f16" if TensorProto.FLOAT16 in kinds else "f32"
+
+
+def _shape_nodes(graph: onnx.GraphProto) -> frozenset[str]:
+    known, found = {"", *(tensor.name for tensor in graph.initializer)}, set()
+    for node in graph.node:
+        if node.op_type in ("Shape", "Size") or known.issuperset(node.input):
+            known.update(node.output)
+            found.add(node.name)
+    return frozenset(found - {""})
 
 
 def _size(shape: Axes | None) -> int | None:

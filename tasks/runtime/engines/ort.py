@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,6 +20,12 @@ from tasks.runtime.engines import ONE_RELU, Array, Engine, Feed, Port
 from tasks.runtime.session import open_session
 
 CPU = "CPUExecutionProvider"
+INTEGER = {"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "QGemm", "DynamicQuantizeMatMul"}
+INTEGER |= {"MatMulIntegerToFloat", "MatMulNBits"}
+FLOAT = {"Conv", "FusedConv", "NhwcFusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"}
+"""Operators that multiply, in integers and in floats."""
+QUANTIZED = INTEGER | {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
+TYPES = {"float": "f32", "float16": "f16", "bfloat16": "bf16", "double": "f64"}
 RECORD_PLACEMENT = {"session.record_ep_graph_assignment_info": "1"}
 CAUSES = (re.compile(r"CUDA failure \d+: [^;\n]+"), re.compile(r"(?<=with error: ).+"))
 """What a device says (ONNX Runtime puts 400 characters of its own source in front), and what the loader says."""
@@ -136,19 +143,23 @@ class Loaded(Engine):
     def placement(self, feed: Feed) -> dict[str, Any]:
         """Return the nodes by provider, as the session assigned them; before 1.31, as a profiled call shows them.
 
-        In the latter, what a provider compiled is one node whose operator nobody knows.
+        A profiled call also shows the kernels of a quantised model. What a provider compiled is one node there, whose
+        operator nobody knows.
         """
         nodes: dict[str, list[list[str]]] = {}
-        if hasattr(self.session, "get_provider_graph_assignment_info"):
-            for part in self.session.get_provider_graph_assignment_info():
-                nodes.setdefault(part.ep_name, []).extend([node.name, node.op_type] for node in part.get_nodes())
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                events = json.loads(Path(self.profile(feed, 1, folder)).read_text())
-            for event in (e for e in events if e["cat"] == "Node" and e["name"].endswith("_kernel_time")):
-                node = [event["name"].removesuffix("_kernel_time"), event["args"]["op_name"]]
-                nodes.setdefault(event["args"]["provider"], []).append(node)
-        return {"asked": self.asked, "nodes": nodes}
+        known = hasattr(self.session, "get_provider_graph_assignment_info")
+        for part in self.session.get_provider_graph_assignment_info() if known else ():
+            nodes.setdefault(part.ep_name, []).extend([node.name, node.op_type] for node in part.get_nodes())
+        if known and not any(kind in QUANTIZED for found in nodes.values() for _, kind in found):
+            return {"asked": self.asked, "nodes": nodes}
+        with tempfile.TemporaryDirectory() as folder:
+            events = json.loads(Path(self.profile(feed, 1, folder)).read_text())
+        ran = [e for e in events if e["cat"] == "Node" and e["name"].endswith("_kernel_time")]
+        for event in ran if not known else ():
+            node = [event["name"].removesuffix("_kernel_time"), event["args"]["op_name"]]
+            nodes.setdefault(event["args"]["provider"], []).append(node)
+        kernels = Counter(kernel for event in ran if (kernel := _kernel(event["args"])))
+        return {"asked": self.asked, "nodes": nodes, "kernels": dict(kernels)}
 
     def profile(self, feed: Feed, calls: int, folder: str) -> str:
         """Run a second session with the profiler on; return its trace."""
@@ -157,3 +168,11 @@ class Loaded(Engine):
         for _ in range(calls):
             session.run(names, feed)
         return str(session.end_profiling())
+
+
+def _kernel(event: dict[str, Any]) -> str | None:
+    """Return the type that a profiled kernel multiplies in, where it does."""
+    if event["op_name"] in INTEGER:
+        return "i8"
+    kinds = [kind for value in event["input_type_shape"] for kind in value]
+    return TYPES.get(kinds[0]) if event["op_name"] in FLOAT and kinds else None

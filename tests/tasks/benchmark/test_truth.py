@@ -1,5 +1,6 @@
 """What a target did is found out by what it did: where it ran, how exact it was, whether it repeats itself."""
 
+import dataclasses
 import math
 import sys
 from pathlib import Path
@@ -9,10 +10,12 @@ import faulty
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
-from tasks.benchmark.truth import Expected, Truth, distance_db, examine, macs_share, named, steady
+from tasks.benchmark.precision import distance_db, named
+from tasks.benchmark.truth import Expected, Truth, effective, examine, steady
 from tasks.errors import StageError
+from tasks.runtime.node_macs import Arithmetic, read_model
 from tasks.targets import OrtCpu, OrtCuda, OrtTensorRt
 from tasks.targets.base import BaseTarget, Precision
 
@@ -27,6 +30,20 @@ class States(OrtCpu):
     @property
     def stated(self) -> Precision:
         return self.label
+
+
+class Names(States):
+    """Its kernels say what they are, as OpenVINO's do."""
+
+    kernels: dict[str, int]
+
+    def command(self) -> tuple[str, ...]:
+        code = "import sys; from tasks.runtime import worker as w; from tasks.runtime.engines import ort as o; "
+        code += "was = o.Loaded.placement; "
+        code += (
+            f"o.Loaded.placement = lambda *a: was(*a) | {{'kernels': {self.kernels}}}; w.serve(sys.stdin, sys.stdout)"
+        )
+        return (sys.executable, "-c", code)
 
 
 class Broken(BaseTarget):
@@ -136,6 +153,88 @@ def test_candidate_is_rejected_when_int8_is_stated_and_nothing_is_quantised(
     assert failed(look(model, States(label="int8"), inputs, exact)) == ["target.integer_kernels"]
 
 
+@pytest.fixture(scope="module")
+def sure(model: Path, inputs: Path) -> Path:
+    """The network as Keras exports one, sure of every picture: the least of the largest probabilities is 0.9999."""
+    proto = onnx.load(model)
+    parts = ("Mul", ["y", "k"], ["z"]), ("Add", ["z", "bias"], ["s"]), ("Softmax", ["s"], ["q"])
+    proto.graph.node.extend(helper.make_node(*part, name=part[0]) for part in parts)
+    bias = faulty.tensor("bias", [24] + [0] * (faulty.CLASSES - 1), np.float32)
+    proto.graph.initializer.extend([faulty.tensor("k", 4, np.float32), bias])
+    proto.graph.output[0].CopyFrom(faulty.value("q", "batch", faulty.CLASSES))
+    onnx.save(proto, path := model.with_name("sure.onnx"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def sure_exact(sure: Path, inputs: Path) -> Expected:
+    expected = Expected.of(sure, inputs, 60)
+    assert expected.answers[0].max(1).min() > 0.9999
+    return expected
+
+
+def test_softmax_that_is_sure_hides_no_coarser_arithmetic(sure: Path, inputs: Path, sure_exact: Expected) -> None:
+    coarse = rounded(sure, 7)
+    silent = look(coarse, OrtCpu(), inputs, sure_exact)
+    assert failed(silent) == ["target.sqnr"]
+    assert (
+        distance_db(Expected.of(coarse, inputs, 60).answers, sure_exact.answers) > 90
+    )  # of the probabilities themselves
+    assert failed(look(coarse, States(label="bf16"), inputs, sure_exact)) == []
+    assert failed(look(rounded(sure, 10), States(label="f16"), inputs, sure_exact)) == []
+    assert failed(look(sure, OrtCpu(), inputs, sure_exact)) == []
+    assert failed(look(sure, States(label="bf16"), inputs, sure_exact)) == ["target.sqnr_above"]
+
+
+def test_candidate_is_rejected_when_its_kernels_are_coarser_than_stated(
+    model: Path, inputs: Path, exact: Expected
+) -> None:
+    """Whatever the answers show; and kernels that are what is stated need not show it in the answers."""
+    assert failed(look(model, Names(kernels={"f32": 3, "bf16": 1}), inputs, exact)) == ["target.coarse_kernels"]
+    assert failed(look(model, Names(kernels={"i8": 3}), inputs, exact)) == ["target.coarse_kernels"]
+    assert failed(look(model, Names(kernels={"bf16": 3}, label="bf16"), inputs, exact)) == []
+    assert failed(look(model, Names(kernels={"bf16": 3}, label="f16"), inputs, exact)) == [
+        "target.coarse_kernels",
+        "target.sqnr_above",
+    ]
+
+
+def test_precision_of_integers_is_what_the_kernels_say(exact: Expected) -> None:
+    classes = dataclasses.replace(exact, answers=[np.arange(3)])
+    assert effective(math.inf, {}, classes) == "unknown"
+    assert effective(math.inf, {"f32": 3, "bf16": 1}, classes) == "bf16"
+
+
+def test_candidate_is_rejected_when_only_its_large_batches_are_wrong(
+    model: Path, inputs: Path, exact: Expected
+) -> None:
+    proto = onnx.load(model)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], "n", end=1),
+        helper.make_node("Cast", ["n"], ["many"], "many", to=onnx.TensorProto.FLOAT),
+        helper.make_node("Div", ["logits", "many"], ["y"], "share"),
+    ]
+    proto.graph.node[-1].output[0] = "logits"
+    proto.graph.node.extend(nodes)
+    onnx.save(proto, path := model.with_name("batches.onnx"))
+    truth = look(path, OrtCpu(), inputs, exact)
+    assert failed(truth) == ["target.sqnr"]
+    assert truth.sqnr_db < 10
+
+
+def test_file_in_half_floats_is_ranked_as_such(model: Path, inputs: Path) -> None:
+    """Its exact answers are nearly float32's, and a GPU's half-float kernels are not."""
+    from tasks.quantize.float16 import Float16
+
+    half = model.with_name("half.onnx")
+    Float16().write(model, None, None, half)
+    expected = Expected.of(half, inputs, 60)
+    truth = look(half, OrtCpu(), inputs, expected)
+    assert (truth.stated, failed(truth)) == ("f16", [])
+    assert failed(look(rounded(half, 10), OrtCpu(), inputs, expected)) == []
+    assert look(half, States(label="bf16"), inputs, expected).stated == "bf16"
+
+
 @pytest.fixture
 def quantized(model: Path) -> Path:
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
@@ -160,6 +259,11 @@ def test_quantised_model_is_held_to_its_own_exact_arithmetic(
     truth = look(quantized, OrtCpu(), inputs, expected)
     assert truth.reason is None
     assert truth.effective == "int8"
+    assert truth.kernels == {"i8": 3}
+    assert failed(look(quantized, States(label="int8"), inputs, expected)) == []
+    floats = look(quantized, States(label="int8", level="off"), inputs, expected)
+    assert failed(floats) == ["target.integer_kernels"]
+    assert (floats.effective, floats.kernels) == ("f32", {"f32": 3})
     assert 15 < truth.quality_db < 60
     worse = look(rounded(quantized, 1), OrtCpu(), inputs, expected)  # its scales are off, so its answers are
     assert failed(worse) == ["target.sqnr"]
@@ -195,16 +299,60 @@ def test_answers_are_not_expected_of_a_file_that_is_no_model(tmp_path: Path, inp
         ({"GPU": [["subgraph", ""]], "CPU": [["c", "Gemm"]]}, 0.95),
         ({"GPU": [["subgraph", ""]], "CPU": [["a", "FusedConv"]]}, 0.1),
         ({"GPU": [["subgraph", ""]], "CPU": [["renamed", "FusedConv"]]}, 1 - 0.475),
+        ({"GPU": [["subgraph", ""]], "CPU": [["renamed", "MatMul"]]}, 0.95),
         ({"GPU": [["subgraph", ""]], "CPU": [["s", "Shape"], ["t", "Gather"]]}, 1),
+        ({"GPU": [["subgraph", ""]], "CPU": [["nobody knows", "LSTM"]]}, math.nan),
         ({}, 0),
     ],
 )
 def test_share_counts_multiplications_and_not_nodes(nodes, share: float) -> None:
-    assert macs_share({"asked": "GPU", "nodes": nodes}, MACS) == pytest.approx(share)
+    assert Arithmetic(False, "f32", MACS).share("GPU", nodes) == pytest.approx(share, nan_ok=True)
 
 
-def test_share_counts_nodes_where_nothing_multiplies() -> None:
-    assert macs_share({"asked": "GPU", "nodes": {"GPU": [["r", "Relu"]], "CPU": [["s", "Relu"]]}}, {}) == 0.5
+def test_share_is_unknown_when_a_node_elsewhere_multiplies_nobody_knows_how_much() -> None:
+    """A network for pictures of any size: its convolutions have no number, and its head has one."""
+    network = Arithmetic(False, "f32", {"a": ("Conv", None), "head": ("Gemm", 50)})
+    assert math.isnan(network.share("GPU", {"CPU": [["a", "Conv"]], "GPU": [["head", "Gemm"]]}))
+    assert math.isnan(network.share("GPU", {"CPU": [["renamed", "FusedConv"]], "GPU": [["head", "Gemm"]]}))
+    assert network.share("GPU", {"GPU": [["a", "Conv"], ["head", "Gemm"]], "CPU": [["s", "Shape"]]}) == 1
+
+
+def test_share_counts_nodes_where_nothing_multiplies_and_none_that_are_for_shapes_alone() -> None:
+    plain = Arithmetic(False, "f32", {}, frozenset({"s", "g"}))
+    assert plain.share("GPU", {"GPU": [["r", "Relu"]], "CPU": [["q", "Relu"]]}) == 0.5
+    assert plain.share("GPU", {"GPU": [["r", "Relu"]], "CPU": [["s", "Shape"], ["g", "Gather"]]}) == 1
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_open_axes_are_those_of_the_samples(tmp_path: Path, whole: bool) -> None:
+    proto = faulty.cnn()
+    for axis in proto.graph.input[0].type.tensor_type.shape.dim[2:]:
+        axis.dim_param = "any"
+    proto.graph.node[0].name = ""
+    onnx.save(proto, tmp_path / "open.onnx")
+    np.savez(tmp_path / "in.npz", x=np.zeros((5, 2, 3, 20, 10) if whole else (5, 3, 20, 10), np.float32))
+    read = read_model(tmp_path / "open.onnx", tmp_path / "in.npz")
+    samples = 2 if whole else 1
+    assert read.macs == {
+        "Conv of a": ("Conv", samples * 8 * 200 * 27),
+        "conv2": ("Conv", samples * 6 * 9 * 4 * 72),
+        "head": ("Gemm", samples * 60),
+    }
+    assert (read.quantized, read.precision) == (False, "f32")
+
+
+def test_nodes_that_only_compute_shapes_are_told_apart(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], "shape"),
+        helper.make_node("Gather", ["s", "zero"], ["g"], "first"),
+        helper.make_node("Concat", ["g", "rest"], ["t"], "target", axis=0),
+        helper.make_node("Reshape", ["x", "t"], ["y"], "reshape"),
+    ]
+    constants = [faulty.tensor("zero", [0]), faulty.tensor("rest", [-1])]
+    ends = [faulty.value("x", "n", 2, 3)], [faulty.value("y", None, None)]
+    onnx.save(faulty.model(nodes, *ends, constants), tmp_path / "m.onnx")
+    np.savez(tmp_path / "in.npz", x=np.zeros((1, 2, 3), np.float32))
+    assert read_model(tmp_path / "m.onnx", tmp_path / "in.npz").shape_nodes == {"shape", "first", "target"}
 
 
 @pytest.mark.parametrize(
