@@ -26,6 +26,8 @@ FLOAT = {"Conv", "FusedConv", "NhwcFusedConv", "ConvTranspose", "Gemm", "FusedGe
 """Operators that multiply, in integers and in floats."""
 QUANTIZED = INTEGER | {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 TYPES = {"float": "f32", "float16": "f16", "bfloat16": "bf16", "double": "f64"}
+ONE_BY_ONE = {CPU, "CUDAExecutionProvider"}
+"""Providers that run one node after the other; the others compile parts of the graph."""
 RECORD_PLACEMENT = {"session.record_ep_graph_assignment_info": "1"}
 CAUSES = (re.compile(r"CUDA failure \d+: [^;\n]+"), re.compile(r"(?<=with error: ).+"))
 """What a device says (ONNX Runtime puts 400 characters of its own source in front), and what the loader says."""
@@ -144,13 +146,14 @@ class Loaded(Engine):
         """Return the nodes by provider, as the session assigned them; before 1.31, as a profiled call shows them.
 
         A profiled call also shows the kernels of a quantised model. What a provider compiled is one node there, whose
-        operator nobody knows.
+        operator nobody knows, so such a provider's kernels are not counted.
         """
         nodes: dict[str, list[list[str]]] = {}
         known = hasattr(self.session, "get_provider_graph_assignment_info")
         for part in self.session.get_provider_graph_assignment_info() if known else ():
             nodes.setdefault(part.ep_name, []).extend([node.name, node.op_type] for node in part.get_nodes())
-        if known and not any(kind in QUANTIZED for found in nodes.values() for _, kind in found):
+        told = self.asked in ONE_BY_ONE and any(kind in QUANTIZED for found in nodes.values() for _, kind in found)
+        if known and not told:
             return {"asked": self.asked, "nodes": nodes}
         with tempfile.TemporaryDirectory() as folder:
             events = json.loads(Path(self.profile(feed, 1, folder)).read_text())
@@ -158,7 +161,7 @@ class Loaded(Engine):
         for event in ran if not known else ():
             node = [event["name"].removesuffix("_kernel_time"), event["args"]["op_name"]]
             nodes.setdefault(event["args"]["provider"], []).append(node)
-        kernels = Counter(kernel for event in ran if (kernel := _kernel(event["args"])))
+        kernels = Counter(kernel for event in ran if self.asked in ONE_BY_ONE and (kernel := _kernel(event["args"])))
         return {"asked": self.asked, "nodes": nodes, "kernels": dict(kernels)}
 
     def profile(self, feed: Feed, calls: int, folder: str) -> str:
