@@ -126,8 +126,9 @@ class Kernel:
                 return
             batch = output.shape[:-2]  # as NumPy's matmul broadcasts it: one product for each place of the stack
             numbers = np.arange(len(self.groups)).reshape(self.weights.shape[:-2])
+            a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
             for place, number in np.ndenumerate(np.broadcast_to(numbers, batch)):
-                yield Product(number, _by_rows(np.broadcast_to(a, (*batch, *a.shape[-2:]))[place]), output[place].T)
+                yield Product(int(number), _by_rows(a[place]), output[place].T)
             return
         if self.attributes.get("channels_last", 0):
             a, output = np.moveaxis(a, -1, 1), np.moveaxis(output, -1, 1)
