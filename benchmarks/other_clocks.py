@@ -29,6 +29,7 @@ from tasks.runtime.sandbox import run_apart
 from tasks.runtime.threads import usable_threads
 from tasks.runtime.worker import Worker
 from tasks.targets.openvino import OpenVino
+from tasks.targets.ort_cpu import OrtCpu
 
 SECONDS = 2.0
 BATCH = 8
@@ -94,7 +95,7 @@ def loadgen(model: Path, inputs: Path) -> dict[str, Turn]:
                 middle = statistics.median if scenario == "SingleStream" else statistics.fmean
                 told[who] = middle(calls_ms(Entry(model), inputs, batch))
                 continue
-            order = Order(scenario, False, round(SECONDS * 1000), 100, batch, 100, None, None, THREADS)
+            order = Order(scenario, False, round(SECONDS * 1000), 100, batch, 100, None, None, THREADS, OrtCpu().options())
             with tempfile.TemporaryDirectory() as logs:
                 run_apart(drive, order, model, inputs, Path(logs), timeout_s=60, memory_bytes=8 * 10**9)
                 said = figures(Path(logs))
