@@ -95,7 +95,9 @@ def loadgen(model: Path, inputs: Path) -> dict[str, Turn]:
                 middle = statistics.median if scenario == "SingleStream" else statistics.fmean
                 told[who] = middle(calls_ms(Entry(model), inputs, batch))
                 continue
-            order = Order(scenario, False, round(SECONDS * 1000), 100, batch, 100, None, None, THREADS, OrtCpu().options())
+            order = Order(
+                scenario, False, round(SECONDS * 1000), 100, batch, 100, None, None, THREADS, OrtCpu().options()
+            )
             with tempfile.TemporaryDirectory() as logs:
                 run_apart(drive, order, model, inputs, Path(logs), timeout_s=60, memory_bytes=8 * 10**9)
                 said = figures(Path(logs))
