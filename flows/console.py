@@ -110,12 +110,14 @@ def candidates_table(report: RunReport, *, narrow: bool = False) -> Table:
             table.add_column(f"ms, batch {batch}", justify="right", no_wrap=True)
         table.add_column("speed-up [95 %]", justify="right", no_wrap=True)
     table.add_column("verdict", overflow="fold", ratio=1)
+    several = len({candidate.target for candidate in report.candidates if candidate.target}) > 1
     for candidate in report.candidates:
         style = "bold green" if candidate.name == report.winner else "dim" if candidate.status == "rejected" else ""
         quality = {"accuracy": percent(candidate.accuracy), "size": size(candidate.size_bytes)}
         quality["SQNR dB"] = number(candidate.sqnr_db, 3)
         cells = [candidate.name, *(quality[title] for title in qualities), *_speeds(candidate, batches, narrow=narrow)]
-        table.add_row(*map(escape, cells), escape(_verdict(candidate, report.winner, bare=narrow)), style=style)
+        verdict = _verdict(candidate, report.winner, bare=narrow, several=several)
+        table.add_row(*map(escape, cells), escape(verdict), style=style)
     return table
 
 
@@ -144,9 +146,10 @@ def _speeds(candidate: CandidateEntry, batches: list[int], *, narrow: bool) -> l
     return cells
 
 
-def _verdict(candidate: CandidateEntry, winner: str | None, *, bare: bool) -> str:
+def _verdict(candidate: CandidateEntry, winner: str | None, *, bare: bool, several: bool) -> str:
     status = "winner" if candidate.name == winner else "reference" if candidate.parent is None else candidate.status
-    return f"{status}: {_reason(candidate)}" if status == "rejected" and not bare else status
+    place = f" on {candidate.target}" if several and candidate.status == "accepted" and candidate.target else ""
+    return f"{status}: {_reason(candidate)}" if status == "rejected" and not bare else status + place
 
 
 def _reason(candidate: CandidateEntry) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field
 from tasks.accuracy import AccuracyConfig
 from tasks.artifact import Artifact
 from tasks.benchmark.config import BenchmarkConfig
-from tasks.benchmark.further import Elsewhere, Examination, entry, race_elsewhere
+from tasks.benchmark.further import Elsewhere, Examination, absent, entry, race_elsewhere
 from tasks.benchmark.machine import Machine
 from tasks.benchmark.profile import Profiled, profiled
 from tasks.benchmark.race import CONTROL, Contender, Plan, race
@@ -192,7 +192,7 @@ def benchmark(
         elsewhere=tuple(elsewhere),
         profiles=tuple(profiles),
     )
-    checks = (check, *(one.check for one in elsewhere if one.check))
+    checks = (check, *absent(elsewhere), *(one.check for one in elsewhere if one.check))
     return Report(stage="benchmark", facts=facts, checks=checks, artifacts=artifacts)
 
 

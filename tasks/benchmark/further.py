@@ -1,6 +1,6 @@
 """The candidates on further targets: each is examined first, then raced against the reference of the first target."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -139,6 +139,27 @@ def race_elsewhere(
         judged = found[name].replace(reason=alone) if alone else found[name].judged(measured[name])
         found[name] = judged.replace(rows=rows(measured[name], base, resolution=resolution)) if judged.races else judged
     return tuple(found.values())
+
+
+def absent(elsewhere: Sequence[Elsewhere]) -> tuple[Check, ...]:
+    """Return the warning that further targets cannot run here at all; nothing where there are none."""
+    reasons: dict[str, list[str | None]] = {}
+    for one in elsewhere:
+        reasons.setdefault(one.target, []).append(one.unavailable)
+    missing = [f"{target}: {found[0]}" for target, found in reasons.items() if all(found)]
+    if not reasons:
+        return ()
+    check = Check(
+        name="benchmark.absent_targets",
+        value=len(missing),
+        op="<=",
+        limit=0,
+        unit="targets",
+        severity="warning",
+        detail="; ".join(missing),
+        remedy="make them run here, or take them out of benchmark.targets" if missing else "",
+    )
+    return (check,)
 
 
 def entry(model: Path, target: BaseTarget) -> Entry:

@@ -28,7 +28,7 @@ def tiles(report: RunReport) -> list[Tile]:
 
 
 def _race(row: BenchmarkRow, best: CandidateEntry) -> list[Tile]:
-    others = [other for other in best.benchmark if other is not row][:MOST_OTHERS]
+    others = [other for other in best.benchmark if other is not row and other.target == row.target][:MOST_OTHERS]
     place = f"batch {row.batch} on {row.target}"
     times = [f"{written.milliseconds(other.median_ms)} at batch {other.batch}" for other in others]
     latency = Tile("Latency", written.milliseconds(row.median_ms), (f"median, {place}", *times))

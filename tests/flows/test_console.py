@@ -55,6 +55,17 @@ def test_reasons_stand_below_a_narrow_table_once_for_all_who_share_one(report: R
     )
 
 
+@pytest.mark.parametrize("width", [80, WIDE + 20])
+def test_table_says_where_each_is_to_be_run_when_that_differs(report: RunReport, width: int) -> None:
+    assert not any(" on " in line for line in printed(report, width))
+    places = {"fp32": "ort-cpu", "small": "openvino-f32", "slow": "ort-cpu"}
+    candidates = tuple(c.replace(target=places.get(c.name)) for c in report.candidates)
+    lines = printed(report.replace(candidates=candidates), width)
+    assert any("winner on openvino-f32" in line for line in lines)
+    assert any("reference on ort-cpu" in line for line in lines)
+    assert not any("rejected on" in line for line in lines)
+
+
 def test_wide_table_has_the_reasons_in_its_rows(report: RunReport) -> None:
     lines = printed(report, WIDE + 20)
     assert sum(f"rejected: {SAME}" in line for line in lines) == 2

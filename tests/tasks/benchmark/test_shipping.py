@@ -66,7 +66,8 @@ def race(workspace: Callable[..., Workspace]) -> Callable[..., Report[BenchmarkF
 
 
 def test_winner_is_shipped_on_a_further_target_when_it_is_fastest_there(race, workspace) -> None:
-    facts = race(early_drop=False).facts
+    report = race(early_drop=False)
+    facts = report.facts
     for result in facts.results:
         assert result.target == "ort-cpu"
         assert [row.target for row in result.rows] == ["ort-cpu", "ort-cpu-off"]
@@ -77,6 +78,7 @@ def test_winner_is_shipped_on_a_further_target_when_it_is_fastest_there(race, wo
     assert chosen.reason.split("; ")[0].endswith("at batch 1, on ort-cpu")
     names = [check.name for one in facts.elsewhere if one.truth for check in one.truth.checks]
     assert names.count("accuracy.max_accuracy_drop") == 2
+    assert next(check for check in report.checks if check.name == "benchmark.absent_targets").passed
 
 
 @pytest.mark.slow
@@ -103,6 +105,15 @@ def test_candidate_is_not_raced_where_its_answers_are_worse(race) -> None:
     assert len(warned) == 2
     assert all(check.severity == "warning" and not check.passed for check in warned)
     assert warned[0].detail.startswith("fp32 on ort-cpu: ")
+
+
+def test_race_warns_when_a_target_cannot_run_here(race, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "home"))
+    report = race(targets=[SLOW, "openvino-f32"], also_ship_on=["openvino-f32"])
+    [check] = [check for check in report.checks if check.name == "benchmark.absent_targets"]
+    assert (check.value, check.severity, check.passed) == (1, "warning", False)
+    assert check.detail.startswith("openvino-f32: its environment is not installed")
+    assert {result.target for result in report.facts.results} == {"ort-cpu-off"}
 
 
 @pytest.mark.parametrize(
