@@ -4,6 +4,7 @@ import contextlib
 import os
 import pickle
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -105,19 +106,32 @@ def _watch(child: subprocess.Popen[bytes], deadline: float, timeout_s: float, me
     """Wait until the child has ended; return the largest resident memory that was seen, in bytes."""
     import psutil
 
-    peak = 0
-    while True:
+    peak, process = 0, psutil.Process(child.pid)
+    while not _ended(child, POLL_S):
+        with contextlib.suppress(psutil.Error):
+            peak = max(peak, process.memory_info().rss)
+        if peak > memory_bytes:
+            raise ChildFailed(_too_much(memory_bytes), "memory", peak)
+        if monotonic() > deadline:
+            raise ChildFailed(f"it was not done within {timeout_s:.3g} s", "time", peak)
+    return peak
+
+
+def _ended(child: subprocess.Popen[bytes], wait_s: float) -> bool:
+    """Wait for the child so long, and tell whether it has ended.
+
+    Asleep where the system can (Linux 5.3): `Popen.wait` wakes up six times in 20 ms, on a core that the child uses.
+    """
+    if not hasattr(os, "pidfd_open"):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(wait_s)
+    elif child.returncode is None:
+        handle = os.pidfd_open(child.pid)
         try:
-            child.wait(timeout=POLL_S)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(psutil.Error):
-                peak = max(peak, psutil.Process(child.pid).memory_info().rss)
-            if peak > memory_bytes:
-                raise ChildFailed(_too_much(memory_bytes), "memory", peak) from None
-            if monotonic() > deadline:
-                raise ChildFailed(f"it was not done within {timeout_s:.3g} s", "time", peak) from None
-        else:
-            return peak
+            select.select([handle], [], [], wait_s)
+        finally:
+            os.close(handle)
+    return child.poll() is not None
 
 
 def _too_much(memory_bytes: int) -> str:
