@@ -6,6 +6,7 @@ anew: above 2 GB, several copies of it.
 """
 
 import importlib.metadata
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,14 @@ from tasks.runtime.processor import METADATA_KEY
 from tasks.signature import Signature
 from tasks.signature import TensorSpec as OurSpec
 
+REFUSED = re.compile(r"""[/:.%"']""")
+"""What MLflow takes in no model's name."""
+
+
+def model_name(candidate: str) -> str:
+    """Return the name of a candidate's model in MLflow: `percentile99.99` becomes `percentile99_99`."""
+    return REFUSED.sub("_", candidate)
+
 
 def log_model(run_id: str, event: dict[str, Any], path: Path) -> str:
     """Log the file, and those beside it that hold its weights, to the run, and return the model's id.
@@ -33,7 +42,7 @@ def log_model(run_id: str, event: dict[str, Any], path: Path) -> str:
         info = Model.log(
             artifact_path=None,
             flavor=sys.modules[__name__],
-            name=event["name"],
+            name=model_name(event["name"]),
             model_type="onnx",
             params=event["params"],
             tags=event["tags"],

@@ -27,7 +27,7 @@ from flows.flips import log_flips
 from flows.home import Home
 from flows.journal import Journal
 from flows.locks import locked
-from flows.logged_model import log_model
+from flows.logged_model import log_model, model_name
 from tasks.artifact import write_whole
 
 log = logging.getLogger("gauntlet")
@@ -154,7 +154,7 @@ class Sender:
     def _model(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
         run_id = state["runs"][event["run"]]
         found = client.search_logged_models(
-            [state["experiment"]], f"name = '{event['name']}' AND source_run_id = '{run_id}'"
+            [state["experiment"]], f"name = '{model_name(event['name'])}' AND source_run_id = '{run_id}'"
         )
         ready = [model for model in found if str(model.status) == "READY"]
         state["models"][event["run"]] = (

@@ -36,9 +36,12 @@ def test_logged_model_has_its_weights_and_is_loaded_by_mlflow(tmp_path: Path, ma
         client = MlflowClient(uri)
         experiment = client.create_experiment("brought", (tmp_path / "artifacts").as_uri())
         run = client.create_run(experiment).info.run_id
-        model = log_model(run, {"name": "brought-fp32", "params": {}, "tags": {"winner": "true"}}, stored)
+        named = "brought-static-u8s8-percentile99.99"  # MLflow takes no dot
+        model = log_model(run, {"name": named, "params": {}, "tags": {"winner": "true"}}, stored)
+        [found] = client.search_logged_models([experiment], "name = 'brought-static-u8s8-percentile99_99'")
         loaded = mlflow.pyfunc.load_model(f"models:/{model}")
         whole = mlflow.onnx.load_model(f"models:/{model}")
+    assert found.model_id == model
     assert loaded.metadata.metadata == portability
     expected = onnx.reference.ReferenceEvaluator(onnx.load(brought)).run(None, samples)
     for name, right in zip((value.name for value in proto.graph.output), expected, strict=True):
