@@ -35,7 +35,6 @@ class StaticInt8(Frozen):
     symmetric: bool = Field(False, description="activation ranges with zero in the middle")
     reduce_range: bool = Field(False, description="7-bit weights: no saturation on processors without VNNI")
     float_head: bool = Field(False, description="the last products before the outputs, and what follows, stay in float")
-
     placement: Literal["around", "inputs"] = Field(
         "around",
         description="where tensors are rounded: around every operator, as ONNX Runtime's integer kernels want it, or "

@@ -54,6 +54,7 @@ def choose(workspace: Callable[..., Workspace]) -> Choose:
         *,
         at_batch_8: Interval | None = None,
         exactness: dict[str, Exactness] | None = None,
+        own_noise_db: dict[str, float] | None = None,
         **config: object,
     ) -> Report[SelectFacts]:
         results = [result("fp32", tuple(row(b, (1, 1, 1), reference=True) for b in (1, 8)))]
@@ -73,7 +74,7 @@ def choose(workspace: Callable[..., Workspace]) -> Choose:
             machine=Machine(load_average=(0, 0), steal_share=0, foreign_cores=0, energy="not read"),
             aa_deviation=aa_deviation,
             control=(),
-            results=tuple(results),
+            results=tuple(r.replace(own_noise_db=(own_noise_db or {}).get(r.candidate, math.inf)) for r in results),
         )
         return select(SelectConfig(**config), workspace(), race=race, exactness=exactness)
 
@@ -110,6 +111,13 @@ def test_select_takes_the_most_exact_when_several_are_as_fast(choose: Choose) ->
     noisy = choose(candidates, exactness=exactness, aa_deviation=0.5)
     assert noisy.facts.winner == "exact"  # where the reference is so far from itself, twice as fast is not more
     assert choose(candidates, exactness=noise(int8=38.0, head=38.0, other=38.0)).facts.winner == "int8"
+
+
+def test_select_counts_no_more_exactness_than_the_target_has(choose: Choose) -> None:
+    candidates: dict[str, Interval] = {"int8": (3.5, 3.7, 3.9), "fine": (3.5, 3.7, 3.9)}
+    exactness = noise(int8=38.0, fine=120.0)
+    assert choose(candidates, exactness=exactness, own_noise_db={"fine": 60.0}).facts.winner == "fine"
+    assert choose(candidates, exactness=exactness, own_noise_db={"fine": 30.0}).facts.winner == "int8"
 
 
 def test_select_compares_no_exactness_when_the_networks_differ(choose: Choose) -> None:
