@@ -51,8 +51,8 @@ def _global_average_pool(graph: onnx.GraphProto) -> None:
     for mean in [node for node in graph.node if node.op_type == "ReduceMean"]:
         told = {attribute.name: helper.get_attribute_value(attribute) for attribute in mean.attribute}
         axes = told.get("axes", ()) if len(mean.input) < 2 else _value(constants.get(mean.input[1]))
-        x = tensors.get(mean.input[0])
-        rank = len(x.shape.dim) if x is not None and x.elem_type in REAL else 0
+        x = tensors.get(mean.input[0], onnx.TypeProto.Tensor())
+        rank = len(x.shape.dim) if x.elem_type in REAL else 0
         if rank < 3 or sorted(axis % rank for axis in axes) != [*range(2, rank)]:
             continue
         if not told.get("keepdims", 1):
