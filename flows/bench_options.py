@@ -26,9 +26,11 @@ def add_bench_and_targets(verbs: "argparse._SubParsersAction[argparse.ArgumentPa
     bench.add_argument("--inputs", metavar="FILE.npz", help="samples by input name; random ones by default")
     shape = "of one sample, where the file leaves it open; may be repeated"
     bench.add_argument("--shape", type=_shape, action="append", default=[], metavar="INPUT=3x224x224", help=shape)
-    bench.add_argument("--source", metavar="FILE.pt", help="the network of a run, for torch-eager and torch-compiled")
+    source = "what a run's training left (.pt, .keras, .zip, .npz, .skops), for the targets of its framework"
+    bench.add_argument("--source", metavar="FILE", help=source)
     bench.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="for any one answer of a worker")
-    bench.add_argument("--memory-gb", type=float, metavar="GB", help="limit of each worker; by default, none")
+    memory = "limit of each worker; by default, half of what this process may use"
+    bench.add_argument("--memory-gb", type=float, metavar="GB", help=memory)
     bench.add_argument("--seed", type=int, default=0, help="of the random inputs and the order")
     bench.add_argument("--json", action="store_true", help="print JSON")
     bench.add_argument("--plot", metavar="FILE", help="draw latency against batch size into a .png or .svg")

@@ -15,6 +15,7 @@ from typing import IO, Any, Self, cast
 
 from tasks.benchmark.machine import processor_seconds
 from tasks.errors import PipelineError
+from tasks.runtime.worker import NO_MEMORY
 
 LAST_WORDS_BYTES = 1 << 16
 SLEEPY_THREADS = ("OMP_WAIT_POLICY", "PASSIVE")
@@ -23,7 +24,11 @@ WORKER = (sys.executable, "-m", "tasks.runtime.worker")
 
 
 class WorkerFailed(PipelineError):  # noqa: N818 - what happened, in the words of the reports
-    """A worker died, hung, answered rubbish, or reported an error."""
+    """A worker died, hung, answered rubbish, or reported an error; after the last it is `alive`."""
+
+    def __init__(self, message: str, *, alive: bool = False) -> None:
+        super().__init__(message)
+        self.alive = alive
 
 
 class WorkerClient:
@@ -113,8 +118,10 @@ class WorkerClient:
             answer = json.loads(line)
         except ValueError as error:
             raise WorkerFailed(f"the worker answered rubbish: {line[:80]!r}") from error
-        if not isinstance(answer, dict) or "error" in answer:
-            raise WorkerFailed(str(answer["error"]) if isinstance(answer, dict) else f"rubbish: {answer!r}")
+        if not isinstance(answer, dict):
+            raise WorkerFailed(f"rubbish: {answer!r}")
+        if "error" in answer:
+            raise WorkerFailed(str(answer["error"]), alive=True)
         return answer
 
     def _obituary(self) -> str:
@@ -124,6 +131,7 @@ class WorkerClient:
             self._kill()
             return "the worker closed its output without ending; it was ended"
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
-        last = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
+        last = "".join(self._log.read().decode(errors="replace").strip().splitlines()[-1:])[:200]
+        why = "it needs more memory than it may have: " if NO_MEMORY.search(last) else ""
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        return f"the worker {how}" + (f": {last[0][:200]}" if last else "")
+        return f"{why}the worker {how}" + (f": {last.strip()}" if last else "")

@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-GROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+from tasks.runtime.cgroup import GROUPS, MEMBERSHIP, folders
+
 LANES = 4
 """Calls side by side at most: each keeps its own activations in memory."""
 
@@ -30,24 +31,13 @@ def cgroup_quota_cores(root: Path = GROUPS, membership: Path = MEMBERSHIP) -> fl
 
     Args:
         root: where the groups are mounted.
-        membership: the file that names the process's groups, `ID:CONTROLLERS:PATH` a line (cgroups(7)).
+        membership: the file that names the process's groups.
     """
-    try:
-        lines = [line.split(":", 2) for line in membership.read_text().splitlines()]
-    except OSError:
-        lines = []
-    unified = next((path for _, controllers, path in lines if not controllers), "/")
-    old = next((path for _, controllers, path in lines if "cpu" in controllers.split(",")), "/")
-    quotas = [_quota(group / "cpu.max") for group in _and_above(root, unified)]
+    new, old = folders("cpu", root, membership)
+    quotas = [_quota(group / "cpu.max") for group in new]
     if not any(quotas):
-        quotas = [_old_quota(group) for group in _and_above(root / "cpu", old)]
+        quotas = [_old_quota(group) for group in old]
     return min((quota for quota in quotas if quota), default=None)
-
-
-def _and_above(root: Path, path: str) -> list[Path]:
-    """Return a group's folder and those above it, as far as they are there: a container may see only the root."""
-    parts = [part for part in path.split("/") if part not in ("", "..")]
-    return [root.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
 
 
 def _quota(file: Path) -> float | None:

@@ -13,8 +13,9 @@ It reads one JSON object a line on standard input and answers each with one on s
     {"do": "memory"}                                              -> {"rss_bytes": ..., "peak_rss_bytes": ...}
 
 `inputs` is an `.npz` file with one array an input, shape (n, ...); a call takes its first samples. `options`, also of
-`load`, are a target's: `engine` is the module that knows the runtime, `memory_bytes` a limit. `parity_db` is the least
-distance so far between a timed answer and the first one at that batch. An error is answered with {"error": ...}.
+`load`, are a target's: `engine` is the module that knows the runtime, `memory_bytes` a limit, which by default is
+`MEMORY_SHARE` of what this process may use. `parity_db` is the least distance so far between a timed answer and the
+first one at that batch. An error is answered with {"error": ...}.
 
 This file also runs as it is in another Python environment, which has numpy and a runtime but not this project.
 """
@@ -24,6 +25,7 @@ import importlib
 import json
 import math
 import os
+import re
 import resource
 import sys
 import types
@@ -39,10 +41,12 @@ if TYPE_CHECKING:
     from tasks.runtime.engines import Array, Engine
 
 ENGINE = "tasks.runtime.engines.ort"
+MEMORY_SHARE = 0.5
+"""Of what this process may use, the limit of a worker whose target states none; the others and the run need memory."""
 RESERVED_BYTES = 1 << 30
 """On top of the limit of memory: stacks of threads and arenas are asked for long before they are used."""
-
-
+NO_MEMORY = re.compile("bad.?alloc|MemoryError|allocate memory|out of memory|not enough memory", re.IGNORECASE)
+"""How the runtimes say that the system refused memory; none of them has an exception of its own for it."""
 LONGEST_REST_S = 0.5
 """Nobody waits longer for the runtime's threads to fall asleep."""
 TASKS = Path("/proc/self/task")
@@ -53,6 +57,8 @@ class Worker:
 
     engine: "Engine"
     calls: "Calls"
+    memory_bytes = 0
+    """Its limit, once it was told to load something."""
 
     def probe(self, options: dict[str, Any]) -> dict[str, Any]:
         """Say whether the target can run here."""
@@ -61,9 +67,11 @@ class Worker:
 
     def load(self, model: str, inputs: str, threads: int, options: dict[str, Any] | None = None) -> dict[str, Any]:
         """Let the runtime load the model, and read the inputs."""
+        from tasks.runtime.memory import usable_memory_bytes
+
         options = options or {}
-        if options.get("memory_bytes"):
-            limit_memory(int(options["memory_bytes"]))
+        self.memory_bytes = int(options.get("memory_bytes") or MEMORY_SHARE * usable_memory_bytes())
+        limit_memory(self.memory_bytes)
         module = importlib.import_module(options.get("engine", ENGINE))
         start = perf_counter_ns()
         self.engine = module.Loaded(Path(model), threads, options)
@@ -71,7 +79,9 @@ class Worker:
         from tasks.runtime.calls import calls
 
         with np.load(inputs, allow_pickle=False) as file:
-            self.calls = calls(self.engine, {name: file[name] for name in file.files})
+            samples = {name: file[name] for name in file.files}
+        self.engine.given(samples)
+        self.calls = calls(self.engine, samples)
         self.first: dict[int, list[Array]] = {}
         self.parity_db = math.inf
         return {"load_ms": load_ms, "runtime": self.engine.runtime, "fixed_batch": self.calls.fixed_batch}
@@ -154,6 +164,12 @@ def limit_memory(memory_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
+def _blamed(text: str, memory_bytes: int) -> str:
+    """Return an error with the limit of memory in front, where that is what it met."""
+    met = memory_bytes and NO_MEMORY.search(text)
+    return f"it needs more memory than it may have ({memory_bytes / 1e9:.3g} GB): {text}" if met else text
+
+
 def serve(requests: TextIO, answers: TextIO) -> None:
     """Answer requests until there are no more."""
     worker = Worker()
@@ -162,12 +178,10 @@ def serve(requests: TextIO, answers: TextIO) -> None:
         answer: dict[str, Any]
         try:
             answer = getattr(worker, request.pop("do"))(**request)
-        except MemoryError:
-            answer = {"error": "it needs more memory than it may have"}
         except Exception as error:  # the runtimes' own exceptions share no public base
             name = type(error).__name__
             plain = name == "StageError" or isinstance(error, (OSError, ValueError)) or type(error) is RuntimeError
-            answer = {"error": str(error) if plain else f"{name}: {error}"}
+            answer = {"error": _blamed(str(error) if plain else f"{name}: {error}", worker.memory_bytes)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

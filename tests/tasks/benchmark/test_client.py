@@ -42,6 +42,10 @@ def load(client: WorkerClient, timeout_s: float = 30) -> float:
         ("import ctypes; ctypes.string_at(0)", "was killed by signal 11"),
         ("sys.exit(7)", "ended with code 7"),
         ("sys.exit('out of memory: 3 GB asked')", "ended with code 1: out of memory: 3 GB asked"),
+        (
+            "sys.stderr.write('  what():  std::bad_alloc'); sys.stderr.flush(); os.abort()",
+            "it needs more memory than it may have: the worker was killed by signal 6: what():  std::bad_alloc",
+        ),
         ("raise ValueError('no such provider')", "ended with code 1: ValueError: no such provider"),
         ("", "ended with code 0"),
         ("print('hello', flush=True); time.sleep(60)", "the worker answered rubbish: b'hello"),

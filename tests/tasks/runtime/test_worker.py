@@ -10,13 +10,15 @@ from typing import Any
 import faulty
 import numpy as np
 import onnx
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
 from tasks.runtime import worker
-from tasks.runtime.worker import sqnr_db
+from tasks.runtime.memory import usable_memory_bytes
+from tasks.runtime.worker import MEMORY_SHARE, RESERVED_BYTES, sqnr_db
 
 MODULE = (sys.executable, "-m", "tasks.runtime.worker")
 AS_A_FILE = (sys.executable, "-I", str(Path(worker.__file__).resolve()))
@@ -85,7 +87,19 @@ def test_load_is_refused_when_the_session_got_another_provider(load) -> None:
     assert refused["error"] == "the session asked for CUDAExecutionProvider and got CPUExecutionProvider"
 
 
-def test_worker_answers_an_error_and_lives_when_it_may_not_have_the_memory(load, tmp_path: Path) -> None:
+def on_a_machine_of(memory_bytes: int) -> tuple[str, ...]:
+    code = f"import sys; from tasks.runtime import memory, worker; memory.usable_memory_bytes = lambda: {memory_bytes}"
+    return (sys.executable, "-c", f"{code}; worker.serve(sys.stdin, sys.stdout)")
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "limit"),
+    [({"memory_bytes": 300_000_000}, MODULE, "0.3 GB"), ({}, on_a_machine_of(1_200_000_000), "0.6 GB")],
+    ids=["stated", "default"],
+)
+def test_worker_answers_an_error_and_lives_when_it_may_not_have_the_memory(
+    load, tmp_path: Path, options: dict[str, Any], command: tuple[str, ...], limit: str
+) -> None:
     """Two gigabytes of zeros, from a file of 200 bytes."""
     graph = helper.make_graph(
         [
@@ -100,12 +114,24 @@ def test_worker_answers_an_error_and_lives_when_it_may_not_have_the_memory(load,
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     onnx.save(proto, tmp_path / "flood.onnx")
     np.savez(tmp_path / "one.npz", x=np.ones((1, 1), np.float32))
-    flood = {"model": str(tmp_path / "flood.onnx"), "inputs": str(tmp_path / "one.npz")}
+    flood = {"model": str(tmp_path / "flood.onnx"), "inputs": str(tmp_path / "one.npz"), "options": options}
     run = {"do": "run", "batch": 1, "at_least_ms": 0}
-    loaded, timed, again = ask(load | flood | {"options": {"memory_bytes": 300_000_000}}, run, {"do": "memory"})
+    loaded, timed, again = ask(load | flood, run, {"do": "memory"}, command=command)
     assert "load_ms" in loaded
-    assert "alloc" in timed["error"].lower() or "memory" in timed["error"].lower()
+    assert timed["error"].startswith(f"it needs more memory than it may have ({limit}): ")
     assert again["peak_rss_bytes"] < 1.5e9
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits what is written to")
+def test_worker_has_a_limit_of_memory_when_its_target_states_none(load) -> None:
+    with subprocess.Popen(MODULE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(json.dumps(load) + "\n")
+        process.stdin.flush()
+        assert "load_ms" in process.stdout.readline()
+        limit, _ = psutil.Process(process.pid).rlimit(psutil.RLIMIT_DATA)
+    assert limit == int(MEMORY_SHARE * usable_memory_bytes()) + RESERVED_BYTES
 
 
 def test_worker_answers_an_error_when_the_request_is_nonsense(load) -> None:
