@@ -5,17 +5,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tasks.errors import StageError
-from tasks.runtime.engines import Array, Engine, Feed, Port
+from tasks.runtime.engines import Array, Engine, Feed, Port, type_name
 from tasks.sources.torch import load, outputs_of, tensor
 
 if TYPE_CHECKING:
     import torch
 
 COMPILERS = ("c++", "g++", "clang++", "cl")
-NUMPY_TO_ORT = {"float32": "float", "float64": "double"}
 
 
 def unavailable(options: dict[str, Any]) -> str | None:
@@ -81,5 +78,5 @@ class Loaded(Engine):
 
 
 def _port(name: str, values: "torch.Tensor") -> Port:
-    kind = np.dtype(str(values.dtype).removeprefix("torch.")).name
-    return Port(name, f"tensor({NUMPY_TO_ORT.get(kind, kind)})", ["batch", *values.shape[1:]])
+    kind = str(values.dtype).removeprefix("torch.")
+    return Port(name, type_name(kind), ["batch", *values.shape[1:]])

@@ -32,10 +32,19 @@ class Port:
     shape: Sequence[int | str]
 
 
+def type_name(dtype: str) -> str:
+    """Return ONNX Runtime's word for a tensor of a type that numpy calls so; text of any length is `string`."""
+    words = {"float32": "float", "float64": "double", "object": "string"}
+    return f"tensor({'string' if dtype.startswith('str') else words.get(dtype, dtype)})"
+
+
 class Engine(ABC):
     """A loaded model. It looks like a session of ONNX Runtime to `tasks.runtime.calls`."""
 
     runtime: str
+
+    def given(self, samples: Feed) -> None:  # noqa: B027 - most engines know their inputs
+        """Be shown the samples before anything is asked: a framework's own file may not say what its inputs are."""
 
     @abstractmethod
     def get_inputs(self) -> Sequence[Port]:
