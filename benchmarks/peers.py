@@ -48,7 +48,17 @@ from tasks.quantize.static import StaticInt8
 from tasks.render.format import fixed, milliseconds, number, percent, size, speedup
 from tasks.runtime.threads import usable_threads
 from tasks.statistics import sqnr_db
-from tasks.targets import OpenVino, OrtCpu, OrtOpenVino, Target, TorchCompiled, TorchEager, by_name
+from tasks.targets import (
+    KerasCompiled,
+    KerasEager,
+    OpenVino,
+    OrtCpu,
+    OrtOpenVino,
+    Target,
+    TorchCompiled,
+    TorchEager,
+    by_name,
+)
 from tasks.targets.environments import Environment, folder, install, make, python
 from tasks.train.keras import KerasTraining
 from tasks.train.torch import TorchTraining
@@ -196,13 +206,15 @@ def peers(network: Network, tools: list[str]) -> dict[str, Row]:
             print(f"{name}: failed: {' '.join((done.stderr or done.stdout).strip().splitlines()[-2:])}")
         else:
             found[name] = Row(file=file, target=target)
-    source = network.kept.source
-    if source is not None and source.name.endswith(".pt"):
-        path = network.store.path(source)
-        found |= {
-            "PyTorch, eager": Row(file=path, target=TorchEager()),
-            "PyTorch, compiled": Row(file=path, target=TorchCompiled()),
-        }
+    frameworks: dict[str, Target] = {
+        "PyTorch, eager": TorchEager(),
+        "PyTorch, compiled": TorchCompiled(),
+        "Keras, eager": KerasEager(),
+        "Keras, compiled (XLA)": KerasCompiled(),
+        "Keras, `tf.function`": KerasCompiled(xla=False),
+    }
+    source = network.kept.source and network.store.path(network.kept.source)
+    found |= {n: Row(file=source, target=t) for n, t in frameworks.items() if source and not t.refuses(source)}
     return judged(found, network)
 
 

@@ -107,7 +107,14 @@ def pipeline(config: PipelineConfig) -> str:
                     config, recipes, smaller, golden, splits.artifacts, parent=pruning.name, source=own, whole=model
                 )
 
-        measured = benchmark(config.benchmark, models=run.survivors, golden=golden, test=test, limits=config.accuracy)
+        measured = benchmark(
+            config.benchmark,
+            models=run.survivors,
+            golden=golden,
+            test=test,
+            limits=config.accuracy,
+            source=source.artifacts["model"],
+        )
         why = explain(
             config.benchmark,
             models=run.survivors,

@@ -81,6 +81,7 @@ def benchmark(
     golden: Artifact,
     test: Artifact | None = None,
     limits: AccuracyConfig | None = None,
+    source: Artifact | None = None,
 ) -> Report[BenchmarkFacts]:
     """Race the models; the first is the reference and runs twice, as its own control.
 
@@ -91,6 +92,7 @@ def benchmark(
         golden: real inputs, and the FP32 answers to the test split.
         test: the split; with `limits`, every candidate must keep its accuracy on the targets that it may be shipped on.
         limits: what it may cost there.
+        source: the source framework's own file of the reference, for the targets that run it.
 
     Raises:
         StageError: when the reference itself cannot be measured.
@@ -123,7 +125,9 @@ def benchmark(
     )
     paths = {name: entrants[name].model for name in models}
     gate = AccuracyGate(limits, out.path(golden), out.path(test)) if limits and test else None
-    examination = Examination.of(paths if shipping or further else {}, inputs, plan)
+    examination = Examination.of(
+        paths if shipping or further else {}, inputs, plan, out.path(source) if source else None
+    )
     shipped = {contender(n, t, targets): one for t in shipping for n, one in examination.on(t, gate).items()}
     for target in shipping:
         on_target = {contender(name, target, targets): entry(path, target) for name, path in paths.items()}

@@ -96,7 +96,7 @@ def compare(
         samples: by input, each of shape (n, ...), at least as many as the largest batch.
         folder: a place for files, of this call alone.
         plan: of the race; a model that fixes its batch is measured at that one.
-        source: PyTorch's own file of the first model, for the targets that take it.
+        source: the source framework's own file of the first model, for the targets that take it.
         told_inputs: where the samples come from.
         resolution: relative difference below which nothing is called faster or slower.
         say: told what is done, a line each.
@@ -121,15 +121,22 @@ def compare(
     entries: dict[str, Entry] = {}
     for target in targets:
         say(f"{target.name}: looking whether it can run here")
-        files = _files(models, target, source)
-        why_not = target.unavailable() if any(files.values()) else None
-        for name, path in files.items():
+        refusal = target.refuses(source)
+        why_not = None if refusal else target.unavailable()
+        for name, path in _files(models, target, source).items():
             pair = Pair(name=f"{name} on {target.name}", model=name, target=target.name, status="measured")
-            if why_not is None and name not in broken and path is not None:
+            of = first if target.sources else name
+            if refusal:
+                pair = pair.replace(status="not applicable", reason=refusal)
+            elif why_not:
+                pair = pair.replace(status="unavailable", reason=why_not)
+            elif of in broken:
+                pair = pair.replace(status="failed", reason=broken[of])
+            else:
                 say(f"{pair.name}: examining")
-            pair = _examined(pair, path, target, expected.get(name, expected[first]), broken, why_not, inputs, plan)
+                pair = _examined(pair, path, target, expected[of], inputs, plan)
             pairs[pair.name] = pair
-            if pair.status == "measured" and path is not None:
+            if pair.status == "measured":
                 entries[pair.name] = Entry(path, target.command(), target.options(), target.name)
     comparison = Comparison(
         reference=next(iter(entries), None),
@@ -144,27 +151,12 @@ def compare(
     return _raced(comparison, entries, inputs, plan, say, on_round) if entries else comparison
 
 
-def _files(models: Mapping[str, Path], target: BaseTarget, source: Path | None) -> dict[str, Path | None]:
-    """Return what a target is to run: every ONNX file, or the framework's one."""
-    return dict(models) if target.runs == "onnx" else {source.stem if source else "source": source}
+def _files(models: Mapping[str, Path], target: BaseTarget, source: Path | None) -> dict[str, Path]:
+    """Return what a target is to run: every ONNX file, or the framework's one, which may be missing."""
+    return {source.stem if source else "source": source or Path()} if target.sources else dict(models)
 
 
-def _examined(
-    pair: Pair,
-    path: Path | None,
-    target: BaseTarget,
-    expected: Expected,
-    broken: Mapping[str, str],
-    why_not: str | None,
-    inputs: Path,
-    plan: Plan,
-) -> Pair:
-    if why_not is not None:
-        return pair.replace(status="unavailable", reason=why_not)
-    if path is None:
-        return pair.replace(status="not applicable", reason="it takes PyTorch's own file; give it with --source")
-    if pair.model in broken:
-        return pair.replace(status="failed", reason=broken[pair.model])
+def _examined(pair: Pair, path: Path, target: BaseTarget, expected: Expected, inputs: Path, plan: Plan) -> Pair:
     if target.stated == "int8" and not expected.quantized:
         return pair.replace(status="not applicable", reason="it takes quantised models, and this one is not")
     truth = examine(path, target, expected, inputs, threads=plan.threads, timeout_s=plan.timeout_s)

@@ -104,7 +104,7 @@ class BenchmarkConfig(Frozen):
             if name not in further:
                 told = ", ".join(further) or "none so far: put it behind ort-cpu"
                 raise ValueError(f"also_ship_on: {name!r} is none of the further benchmark.targets ({told})")
-            if further[name].runs != "onnx":
+            if further[name].sources:
                 raise ValueError(f"also_ship_on: {name} runs no ONNX file, so none can be shipped on it")
         return self
 

@@ -62,10 +62,12 @@ class Examination:
     expected: Mapping[str, Expected]
     failures: Mapping[str, str]
     """Why nobody knows what a candidate should answer."""
+    source: Path | None = None
+    """What the reference was exported from."""
 
     @classmethod
-    def of(cls, models: Mapping[str, Path], inputs: Path, plan: Plan) -> Self:
-        """Find out what each should answer; the first is the reference.
+    def of(cls, models: Mapping[str, Path], inputs: Path, plan: Plan, source: Path | None = None) -> Self:
+        """Find out what each should answer; the first is the reference, exported from the source framework's file.
 
         Raises:
             StageError: when the reference cannot be asked.
@@ -80,14 +82,16 @@ class Examination:
                 if name == reference:
                     raise
                 failures[name] = str(error)
-        return cls(models, inputs, plan, expected, failures)
+        return cls(models, inputs, plan, expected, failures, source)
 
     def on(self, target: BaseTarget, accuracy: AccuracyGate | None = None) -> dict[str, Elsewhere]:
         """Ask all candidates on one target; with `accuracy`, also for their answers to the test samples."""
-        why_not = target.unavailable()
-        if why_not is None and target.runs != "onnx":
-            why_not = "a run races ONNX files; for the framework's own: gauntlet bench --source"
+        why_not = target.refuses(self.source) or target.unavailable()
         return {name: self._ask(name, target, accuracy, why_not) for name in self.models}
+
+    def file(self, name: str, target: BaseTarget) -> Path:
+        """Return what a target runs of a candidate."""
+        return self.source if target.sources and self.source else self.models[name]
 
     def _ask(self, name: str, target: BaseTarget, accuracy: AccuracyGate | None, why_not: str | None) -> Elsewhere:
         found = Elsewhere(candidate=name, target=target.name)
@@ -98,7 +102,9 @@ class Examination:
         expected = self.expected[name]
         if target.stated == "int8" and not expected.quantized:
             return found.replace(unavailable="it takes quantised models, and this one is not")
-        path, threads, timeout_s = self.models[name], self.plan.threads, self.plan.timeout_s
+        if target.sources and name != next(iter(self.models)):
+            return found.replace(unavailable="only the reference is what its framework runs")
+        path, threads, timeout_s = self.file(name, target), self.plan.threads, self.plan.timeout_s
         truth = examine(path, target, expected, self.inputs, threads=threads, timeout_s=timeout_s)
         if accuracy is not None and truth.reason is None:
             try:
@@ -127,7 +133,7 @@ def race_elsewhere(
         on_round: called with the number of rounds done.
     """
     found = examination.on(target)
-    entries = {name: entry(examination.models[name], target) for name, one in found.items() if one.races}
+    entries = {name: entry(examination.file(name, target), target) for name, one in found.items() if one.races}
     if not entries:
         return tuple(found.values())
     control = f"reference of {target.name}"  # no candidate's name has a space

@@ -2,7 +2,9 @@
 
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,7 @@ def load(path: Path, trusted: Sequence[str] | None) -> Any:
         raise StageError(f"{path}: not a skops file that can be read here ({type(error).__name__}: {error})") from error
     raise StageError(
         f"{path}: holds types that are not trusted: {', '.join(strangers)}. A file can run code or read memory through "
-        "them; if you trust whoever made it, name them in train.trusted"
+        "them; if you trust whoever made it, name them in train.trusted, or in `trusted` of the target sklearn"
     )
 
 
@@ -102,40 +104,65 @@ def samples(inputs: Arrays) -> Any:
     return pd.DataFrame({name: array.reshape(len(array)) for name, array in arrays.items()})
 
 
-def answers(estimator: Any, given: Any) -> Arrays:
-    """Return what a fitted estimator answers, by the names and in the shapes of its ONNX form.
+@dataclass(frozen=True)
+class Question:
+    """A method of an estimator, and what becomes of its answer in the ONNX form."""
+
+    output: str
+    method: str
+    form: Callable[[Any], Array] = np.asarray
+
+    def ask(self, estimator: Any, given: Any) -> Array:
+        """Return the output for some samples."""
+        return self.shaped(getattr(estimator, self.method)(given))
+
+    def shaped(self, answer: Any) -> Array:
+        """Return what the method answered, as the ONNX form gives it. Floats are float32, whole numbers int64."""
+        return _plain(self.form(answer))
+
+
+def questions(estimator: Any) -> tuple[Question, ...]:
+    """Return what a fitted estimator is asked, by the outputs of its ONNX form; the one that tells most is the last.
 
     A classifier gives `label` (n,) and `probabilities`, or `scores` where it has none, (n, classes); a regressor and a
     transformer `variable` (n, values); a clusterer `label` (n,), and its distances as `scores` where it has some; an
-    outlier detector `label` and `scores`, each (n, 1). Floats are float32, whole numbers int64.
+    outlier detector `label` and `scores`, each (n, 1).
 
     Raises:
-        StageError: when it is none of these, or answers several questions at once.
+        StageError: when it is none of these.
     """
     from sklearn.base import is_classifier, is_clusterer, is_outlier_detector, is_regressor
 
     if is_classifier(estimator):
+        label = Question(LABEL, "predict", partial(_one_a_sample, estimator))
         if hasattr(estimator, "predict_proba"):
-            found = {LABEL: estimator.predict(given), "probabilities": estimator.predict_proba(given)}
-        else:
-            found = {LABEL: estimator.predict(given), "scores": _two_sided(estimator.decision_function(given))}
-        if np.ndim(found[LABEL]) != 1:
-            raise StageError(f"{describe(estimator)} gives several labels a sample; bring one model a question")
-    elif is_regressor(estimator):
-        found = {"variable": _columns(estimator.predict(given))}
-    elif is_clusterer(estimator):
-        found = {LABEL: estimator.predict(given)}
-        found |= {"scores": estimator.transform(given)} if hasattr(estimator, "transform") else {}
-    elif is_outlier_detector(estimator):
-        found = {
-            LABEL: _columns(estimator.predict(given)),
-            "scores": _columns(estimator.decision_function(given)),
-        }
-    elif hasattr(estimator, "transform"):
-        found = {"variable": _columns(estimator.transform(given))}
-    else:
-        raise StageError(f"{describe(estimator)} can neither predict nor transform")
-    return {name: _plain(np.asarray(array)) for name, array in found.items()}
+            return label, Question("probabilities", "predict_proba")
+        return label, Question("scores", "decision_function", _two_sided)
+    if is_regressor(estimator):
+        return (Question("variable", "predict", _columns),)
+    if is_clusterer(estimator):
+        label = Question(LABEL, "predict")
+        return (label, Question("scores", "transform")) if hasattr(estimator, "transform") else (label,)
+    if is_outlier_detector(estimator):
+        return Question(LABEL, "predict", _columns), Question("scores", "decision_function", _columns)
+    if hasattr(estimator, "transform"):
+        return (Question("variable", "transform", _columns),)
+    raise StageError(f"{describe(estimator)} can neither predict nor transform")
+
+
+def answers(estimator: Any, given: Any) -> Arrays:
+    """Return what a fitted estimator answers, by the names and in the shapes of its ONNX form.
+
+    Raises:
+        StageError: when it can neither predict nor transform, or answers several questions at once.
+    """
+    return {question.output: question.ask(estimator, given) for question in questions(estimator)}
+
+
+def _one_a_sample(estimator: Any, labels: Any) -> Array:
+    if np.ndim(labels) != 1:
+        raise StageError(f"{describe(estimator)} gives several labels a sample; bring one model a question")
+    return np.asarray(labels)
 
 
 def _columns(values: Any) -> Array:

@@ -4,11 +4,14 @@ No target ever stands in for another: one that cannot run is `unavailable`, with
 went somewhere else fails the checks of `tasks.benchmark.truth`.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, get_args
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from tasks.errors import ConfigError
+from tasks.targets.jax import JaxJit
+from tasks.targets.keras import KerasCompiled, KerasEager
 from tasks.targets.openvino import OpenVino
 from tasks.targets.ort_coreml import OrtCoreMl
 from tasks.targets.ort_cpu import OrtCpu
@@ -19,6 +22,7 @@ from tasks.targets.ort_qnn import OrtQnn
 from tasks.targets.ort_rocm import OrtRocm
 from tasks.targets.ort_tensorrt import OrtTensorRt
 from tasks.targets.ort_web import OrtWeb
+from tasks.targets.sklearn import Sklearn
 from tasks.targets.torch import TorchCompiled, TorchEager
 
 Target = Annotated[
@@ -30,6 +34,10 @@ Target = Annotated[
     | OrtWeb
     | TorchEager
     | TorchCompiled
+    | KerasEager
+    | KerasCompiled
+    | JaxJit
+    | Sklearn
     | OrtCoreMl
     | OrtDirectMl
     | OrtQnn
@@ -49,6 +57,11 @@ USUAL: tuple[Target, ...] = (
     OrtWeb(backend="webgpu"),
     TorchEager(),
     TorchCompiled(),
+    KerasEager(),
+    KerasCompiled(),
+    KerasCompiled(xla=False),
+    JaxJit(),
+    Sklearn(),
     OrtCuda(),
     OrtCuda(tf32=True),
     OrtTensorRt(precision="f32"),
@@ -62,14 +75,36 @@ USUAL: tuple[Target, ...] = (
 """Those that have a name on the command line; any other is written down with its options."""
 
 
+KINDS: dict[str, type[Target]] = {
+    str(member.model_fields["kind"].default): member for member in get_args(get_args(Target)[0])
+}
+
+
 def by_name(name: str) -> Target:
     """Return one of the usual targets by its name, or a kind with its default options.
 
     Raises:
         ConfigError: when there is none.
     """
-    kinds = {str(member.model_fields["kind"].default): member for member in get_args(get_args(Target)[0])}
-    found = {target.name: target for target in USUAL}.get(name) or (kinds[name]() if name in kinds else None)
+    found = {target.name: target for target in USUAL}.get(name) or (KINDS[name]() if name in KINDS else None)
     if found is None:
         raise ConfigError(f"target {name!r}: there is none; there are: {', '.join(t.name for t in USUAL)}")
     return found
+
+
+def with_options(options: Mapping[str, str]) -> Target:
+    """Return a target as it is written on a command line: its kind, and text for its options.
+
+    Raises:
+        ConfigError: when there is no such kind, or it has no such option, or that has no such value.
+    """
+    kind = KINDS.get(options.get("kind", ""))
+    if kind is None:
+        raise ConfigError(f"target kind={options.get('kind', '')}: there is none; there are: {', '.join(KINDS)}")
+    try:
+        return kind.model_validate(options)
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        told = ": ".join((f"target {options['kind']}", *map(str, first["loc"]), first["msg"]))
+        told += f"; there are: {', '.join(kind.model_fields)}" if first["type"] == "extra_forbidden" else ""
+        raise ConfigError(told) from error

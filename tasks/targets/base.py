@@ -1,5 +1,6 @@
 """What all execution targets have in common."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -28,8 +29,10 @@ class BaseTarget(Frozen):
     memory_bytes: int | None = Field(None, gt=0, description="limit of each worker; by default, none")
 
     engine: ClassVar[str]
-    runs: ClassVar[Literal["onnx", "torch"]] = "onnx"
-    """Which file it takes: the ONNX model, or PyTorch's own (`tasks.sources.torch`)."""
+    sources: ClassVar[tuple[str, ...]] = ()
+    """Endings of the files that it runs: those that a training leaves (`tasks.sources`); none where it runs ONNX."""
+    packages: ClassVar[dict[str, str]] = {}
+    """What it needs beside the core, and the extra that brings each."""
 
     @property
     def name(self) -> str:
@@ -62,8 +65,19 @@ class BaseTarget(Frozen):
 
     def unavailable(self) -> str | None:
         """Return why this target cannot run here, in one line, or None. It is tried, in a process of its own."""
-        why = environments.missing(self.env) if self.env else None
+        why = environments.missing(self.env) if self.env else self._lacking()
         return why or _probe(self.command(), json.dumps({"do": "probe", "options": self.options()}))
+
+    def _lacking(self) -> str | None:
+        absent = [package for package in self.packages if importlib.util.find_spec(package) is None]
+        return f"{absent[0]} is not installed; install it with: make {self.packages[absent[0]]}" if absent else None
+
+    def refuses(self, source: Path | None) -> str | None:
+        """Return why a file is none that it takes for the source framework's own, in one line, or None."""
+        if not self.sources or (source is not None and source.suffix in self.sources):
+            return None
+        given = f"{source.name} is none" if source else "none was given (gauntlet bench --source)"
+        return f"it runs its framework's own file ({', '.join(self.sources)}); {given}"
 
 
 @lru_cache

@@ -13,7 +13,7 @@ class TorchEager(BaseTarget):
 
     kind: Literal["torch-eager"] = "torch-eager"
     engine: ClassVar[str] = "tasks.targets.torch_engine"
-    runs: ClassVar[Literal["onnx", "torch"]] = "torch"
+    sources: ClassVar[tuple[str, ...]] = (".pt",)
 
     def engine_options(self) -> JsonObject:
         """Return that nothing is compiled."""
@@ -26,7 +26,7 @@ class TorchCompiled(BaseTarget):
     kind: Literal["torch-compiled"] = "torch-compiled"
     freezing: bool = Field(True, description="let the compiler take the weights for constants, which is faster")
     engine: ClassVar[str] = "tasks.targets.torch_engine"
-    runs: ClassVar[Literal["onnx", "torch"]] = "torch"
+    sources: ClassVar[tuple[str, ...]] = (".pt",)
 
     def variant(self) -> tuple[str, ...]:
         """Return what differs from the usual."""

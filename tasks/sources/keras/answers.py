@@ -53,23 +53,28 @@ class Model:
             _check(name, dtype, shape, specs[pairs[name]], signature.layout)
         return pairs
 
+    def tensors(self, inputs: Arrays, signature: Signature) -> list[Any]:
+        """Return samples in the signature's layout as the arguments of a call."""
+        import tensorflow as tf
+
+        names = self.names(signature)
+        return [
+            tf.constant(np.ascontiguousarray(nhwc(inputs[names[name]], signature.layout), dtype))
+            for name, dtype, _ in self.inputs
+        ]
+
     def answer(self, inputs: Arrays, signature: Signature, batch_size: int = 64) -> Arrays:
         """Return the outputs for samples in the signature's layout, each of shape (n, ...).
 
         Raises:
             StageError: when the model fails, or does not answer one entry a sample.
         """
-        import tensorflow as tf
-
         names = self.names(signature)
         count = len(next(iter(inputs.values())))
         parts = []
         for start_at in range(0, count, batch_size):
             rows = slice(start_at, start_at + batch_size)
-            given = [
-                tf.constant(np.ascontiguousarray(nhwc(inputs[names[name]][rows], signature.layout), dtype))
-                for name, dtype, _ in self.inputs
-            ]
+            given = self.tensors({name: array[rows] for name, array in inputs.items()}, signature)
             try:
                 parts.append([value.numpy() for value in self.call(*given)])
             except Exception as error:  # TensorFlow's many

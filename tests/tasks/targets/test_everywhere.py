@@ -56,7 +56,7 @@ def look(home, trained, inputs, expected):
         why = target.unavailable()
         if why is not None:
             pytest.skip(why)
-        model = trained.path if target.runs == "onnx" else trained.store.path(trained.artifacts["source"])
+        model = trained.store.path(trained.artifacts["source"]) if target.sources else trained.path
         return examine(model, target, expected, inputs, threads=2, timeout_s=200)
 
     return examined

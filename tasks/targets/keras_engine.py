@@ -1,0 +1,88 @@
+"""Keras and SavedModels in a worker: the model as it was trained, called as its users call it."""
+
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.errors import StageError
+from tasks.runtime.engines import Array, Engine, Feed, Port, type_name
+from tasks.signature import Signature, TensorSpec
+from tasks.sources.keras import files
+from tasks.sources.keras.answers import Model, of_network, of_saved_model
+from tasks.sources.keras.start import start
+
+
+def unavailable(options: dict[str, Any]) -> str | None:
+    """Return None: that the packages are there is known. To import them takes 5 s; a broken one is told by `load`."""
+    return None
+
+
+class Loaded(Engine):
+    """A model in inference mode."""
+
+    def __init__(self, model: Path, threads: int, options: dict[str, Any]) -> None:
+        keras = start()
+        import tensorflow as tf
+
+        self.runtime = f"keras {keras.__version__}, tensorflow {tf.__version__}"
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+        self.model, self.layers = self._read(model)
+        # What exporting uses is a graph with an open batch; what it was made from is the call itself.
+        plain = getattr(self.model.call, "python_function", self.model.call)
+        self.call: Callable[..., Sequence[Any]] = (
+            tf.function(plain, jit_compile=options["xla"]) if options["compile"] else plain
+        )
+
+    def _read(self, path: Path) -> tuple[Model, list[list[str]]]:
+        if path.suffix != files.SAVED_MODEL:
+            network = files.load(path)
+            return of_network(network), [[layer.name, type(layer).__name__] for layer in network.layers]
+        self.folder = tempfile.TemporaryDirectory()  # its assets are read as long as it lives
+        try:
+            meant = files.unpack(path, Path(self.folder.name))
+        except (OSError, zipfile.BadZipFile) as error:
+            raise StageError(f"{path.name}: no SavedModel that a training left ({error})") from error
+        return of_saved_model(Path(self.folder.name), meant), [[meant, "SavedModel"]]
+
+    def given(self, samples: Feed) -> None:
+        """Find the samples of each input, and whether pictures come with their channels first.
+
+        They do where they fit the model only after a transposition; it is made outside the time, as users bring NHWC.
+
+        Raises:
+            StageError: when they fit in neither layout.
+        """
+        specs = [TensorSpec(name=n, dtype=a.dtype.name, shape=("batch", *a.shape[1:])) for n, a in samples.items()]
+        wanted = Signature(inputs=tuple(specs), outputs=(), layout="NHWC")
+        try:
+            self.names = self.model.names(wanted)
+        except StageError as refusal:
+            wanted = wanted.replace(layout="NCHW")
+            try:
+                self.names = self.model.names(wanted)
+            except StageError:
+                raise refusal from None
+        self.signature = wanted
+
+    def get_inputs(self) -> Sequence[Port]:
+        """Return the inputs under the samples' names and in the samples' layout."""
+        shapes = {spec.name: spec.shape for spec in self.signature.inputs}
+        return [Port(self.names[own], type_name(dtype), shapes[self.names[own]]) for own, dtype, _ in self.model.inputs]
+
+    def get_outputs(self) -> Sequence[Port]:
+        """Return the outputs in the network's order, which is the exported file's."""
+        return [Port(name, type_name("float32"), ["batch"]) for name in self.model.outputs]
+
+    def bound(self, feed: Feed) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
+        """Make tensors of the inputs; on the processor, a call returns when it is done."""
+        tensors = self.model.tensors(feed, self.signature)
+        return lambda: self.call(*tensors), lambda answer: [value.numpy() for value in answer]
+
+    def placement(self, feed: Feed) -> dict[str, Any]:
+        """Return the layers, all where the answers are."""
+        call, _ = self.bound(feed)
+        devices = {str(value.device).rpartition("device:")[2] for value in call()}
+        return {"asked": "CPU:0", "nodes": {", ".join(sorted(devices)): self.layers}}
