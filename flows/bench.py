@@ -25,7 +25,7 @@ from tasks.runtime.random_inputs import random_inputs
 from tasks.runtime.sandbox import run_apart
 from tasks.runtime.threads import usable_threads
 from tasks.statistics import Array
-from tasks.targets import USUAL, Target, by_name
+from tasks.targets import USUAL, Target, by_name, with_options
 from tasks.targets.ort_cpu import OrtCpu
 
 NOISY = 0.05
@@ -35,8 +35,8 @@ READING_BYTES = 8 << 30
 def bench(options: argparse.Namespace) -> int:
     """Measure, print, and return the exit code: 1 when a pair ran here and is not what it says."""
     threads = options.threads or [usable_threads()]
-    targets = chosen(options.targets, options.memory_gb)
-    targets += further_sessions(options.session, threads, options.memory_gb)
+    targets = chosen(options.targets, options.target)
+    targets = limited(targets + further_sessions(options.session, threads, targets), options.memory_gb)
     models = named([Path(name) for name in options.models])
     source = _file(options.source)
     picture = Path(options.plot) if options.plot else None
@@ -89,15 +89,35 @@ def bench(options: argparse.Namespace) -> int:
     return 1 if comparison.failed or comparison.reference is None else 0
 
 
-def chosen(names: list[str], memory_gb: float | None) -> list[Target]:
-    """Return the targets by their names; `all` is every usual one."""
-    found = {t.name: t for name in names for t in (USUAL if name == "all" else (by_name(name),))}
+def chosen(names: list[str], written: list[dict[str, str]]) -> list[Target]:
+    """Return the targets by their names, of which `all` is every usual one, then those written with options.
+
+    Raises:
+        ConfigError: when there is none of a name or kind, or one has no such option or value, or is there twice.
+    """
+    usual = names or ([] if written else ["ort-cpu"])
+    found = {t.name: t for name in usual for t in (USUAL if name == "all" else (by_name(name),))}
+    for options in written:
+        target = with_options(options)
+        if target.name in found:
+            raise ConfigError(f"--target: {target.name} is there twice; name each target once")
+        found[target.name] = target
+    return list(found.values())
+
+
+def limited(targets: list[Target], memory_gb: float | None) -> list[Target]:
+    """Return them with a limit of memory, where they state none of their own."""
     limit = int(memory_gb * 1e9) if memory_gb else None
-    return [target.replace(memory_bytes=limit) for target in found.values()]
+    return [target if target.memory_bytes else target.replace(memory_bytes=limit) for target in targets]
 
 
-def further_sessions(asked: list[dict[str, str]], threads: list[int], memory_gb: float | None) -> list[Target]:
+def further_sessions(asked: list[dict[str, str]], threads: list[int], targets: list[Target]) -> list[Target]:
     """Return ort-cpu with other numbers of threads than the first, and with other options of a session.
+
+    Args:
+        asked: options of each session.
+        threads: of the usual session, and of further ones.
+        targets: what is raced anyway; the sessions among them must be others.
 
     Raises:
         ConfigError: when an option is none, or has no such value, or one asks for too many threads, or is another.
@@ -108,9 +128,10 @@ def further_sessions(asked: list[dict[str, str]], threads: list[int], memory_gb:
     except ValidationError as error:
         [first, *_] = error.errors()
         raise ConfigError(f"--session {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    described((OrtCpu(), *found), threads[0], usable_threads())
-    limit = int(memory_gb * 1e9) if memory_gb else None
-    return [session.replace(memory_bytes=limit) for session in found]
+    own = [target for target in targets if isinstance(target, OrtCpu) and target.env is None]
+    usual = [] if OrtCpu() in own else [OrtCpu()]
+    described((*usual, *own, *found), threads[0], usable_threads())
+    return list(found)
 
 
 def named(paths: list[Path]) -> dict[str, Path]:
@@ -173,8 +194,9 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     if measured:
         console.print(_table(comparison, measured))
     for pair in comparison.pairs:
-        if pair.status == "failed":
-            console.print(f"[bold red]not ranked:[/] {_text(pair)}", highlight=False)
+        if pair in comparison.failed:
+            told = "not ranked" if pair.status == "failed" else "failed"
+            console.print(f"[bold red]{told}:[/] {_text(pair)}", highlight=False)
     for reason, pairs in _others(comparison).items():
         console.print(f"{', '.join(pairs)}: {escape(clean(reason))}", style="dim", highlight=False)
     machine = comparison.machine
@@ -205,8 +227,8 @@ def _table(comparison: Comparison, measured: list[Pair]) -> Table:
         rows = {row.batch: row for row in pair.rows}
         cells = []
         for batch in batches:
-            row = rows[batch]
-            cells.append(f"{milliseconds(row.median_ms)}\n{_verdict(row)}")
+            row = rows.get(batch)
+            cells.append(f"{milliseconds(row.median_ms)}\n{_verdict(row)}" if row else "[red]failed[/]")
         truth = pair.truth
         words = (
             pair.model,

@@ -10,8 +10,10 @@ def add_bench_and_targets(verbs: "argparse._SubParsersAction[argparse.ArgumentPa
     bench = verbs.add_parser("bench", help="race any ONNX models on any targets", epilog=codes)
     bench.set_defaults(verb=bench_models)
     bench.add_argument("models", nargs="+", metavar="MODEL", help=".onnx files; the first is the reference")
-    names = "names from `gauntlet targets`, or all; the first that can run here is the reference"
-    bench.add_argument("--targets", type=_names, default=["ort-cpu"], metavar="NAME,...", help=names)
+    names = "names from `gauntlet targets`, or all; the first that can run here is the reference; by default ort-cpu"
+    bench.add_argument("--targets", type=_names, default=[], metavar="NAME,...", help=names)
+    target = "one more target, with its options, as in a configuration: kind=openvino,precision=bf16,env=FOLDER"
+    bench.add_argument("--target", type=_options, action="append", default=[], metavar="kind=KIND,...", help=target)
     bench.add_argument("--batch", type=_sizes, default=[1, 8], metavar="N,...", help="samples a call; by default 1,8")
     bench.add_argument("--rounds", type=_at_least(6), default=16, help="by default 16, at least 6")
     bench.add_argument("--block-ms", type=float, default=60.0, help="time of each in a round and batch size")
@@ -19,7 +21,7 @@ def add_bench_and_targets(verbs: "argparse._SubParsersAction[argparse.ArgumentPa
     bench.add_argument("--threads", type=_sizes, metavar="N,...", help=threads)
     session = "race ort-cpu in one more session: threads=1, spinning=false, arena=false, parallel=true, level=extended"
     bench.add_argument(
-        "--session", type=_session, action="append", default=[], metavar="OPTION=VALUE,...", help=session
+        "--session", type=_options, action="append", default=[], metavar="OPTION=VALUE,...", help=session
     )
     drop = "race on without pairs that are proven not to be the fastest"
     bench.add_argument("--early-drop", action="store_true", help=drop)
@@ -52,7 +54,7 @@ def _sizes(text: str) -> list[int]:
     return [_at_least(1)(size) for size in text.split(",")]
 
 
-def _session(text: str) -> dict[str, str]:
+def _options(text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(name and value for name, _, value in pairs):
         raise argparse.ArgumentTypeError(f"{text!r}: write OPTION=VALUE,...")

@@ -53,6 +53,17 @@ def cnn(batch: int | str = "batch", opset: int = 18, ir_version: int = 8) -> onn
     return model(nodes, inputs, outputs, initializers, opset, ir_version)
 
 
+def picky(most: int, *axes: int) -> onnx.ModelProto:
+    """A model that adds nothing, and fails when it is given more than so many samples."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], "count", start=0, end=1),
+        helper.make_node("Gather", ["table", "n"], ["none"], "look_up"),
+        helper.make_node("Add", ["x", "none"], ["y"], "add"),
+    ]
+    stored = [tensor("table", np.zeros(most + 1), np.float32)]
+    return model(nodes, [value("x", "batch", *axes)], [value("y", "batch", *axes)], stored)
+
+
 def signed(proto: onnx.ModelProto, layout: str = "NCHW", shape: tuple[int | str, ...] = ("batch", 3, 16, 16)):
     """The same model with a signature."""
     x = TensorSpec(name="x", dtype="float32", shape=shape)

@@ -12,7 +12,7 @@ from pydantic import Field
 from tasks.benchmark.certainty import RESOLUTION
 from tasks.benchmark.machine import Machine
 from tasks.benchmark.race import CONTROL, Contender, Entry, Plan, race
-from tasks.benchmark.rows import rows
+from tasks.benchmark.rows import aa_deviation, row
 from tasks.benchmark.truth import Expected, Truth, examine, steady
 from tasks.errors import StageError
 from tasks.frozen import Frozen, Number
@@ -43,7 +43,7 @@ class Pair(Frozen):
     model: str
     target: str
     status: Status
-    reason: str = Field("", description="why it was not measured, or what to know about it")
+    reason: str = Field("", description="why it was not measured, or at which batch sizes it failed, and why")
     truth: Truth | None = None
     rows: tuple[BenchmarkRow, ...] = ()
     latency: tuple[Latency, ...] = ()
@@ -56,7 +56,10 @@ class Comparison(Frozen):
     """The whole answer of `gauntlet bench`."""
 
     schema_version: Literal[1] = 1
-    reference: str | None = Field(description="the pair that the others are compared with: the first that was measured")
+    reference: str | None = Field(
+        description="the pair that the others are compared with: the first that was measured; at a batch size that it "
+        "failed at, the next one, whose row says 'reference'"
+    )
     fixed_batch: int | None = Field(None, description="the only one that the first model takes, where it fixes it")
     inputs: str
     threads: int
@@ -71,8 +74,8 @@ class Comparison(Frozen):
 
     @property
     def failed(self) -> tuple[Pair, ...]:
-        """The pairs that ran here and are not what they say, or broke."""
-        return tuple(pair for pair in self.pairs if pair.status == "failed")
+        """The pairs that ran here and are not what they say, or broke, be it at one batch size."""
+        return tuple(pair for pair in self.pairs if pair.status in ("failed", "measured") and pair.reason)
 
 
 def compare(
@@ -176,23 +179,20 @@ def _raced(
     say(f"racing {len(entries)} in {plan.rounds} rounds")
     result = race({**entries, CONTROL: entries[reference]}, inputs, plan, keep=(reference, CONTROL), on_round=on_round)
     measured = result.contenders
-    told, control = comparison.resolution, measured[CONTROL]
-    whole = [name for name in entries if measured[name].error is None and not measured[name].dropped]
-    base = measured[whole[0] if whole else reference]  # where the first one broke, the next has run as long
-    controlled = base.name == reference and control.error is None
-    apart = [abs(row.speedup - 1) for row in rows(control, base, resolution=told)] if controlled else [math.nan]
+    running = {batch: [measured[name] for name in entries if measured[name].runs(batch)] for batch in plan.batch_sizes}
+    bases = {batch: found[0] for batch, found in running.items() if found}  # if the first broke, the next ran as long
     return comparison.replace(
-        reference=base.name if whole else None,
+        reference=next(iter(bases.values())).name if bases else None,
         machine=result.machine,
-        aa_deviation=max(apart),
+        aa_deviation=aa_deviation(measured[CONTROL], measured[reference]),
         pairs=tuple(
-            _measured(pair, measured[pair.name], base, told) if pair.name in entries else pair
+            _measured(pair, measured[pair.name], bases, comparison.resolution) if pair.name in entries else pair
             for pair in comparison.pairs
         ),
     )
 
 
-def _measured(pair: Pair, contender: Contender, base: Contender, resolution: float) -> Pair:
+def _measured(pair: Pair, contender: Contender, bases: Mapping[int, Contender], resolution: float) -> Pair:
     if contender.error:
         return pair.replace(status="failed", reason=contender.error)
     check = steady(contender.parity_db)
@@ -201,8 +201,11 @@ def _measured(pair: Pair, contender: Contender, base: Contender, resolution: flo
     if check.blocks:
         return pair.replace(status="failed", reason=str(check))
     return pair.replace(
-        rows=rows(contender, base, resolution=resolution),
-        latency=tuple(_latency(batch, times) for batch, times in contender.round_medians_ms.items()),
+        reason=contender.lost or "",
+        rows=tuple(
+            row(contender, bases[batch], batch, resolution=resolution) for batch in contender.batches if batch in bases
+        ),
+        latency=tuple(_latency(batch, contender.round_medians_ms[batch]) for batch in contender.batches),
         load_ms=contender.load_ms,
         first_call_ms=contender.first_call_ms,
         peak_rss_bytes=contender.peak_rss_bytes,

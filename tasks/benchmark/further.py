@@ -8,12 +8,12 @@ from typing import Self
 from pydantic import Field
 
 from tasks.benchmark.client import WorkerFailed
-from tasks.benchmark.race import Contender, Entry, Plan, race
-from tasks.benchmark.rows import rows
+from tasks.benchmark.race import CONTROL, Contender, Entry, Plan, race
+from tasks.benchmark.rows import aa_deviation, rows
 from tasks.benchmark.shipping import AccuracyGate
 from tasks.benchmark.truth import Expected, Truth, examine, steady
 from tasks.errors import StageError
-from tasks.frozen import Frozen
+from tasks.frozen import Frozen, Number
 from tasks.report import Check
 from tasks.run_report import BenchmarkRow
 from tasks.targets.base import BaseTarget
@@ -26,11 +26,15 @@ class Elsewhere(Frozen):
     target: str
     unavailable: str | None = Field(None, description="why the target cannot run here, where it cannot")
     truth: Truth | None = None
-    reason: str | None = Field(None, description="why it was not measured, or is not believed")
+    reason: str | None = Field(None, description="why it was not measured, or is not believed, or at which batch sizes")
     rows: tuple[BenchmarkRow, ...] = Field(
         (),
         description="against the reference on the first target; the candidate's own result has them where it may be "
         "shipped on this target",
+    )
+    aa_deviation: Number | None = Field(
+        None,
+        description="largest distance from 1 of the reference's speed-up over itself, in the race that the rows are of",
     )
 
     @property
@@ -46,9 +50,9 @@ class Elsewhere(Frozen):
         return failed[0].replace(severity="warning", detail=told + failed[0].detail) if failed else None
 
     def judged(self, measured: Contender) -> Self:
-        """Return it with the reason why its race is not believed, where there is one."""
+        """Return it with the reason why its race is not believed, or is not whole, where there is one."""
         check = steady(measured.parity_db)
-        reason = measured.error or (None if check.passed else str(check))
+        reason = measured.lost if check.passed else str(check)
         return self.replace(reason=reason) if reason else self
 
 
@@ -123,7 +127,7 @@ def race_elsewhere(
     resolution: float,
     on_round: Callable[[int], None],
 ) -> tuple[Elsewhere, ...]:
-    """Measure the candidates on one target, in rounds with the reference.
+    """Measure the candidates on one target, in rounds with the reference, which runs twice as its own control.
 
     Args:
         target: where.
@@ -136,15 +140,40 @@ def race_elsewhere(
     entries = {name: entry(examination.file(name, target), target) for name, one in found.items() if one.races}
     if not entries:
         return tuple(found.values())
-    control = f"reference of {target.name}"  # no candidate's name has a space
-    everyone = {control: reference, **entries}
-    measured = race(everyone, examination.inputs, examination.plan, keep=(control,), on_round=on_round).contenders
-    base = measured[control]
-    alone = f"the reference could not be measured beside it: {base.error}" if base.error else None
+    keep = (f"reference of {target.name}", CONTROL)  # no candidate's name has a space
+    everyone = {**dict.fromkeys(keep, reference), **entries}
+    measured = race(everyone, examination.inputs, examination.plan, keep=keep, on_round=on_round).contenders
+    base, control = (measured[name] for name in keep)
+    broken = base.lost or control.lost
+    apart = aa_deviation(control, base)
     for name in entries:
-        judged = found[name].replace(reason=alone) if alone else found[name].judged(measured[name])
-        found[name] = judged.replace(rows=rows(measured[name], base, resolution=resolution)) if judged.races else judged
+        if broken:
+            found[name] = found[name].replace(reason=f"the reference could not be measured beside it: {broken}")
+            continue
+        found[name] = judged = found[name].judged(measured[name])
+        if judged.reason in (None, measured[name].lost):  # one that lost a batch size keeps the others
+            told = rows(measured[name], base, resolution=resolution)
+            found[name] = judged.replace(rows=told, aa_deviation=apart if told else None)
     return tuple(found.values())
+
+
+def same_twice(deviation: float, limit: float, where: str = "") -> Check:
+    """Judge what the reference seems to differ from itself by, in one race."""
+    return Check(
+        name="benchmark.max_aa_deviation",
+        value=deviation,
+        op="<=",
+        limit=limit,
+        severity="warning",
+        detail=f"the FP32 model against itself{where}; a speed-up within this distance is not believed",
+        remedy="" if deviation <= limit else "let the machine rest, or raise benchmark.rounds",
+    )
+
+
+def controls(elsewhere: Sequence[Elsewhere], limit: float) -> tuple[Check, ...]:
+    """Return the control's check of each race on further targets; of one that nobody finished there is none."""
+    found = {one.target: one.aa_deviation for one in elsewhere if one.aa_deviation is not None}
+    return tuple(same_twice(deviation, limit, f" beside {target}") for target, deviation in found.items())
 
 
 def absent(elsewhere: Sequence[Elsewhere]) -> tuple[Check, ...]:

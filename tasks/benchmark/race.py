@@ -91,11 +91,24 @@ class Contender:
     """Least distance between a timed answer and the first one of the same process and batch."""
     past_processor_s: float = 0.0
     """Of its processes that have ended."""
+    failed: dict[int, str] = field(default_factory=dict)
+    """Why it is out of the race, by batch size; what it did at the others stands."""
     error: str | None = None
+    """Why it is out of the whole race."""
 
     def runs(self, batch: int) -> bool:
         """Tell whether it is still in the race at a batch size."""
-        return self.error is None and batch not in self.dropped
+        return self.error is None and batch not in self.dropped and batch not in self.failed
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The batch sizes that it was measured at, in the plan's order."""
+        return tuple(batch for batch in self.round_medians_ms if batch not in self.failed and self.error is None)
+
+    @property
+    def lost(self) -> str | None:
+        """What it failed at, in one line, or None."""
+        return self.error or "; ".join(f"batch {batch}: {why}" for batch, why in sorted(self.failed.items())) or None
 
     def processor_seconds(self) -> float:
         """Return the processor time of all its processes so far."""
@@ -128,8 +141,8 @@ def race(
         on_round: called with the number of rounds done.
 
     Returns:
-        The contenders by name. One that failed has an `error` and takes no further part; one that was dropped at a
-        batch size says when, and for whom.
+        The contenders by name. One that failed at a batch size says why, and goes on at the others; one that cannot
+        has an `error` and takes no further part. One that was dropped at a batch size says when, and for whom.
     """
     shuffle = np.random.default_rng(plan.seed)
     meter = EnergyMeter.find()
@@ -141,7 +154,7 @@ def race(
         sessions = session_of(plan.rounds, plan.rounds_per_session)
         everyone = list(contenders.values())
         for contender in everyone:
-            _attempt(contender, lambda c: _prepare(c, inputs, plan))
+            _prepare(contender, stack, inputs, plan)
         spent = -sum(c.processor_seconds() for c in everyone)
         watch = Watch()
         for done in range(1, plan.rounds + 1):
@@ -150,9 +163,10 @@ def race(
             for batch in shuffle.permutation(plan.batch_sizes).tolist():
                 running = [c for c in everyone if c.runs(batch)]
                 for i in shuffle.permutation(len(running)):
-                    _attempt(running[i], partial(_block, batch=batch, plan=plan, meter=meter))
+                    step = partial(_block, plan=plan, meter=meter)
+                    _attempt_at(running[i], batch, step, stack, inputs, plan)
                 if plan.early_drop:
-                    _drop([c for c in running if c.error is None], batch, keep, len(everyone), plan.rounds)
+                    _drop([c for c in running if c.runs(batch)], batch, keep, len(everyone), plan.rounds)
             if on_round is not None:
                 on_round(done)
         spent += sum(c.processor_seconds() for c in everyone)
@@ -160,7 +174,7 @@ def race(
         return Result(contenders, watch.notes(meter, spent))
 
 
-def _attempt(contender: Contender, step: Callable[[Contender], None]) -> None:
+def _attempt(contender: Contender, step: Callable[[Contender], object]) -> None:
     if contender.error is None:
         try:
             step(contender)
@@ -168,45 +182,84 @@ def _attempt(contender: Contender, step: Callable[[Contender], None]) -> None:
             contender.error = str(error)
 
 
-def _prepare(contender: Contender, inputs: Path, plan: Plan) -> None:
-    worker, start = contender.worker, monotonic()
-    model, samples, threads, options = contender.entry.request(inputs, plan.threads)
-    contender.load_ms = float(worker.load(model, samples, threads, plan.timeout_s, options)["load_ms"])
-    contender.first_call_ms = worker.run(plan.batch_sizes[0], 0, plan.timeout_s)["samples_ms"][0]
-    contender.starting_s = monotonic() - start
-    least, most = WARM_UP_BLOCKS
-    for batch in plan.batch_sizes:
+def _attempt_at(
+    contender: Contender,
+    batch: int,
+    step: Callable[[Contender, int], object],
+    stack: ExitStack,
+    inputs: Path,
+    plan: Plan,
+) -> None:
+    """Let it do something at one batch size. A failure costs it that one, and a worker that ended is replaced."""
+    if not contender.runs(batch):
+        return
+    try:
+        step(contender, batch)
+    except WorkerFailed as error:
+        contender.failed[batch] = str(error)
+        if len(contender.failed) == len(plan.batch_sizes):
+            reasons = set(contender.failed.values())
+            contender.error = reasons.pop() if len(reasons) == 1 else contender.lost
+        elif not error.alive:
+            _attempt(contender, lambda c: _replace(c, stack, inputs, plan))
+            _attempt(contender, lambda c: c.worker.receive("load", plan.timeout_s))
+            for warm in contender.warm_up_blocks:
+                _attempt_at(contender, warm, partial(_half_block, plan=plan), stack, inputs, plan)
+
+
+def _prepare(contender: Contender, stack: ExitStack, inputs: Path, plan: Plan) -> None:
+    start = monotonic()
+
+    def load(contender: Contender) -> None:
+        model, samples, threads, options = contender.entry.request(inputs, plan.threads)
+        contender.load_ms = float(contender.worker.load(model, samples, threads, plan.timeout_s, options)["load_ms"])
+
+    def warm_up(contender: Contender, batch: int) -> None:
+        if not contender.warm_up_blocks:
+            contender.first_call_ms = contender.worker.run(batch, 0, plan.timeout_s)["samples_ms"][0]
+            contender.starting_s = monotonic() - start
+        least, most = WARM_UP_BLOCKS
         best, blocks = np.inf, 0
         for blocks in range(1, most + 1):
-            median = float(np.median(worker.run(batch, plan.block_ms / 2, plan.timeout_s)["samples_ms"]))
+            median = _half_block(contender, batch, plan)
             if blocks >= least and median > best * (1 - STEADY):
                 break
             best = min(best, median)
         contender.warm_up_blocks[batch] = blocks
-        for series in (contender.round_medians_ms, contender.calls_ms):
-            series[batch] = []
-        contender.energy_mj[batch] = []
+
+    _attempt(contender, load)
+    for batch in plan.batch_sizes:
+        contender.round_medians_ms[batch], contender.calls_ms[batch], contender.energy_mj[batch] = [], [], []
+        _attempt_at(contender, batch, warm_up, stack, inputs, plan)
+
+
+def _half_block(contender: Contender, batch: int, plan: Plan) -> float:
+    return float(np.median(contender.worker.run(batch, plan.block_ms / 2, plan.timeout_s)["samples_ms"]))
 
 
 def _renew(running: Sequence[Contender], stack: ExitStack, inputs: Path, plan: Plan) -> None:
     def restart(contender: Contender) -> None:
         contender.worker.ask({"do": "memory"}, plan.timeout_s)  # one that died or hangs is not replaced
-        contender.past_processor_s += contender.worker.processor_seconds()
-        contender.worker.end()
-        contender.worker = stack.enter_context(WorkerClient(contender.entry.command))
-        contender.worker.send_load(*contender.entry.request(inputs, plan.threads))
+        _replace(contender, stack, inputs, plan)
 
     def resume(contender: Contender) -> None:
         contender.worker.receive("load", plan.timeout_s)
 
-    def warm_up(contender: Contender) -> None:
-        for batch in filter(contender.runs, plan.batch_sizes):
-            contender.worker.run(batch, plan.block_ms / 2, plan.timeout_s)
+    short = [contender for contender in running if contender.starting_s <= LONGEST_RENEWAL_S]
+    for step in (restart, resume):  # all start and load at the same time, and nobody is timed meanwhile
+        for contender in short:
+            _attempt(contender, step)
+    for contender in short:
+        for batch in plan.batch_sizes:
+            _attempt_at(contender, batch, partial(_half_block, plan=plan), stack, inputs, plan)
 
-    for step in (restart, resume, warm_up):  # all start and load at the same time, and nobody is timed meanwhile
-        for contender in running:
-            if contender.starting_s <= LONGEST_RENEWAL_S:
-                _attempt(contender, step)
+
+def _replace(contender: Contender, stack: ExitStack, inputs: Path, plan: Plan) -> None:
+    """End the worker, start another one and let it load; nobody waits for that yet."""
+    contender.past_processor_s += contender.worker.processor_seconds()
+    contender.worker.end()
+    contender.worker = stack.enter_context(WorkerClient(contender.entry.command))
+    contender.worker.send_load(*contender.entry.request(inputs, plan.threads))
 
 
 def _block(contender: Contender, batch: int, plan: Plan, meter: EnergyMeter) -> None:
@@ -234,10 +287,11 @@ def _drop(running: list[Contender], batch: int, keep: Sequence[str], contenders:
 
 def _cluster(contenders: Mapping[str, Contender], sessions: Sequence[int], names: Sequence[str]) -> None:
     """Note what the sessions do to the ratios to the first one, by all contenders that ran in every round."""
-    base = next((name for name in names if contenders[name].error is None), names[0])
-    for batch, times in contenders[base].round_medians_ms.items():
-        if not contenders[base].runs(batch):
+    for batch in {batch: None for c in contenders.values() for batch in c.batches}:
+        base = next((name for name in names if contenders[name].runs(batch)), None)
+        if base is None:
             continue
+        times = contenders[base].round_medians_ms[batch]
         others = [c.round_medians_ms[batch] for name, c in contenders.items() if name != base and c.runs(batch)]
         effect = design_effect([np.log(times) - np.log(other) for other in others], sessions)
         for contender in contenders.values():

@@ -11,17 +11,25 @@ from tasks.run_report import BenchmarkRow
 
 
 def rows(contender: Contender, base: Contender, *, resolution: float) -> tuple[BenchmarkRow, ...]:
-    """Return a contender's rows, one a batch size, against the base in the same rounds.
+    """Return a contender's rows, one a batch size at which both were measured, against the base in the same rounds.
 
     Args:
         contender: who was measured; may be the base itself, which is then the reference.
         base: who it is compared with; only the rounds in which both ran count.
         resolution: relative difference below which nothing is called faster or slower.
     """
-    return tuple(_row(contender, base, batch, math.log1p(resolution)) for batch in contender.round_medians_ms)
+    common = [batch for batch in contender.batches if batch in base.batches]
+    return tuple(row(contender, base, batch, resolution=resolution) for batch in common)
 
 
-def _row(contender: Contender, base: Contender, batch: int, bound: float) -> BenchmarkRow:
+def aa_deviation(control: Contender, base: Contender) -> float:
+    """Return the largest distance from 1 of the speed-up of a reference over itself; NaN where neither was measured."""
+    return max((abs(one.speedup - 1) for one in rows(control, base, resolution=0)), default=math.nan)
+
+
+def row(contender: Contender, base: Contender, batch: int, *, resolution: float) -> BenchmarkRow:
+    """Return one of them."""
+    bound = math.log1p(resolution)
     times, calls = contender.round_medians_ms[batch], contender.calls_ms[batch]
     beside = base.round_medians_ms[batch][: len(times)]
     logs = np.log(beside) - np.log(times[: len(beside)])

@@ -104,13 +104,21 @@ def _ask(
     timeout_s: float,
     batches: Sequence[int] = (1,),
 ) -> tuple[dict[str, Any], dict[str, Any], list[Array]]:
-    """Return what a new worker says of loading, of the placement, and its answers to all inputs in every batch."""
+    """Return what a new worker says of loading, of the placement, and its answers to all inputs in every batch.
+
+    They end where a batch behind the first one fails: the race tells why, and at which batch sizes.
+    """
     with WorkerClient(command) as worker, tempfile.TemporaryDirectory() as folder:
         loaded = worker.load(model, inputs, threads, timeout_s, options)
         placement = worker.ask({"do": "placement"}, timeout_s)
-        path, answers = Path(folder) / "answers.npz", []
+        path, answers = Path(folder) / "answers.npz", list[Array]()
         for batch in batches:
-            names = worker.ask({"do": "answers", "batch": batch, "path": str(path)}, timeout_s)["outputs"]
+            try:
+                names = worker.ask({"do": "answers", "batch": batch, "path": str(path)}, timeout_s)["outputs"]
+            except WorkerFailed:
+                if not answers:
+                    raise
+                break
             with np.load(path, allow_pickle=False) as file:
                 answers += [file[name] for name in names]
         return loaded, placement, answers
@@ -124,7 +132,7 @@ def examine(
     What is stated is the coarser of the target's precision and of the file's own.
     """
     options = target.options() | {"refuse_fallback": False}  # it is found below, and told with a number
-    stated, times = max(target.stated, expected.file.precision, key=ORDER.index), len(expected.batches)
+    stated = max(target.stated, expected.file.precision, key=ORDER.index)
     try:
         loaded, placement, answers = _ask(
             model,
@@ -137,7 +145,7 @@ def examine(
         )
     except WorkerFailed as error:
         return Truth(stated=stated, error=one_line(error))
-    kernels = placement.get("kernels", {})
+    kernels, times = placement.get("kernels", {}), len(answers) // len(expected.answers)
     exact, finest = (
         distance_db(answers, expected.answers * times, None if expected.quantized else least)
         for least in (LEAST_F16 if stated == "f16" else LEAST, LEAST)

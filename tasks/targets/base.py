@@ -26,7 +26,9 @@ class BaseTarget(Frozen):
     env: str | None = Field(
         None, description="Python environment: a name that `gauntlet targets install` knows, or a folder"
     )
-    memory_bytes: int | None = Field(None, gt=0, description="limit of each worker; by default, none")
+    memory_bytes: int | None = Field(
+        None, gt=0, description="limit of each worker; by default, half of what this process may use"
+    )
 
     engine: ClassVar[str]
     sources: ClassVar[tuple[str, ...]] = ()
@@ -37,7 +39,8 @@ class BaseTarget(Frozen):
     @property
     def name(self) -> str:
         """The target in reports; two that differ in what they compute, or how, differ in it."""
-        return "-".join((self.kind, *self.variant()))
+        usual = self.env == type(self).model_fields["env"].default
+        return "-".join((self.kind, *self.variant(), *(() if usual else (Path(str(self.env)).name,))))
 
     @property
     def stated(self) -> Precision:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import faulty
@@ -85,6 +86,21 @@ def test_bench_prints_json_with_the_samples_of_a_file(folder: Path) -> None:
         (["cnn.onnx", "--shape", "3x4"], 2, "write INPUT=3x224x224"),
         (["cnn.onnx", "--batch", "1,0"], 2, "'0' is not a whole number of at least 1"),
         (["cnn.onnx", "--rounds", "5"], 2, "at least 6"),
+        (["cnn.onnx", "--target", "ort-cpu"], 2, "'ort-cpu': write OPTION=VALUE,..."),
+        (["cnn.onnx", "--target", "threads=1"], 2, "target kind=: there is none; there are: ort-cpu, "),
+        (
+            ["cnn.onnx", "--target", "kind=ort-cpu,spin=false"],
+            2,
+            "target ort-cpu: spin: Extra inputs are not permitted",
+        ),
+        (
+            ["cnn.onnx", "--target", "kind=openvino,precision=f8"],
+            2,
+            "target openvino: precision: Input should be 'f32'",
+        ),
+        (["cnn.onnx", "--target", "kind=ort-cpu,parallel=true,threads=1"], 2, "branches run side by side on two"),
+        (["cnn.onnx", "--target", "kind=ort-cpu,threads=4096"], 2, "ort-cpu-4096t asks for 4096 threads"),
+        (["cnn.onnx", "--targets", "ort-cpu", "--target", "kind=ort-cpu"], 2, "ort-cpu is there twice"),
         (["cnn.onnx", "--session", "threads"], 2, "write OPTION=VALUE"),
         (["cnn.onnx", "--session", "spin=false"], 2, "--session spin: Extra inputs"),
         (["cnn.onnx", "--session", "threads=4096"], 2, "ort-cpu-4096t asks for 4096 threads"),
@@ -117,6 +133,35 @@ def test_bench_ends_with_exit_code_1_when_a_model_breaks(folder: Path) -> None:
     done = command(folder, "bench", "cnn.onnx", "broken.onnx", "--batch", "1", *QUICK)
     assert done.returncode == 1
     assert "not ranked: broken on ort-cpu: " in done.stdout
+
+
+def test_targets_are_named_or_written_with_their_options() -> None:
+    from flows.bench import chosen, limited
+    from tasks.targets import OpenVino, OrtCpu, by_name
+
+    written = [{"kind": "ort-cpu", "threads": "2", "spinning": "false"}, {"kind": "openvino", "env": "/opt/other"}]
+    found = chosen(["openvino-bf16"], written)
+    assert found == [by_name("openvino-bf16"), OrtCpu(threads=2, spinning=False), OpenVino(env="/opt/other")]
+    assert [target.name for target in found] == ["openvino-bf16", "ort-cpu-2t-nospin", "openvino-f32-other"]
+    assert [target.name for target in chosen([], written[:1])] == ["ort-cpu-2t-nospin"]
+    assert chosen([], []) == [OrtCpu()]
+    stated = limited([OrtCpu(memory_bytes=5), OrtCpu()], memory_gb=2)
+    assert [target.memory_bytes for target in stated] == [5, 2_000_000_000]
+
+
+@pytest.mark.slow
+def test_bench_races_a_target_with_its_options_and_tells_the_batch_that_failed(folder: Path) -> None:
+    """The environment is this one, in other words: whatever runs there is started as it is in a foreign one."""
+    onnx.save(faulty.picky(1, 4), folder / "picky.onnx")
+    env = str(Path(sys.executable).parents[1])
+    written = ("--target", f"kind=ort-cpu,level=basic,env={env}", "--target", "kind=ort-cpu,spinning=false")
+    done = command(folder, "bench", "picky.onnx", "--batch", "1,2", *QUICK, *written)
+    assert done.returncode == 1, done.stdout + done.stderr
+    name = f"ort-cpu-basic-{Path(env).name}"
+    told = " ".join(done.stdout.split())
+    for word in (name, "ort-cpu-nospin", "reference", f"failed: picky on {name}: batch 2: "):
+        assert word in told
+    assert "not ranked" not in told
 
 
 def test_two_files_of_one_name_are_told_apart(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import faulty
 import numpy as np
 import onnx
 import psutil
@@ -79,6 +80,20 @@ def test_candidate_is_out_when_its_timed_answers_change(race: Race) -> None:
     assert "target.parity" in str(found.error)
     assert found.rows == ()
     assert facts.result("fp32").error is None
+
+
+def test_candidate_is_out_when_it_fails_at_one_of_the_batch_sizes(race: Race) -> None:
+    """The configuration promises all of them."""
+    facts = race({"fp32": chain(1), "picky": faulty.picky(1, SIZE)}, rounds=6).facts
+    found = facts.result("picky")
+    assert str(found.error).startswith("batch 8: ")
+    assert found.rows == ()
+    assert [row.batch for row in facts.result("fp32").rows] == [1, 8]
+
+
+def test_race_is_refused_when_the_reference_fails_at_one_of_the_batch_sizes(race: Race) -> None:
+    with pytest.raises(StageError, match="the reference 'fp32' cannot be measured: batch 8: "):
+        race({"fp32": faulty.picky(1, SIZE)}, rounds=6)
 
 
 def test_race_has_the_right_winner_when_costs_are_clearly_different(race: Race) -> None:

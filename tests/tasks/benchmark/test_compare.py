@@ -106,6 +106,24 @@ def test_next_pair_is_the_reference_when_the_first_breaks_in_the_race(tmp_path: 
     assert math.isnan(found.aa_deviation)
 
 
+@pytest.mark.parametrize("first", ["fine", "picky"])
+def test_pair_keeps_the_batch_sizes_that_it_was_measured_at(tmp_path: Path, first: str) -> None:
+    for name, most in (("fine", 3), ("picky", 1)):
+        onnx.save(faulty.picky(most, 1), tmp_path / f"{name}.onnx")
+    models = {name: tmp_path / f"{name}.onnx" for name in sorted(("fine", "picky"), reverse=first == "picky")}
+    found = go(tmp_path, models, OrtCpu())
+    fine, picky = (next(pair for pair in found.pairs if pair.model == name) for name in ("fine", "picky"))
+    assert [pair.status for pair in found.pairs] == ["measured", "measured"]
+    assert picky.reason.startswith("batch 3: ")
+    assert [row.batch for row in picky.rows] == [point.batch for point in picky.latency] == [1]
+    assert [row.batch for row in fine.rows] == [1, 3]
+    assert found.reference == f"{first} on ort-cpu"
+    assert found.failed == (picky,)
+    assert fine.rows[1].verdict == "reference"
+    assert (fine.rows[0].verdict == "reference") == (first == "fine")
+    assert not math.isnan(found.aa_deviation)
+
+
 @pytest.mark.slow
 def test_nothing_is_raced_when_nothing_can_run(tmp_path: Path, model: Path) -> None:
     found = go(tmp_path, {"cnn": model}, Liar())

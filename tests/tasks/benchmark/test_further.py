@@ -1,5 +1,6 @@
 """The pipeline's candidates on further targets: measured beside the reference, or told why not."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 
 from tasks.artifact import Artifact
 from tasks.benchmark import BenchmarkConfig, benchmark
-from tasks.benchmark.further import Elsewhere, Examination, race_elsewhere
+from tasks.benchmark.further import Elsewhere, Examination, controls, race_elsewhere
 from tasks.benchmark.race import Entry, Plan
 from tasks.data.golden import Case, Golden
 from tasks.targets import OpenVino, OrtCpu, OrtCuda, TorchEager, by_name
@@ -59,7 +60,8 @@ def test_candidates_are_measured_beside_the_reference_of_the_first_target(
         }
     )  # fmt: skip
     models: dict[str, Artifact] = {"fp32": model, "twin": model}
-    facts = benchmark(config, out, models=models, golden=golden).facts
+    report = benchmark(config, out, models=models, golden=golden)
+    facts = report.facts
     for result in facts.results:
         assert [row.target for row in result.rows] == ["ort-cpu", "ort-cpu-nospin"]
     assert facts.result("fp32").rows[0].verdict == "reference"
@@ -67,6 +69,8 @@ def test_candidates_are_measured_beside_the_reference_of_the_first_target(
     absent = [one for one in facts.elsewhere if one.target == "openvino-f32"]
     assert [one.candidate for one in absent] == ["fp32", "twin"]
     assert all("gauntlet targets install openvino" in (one.unavailable or "") for one in absent)
+    checks = [check.detail for check in report.checks if check.name == "benchmark.max_aa_deviation"]
+    assert ["beside ort-cpu-nospin" in detail for detail in checks] == [False, True]
 
 
 def go(tmp_path: Path, target) -> Elsewhere:
@@ -89,6 +93,19 @@ def test_candidate_loses_its_rows_where_cuda_was_the_cpu(tmp_path: Path, monkeyp
     assert check is not None
     assert (check.name, check.passed, check.severity) == ("target.macs_share", False, "warning")
     assert check.detail.startswith("fp32 on ort-cuda: ")
+
+
+def test_race_on_a_further_target_has_a_control_of_its_own(tmp_path: Path) -> None:
+    found = go(tmp_path, OrtCpu(spinning=False))
+    assert found.reason is None
+    assert found.aa_deviation is not None
+    assert 0 <= found.aa_deviation < 10
+    [check] = controls([found, found.replace(candidate="twin")], limit=found.aa_deviation / 2)
+    assert (check.name, check.passed, check.severity) == ("benchmark.max_aa_deviation", False, "warning")
+    assert check.detail.startswith("the FP32 model against itself beside ort-cpu-nospin; ")
+    assert controls([found], limit=found.aa_deviation)[0].passed
+    assert controls([found.replace(aa_deviation=math.nan)], limit=9)[0].passed is False
+    assert controls([found.replace(aa_deviation=None)], limit=9) == ()
 
 
 @pytest.mark.parametrize(

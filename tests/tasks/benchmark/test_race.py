@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import faulty
 import numpy as np
 import onnx
 import psutil
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tasks.benchmark.client import WorkerClient
 from tasks.benchmark.race import WARM_UP_BLOCKS, Contender, Entry, Plan, race
+from tasks.benchmark.rows import rows
 from tasks.runtime.worker import TASKS
 
 NAMES = ("fp32", "victim", "other")
@@ -76,16 +78,64 @@ def test_race_goes_on_when_a_model_wants_more_memory_than_it_may_have(tmp_path: 
     assert counts(contenders["fine"]) == {1: 6}
 
 
-@pytest.mark.parametrize(("after", "asked"), [(4, "run"), (3, "memory")])  # the latter before it is started anew
-def test_race_goes_on_when_a_worker_hangs_after_a_round(run, after: int, asked: str) -> None:
+@pytest.mark.parametrize("after", [4, 3])  # the latter before it is started anew: no batch size is to blame
+def test_race_goes_on_when_a_worker_hangs_after_a_round(run, after: int) -> None:
     def watch(done: int) -> None:
         if done == after:
             workers()[NAMES.index("victim")].suspend()
 
     contenders = run(watch, timeout_s=3)
-    assert contenders["victim"].error == f"no answer to '{asked}' within 3 s; the worker was ended"
+    victim = contenders["victim"]
+    if after == 3:
+        assert victim.error == "no answer to 'memory' within 3 s; the worker was ended"
+        assert counts(victim) == {1: 3, 2: 3}
+    else:
+        assert victim.error is None
+        [(batch, why)] = victim.failed.items()
+        assert why == "no answer to 'run' within 3 s; the worker was ended"
+        assert counts(victim) == {batch: 4, 3 - batch: 6}
     assert counts(contenders["other"]) == {1: 6, 2: 6}
     assert workers() == []
+
+
+def dies_at(batch: int) -> tuple[str, ...]:
+    """Return the command of a worker that crashes when it is asked to run that many samples."""
+    code = "import os, sys; from tasks.runtime.worker import Worker, serve; run = Worker.run; "
+    code += f"Worker.run = lambda self, batch, **more: os.abort() if batch == {batch} else run(self, batch, **more); "
+    return (sys.executable, "-c", code + "serve(sys.stdin, sys.stdout)")
+
+
+@pytest.mark.parametrize("how", ["error", "crash at the large one", "crash at the small one"])
+def test_contender_loses_only_the_batch_size_that_it_fails_at(tmp_path: Path, how: str) -> None:
+    """Whether its worker answers an error and lives, or ends and is replaced."""
+    onnx.save(faulty.picky(4), tmp_path / "fine.onnx")
+    onnx.save(faulty.picky(1), tmp_path / "picky.onnx")
+    np.savez(tmp_path / "in.npz", x=np.ones(4, np.float32))
+    batch = 1 if how.endswith("small one") else 4
+    victim = Entry(tmp_path / "picky.onnx") if how == "error" else Entry(tmp_path / "fine.onnx", command=dies_at(batch))
+    plan = Plan(batch_sizes=(1, 4), rounds=6, block_ms=1, threads=1, timeout_s=60)
+    entries = {"fine": Entry(tmp_path / "fine.onnx"), "victim": victim}
+    contenders = race(entries, tmp_path / "in.npz", plan).contenders
+    found = contenders["victim"]
+    assert found.error is None
+    assert found.failed.keys() == {batch}
+    assert ("out of data bounds" if how == "error" else "signal 6") in found.failed[batch]
+    assert str(found.lost).startswith(f"batch {batch}: ")
+    assert found.batches == (5 - batch,)
+    assert counts(found) == {batch: 0, 5 - batch: 6}
+    assert found.first_call_ms > 0
+    assert counts(contenders["fine"]) == {1: 6, 4: 6}
+    assert [row.batch for row in rows(found, contenders["fine"], resolution=0)] == [5 - batch]
+    assert workers() == []
+
+
+def test_contender_is_out_when_it_fails_at_every_batch_size(tmp_path: Path) -> None:
+    onnx.save(faulty.picky(0), tmp_path / "picky.onnx")
+    np.savez(tmp_path / "in.npz", x=np.ones(4, np.float32))
+    plan = Plan(batch_sizes=(1, 4), rounds=6, block_ms=1, threads=1, timeout_s=60)
+    found = race({"victim": Entry(tmp_path / "picky.onnx")}, tmp_path / "in.npz", plan).contenders["victim"]
+    assert "out of data bounds" in str(found.error)
+    assert found.batches == ()
 
 
 def test_processes_are_started_anew_when_their_rounds_are_over(run) -> None:

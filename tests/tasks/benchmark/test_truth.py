@@ -1,6 +1,5 @@
-"""What a target did is found out by what it did: where it ran, how exact it was, whether it repeats itself."""
+"""What a target did is found out by what it did: where it ran, what it answered, whether it repeats itself."""
 
-import dataclasses
 import math
 import sys
 from pathlib import Path
@@ -10,40 +9,16 @@ import faulty
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from examined import failed, look
+from onnx import helper
 
-from tasks.benchmark.precision import distance_db, named
-from tasks.benchmark.truth import Expected, Truth, effective, examine, steady
+from tasks.benchmark.truth import Expected, steady
 from tasks.errors import StageError
 from tasks.runtime.node_macs import Arithmetic, read_model
 from tasks.targets import OrtCpu, OrtCuda, OrtTensorRt
-from tasks.targets.base import BaseTarget, Precision
+from tasks.targets.base import BaseTarget
 
 MACS = {"a": ("Conv", 900), "b": ("Conv", 50), "c": ("Gemm", 50)}
-
-
-class States(OrtCpu):
-    """The CPU provider, with any label."""
-
-    label: Precision = "f32"
-
-    @property
-    def stated(self) -> Precision:
-        return self.label
-
-
-class Names(States):
-    """Its kernels say what they are, as OpenVINO's do."""
-
-    kernels: dict[str, int]
-
-    def command(self) -> tuple[str, ...]:
-        code = "import sys; from tasks.runtime import worker as w; from tasks.runtime.engines import ort as o; "
-        code += "was = o.Loaded.placement; "
-        code += (
-            f"o.Loaded.placement = lambda *a: was(*a) | {{'kernels': {self.kernels}}}; w.serve(sys.stdin, sys.stdout)"
-        )
-        return (sys.executable, "-c", code)
 
 
 class Broken(BaseTarget):
@@ -55,46 +30,6 @@ class Broken(BaseTarget):
 
     def command(self) -> tuple[str, ...]:
         return (sys.executable, "-c", f"import sys, os, time; sys.stdin.readline(); {self.code}")
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("inputs") / "in.npz"
-    np.savez(path, x=np.random.default_rng(0).standard_normal((3, 3, 16, 16), dtype=np.float32))
-    return path
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "cnn.onnx"
-    onnx.save(faulty.cnn(), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def exact(model: Path, inputs: Path) -> Expected:
-    return Expected.of(model, inputs, 60)
-
-
-def rounded(model: Path, bits: int) -> Path:
-    """The same network with so many bits of mantissa in its weights: what a coarser precision does to the answers."""
-    proto = onnx.load(model)
-    for tensor in (t for t in proto.graph.initializer if t.data_type == onnx.TensorProto.FLOAT):
-        whole = numpy_helper.to_array(tensor).copy().view(np.uint32)
-        drop = 23 - bits
-        coarse = ((whole + (1 << (drop - 1))) >> drop << drop).view(np.float32)
-        tensor.CopyFrom(numpy_helper.from_array(coarse, tensor.name))
-    path = model.with_name(f"rounded-{bits}-{model.name}")
-    onnx.save(proto, path)
-    return path
-
-
-def look(model: Path, target: BaseTarget, inputs: Path, expected: Expected, timeout_s: float = 60) -> Truth:
-    return examine(model, target, expected, inputs, threads=1, timeout_s=timeout_s)
-
-
-def failed(truth: Truth) -> list[str]:
-    return [check.name for check in truth.checks if check.blocks]
 
 
 def test_target_passes_when_it_does_what_it_says(model: Path, inputs: Path, exact: Expected) -> None:
@@ -126,147 +61,6 @@ def test_target_is_not_examined_further_when_its_session_is_refused(model: Path,
     assert truth.reason is not None
     assert "TensorRT" in truth.reason
     assert "\n" not in truth.reason
-
-
-def test_candidate_is_rejected_when_it_computes_coarser_than_it_states(
-    model: Path, inputs: Path, exact: Expected
-) -> None:
-    """Seven bits of mantissa are bfloat16's; the reference is the model before its weights were rounded."""
-    truth = look(rounded(model, 7), OrtCpu(), inputs, exact)
-    assert failed(truth) == ["target.sqnr"]
-    assert truth.effective != "f32"
-    assert "f32 is stated" in str(truth.reason)
-    assert failed(look(rounded(model, 7), States(label="bf16"), inputs, exact)) == []
-
-
-def test_candidate_is_rejected_when_it_states_a_precision_that_it_does_not_have(
-    model: Path, inputs: Path, exact: Expected
-) -> None:
-    truth = look(model, States(label="bf16"), inputs, exact)
-    assert failed(truth) == ["target.sqnr_above"]
-    assert "bf16 is stated, the answers show f32" in str(truth.reason)
-
-
-def test_candidate_is_rejected_when_int8_is_stated_and_nothing_is_quantised(
-    model: Path, inputs: Path, exact: Expected
-) -> None:
-    assert failed(look(model, States(label="int8"), inputs, exact)) == ["target.integer_kernels"]
-
-
-@pytest.fixture(scope="module")
-def sure(model: Path, inputs: Path) -> Path:
-    """The network as Keras exports one, sure of every picture: the least of the largest probabilities is 0.9999."""
-    proto = onnx.load(model)
-    parts = ("Mul", ["y", "k"], ["z"]), ("Add", ["z", "bias"], ["s"]), ("Softmax", ["s"], ["q"])
-    proto.graph.node.extend(helper.make_node(*part, name=part[0]) for part in parts)
-    bias = faulty.tensor("bias", [24] + [0] * (faulty.CLASSES - 1), np.float32)
-    proto.graph.initializer.extend([faulty.tensor("k", 4, np.float32), bias])
-    proto.graph.output[0].CopyFrom(faulty.value("q", "batch", faulty.CLASSES))
-    onnx.save(proto, path := model.with_name("sure.onnx"))
-    return path
-
-
-@pytest.fixture(scope="module")
-def sure_exact(sure: Path, inputs: Path) -> Expected:
-    expected = Expected.of(sure, inputs, 60)
-    assert expected.answers[0].max(1).min() > 0.9999
-    return expected
-
-
-def test_softmax_that_is_sure_hides_no_coarser_arithmetic(sure: Path, inputs: Path, sure_exact: Expected) -> None:
-    coarse = rounded(sure, 7)
-    silent = look(coarse, OrtCpu(), inputs, sure_exact)
-    assert failed(silent) == ["target.sqnr"]
-    assert (
-        distance_db(Expected.of(coarse, inputs, 60).answers, sure_exact.answers) > 90
-    )  # of the probabilities themselves
-    assert failed(look(coarse, States(label="bf16"), inputs, sure_exact)) == []
-    assert failed(look(rounded(sure, 10), States(label="f16"), inputs, sure_exact)) == []
-    assert failed(look(sure, OrtCpu(), inputs, sure_exact)) == []
-    assert failed(look(sure, States(label="bf16"), inputs, sure_exact)) == ["target.sqnr_above"]
-
-
-def test_candidate_is_rejected_when_its_kernels_are_coarser_than_stated(
-    model: Path, inputs: Path, exact: Expected
-) -> None:
-    """Whatever the answers show; and kernels that are what is stated need not show it in the answers."""
-    assert failed(look(model, Names(kernels={"f32": 3, "bf16": 1}), inputs, exact)) == ["target.coarse_kernels"]
-    assert failed(look(model, Names(kernels={"i8": 3}), inputs, exact)) == ["target.coarse_kernels"]
-    assert failed(look(model, Names(kernels={"bf16": 3}, label="bf16"), inputs, exact)) == []
-    assert failed(look(model, Names(kernels={"bf16": 3}, label="f16"), inputs, exact)) == [
-        "target.coarse_kernels",
-        "target.sqnr_above",
-    ]
-
-
-def test_precision_of_integers_is_what_the_kernels_say(exact: Expected) -> None:
-    classes = dataclasses.replace(exact, answers=[np.arange(3)])
-    assert effective(math.inf, {}, classes) == "unknown"
-    assert effective(math.inf, {"f32": 3, "bf16": 1}, classes) == "bf16"
-
-
-def test_candidate_is_rejected_when_only_its_large_batches_are_wrong(
-    model: Path, inputs: Path, exact: Expected
-) -> None:
-    proto = onnx.load(model)
-    nodes = [
-        helper.make_node("Shape", ["x"], ["n"], "n", end=1),
-        helper.make_node("Cast", ["n"], ["many"], "many", to=onnx.TensorProto.FLOAT),
-        helper.make_node("Div", ["logits", "many"], ["y"], "share"),
-    ]
-    proto.graph.node[-1].output[0] = "logits"
-    proto.graph.node.extend(nodes)
-    onnx.save(proto, path := model.with_name("batches.onnx"))
-    truth = look(path, OrtCpu(), inputs, exact)
-    assert failed(truth) == ["target.sqnr"]
-    assert truth.sqnr_db < 10
-
-
-def test_file_in_half_floats_is_ranked_as_such(model: Path, inputs: Path) -> None:
-    """Its exact answers are nearly float32's, and a GPU's half-float kernels are not."""
-    from tasks.quantize.float16 import Float16
-
-    half = model.with_name("half.onnx")
-    Float16().write(model, None, None, half)
-    expected = Expected.of(half, inputs, 60)
-    truth = look(half, OrtCpu(), inputs, expected)
-    assert (truth.stated, failed(truth)) == ("f16", [])
-    assert failed(look(rounded(half, 10), OrtCpu(), inputs, expected)) == []
-    assert look(half, States(label="bf16"), inputs, expected).stated == "bf16"
-
-
-@pytest.fixture
-def quantized(model: Path) -> Path:
-    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        left = 3
-
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            self.left -= 1
-            source = np.random.default_rng(max(0, self.left))
-            return {"x": source.standard_normal((4, 3, 16, 16), dtype=np.float32)} if self.left >= 0 else None
-
-    path = model.with_name("int8.onnx")
-    quantize_static(model, path, Reader(), activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
-    return path
-
-
-def test_quantised_model_is_held_to_its_own_exact_arithmetic(
-    model: Path, quantized: Path, inputs: Path, exact: Expected
-) -> None:
-    expected = Expected.of(quantized, inputs, 60, exact)
-    truth = look(quantized, OrtCpu(), inputs, expected)
-    assert truth.reason is None
-    assert truth.effective == "int8"
-    assert truth.kernels == {"i8": 3}
-    assert failed(look(quantized, States(label="int8"), inputs, expected)) == []
-    floats = look(quantized, States(label="int8", level="off"), inputs, expected)
-    assert failed(floats) == ["target.integer_kernels"]
-    assert (floats.effective, floats.kernels) == ("f32", {"f32": 3})
-    assert 15 < truth.quality_db < 60
-    worse = look(rounded(quantized, 1), OrtCpu(), inputs, expected)  # its scales are off, so its answers are
-    assert failed(worse) == ["target.sqnr"]
 
 
 @pytest.mark.parametrize(
@@ -355,32 +149,20 @@ def test_nodes_that_only_compute_shapes_are_told_apart(tmp_path: Path) -> None:
     assert read_model(tmp_path / "m.onnx", tmp_path / "in.npz").shape_nodes == {"shape", "first", "target"}
 
 
-@pytest.mark.parametrize(
-    ("value_db", "kernels", "name"),
-    [
-        (127, {}, "f32"),
-        (127, {"f32": 20}, "f32"),
-        (66, {}, "tf32 or f16"),
-        (63, {"bf16": 3}, "bf16"),
-        (63, {"f32": 3}, "tf32 or f16"),  # the answers are believed, not the word
-        (52, {}, "bf16"),
-        (20, {}, "less than bf16"),
-        (math.nan, {}, "less than bf16"),
-    ],
-)
-def test_precision_is_named_by_the_answers(value_db: float, kernels, name: str) -> None:
-    assert named(value_db, kernels) == name
-
-
-def test_distance_is_unknown_when_outputs_do_not_match() -> None:
-    one, two = np.ones((2, 3), np.float32), np.ones((2, 4), np.float32)
-    assert math.isnan(distance_db([one], [two]))
-    assert math.isnan(distance_db([one], [one, one]))
-    assert distance_db([np.array([1])], [np.array([2])]) == -math.inf
-    assert distance_db([one, np.array([1])], [one, np.array([2])]) == math.inf  # a class says nothing of precision
-
-
 def test_target_that_does_not_repeat_itself_fails() -> None:
     assert steady(math.inf).passed
     assert not steady(30).passed
     assert not steady(math.nan).passed
+
+
+def test_target_is_asked_for_single_samples_alone_where_it_fails_at_all_of_them(tmp_path: Path) -> None:
+    """The race tells at which batch sizes; it would not start for any of them otherwise."""
+    onnx.save(faulty.picky(1, 4), tmp_path / "picky.onnx")
+    np.savez(tmp_path / "in.npz", x=np.random.default_rng(0).standard_normal((3, 4), dtype=np.float32))
+    expected = Expected.of(tmp_path / "picky.onnx", tmp_path / "in.npz", 60)
+    assert expected.batches == (1, 3)
+    truth = look(tmp_path / "picky.onnx", OrtCpu(), tmp_path / "in.npz", expected)
+    assert truth.reason is None
+    assert truth.sqnr_db == math.inf
+    onnx.save(faulty.picky(0, 4), tmp_path / "none.onnx")
+    assert "out of data bounds" in str(look(tmp_path / "none.onnx", OrtCpu(), tmp_path / "in.npz", expected).error)
