@@ -43,9 +43,10 @@ class Loaded(Engine):
         self.folder = tempfile.TemporaryDirectory()  # its assets are read as long as it lives
         try:
             meant = files.unpack(path, Path(self.folder.name))
-        except (OSError, zipfile.BadZipFile) as error:
-            raise StageError(f"{path.name}: no SavedModel that a training left ({error})") from error
-        return of_saved_model(Path(self.folder.name), meant), [[meant, "SavedModel"]]
+            return of_saved_model(Path(self.folder.name), meant), [[meant, "SavedModel"]]
+        except (OSError, zipfile.BadZipFile, StageError) as error:
+            told = " ".join(str(error).split())[:200]
+            raise StageError(f"{path.name}: no SavedModel that a training left ({told})") from error
 
     def given(self, samples: Feed) -> None:
         """Find the samples of each input, and whether pictures come with their channels first.
