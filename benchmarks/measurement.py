@@ -128,7 +128,13 @@ def racing(models: list[Path], folder: Path, batches: tuple[int, ...], pairs: in
     inputs = folder / "real.npz"
     np.savez(inputs, **random_inputs(models[0], max(batches), {}, 0))
     entries = {
-        f"{model.stem} on {target.name}": Entry(model, target.command(), target.options(), target.name)
+        f"{model.stem} on {target.name}": Entry(
+            model,
+            target.command(),
+            target.options(),
+            target.name,
+            usual=None if target is SESSIONS[0] else f"{model.stem} on {SESSIONS[0].name}",
+        )
         for target in SESSIONS
         for model in models
     }

@@ -38,7 +38,7 @@ class BenchmarkRow(Frozen):
     speedup_low: Number = Field(description="lower end of the 95 % interval of the speed-up")
     speedup_high: Number
     verdict: Literal["faster", "slower", "not resolved", "reference"] = Field(
-        description="against the reference; where `dropped_for` names a candidate, 'slower' is against that one"
+        description="against the reference; where `dropped_as` is 'slower', against `dropped_for`"
     )
     design_effect: Number = Field(
         1.0, description="variance of a mean over that of independent rounds; the interval is wider by its root"
@@ -49,7 +49,12 @@ class BenchmarkRow(Frozen):
     p99_ms: Number | None = Field(None, description="the same of 99 %; from 299 calls on")
     energy_mj: Number | None = Field(None, description="of one call, in millijoules, where it can be read")
     dropped_after_round: int | None = Field(None, description="the race went on without it from there")
-    dropped_for: str | None = Field(None, description="the candidate that it was proven slower than")
+    dropped_for: str | None = Field(None, description="the contender that it left the race for")
+    dropped_as: Literal["slower", "no faster"] | None = Field(
+        None,
+        description="proven slower than that one; or the same file in another session, with no gain to be expected at "
+        "the first batch size",
+    )
 
 
 class CandidateEntry(Frozen):

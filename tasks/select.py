@@ -156,8 +156,8 @@ def _most_exact(rows: Mapping[str, BenchmarkRow], within: float, exactness: Mapp
 
 def _judge(candidate: str, row: BenchmarkRow, required: float, rounds: int) -> Verdict:
     measured = f"{_speedup(row)} at batch {row.batch}"
-    if row.dropped_for is not None:
-        why = f"dropped after round {row.dropped_after_round}, slower than {row.dropped_for}"
+    if row.dropped_as is not None:
+        why = f"dropped after round {row.dropped_after_round}, {row.dropped_as} than {row.dropped_for}"
         return Verdict(candidate=candidate, accepted=False, reason=f"{why}: {measured}")
     if row.speedup_low > required:
         return Verdict(candidate=candidate, accepted=True, reason=measured)

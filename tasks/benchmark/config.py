@@ -30,7 +30,9 @@ class BenchmarkConfig(Frozen):
         description="a smaller difference is never called: two processes of one file differ so much",
     )
     early_drop: bool = Field(
-        True, description="race on without a candidate, at a batch size, that is proven slower than the leading one"
+        True,
+        description="race on without a candidate, at a batch size, that is proven slower than the leading one, and "
+        "without a session of a file that gains nothing on its usual one",
     )
     targets: tuple[Target, ...] = Field(
         (OrtCpu(),),

@@ -8,7 +8,7 @@ one file differ by 1 to 2 % for as long as they live, so every few rounds all ar
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -18,7 +18,7 @@ import numpy as np
 
 from tasks.benchmark.client import WORKER, WorkerClient, WorkerFailed
 from tasks.benchmark.clusters import design_effect, session_of
-from tasks.benchmark.elimination import Drop, dominated
+from tasks.benchmark.elimination import Drop, leaving
 from tasks.benchmark.machine import EnergyMeter, Machine, Watch
 
 WARM_UP_BLOCKS = (2, 6)
@@ -41,6 +41,9 @@ class Entry:
     target: str = "ort-cpu"
     threads: int | None = None
     """Instead of the plan's."""
+    usual: str | None = None
+    """Of a file in a further session: its name in the usual one. It leaves early without a gain on that at the first
+    batch size."""
 
     def request(self, inputs: Path, threads: int) -> tuple[Path, Path, int, Mapping[str, Any]]:
         """Return what a worker must know to load it."""
@@ -166,7 +169,7 @@ def race(
                     step = partial(_block, plan=plan, meter=meter)
                     _attempt_at(running[i], batch, step, stack, inputs, plan)
                 if plan.early_drop:
-                    _drop([c for c in running if c.runs(batch)], batch, keep, len(everyone), plan.rounds)
+                    _drop([c for c in running if c.runs(batch)], batch, keep, len(everyone), plan)
             if on_round is not None:
                 on_round(done)
         spent += sum(c.processor_seconds() for c in everyone)
@@ -276,13 +279,18 @@ def _block(contender: Contender, batch: int, plan: Plan, meter: EnergyMeter) -> 
     contender.round_medians_ms[batch].append(float(np.median(calls)))
 
 
-def _drop(running: list[Contender], batch: int, keep: Sequence[str], contenders: int, rounds: int) -> None:
+def _drop(running: list[Contender], batch: int, keep: Sequence[str], contenders: int, plan: Plan) -> None:
     times = {c.name: c.round_medians_ms[batch] for c in running}
-    if times:
-        drops = dominated(times, keep=keep, contenders=contenders, rounds=rounds)
-        for contender in running:
-            if contender.name in drops:
-                contender.dropped[batch] = drops[contender.name]
+    if not times:
+        return
+    judged = batch == plan.batch_sizes[0]  # which decides between the sessions of a file
+    usual = {c.name: c.entry.usual for c in running if judged and c.entry.usual}
+    drops = leaving(times, keep=keep, contenders=contenders, rounds=plan.rounds, usual=usual)
+    for contender in running:
+        if drop := drops.get(contender.name):
+            for size in plan.batch_sizes if drop.reason == "no faster" else (batch,):
+                if contender.runs(size):
+                    contender.dropped[size] = replace(drop, after_round=len(contender.round_medians_ms[size]))
 
 
 def _cluster(contenders: Mapping[str, Contender], sessions: Sequence[int], names: Sequence[str]) -> None:

@@ -36,15 +36,16 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
     effect = contender.design_effect.get(batch, 1.0)
     centre, low, high = widened(shift_interval(logs), effect)
     drop = contender.dropped.get(batch)
+    if drop and math.isinf(high):
+        low, high = _rough_interval(logs, centre)
     if contender is base:
         verdict = "reference"
-    elif drop or high < -bound:
+    elif (drop and drop.reason == "slower") or high < -bound:
         verdict = "slower"
     else:
         verdict = "faster" if low > bound else "not resolved"
-    more = rounds_to_resolve((centre, low, high), bound, len(logs)) if verdict == "not resolved" else None
-    if drop and math.isinf(high):
-        low, high = _rough_interval(logs, centre)
+    unsure = verdict == "not resolved" and not drop
+    more = rounds_to_resolve((centre, low, high), bound, len(logs)) if unsure else None
     energy = [mj for mj in contender.energy_mj[batch] if mj is not None]
     return BenchmarkRow(
         target=contender.entry.target,
@@ -61,7 +62,8 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
         p99_ms=percentile_bound(calls, 99),
         energy_mj=float(np.median(energy)) if energy else None,
         dropped_after_round=drop.after_round if drop else None,
-        dropped_for=drop.leader if drop else None,
+        dropped_for=drop.rival if drop else None,
+        dropped_as=drop.reason if drop else None,
     )
 
 

@@ -48,7 +48,13 @@ def described(targets: Sequence[OrtCpu], threads: int, usable: int) -> tuple[Ses
 def entries(models: Mapping[str, Artifact], targets: Sequence[OrtCpu], out: Workspace) -> dict[str, Entry]:
     """Return every model in every session; those in the first one bear the model's name alone."""
     return {
-        contender(name, target, targets): Entry(out.path(model), target.command(), target.options(), target.name)
+        contender(name, target, targets): Entry(
+            out.path(model),
+            target.command(),
+            target.options(),
+            target.name,
+            usual=None if target == targets[0] else name,
+        )
         for target in targets
         for name, model in models.items()
     }

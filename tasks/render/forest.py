@@ -165,12 +165,14 @@ def _mark(row: BenchmarkRow, series: int, y_px: int, scale: Scale) -> Mark:
         cut_high=not scale.covers(high),
         resolved=row.verdict != "not resolved",
         text=f"batch {row.batch} on {row.target}: {speedup(row.speedup, row.speedup_low, row.speedup_high)}, "
-        f"{row.verdict}{_dropped(row)}, median {fixed(row.median_ms, 3)} ms",
+        f"{_verdict(row)}, median {fixed(row.median_ms, 3)} ms",
     )
 
 
-def _dropped(row: BenchmarkRow) -> str:
-    return f" than {row.dropped_for} (dropped after round {row.dropped_after_round})" if row.dropped_for else ""
+def _verdict(row: BenchmarkRow) -> str:
+    if row.dropped_as is None:
+        return row.verdict
+    return f"{row.dropped_as} than {row.dropped_for} (dropped after round {row.dropped_after_round})"
 
 
 def _labels(keys: list[tuple[str, int]]) -> tuple[str, ...]:

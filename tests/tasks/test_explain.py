@@ -265,7 +265,7 @@ def test_rejected_candidate_says_why_when_it_lost_the_race(tmp_path: Path, works
 
 def with_speed(race: BenchmarkFacts, candidate: str, low: float, high: float) -> BenchmarkFacts:
     speed = {"speedup": (low + high) / 2, "speedup_low": low, "speedup_high": high, "verdict": "faster"}
-    speed |= {"dropped_for": None, "dropped_after_round": None}
+    speed |= {"dropped_for": None, "dropped_after_round": None, "dropped_as": None}
     results = tuple(
         r.replace(rows=tuple(row.replace(**speed) for row in r.rows)) if r.candidate == candidate else r
         for r in race.results

@@ -165,7 +165,8 @@ def test_select_accepts_nobody_when_the_noise_is_not_a_number(choose: Choose) ->
 
 
 def test_select_says_who_was_faster_when_a_candidate_was_dropped(choose: Choose) -> None:
-    dropped = row(1, (0.97, 1.01, 1.05)).replace(verdict="slower", dropped_after_round=3, dropped_for="int8")
+    dropped = row(1, (0.97, 1.01, 1.05)).replace(verdict="slower", dropped_after_round=3)
+    dropped = dropped.replace(dropped_for="int8", dropped_as="slower")
     report = choose({"int8": (3.0, 3.1, 3.2), "slim": (dropped,)})
     assert report.facts.winner == "int8"
     assert report.facts.verdict("slim").accepted is False

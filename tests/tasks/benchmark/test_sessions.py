@@ -1,6 +1,7 @@
 """Session options race with the candidates: nonsense is refused, and another one is taken only when it is proven."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from tasks.artifact import Artifact
 from tasks.benchmark import BenchmarkConfig, BenchmarkFacts, benchmark
 from tasks.benchmark.elimination import Drop
-from tasks.benchmark.race import Contender, Entry
+from tasks.benchmark.race import Contender, Entry, Plan, _drop
 from tasks.benchmark.rows import rows
 from tasks.benchmark.sessions import described, preferred
 from tasks.data.golden import Case, Golden
@@ -75,7 +76,7 @@ def contender(name: str, times_ms: list[float], *, dropped: bool = False, error:
     made = Contender(name, Entry(model=Path(), target=name), worker=None)  # type: ignore[arg-type] - it was measured
     made.round_medians_ms = made.calls_ms = {1: times_ms}
     made.energy_mj = {1: []}
-    made.dropped, made.error = {1: Drop(len(times_ms), "other", 0.5)} if dropped else {}, error
+    made.dropped, made.error = {1: Drop(len(times_ms), "other")} if dropped else {}, error
     return made
 
 
@@ -102,11 +103,32 @@ def test_sessions_are_compared_when_they_left_the_race_in_different_rounds() -> 
     for one, times in ((first, [8.0] * 3), (other, [4.0] * 16)):
         one.round_medians_ms[8] = times
         one.energy_mj[8] = []
-    first.dropped[8] = Drop(3, "another", 0.5)
+    first.dropped[8] = Drop(3, "another")
     assert preferred([first, other], 1, 0.005) is other
     assert preferred([other, first], 1, 0.005) is other
     [_, row] = rows(other, first, resolution=0.005)
     assert (row.batch, round(row.speedup, 6)) == (8, 2.0)
+
+
+def test_session_leaves_at_every_batch_size_when_it_gains_nothing_at_the_first() -> None:
+    times = {"fp32": 1.0, "file": 0.5, "session": 0.5, "better": 0.4}
+    running = [contender(name, [cost] * 4) for name, cost in times.items()]
+    for one in running:
+        one.round_medians_ms[8] = [8 * value for value in one.round_medians_ms[1][1:]]
+        one.energy_mj[8] = []
+    for one in running[2:]:
+        one.entry = replace(one.entry, usual="file")
+    plan = Plan(batch_sizes=(1, 8), rounds=16, block_ms=1, threads=1, timeout_s=60)
+    _drop(running, 8, ["fp32"], 4, plan)
+    assert {one.name: [*one.dropped] for one in running} == {"fp32": [], "file": [8], "session": [8], "better": []}
+    for one in running:
+        one.dropped.clear()
+    _drop([running[0], *running[1:3]], 1, ["fp32"], 4, plan)
+    assert {one.name for one in running if one.dropped} == {"session"}
+    assert running[2].dropped == {1: Drop(4, "file", "no faster"), 8: Drop(3, "file", "no faster")}
+    [row, _] = rows(running[2], running[0], resolution=0.005)
+    assert (row.verdict, row.dropped_as, row.dropped_for, row.speedup) == ("faster", "no faster", "file", 2)
+    assert row.more_rounds is None
 
 
 def turning(pairs: int) -> onnx.ModelProto:

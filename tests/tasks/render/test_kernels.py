@@ -73,11 +73,15 @@ def test_page_says_who_was_faster_when_a_candidate_left_the_race_early(passed) -
     row = (
         passed.candidates[1]
         .benchmark[0]
-        .replace(verdict="slower", dropped_after_round=3, dropped_for="static-u8s8", more_rounds=None)
+        .replace(verdict="slower", dropped_after_round=3, dropped_for="static-u8s8", dropped_as="slower")
+        .replace(more_rounds=None)
     )
-    unsure = row.replace(verdict="not resolved", dropped_after_round=None, dropped_for=None, more_rounds=17)
-    page = render_html(passed.replace(candidates=(first, *others[:-1], loser.replace(benchmark=(row, unsure)))))
+    idle = row.replace(verdict="faster", dropped_for="fp32", dropped_as="no faster")
+    unsure = row.replace(verdict="not resolved", dropped_after_round=None, dropped_for=None, dropped_as=None)
+    unsure = unsure.replace(more_rounds=17)
+    page = render_html(passed.replace(candidates=(first, *others[:-1], loser.replace(benchmark=(row, idle, unsure)))))
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "slower than static-u8s8, dropped after round 3" in text
+    assert "no faster than fp32, dropped after round 3" in text
     assert "not resolved about 17 more rounds" in text
     assert "slower than static-u8s8 (dropped after round 3), median" in page
