@@ -28,7 +28,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tasks.benchmark import BenchmarkConfig
 from tasks.benchmark.certainty import shift_interval
-from tasks.benchmark.race import CONTROL, Entry, Plan, race
+from tasks.benchmark.contender import Entry, Plan
+from tasks.benchmark.race import CONTROL, race
 from tasks.benchmark.rows import rows
 from tasks.runtime.random_inputs import random_inputs
 from tasks.runtime.threads import usable_threads
@@ -64,7 +65,7 @@ def verdicts(folder: Path, inputs: Path, seeds: range, threads: int, notes: Path
     long, short = Entry(folder / "long.onnx"), Entry(folder / "short.onnx")
     entries = {"reference": long, SAME: long, LESS: short}
     for seed in seeds:
-        plan = Plan((1,), DEFAULT.rounds, BLOCK_MS, threads, 60, seed=seed)
+        plan = Plan((1,), DEFAULT.rounds, BLOCK_MS, threads, 60, seed, DEFAULT.min_calls)
         start = time.monotonic()
         result = race(entries, inputs, plan)
         note: dict[str, Any] = {"seed": seed, "seconds": time.monotonic() - start}

@@ -21,7 +21,7 @@ import onnx
 
 from tasks.benchmark.certainty import shift_interval
 from tasks.benchmark.client import WorkerClient
-from tasks.benchmark.race import Entry
+from tasks.benchmark.contender import Entry
 from tasks.loadgen.driver import Order, drive
 from tasks.loadgen.logs import figures
 from tasks.runtime.random_inputs import random_inputs

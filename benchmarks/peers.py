@@ -30,7 +30,8 @@ from tasks.accuracy import AccuracyConfig, check_accuracy
 from tasks.artifact import Artifact
 from tasks.benchmark.client import WorkerClient, WorkerFailed
 from tasks.benchmark.compare import compare
-from tasks.benchmark.race import CONTROL, Contender, Entry, Plan, race
+from tasks.benchmark.contender import Contender, Entry, Plan
+from tasks.benchmark.race import CONTROL, race
 from tasks.benchmark.rows import rows
 from tasks.data.arrays import Arrays
 from tasks.data.dataset import SPLITS
@@ -268,7 +269,7 @@ def table(found: dict[str, Row], measured: dict[str, Contender], trained: bool) 
     heads = [f"batch {batch}, ms | x FP32 [95 %]" for batch in sizes]
     print("| row |", "accuracy | " * trained + "SQNR, dB | size |", " | ".join(heads), "|")
     print("|---|" + "---:|" * (2 + trained + 2 * len(sizes)))
-    alive = [name for name in found if not measured[name].error]
+    alive = [name for name in found if not measured[name].lost]
     for name in sorted(alive, key=lambda n: float(np.median(measured[n].round_medians_ms[sizes[0]]))):
         one = found[name]
         cells = [percent(one.accuracy)] * trained + [fixed(one.sqnr_db, 1), size(one.size_bytes)]
@@ -276,8 +277,8 @@ def table(found: dict[str, Row], measured: dict[str, Contender], trained: bool) 
             cells += [fixed(row.median_ms, 2), speedup(row.speedup, row.speedup_low, row.speedup_high)]
         print(f"| {name} |", " | ".join(cells), "|", flush=True)
     for name in found:
-        if measured[name].error:
-            print(f"{name}: {measured[name].error}")
+        if measured[name].lost:
+            print(f"{name}: {measured[name].lost}")
 
 
 def main() -> None:
@@ -321,7 +322,7 @@ def main() -> None:
     control = rows(measured[CONTROL], measured[REFERENCE], resolution=0)
     print("\nFP32 beside itself:", ", ".join(speedup(r.speedup, r.speedup_low, r.speedup_high) for r in control))
     for place, batch in enumerate(plan.batch_sizes):
-        times = {n: float(np.median(c.round_medians_ms[batch])) for n, c in measured.items() if not c.error}
+        times = {n: float(np.median(c.round_medians_ms[batch])) for n, c in measured.items() if not c.lost}
         ours, best = min(chosen, key=times.__getitem__), min(found.keys() & times, key=times.__getitem__)
         row = rows(measured[ours], measured[best], resolution=0)[place]
         told = speedup(row.speedup, row.speedup_low, row.speedup_high)

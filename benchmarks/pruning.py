@@ -23,7 +23,8 @@ from configs.schema import PipelineConfig
 from flows.locks import HOST_LOCK, locked
 from tasks.accuracy import check_accuracy
 from tasks.artifact import Artifact
-from tasks.benchmark.race import Entry, Plan, race
+from tasks.benchmark.contender import Entry, Plan
+from tasks.benchmark.race import race
 from tasks.benchmark.rows import rows
 from tasks.data.golden import Golden
 from tasks.export import export

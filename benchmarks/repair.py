@@ -26,7 +26,8 @@ from networks import Network, made, trained, uneven
 from flows.measure import Measured
 from tasks.accuracy import AccuracyConfig, check_accuracy
 from tasks.artifact import Artifact
-from tasks.benchmark.race import Entry, Plan, race
+from tasks.benchmark.contender import Entry, Plan
+from tasks.benchmark.race import race
 from tasks.benchmark.rows import rows
 from tasks.data.digits import Digits
 from tasks.data.read import read_split

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from flows.locks import HOST_LOCK, locked
 from tasks.benchmark.compare import Comparison, Pair, compare
-from tasks.benchmark.race import Plan
+from tasks.benchmark.contender import Plan
 from tasks.benchmark.sessions import described
 from tasks.errors import ConfigError
 from tasks.render.format import clean, milliseconds, number, percent, speedup

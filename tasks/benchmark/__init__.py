@@ -10,10 +10,11 @@ from pydantic import Field
 from tasks.accuracy import AccuracyConfig
 from tasks.artifact import Artifact
 from tasks.benchmark.config import BenchmarkConfig
+from tasks.benchmark.contender import Contender, Plan
 from tasks.benchmark.further import Elsewhere, Examination, absent, controls, entry, race_elsewhere, same_twice
 from tasks.benchmark.machine import Machine
 from tasks.benchmark.profile import Profiled, profiled
-from tasks.benchmark.race import CONTROL, Contender, Plan, race
+from tasks.benchmark.race import CONTROL, race
 from tasks.benchmark.rows import aa_deviation, rows
 from tasks.benchmark.sessions import Session, contender, entries, preferred
 from tasks.benchmark.shipping import AccuracyGate

@@ -10,8 +10,9 @@ import numpy as np
 from pydantic import Field
 
 from tasks.benchmark.certainty import RESOLUTION
+from tasks.benchmark.contender import Contender, Entry, Plan
 from tasks.benchmark.machine import Machine
-from tasks.benchmark.race import CONTROL, Contender, Entry, Plan, race
+from tasks.benchmark.race import CONTROL, race
 from tasks.benchmark.rows import aa_deviation, row
 from tasks.benchmark.truth import Expected, Truth, examine, steady
 from tasks.errors import StageError

@@ -8,7 +8,8 @@ from typing import Self
 from pydantic import Field
 
 from tasks.benchmark.client import WorkerFailed
-from tasks.benchmark.race import CONTROL, Contender, Entry, Plan, race
+from tasks.benchmark.contender import Contender, Entry, Plan
+from tasks.benchmark.race import CONTROL, race
 from tasks.benchmark.rows import aa_deviation, rows
 from tasks.benchmark.shipping import AccuracyGate
 from tasks.benchmark.truth import Expected, Truth, examine, steady

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from tasks.benchmark.client import WorkerClient, WorkerFailed
-from tasks.benchmark.race import Contender, Plan
+from tasks.benchmark.contender import Contender, Plan
 from tasks.frozen import Frozen, Number
 from tasks.runtime.trace import Profile, summarise
 

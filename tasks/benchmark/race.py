@@ -5,117 +5,32 @@ runs once in it, all meet the same state of the machine, and only the ratio to t
 one file differ by 1 to 2 % for as long as they live, so every few rounds all are started anew.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import numpy as np
 
-from tasks.benchmark.client import WORKER, WorkerClient, WorkerFailed
+from tasks.benchmark.client import WorkerClient, WorkerFailed
 from tasks.benchmark.clusters import design_effect, session_of
-from tasks.benchmark.elimination import Drop, leaving
+from tasks.benchmark.contender import Block, Contender, Entry, Plan
+from tasks.benchmark.elimination import leaving
 from tasks.benchmark.machine import EnergyMeter, Machine, Watch
 
 WARM_UP_BLOCKS = (2, 6)
 """At least and at most so many half blocks. Between these, a contender is warm when a block's median is no more than
 `STEADY` faster than the best one before it: warming up makes calls faster, noise does not do so again and again."""
 STEADY = 0.02
+TURNS = 3
+"""Parts of a block, each with a turn of its own in the round, but no more than calls: what slows the machine for a
+tenth of a second falls on all contenders then, not on one."""
 LONGEST_RENEWAL_S = 2.0
 """A model that takes longer to load and to answer once keeps its process for the whole race."""
 CONTROL = "A/A control"
 """The reference once more, in a process of its own: what two equal models seem to differ by."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One model on one target."""
-
-    model: Path
-    command: tuple[str, ...] = WORKER
-    options: Mapping[str, Any] = field(default_factory=dict)
-    target: str = "ort-cpu"
-    threads: int | None = None
-    """Instead of the plan's."""
-    usual: str | None = None
-    """Of a file in a further session: its name in the usual one. It leaves early without a gain on that at the first
-    batch size."""
-
-    def request(self, inputs: Path, threads: int) -> tuple[Path, Path, int, Mapping[str, Any]]:
-        """Return what a worker must know to load it."""
-        return self.model, inputs, self.threads or threads, self.options
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a race is run."""
-
-    batch_sizes: tuple[int, ...]
-    rounds: int
-    block_ms: float
-    """How long a contender runs at one batch size in one round."""
-    threads: int
-    timeout_s: float
-    """For any one answer of a worker."""
-    seed: int = 0
-    min_calls: int = 1
-    """Calls of a block, however long they take."""
-    early_drop: bool = False
-    rounds_per_session: int = 3
-    """At least; then every process is started anew."""
-
-
-@dataclass
-class Contender:
-    """An entry in the race and what was measured of it so far. Lists have one value a round, by batch size."""
-
-    name: str
-    entry: Entry
-    worker: WorkerClient
-    starting_s: float = 0.0
-    """Until it has answered for the first time: with what the worker imports, and what the runtime compiles then."""
-    load_ms: float = 0.0
-    first_call_ms: float = 0.0
-    peak_rss_bytes: int = 0
-    warm_up_blocks: dict[int, int] = field(default_factory=dict)
-    round_medians_ms: dict[int, list[float]] = field(default_factory=dict)
-    calls_ms: dict[int, list[float]] = field(default_factory=dict)
-    """Every call of every round."""
-    energy_mj: dict[int, list[float | None]] = field(default_factory=dict)
-    """Of one call."""
-    dropped: dict[int, Drop] = field(default_factory=dict)
-    design_effect: dict[int, float] = field(default_factory=dict)
-    """Of the race's sessions, see `tasks.benchmark.clusters`; by batch size."""
-    parity_db: float = math.inf
-    """Least distance between a timed answer and the first one of the same process and batch."""
-    past_processor_s: float = 0.0
-    """Of its processes that have ended."""
-    failed: dict[int, str] = field(default_factory=dict)
-    """Why it is out of the race, by batch size; what it did at the others stands."""
-    error: str | None = None
-    """Why it is out of the whole race."""
-
-    def runs(self, batch: int) -> bool:
-        """Tell whether it is still in the race at a batch size."""
-        return self.error is None and batch not in self.dropped and batch not in self.failed
-
-    @property
-    def batches(self) -> tuple[int, ...]:
-        """The batch sizes that it was measured at, in the plan's order."""
-        return tuple(batch for batch in self.round_medians_ms if batch not in self.failed and self.error is None)
-
-    @property
-    def lost(self) -> str | None:
-        """What it failed at, in one line, or None."""
-        return self.error or "; ".join(f"batch {batch}: {why}" for batch, why in sorted(self.failed.items())) or None
-
-    def processor_seconds(self) -> float:
-        """Return the processor time of all its processes so far."""
-        return self.past_processor_s + self.worker.processor_seconds()
 
 
 @dataclass(frozen=True)
@@ -165,9 +80,13 @@ def race(
                 _renew([c for c in everyone if any(map(c.runs, plan.batch_sizes))], stack, inputs, plan)
             for batch in shuffle.permutation(plan.batch_sizes).tolist():
                 running = [c for c in everyone if c.runs(batch)]
-                for i in shuffle.permutation(len(running)):
-                    step = partial(_block, plan=plan, meter=meter)
+                blocks = [Block() for _ in running]
+                for i in _turns(len(running), min(TURNS, plan.min_calls), shuffle):
+                    step = partial(_turn, block=blocks[i], plan=plan, meter=meter)
                     _attempt_at(running[i], batch, step, stack, inputs, plan)
+                for contender, block in zip(running, blocks, strict=True):
+                    if contender.runs(batch):
+                        contender.note(batch, block)
                 if plan.early_drop:
                     _drop([c for c in running if c.runs(batch)], batch, keep, len(everyone), plan)
             if on_round is not None:
@@ -265,18 +184,25 @@ def _replace(contender: Contender, stack: ExitStack, inputs: Path, plan: Plan) -
     contender.worker.send_load(*contender.entry.request(inputs, plan.threads))
 
 
-def _block(contender: Contender, batch: int, plan: Plan, meter: EnergyMeter) -> None:
+def _turns(contenders: int, turns: int, shuffle: np.random.Generator) -> list[int]:
+    """Return who runs when in a round: in a drawn order, then in the reverse of it, then in another one."""
+    order = list[int]()
+    for turn in range(turns):
+        order += order[-contenders:][::-1] if turn % 2 else shuffle.permutation(contenders).tolist()
+    return order
+
+
+def _turn(contender: Contender, batch: int, block: Block, plan: Plan, meter: EnergyMeter) -> None:
+    turns = min(TURNS, plan.min_calls)
     before, calls = meter.read_uj(), list[float]()
-    while len(calls) < plan.min_calls:
-        left = max(0.0, plan.block_ms - sum(calls))
+    while len(calls) < plan.min_calls / turns:
+        left = max(0.0, plan.block_ms / turns - sum(calls))
         answer = contender.worker.run(batch, left, plan.timeout_s)
         calls += answer["samples_ms"]
         contender.parity_db = min(contender.parity_db, float(answer["parity_db"]))
         contender.peak_rss_bytes = max(contender.peak_rss_bytes, int(answer["peak_rss_bytes"]))
-    energy = meter.spent_mj(before)
-    contender.energy_mj[batch].append(None if energy is None else energy / len(calls))
-    contender.calls_ms[batch] += calls
-    contender.round_medians_ms[batch].append(float(np.median(calls)))
+    block.calls_ms += calls
+    block.energies_mj.append(meter.spent_mj(before))
 
 
 def _drop(running: list[Contender], batch: int, keep: Sequence[str], contenders: int, plan: Plan) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from tasks.benchmark.certainty import CONFIDENCE, percentile_bound, rounds_to_resolve, shift_interval, widened
-from tasks.benchmark.race import Contender
+from tasks.benchmark.contender import Contender
 from tasks.run_report import BenchmarkRow
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import Field
 
 from tasks.artifact import Artifact
-from tasks.benchmark.race import Contender, Entry
+from tasks.benchmark.contender import Contender, Entry
 from tasks.benchmark.rows import rows
 from tasks.errors import ConfigError
 from tasks.frozen import Frozen

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from tasks.benchmark.race import Entry, Plan, race
+from tasks.benchmark.contender import Entry, Plan
+from tasks.benchmark.race import race
 from tasks.benchmark.rows import rows
 from tasks.errors import StageError
 from tasks.frozen import Frozen, Number

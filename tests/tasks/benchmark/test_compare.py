@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from tasks.benchmark.compare import Comparison, compare
-from tasks.benchmark.race import Plan
+from tasks.benchmark.contender import Plan
 from tasks.errors import StageError
 from tasks.runtime.random_inputs import random_inputs
 from tasks.targets import OpenVino, OrtCpu, OrtCuda, TorchEager

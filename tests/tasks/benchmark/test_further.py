@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from tasks.artifact import Artifact
 from tasks.benchmark import BenchmarkConfig, benchmark
+from tasks.benchmark.contender import Entry, Plan
 from tasks.benchmark.further import Elsewhere, Examination, controls, race_elsewhere
-from tasks.benchmark.race import Entry, Plan
 from tasks.data.golden import Case, Golden
 from tasks.targets import OpenVino, OrtCpu, OrtCuda, TorchEager, by_name
 from tasks.workspace import Workspace

@@ -13,7 +13,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tasks.benchmark.client import WorkerClient
-from tasks.benchmark.race import WARM_UP_BLOCKS, Contender, Entry, Plan, race
+from tasks.benchmark.contender import Contender, Entry, Plan
+from tasks.benchmark.race import WARM_UP_BLOCKS, race
 from tasks.benchmark.rows import rows
 from tasks.runtime.worker import TASKS
 

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from tasks.artifact import Artifact
 from tasks.benchmark import BenchmarkConfig, BenchmarkFacts, benchmark
+from tasks.benchmark.contender import Contender, Entry, Plan
 from tasks.benchmark.elimination import Drop
-from tasks.benchmark.race import Contender, Entry, Plan, _drop
+from tasks.benchmark.race import _drop
 from tasks.benchmark.rows import rows
 from tasks.benchmark.sessions import described, preferred
 from tasks.data.golden import Case, Golden

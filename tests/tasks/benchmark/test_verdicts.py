@@ -6,7 +6,7 @@ from noise import NOISES, Noise, rounds
 
 from tasks.benchmark import BenchmarkConfig
 from tasks.benchmark.clusters import design_effect, session_of
-from tasks.benchmark.race import Contender, Entry, Plan
+from tasks.benchmark.contender import Contender, Entry, Plan
 from tasks.benchmark.rows import rows
 from tasks.run_report import BenchmarkRow
 

@@ -14,7 +14,7 @@ from onnx import helper
 
 from tasks.benchmark.client import WorkerClient
 from tasks.benchmark.compare import Comparison, compare
-from tasks.benchmark.race import Plan
+from tasks.benchmark.contender import Plan
 from tasks.benchmark.truth import Expected, Truth, examine
 from tasks.errors import StageError
 from tasks.targets import OpenVino, OrtCpu, OrtOpenVino, OrtWeb, TorchCompiled, TorchEager, environments

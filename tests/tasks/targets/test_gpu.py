@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from tasks.benchmark.compare import compare
-from tasks.benchmark.race import Plan
+from tasks.benchmark.contender import Plan
 from tasks.benchmark.truth import Expected, examine
 from tasks.targets import USUAL, OrtCpu, OrtCuda
 from tasks.targets.base import BaseTarget

@@ -9,8 +9,8 @@ import pytest
 
 from tasks.benchmark.client import WorkerClient, WorkerFailed
 from tasks.benchmark.compare import compare
+from tasks.benchmark.contender import Entry, Plan
 from tasks.benchmark.further import Examination, race_elsewhere
-from tasks.benchmark.race import Entry, Plan
 from tasks.benchmark.truth import Expected, Truth, examine
 from tasks.export.jax2onnx import Jax2Onnx
 from tasks.export.skl2onnx import Skl2Onnx
