@@ -34,7 +34,9 @@ class BenchmarkRow(Frozen):
     target: str
     batch: int
     median_ms: Number = Field(description="median over rounds of the round's median latency of one call")
-    speedup: Number = Field(description="middle over rounds of reference latency / candidate latency")
+    speedup: Number = Field(
+        description="middle over rounds of reference / candidate, of the lower quartile of each one's calls"
+    )
     speedup_low: Number = Field(description="lower end of the 95 % interval of the speed-up")
     speedup_high: Number
     verdict: Literal["faster", "slower", "not resolved", "reference"] = Field(

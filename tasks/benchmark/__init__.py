@@ -47,6 +47,7 @@ class RaceResult(Frozen):
     peak_rss_bytes: int = Field(description="of the whole worker process")
     warm_up_blocks: dict[int, int] = Field(description="half blocks before the first round, by batch size")
     round_medians_ms: dict[int, tuple[Number, ...]] = Field(description="raw: by batch size, one value a round")
+    round_quartiles_ms: dict[int, tuple[Number, ...]] = Field(description="the lower ones, which speed-ups compare")
 
 
 class BenchmarkFacts(Frozen):
@@ -217,6 +218,7 @@ def _result(
         peak_rss_bytes=best.peak_rss_bytes,
         warm_up_blocks=best.warm_up_blocks,
         round_medians_ms={batch: tuple(values) for batch, values in best.round_medians_ms.items()},
+        round_quartiles_ms={batch: tuple(values) for batch, values in best.round_quartiles_ms.items()},
     )
 
 

@@ -73,6 +73,9 @@ class Contender:
     peak_rss_bytes: int = 0
     warm_up_blocks: dict[int, int] = field(default_factory=dict)
     round_medians_ms: dict[int, list[float]] = field(default_factory=dict)
+    round_quartiles_ms: dict[int, list[float]] = field(default_factory=dict)
+    """The lower ones, which are compared: other work on the machine makes calls slower and never faster, so the quick
+    ones tell more of the model. Where nothing disturbs, medians have the same ratios."""
     calls_ms: dict[int, list[float]] = field(default_factory=dict)
     """Every call of every round."""
     energy_mj: dict[int, list[float | None]] = field(default_factory=dict)
@@ -110,6 +113,7 @@ class Contender:
         self.energy_mj[batch].append(sum(spent) / len(block.calls_ms) if whole else None)
         self.calls_ms[batch] += block.calls_ms
         self.round_medians_ms[batch].append(float(np.median(block.calls_ms)))
+        self.round_quartiles_ms[batch].append(float(np.quantile(block.calls_ms, 0.25)))
 
     def processor_seconds(self) -> float:
         """Return the processor time of all its processes so far."""

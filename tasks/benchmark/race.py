@@ -151,7 +151,8 @@ def _prepare(contender: Contender, stack: ExitStack, inputs: Path, plan: Plan) -
 
     _attempt(contender, load)
     for batch in plan.batch_sizes:
-        contender.round_medians_ms[batch], contender.calls_ms[batch], contender.energy_mj[batch] = [], [], []
+        contender.round_medians_ms[batch], contender.round_quartiles_ms[batch] = [], []
+        contender.calls_ms[batch], contender.energy_mj[batch] = [], []
         _attempt_at(contender, batch, warm_up, stack, inputs, plan)
 
 
@@ -206,7 +207,7 @@ def _turn(contender: Contender, batch: int, block: Block, plan: Plan, meter: Ene
 
 
 def _drop(running: list[Contender], batch: int, keep: Sequence[str], contenders: int, plan: Plan) -> None:
-    times = {c.name: c.round_medians_ms[batch] for c in running}
+    times = {c.name: c.round_quartiles_ms[batch] for c in running}
     if not times:
         return
     judged = batch == plan.batch_sizes[0]  # which decides between the sessions of a file
@@ -216,7 +217,7 @@ def _drop(running: list[Contender], batch: int, keep: Sequence[str], contenders:
         if drop := drops.get(contender.name):
             for size in plan.batch_sizes if drop.reason == "no faster" else (batch,):
                 if contender.runs(size):
-                    contender.dropped[size] = replace(drop, after_round=len(contender.round_medians_ms[size]))
+                    contender.dropped[size] = replace(drop, after_round=len(contender.round_quartiles_ms[size]))
 
 
 def _cluster(contenders: Mapping[str, Contender], sessions: Sequence[int], names: Sequence[str]) -> None:
@@ -225,8 +226,8 @@ def _cluster(contenders: Mapping[str, Contender], sessions: Sequence[int], names
         base = next((name for name in names if contenders[name].runs(batch)), None)
         if base is None:
             continue
-        times = contenders[base].round_medians_ms[batch]
-        others = [c.round_medians_ms[batch] for name, c in contenders.items() if name != base and c.runs(batch)]
+        times = contenders[base].round_quartiles_ms[batch]
+        others = [c.round_quartiles_ms[batch] for name, c in contenders.items() if name != base and c.runs(batch)]
         effect = design_effect([np.log(times) - np.log(other) for other in others], sessions)
         for contender in contenders.values():
             contender.design_effect[batch] = effect

@@ -30,8 +30,8 @@ def aa_deviation(control: Contender, base: Contender) -> float:
 def row(contender: Contender, base: Contender, batch: int, *, resolution: float) -> BenchmarkRow:
     """Return one of them."""
     bound = math.log1p(resolution)
-    times, calls = contender.round_medians_ms[batch], contender.calls_ms[batch]
-    beside = base.round_medians_ms[batch][: len(times)]
+    times, calls = contender.round_quartiles_ms[batch], contender.calls_ms[batch]
+    beside = base.round_quartiles_ms[batch][: len(times)]
     logs = np.log(beside) - np.log(times[: len(beside)])
     effect = contender.design_effect.get(batch, 1.0)
     centre, low, high = widened(shift_interval(logs), effect)
@@ -50,7 +50,7 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
     return BenchmarkRow(
         target=contender.entry.target,
         batch=batch,
-        median_ms=float(np.median(times)),
+        median_ms=float(np.median(contender.round_medians_ms[batch])),
         speedup=math.exp(centre),
         speedup_low=math.exp(low),
         speedup_high=_exp(high),

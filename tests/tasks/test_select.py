@@ -43,6 +43,7 @@ def result(candidate: str, rows: tuple[BenchmarkRow, ...], error: str | None = N
         peak_rss_bytes=1,
         warm_up_blocks={},
         round_medians_ms=raw,
+        round_quartiles_ms=raw,
     )
 
 

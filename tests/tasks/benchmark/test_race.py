@@ -10,11 +10,13 @@ import numpy as np
 import onnx
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tasks.benchmark.client import WorkerClient
-from tasks.benchmark.contender import Contender, Entry, Plan
-from tasks.benchmark.race import WARM_UP_BLOCKS, race
+from tasks.benchmark.contender import Block, Contender, Entry, Plan
+from tasks.benchmark.race import TURNS, WARM_UP_BLOCKS, _turns, race
 from tasks.benchmark.rows import rows
 from tasks.runtime.worker import TASKS
 
@@ -200,3 +202,34 @@ def test_contender_leaves_the_processor_to_the_next_one_when_its_block_is_over(t
         before = spent_ms(process.pid)
         time.sleep(0.1)
         assert spent_ms(process.pid) - before < 5
+
+
+@given(st.integers(0, 9), st.integers(1, TURNS), st.integers(0, 99))
+def test_every_contender_has_each_turn_once_and_the_second_ones_are_in_reverse(
+    contenders: int, turns: int, seed: int
+) -> None:
+    order = _turns(contenders, turns, np.random.default_rng(seed))
+    parts = [order[turn * contenders : (turn + 1) * contenders] for turn in range(turns)]
+    assert len(order) == turns * contenders
+    assert all(sorted(part) == [*range(contenders)] for part in parts)
+    assert turns < 2 or parts[1] == parts[0][::-1]
+
+
+def test_difference_is_found_when_something_else_slows_half_of_all_calls() -> None:
+    random = np.random.default_rng(0)
+    base, quicker = (Contender(name, Entry(Path()), worker=None) for name in ("base", "quicker"))  # type: ignore[arg-type]
+    for contender, cost_ms in ((base, 1.0), (quicker, 0.95)):
+        for series in (contender.round_medians_ms, contender.round_quartiles_ms, contender.calls_ms):
+            series[1] = []
+        contender.energy_mj[1] = []
+        for _ in range(16):
+            slowed = np.where(random.random(40) < random.uniform(0.3, 0.7), random.uniform(1.2, 2, 40), 1)
+            calls_ms = cost_ms * slowed * np.exp(0.02 * random.standard_normal(40))
+            contender.note(1, Block(calls_ms.tolist(), [None]))
+    [row] = rows(quicker, base, resolution=0.005)
+    assert (row.verdict, row.calls) == ("faster", 16 * 40)
+    assert row.speedup == pytest.approx(1 / 0.95, abs=0.02)
+    for contender in (base, quicker):  # medians cannot tell it, and they are what is reported as the latency
+        contender.round_quartiles_ms = contender.round_medians_ms
+    [by_medians] = rows(quicker, base, resolution=0.005)
+    assert (by_medians.verdict, by_medians.median_ms) == ("not resolved", row.median_ms)

@@ -75,7 +75,7 @@ def test_session_gets_its_options_when_the_worker_loads_it(tmp_path: Path) -> No
 
 def contender(name: str, times_ms: list[float], *, dropped: bool = False, error: str | None = None) -> Contender:
     made = Contender(name, Entry(model=Path(), target=name), worker=None)  # type: ignore[arg-type] - it was measured
-    made.round_medians_ms = made.calls_ms = {1: times_ms}
+    made.round_medians_ms = made.round_quartiles_ms = made.calls_ms = {1: times_ms}
     made.energy_mj = {1: []}
     made.dropped, made.error = {1: Drop(len(times_ms), "other")} if dropped else {}, error
     return made
@@ -102,7 +102,7 @@ def test_another_session_is_taken_when_it_is_proven_faster_than_the_first() -> N
 def test_sessions_are_compared_when_they_left_the_race_in_different_rounds() -> None:
     first, other = contender("first", [1.0] * 16), contender("other", [0.5] * 16)
     for one, times in ((first, [8.0] * 3), (other, [4.0] * 16)):
-        one.round_medians_ms[8] = times
+        one.round_medians_ms[8] = one.round_quartiles_ms[8] = times
         one.energy_mj[8] = []
     first.dropped[8] = Drop(3, "another")
     assert preferred([first, other], 1, 0.005) is other
@@ -115,7 +115,7 @@ def test_session_leaves_at_every_batch_size_when_it_gains_nothing_at_the_first()
     times = {"fp32": 1.0, "file": 0.5, "session": 0.5, "better": 0.4}
     running = [contender(name, [cost] * 4) for name, cost in times.items()]
     for one in running:
-        one.round_medians_ms[8] = [8 * value for value in one.round_medians_ms[1][1:]]
+        one.round_quartiles_ms[8] = [8 * value for value in one.round_quartiles_ms[1][1:]]
         one.energy_mj[8] = []
     for one in running[2:]:
         one.entry = replace(one.entry, usual="file")

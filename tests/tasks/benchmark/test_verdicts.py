@@ -21,7 +21,7 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6)
 def contender(name: str, times_ms: np.ndarray) -> Contender:
     """Return a contender that was measured so."""
     made = Contender(name, Entry(model=None), worker=None)  # type: ignore[arg-type] - nobody asks it anything any more
-    made.round_medians_ms = made.calls_ms = {1: list(times_ms)}
+    made.round_medians_ms = made.round_quartiles_ms = made.calls_ms = {1: list(times_ms)}
     made.energy_mj = {1: []}
     return made
 
