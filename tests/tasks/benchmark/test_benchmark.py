@@ -134,7 +134,7 @@ def test_race_records_every_round_when_it_is_over(race: Race) -> None:
 
 @pytest.mark.parametrize(
     ("broken", "told"),
-    [(b"no model at all", "refuses the model"), (b"", "refuses the model"), ("narrow", "batches of 1, not of 8")],
+    [(b"no model at all", "refuses the model"), ("narrow", "batches of 1, not of 8")],
 )
 def test_race_goes_on_without_a_candidate_when_it_is_broken(race: Race, broken: bytes | str, told: str) -> None:
     if isinstance(broken, str):

@@ -106,7 +106,7 @@ def test_next_pair_is_the_reference_when_the_first_breaks_in_the_race(tmp_path: 
     assert math.isnan(found.aa_deviation)
 
 
-@pytest.mark.parametrize("first", ["fine", "picky"])
+@pytest.mark.parametrize("first", [pytest.param("fine", marks=pytest.mark.slow), "picky"])
 def test_pair_keeps_the_batch_sizes_that_it_was_measured_at(tmp_path: Path, first: str) -> None:
     for name, most in (("fine", 3), ("picky", 1)):
         onnx.save(faulty.picky(most, 1), tmp_path / f"{name}.onnx")

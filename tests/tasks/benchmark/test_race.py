@@ -81,7 +81,7 @@ def test_race_goes_on_when_a_model_wants_more_memory_than_it_may_have(tmp_path: 
     assert counts(contenders["fine"]) == {1: 6}
 
 
-@pytest.mark.parametrize("after", [4, 3])  # the latter before it is started anew: no batch size is to blame
+@pytest.mark.parametrize("after", [pytest.param(4, marks=pytest.mark.slow), 3])  # 3: before it is started anew
 def test_race_goes_on_when_a_worker_hangs_after_a_round(run, after: int) -> None:
     def watch(done: int) -> None:
         if done == after:
