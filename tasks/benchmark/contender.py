@@ -11,6 +11,8 @@ import numpy as np
 from tasks.benchmark.client import WORKER, WorkerClient
 from tasks.benchmark.elimination import Drop
 
+TURNS = 3
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -48,6 +50,14 @@ class Plan:
     early_drop: bool = False
     rounds_per_session: int = 3
     """At least; then every process is started anew."""
+
+    @property
+    def turns(self) -> int:
+        """Parts of a block, each with a turn of its own in the round, but no more than calls.
+
+        What slows the machine for a tenth of a second falls on all contenders then, not on one.
+        """
+        return min(TURNS, self.min_calls)
 
 
 @dataclass

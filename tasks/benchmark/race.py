@@ -1,8 +1,9 @@
 """The measurement: one process a contender, rounds in shuffled order, ratios taken inside a round.
 
 Calls that follow one another in one session are not independent, so the round is the statistical unit: every contender
-runs once in it, all meet the same state of the machine, and only the ratio to the reference counts. Two processes of
-one file differ by 1 to 2 % for as long as they live, so every few rounds all are started anew.
+runs one block in it, in turns with the others. All meet the same state of the machine, and only the ratio to the
+reference counts. Two processes of one file differ by 1 to 2 % for as long as they live, so every few rounds all are
+started anew.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +25,6 @@ WARM_UP_BLOCKS = (2, 6)
 """At least and at most so many half blocks. Between these, a contender is warm when a block's median is no more than
 `STEADY` faster than the best one before it: warming up makes calls faster, noise does not do so again and again."""
 STEADY = 0.02
-TURNS = 3
-"""Parts of a block, each with a turn of its own in the round, but no more than calls: what slows the machine for a
-tenth of a second falls on all contenders then, not on one."""
 LONGEST_RENEWAL_S = 2.0
 """A model that takes longer to load and to answer once keeps its process for the whole race."""
 CONTROL = "A/A control"
@@ -81,7 +79,7 @@ def race(
             for batch in shuffle.permutation(plan.batch_sizes).tolist():
                 running = [c for c in everyone if c.runs(batch)]
                 blocks = [Block() for _ in running]
-                for i in _turns(len(running), min(TURNS, plan.min_calls), shuffle):
+                for i in _turns(len(running), plan.turns, shuffle):
                     step = partial(_turn, block=blocks[i], plan=plan, meter=meter)
                     _attempt_at(running[i], batch, step, stack, inputs, plan)
                 for contender, block in zip(running, blocks, strict=True):
@@ -194,10 +192,9 @@ def _turns(contenders: int, turns: int, shuffle: np.random.Generator) -> list[in
 
 
 def _turn(contender: Contender, batch: int, block: Block, plan: Plan, meter: EnergyMeter) -> None:
-    turns = min(TURNS, plan.min_calls)
     before, calls = meter.read_uj(), list[float]()
-    while len(calls) < plan.min_calls / turns:
-        left = max(0.0, plan.block_ms / turns - sum(calls))
+    while len(calls) < plan.min_calls / plan.turns:
+        left = max(0.0, plan.block_ms / plan.turns - sum(calls))
         answer = contender.worker.run(batch, left, plan.timeout_s)
         calls += answer["samples_ms"]
         contender.parity_db = min(contender.parity_db, float(answer["parity_db"]))

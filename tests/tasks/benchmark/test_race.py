@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tasks.benchmark.client import WorkerClient
-from tasks.benchmark.contender import Block, Contender, Entry, Plan
-from tasks.benchmark.race import TURNS, WARM_UP_BLOCKS, _turns, race
+from tasks.benchmark.contender import TURNS, Block, Contender, Entry, Plan
+from tasks.benchmark.race import WARM_UP_BLOCKS, _turns, race
 from tasks.benchmark.rows import rows
 from tasks.runtime.worker import TASKS
 
