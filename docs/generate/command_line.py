@@ -1,0 +1,64 @@
+"""The command line reference, from the parser itself."""
+
+import argparse
+from collections.abc import Iterator
+
+from markdown_text import sentence, table
+
+from flows.cli.options import parser
+
+INTRODUCTION = """\
+Every command is `gauntlet COMMAND`; in a checkout, `.venv/bin/gauntlet COMMAND`. `gauntlet --help` and `gauntlet
+COMMAND --help` print the same information. `GAUNTLET_HOME` names the folder of all runs; by default, `.gauntlet` in
+the current folder.
+"""
+
+
+def command_line() -> str:
+    """Return the page."""
+    top = parser()
+    blocks = ["# Command line", INTRODUCTION.rstrip(), *section(top)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def section(command: argparse.ArgumentParser, summary: str = "") -> Iterator[str]:
+    """Yield a command's heading, its usage, its arguments and its exit codes; then those of the commands below it."""
+    below = [action for action in command._actions if isinstance(action, argparse._SubParsersAction)]
+    yield f"## {command.prog}"
+    if summary or command.description:
+        yield sentence(summary or str(command.description)).rstrip(".") + "."
+    yield f"```console\n{usage(command)}\n```"
+    hidden = (argparse.SUPPRESS, "show this help message and exit")
+    rows = [row(action) for action in command._actions if action not in below and action.help not in hidden]
+    if rows:
+        yield table(("argument", "meaning", "default"), rows)
+    if command.epilog:
+        yield sentence(command.epilog).rstrip(".") + "."
+    for action in below:
+        told = {choice.dest: choice.help or "" for choice in action._choices_actions}
+        for name, one in action.choices.items():
+            yield from section(one, told.get(name, ""))
+
+
+def usage(command: argparse.ArgumentParser) -> str:
+    """Return how a command is written, on one line; argparse's own form depends on the terminal and on Python."""
+    shown = [action for action in command._actions if action.dest != "help" and action.help is not argparse.SUPPRESS]
+    words = (written(action) if action.required else f"[{written(action)}]" for action in shown)
+    return " ".join([command.prog, *words])
+
+
+def written(action: argparse.Action) -> str:
+    """Return an argument as one types it: `--set KEY.PATH=VALUE`."""
+    value = str(action.metavar or "|".join(map(str, action.choices or ())) or action.dest.upper())
+    if isinstance(action, argparse._SubParsersAction):
+        return f"{value} ..."
+    if action.option_strings:
+        return " ".join([action.option_strings[-1], *([] if action.nargs == 0 else [value])])
+    return f"{value} ..." if action.nargs == "+" else value
+
+
+def row(action: argparse.Action) -> tuple[str, str, str]:
+    """Return an argument as it is written, what it means, and its default."""
+    unset = action.default in (None, False, []) or action.default == argparse.SUPPRESS
+    value = ",".join(map(str, action.default)) if isinstance(action.default, list) else action.default
+    return f"`{written(action)}`", (action.help or "").replace("%%", "%"), "" if unset else f"`{value}`"

@@ -1,0 +1,25 @@
+"""Small pieces of Markdown that all generated pages share."""
+
+from collections.abc import Iterable, Sequence
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = ()) -> str:
+    """Return a table; the columns in `numbers` are aligned to the right."""
+    lines = [columns, ["---:" if column in numbers else "---" for column in columns], *rows]
+    return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
+
+
+def cell(text: str) -> str:
+    """Return a text as one cell."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital letter in front."""
+    return text[:1].upper() + text[1:]
+
+
+def anchor(title: str) -> str:
+    """Return a heading's anchor, the same on GitHub and in the built pages."""
+    kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in "-_ ")
+    return kept.replace(" ", "-")

@@ -1,0 +1,176 @@
+"""Markdown tables from a JSON Schema: a section for each object, a row for each key."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from markdown_text import anchor, sentence, table
+
+Schema = dict[str, Any]
+
+LIMITS = {
+    "minimum": "≥ {}",
+    "exclusiveMinimum": "> {}",
+    "maximum": "≤ {}",
+    "exclusiveMaximum": "< {}",
+    "minItems": "at least {} elements",
+    "maxItems": "at most {} elements",
+    "minLength": "at least {} characters",
+    "pattern": "matches `{}`",
+}
+PLURALS = {"string": "strings", "integer": "integers", "number": "numbers", "path": "paths"}
+NOT_FINITE = {"enum": ["NaN", "Infinity", "-Infinity"]}
+INPUT = ("key", "type", "default", "limits", "description")
+OUTPUT = ("key", "type", "description")
+
+
+class SchemaTables:
+    """Renders a schema; every object below it gets one section, named after the key at which it is first met."""
+
+    def __init__(self, schema: Schema, columns: tuple[str, ...]) -> None:
+        self.schema = schema
+        self.columns = columns
+        self.definitions: dict[str, Schema] = schema.get("$defs", {})
+        self.titles: dict[str, str] = {}
+        for key, value in schema["properties"].items():
+            self._name(value, key)
+
+    def _name(self, value: Schema, path: str) -> None:
+        """Give the objects in a value their titles, depth first: `data: digits`, `data.hog`."""
+        kinds = {target: kind for kind, target in mapping(value).items()}
+        for reference in references(value):
+            name = reference.rpartition("/")[2]
+            if name in self.titles or "properties" not in self.definitions[name]:
+                continue
+            self.titles[name] = f"{path}: {kinds[reference]}" if reference in kinds else path
+            for key, inner in self.definitions[name]["properties"].items():
+                self._name(inner, f"{path}.{key}")
+
+    def sections(self, part: str, level: int = 2) -> Iterator[str]:
+        """Yield the sections of one key of the schema: its kinds or its keys, then what these contain."""
+        value = self.schema["properties"][part]
+        own = [name for name, title in self.titles.items() if title.partition(":")[0].partition(".")[0] == part]
+        yield f"{'#' * level} {part}"
+        if "description" in value:
+            yield sentence(value["description"]) + "."
+        kinds = mapping(value)
+        if kinds:
+            links = ", ".join(self._link(reference, kind) for kind, reference in kinds.items())
+            yield f"{'Each element is one' if 'array' in types(value) else 'One'} of these kinds: {links}."
+        for name in own:
+            title = self.titles[name]
+            if title != part:
+                yield f"{'#' * (level + 1)} {title}"
+            yield from self.body(self.definitions[name])
+
+    def body(self, definition: Schema) -> Iterator[str]:
+        """Yield an object's description and the table of its keys."""
+        if "description" in definition:
+            yield definition["description"]
+        keys = [key for key in definition["properties"] if key != "kind"]
+        yield self.table_of(definition, keys) if keys else "No other keys."
+
+    def table_of(self, definition: Schema, keys: list[str]) -> str:
+        """Return some keys of an object as a table."""
+        return table(self.columns, [self._row(definition, key) for key in keys])
+
+    def _row(self, definition: Schema, key: str) -> tuple[str, ...]:
+        value = definition["properties"][key]
+        default = self.brief(value["default"]) if "default" in value else ""
+        required = not default and key in definition.get("required", ())
+        cells = {
+            "key": f"`{key}`",
+            "type": self.type_of(value),
+            "default": "required" if required else f"`{default}`" if default not in ("", "{}") else "",
+            "limits": ", ".join(limits(value)),
+            "description": value.get("description", "") or self._described(value),
+        }
+        return tuple(cells[column] for column in self.columns)
+
+    def type_of(self, value: Schema) -> str:
+        """Return a type in words, with a link to each object's section."""
+        if "$ref" in value:
+            return self._link(value["$ref"])
+        for choice in ("anyOf", "oneOf"):
+            if choice in value:
+                kinds = {
+                    reference: kind for kind, reference in value.get("discriminator", {}).get("mapping", {}).items()
+                }
+                choices = [one for one in value[choice] if one != NOT_FINITE]
+                found = [self._link(v["$ref"], kinds[v["$ref"]]) if kinds else self.type_of(v) for v in choices]
+                return " or ".join(found) if len(found) < 3 else "one of " + ", ".join(found)
+        if "const" in value or "enum" in value:
+            return ", ".join(f"`{json.dumps(one).strip(chr(34))}`" for one in value.get("enum", [value.get("const")]))
+        if value.get("type") == "array":
+            inner = value.get("prefixItems", [value.get("items", {})])[0]
+            kind = self.type_of(inner)
+            return f"{'pair' if 'prefixItems' in value else 'list'} of {PLURALS.get(kind, kind)}"
+        if value.get("type") == "object":
+            inner = value.get("additionalProperties")
+            return f"mapping of names to {self.type_of(inner)}" if isinstance(inner, dict) else "mapping"
+        return "path" if value.get("format") == "path" else str(value.get("type", "any value"))
+
+    def brief(self, value: Any) -> str:
+        """Return a default as YAML would show it, without what is itself a default."""
+        if isinstance(value, list):
+            return f"[{', '.join(map(self.brief, value))}]"
+        if isinstance(value, dict):
+            shown = {key: one for key, one in value.items() if key == "kind" or not self._is_default(value, key)}
+            return "{" + ", ".join(f"{key}: {self.brief(one)}" for key, one in shown.items()) + "}"
+        return value if isinstance(value, str) and value else json.dumps(value)
+
+    def _is_default(self, value: dict[str, Any], key: str) -> bool:
+        """Say whether some object with these keys, and with this kind, has this value as its default."""
+        for definition in self.definitions.values():
+            known = definition.get("properties", {})
+            if set(known) == set(value) and known.get("kind", {}).get("const") == value.get("kind"):
+                return bool(known[key].get("default") == value[key])
+        return False
+
+    def _described(self, value: Schema) -> str:
+        """Return the first sentence of the object that a value is, where the key itself says nothing."""
+        names = [reference.rpartition("/")[2] for reference in references(value)]
+        texts = [self.definitions[name].get("description", "") for name in names]
+        return texts[0].partition("\n\n")[0].replace("\n", " ") if len(texts) == 1 else ""
+
+    def _link(self, reference: str, text: str = "") -> str:
+        name = reference.rpartition("/")[2]
+        title = self.titles.get(name)
+        return f"[{text or title}](#{anchor(title)})" if title else "any value"
+
+
+def mapping(value: Schema) -> dict[str, str]:
+    """Return the kinds that a value may have, and where each is defined."""
+    found: dict[str, str] = {}
+    for inner in (value, value.get("items", {}), *value.get("anyOf", ())):
+        found |= inner.get("discriminator", {}).get("mapping", {})
+        if inner is not value and "items" in inner:
+            found |= mapping(inner)
+    return found
+
+
+def references(value: Any) -> Iterator[str]:
+    """Yield all references in a value, in their order."""
+    if isinstance(value, dict):
+        if "$ref" in value:
+            yield value["$ref"]
+        for key, inner in value.items():
+            if key not in ("discriminator", "default"):
+                yield from references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from references(inner)
+
+
+def types(value: Schema) -> set[str]:
+    """Return the JSON types that a value may have."""
+    return {str(one.get("type")) for one in (value, *value.get("anyOf", ()))}
+
+
+def limits(value: Schema) -> Iterator[str]:
+    """Yield the limits on a value, and those on the elements of a list."""
+    for one in (value, *value.get("anyOf", ())):
+        pair = one.get("prefixItems", [])  # its length is fixed
+        yield from (text.format(one[key]) for key, text in LIMITS.items() if key in one and not pair)
+        for inner in pair[:1] or ([one["items"]] if "items" in one else []):
+            yield from (f"each {limit}" for limit in limits(inner))
