@@ -8,17 +8,17 @@ import onnx
 from onnx import numpy_helper
 from pydantic import Field
 
-from tasks.artifact import Artifact, Store
+from gauntlet.calibration.ranges import Method
+from gauntlet.core.artifact import Artifact, Store
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.digits import Digits
 from tasks.calibrate import CalibrateConfig, calibrate
-from tasks.data import DataConfig, prepare
-from tasks.data.digits import Digits
+from tasks.data import DataConfig, data
 from tasks.export import ExportConfig, export
 from tasks.export.torchscript import TorchScript
-from tasks.frozen import Frozen
-from tasks.ranges import Method
 from tasks.train import TrainConfig, train
 from tasks.train.torch import TorchTraining
-from tasks.workspace import Workspace
 
 CACHE = Path.home() / ".cache" / "onnx-gauntlet" / "benchmarks"
 EPOCHS = {"resnet18": 2}
@@ -26,7 +26,7 @@ UNEVEN_PAIRS = 2
 DECADES = 3
 
 
-class Kept(Frozen):
+class StoredNetwork(Frozen):
     """What the pipeline's first stages made."""
 
     model: Artifact
@@ -39,7 +39,7 @@ class Kept(Frozen):
 class Network:
     """A trained network as ONNX, its data, and a place to work."""
 
-    kept: Kept
+    kept: StoredNetwork
     store: Store
     folder: Path
 
@@ -63,7 +63,7 @@ class Network:
         return dict(report.artifacts)
 
 
-def uneven(network: Network) -> Network:
+def with_uneven_channels(network: Network) -> Network:
     """Return the network with the same answers, and channels whose ranges differ a thousandfold: its INT8 collapses.
 
     Where a convolution's output goes through a ReLU into one other convolution only, a channel may be scaled, and the
@@ -94,7 +94,7 @@ def uneven(network: Network) -> Network:
     made = Network(network.kept, network.store, network.folder / "uneven")
     out = made.workspace("model")
     onnx.save(proto, out.folder / "model.onnx")
-    return replace(made, kept=network.kept.replace(model=out.keep(out.folder / "model.onnx")))
+    return replace(made, kept=network.kept.replace(model=out.store_file(out.folder / "model.onnx")))
 
 
 def trained(architecture: str) -> Network:
@@ -103,13 +103,13 @@ def trained(architecture: str) -> Network:
     return made(architecture, Digits(), learning, TorchScript())
 
 
-def made(name: str, data: DataConfig, learning: TrainConfig, exporter: ExportConfig) -> Network:
+def made(name: str, dataset: DataConfig, learning: TrainConfig, exporter: ExportConfig) -> Network:
     """Return a network of any kind; the first call makes it, and keeps it under the name."""
     folder = CACHE / name
     file, store = folder / "kept.json", Store(folder / "store")
     if not file.is_file():
-        unfinished = Network(Kept.model_construct(), store, folder)
-        prepared = prepare(data, unfinished.workspace("data"))
+        unfinished = Network(StoredNetwork.model_construct(), store, folder)
+        prepared = data(dataset, unfinished.workspace("data"))
         source = train(
             learning, unfinished.workspace("train"), splits=prepared.artifacts, signature=prepared.facts.signature
         )
@@ -121,11 +121,11 @@ def made(name: str, data: DataConfig, learning: TrainConfig, exporter: ExportCon
             golden=source.artifacts["golden"],
             files=(),
         )
-        kept = Kept(
+        kept = StoredNetwork(
             model=exported.artifacts["model"],
             golden=source.artifacts["golden"],
             splits=dict(prepared.artifacts),
             source=source.artifacts["model"],
         )
         file.write_text(kept.model_dump_json())
-    return Network(Kept.model_validate_json(file.read_bytes()), store, folder)
+    return Network(StoredNetwork.model_validate_json(file.read_bytes()), store, folder)

@@ -25,31 +25,25 @@ from networks import CACHE, Network, made
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from pydantic import Field
+from results import Figure, add_result_option, write_result
 
-from tasks.accuracy import AccuracyConfig, check_accuracy
-from tasks.artifact import Artifact
-from tasks.benchmark.client import WorkerClient, WorkerFailed
-from tasks.benchmark.compare import compare
-from tasks.benchmark.contender import Contender, Entry, Plan
-from tasks.benchmark.race import CONTROL, race
-from tasks.benchmark.rows import rows
-from tasks.data.arrays import Arrays
-from tasks.data.dataset import SPLITS
-from tasks.data.digits import Digits
-from tasks.data.golden import Golden
-from tasks.data.read import read_split
-from tasks.errors import StageError
-from tasks.export.tf2onnx import Tf2Onnx
-from tasks.export.torchscript import TorchScript
-from tasks.frozen import Frozen, Number
-from tasks.optimize import optimize
-from tasks.optimize.chain import Chain
-from tasks.quantize import quantize
-from tasks.quantize.static import StaticInt8
-from tasks.render.format import fixed, milliseconds, number, percent, size, speedup
-from tasks.runtime.threads import usable_threads
-from tasks.statistics import sqnr_db
-from tasks.targets import (
+from gauntlet.benchmarking.contender import Contender, RaceEntry, RacePlan
+from gauntlet.benchmarking.race import CONTROL, race
+from gauntlet.benchmarking.rows import rows
+from gauntlet.benchmarking.target_comparison import compare_targets
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.datasets import read_split
+from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.npz_arrays import NpzArrays
+from gauntlet.datasets.splits import SPLITS
+from gauntlet.metrics.error_metrics import sqnr_db
+from gauntlet.reporting.text_format import fixed, milliseconds, number, percent, size, speedup
+from gauntlet.runtime.resources import usable_threads
+from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
+from gauntlet.targets import (
     KerasCompiled,
     KerasEager,
     OpenVino,
@@ -60,15 +54,24 @@ from tasks.targets import (
     TorchEager,
     by_name,
 )
-from tasks.targets.environments import Environment, folder, install, make, python
+from gauntlet.targets.environments import RuntimeEnvironment, folder, install, make, python
+from tasks.accuracy import AccuracyConfig, accuracy
+from tasks.export.tf2onnx import Tf2Onnx
+from tasks.export.torchscript import TorchScript
+from tasks.optimize import optimize
+from tasks.optimize.chain import Chain
+from tasks.quantize import quantize
+from tasks.quantize.static import StaticInt8
 from tasks.train.keras import KerasTraining
 from tasks.train.torch import TorchTraining
 
-NNCF = Environment(python=("nncf==3.4.0", "openvino==2026.4.1"))
-OLIVE = Environment(python=("olive-ai==0.13.0", "onnxruntime==1.31.1", "requests==2.34.2"))  # it does not name the last
+NNCF = RuntimeEnvironment(python=("nncf==3.4.0", "openvino==2026.4.1"))
+OLIVE = RuntimeEnvironment(
+    python=("olive-ai==0.13.0", "onnxruntime==1.31.1", "requests==2.34.2")
+)  # it does not name the last
 REFERENCE = "ONNX Runtime, FP32"
 PICTURES = {"train": 16, "validation": 16, "calibration": 32, "test": 64}
-RECIPES = (StaticInt8(), StaticInt8(placement="inputs"))
+RECIPES = (StaticInt8(), StaticInt8(qdq_placement="inputs"))
 """What is fast in ONNX Runtime, and in OpenVINO. Others differ from these in accuracy, not in speed."""
 TIMEOUT_S = 300
 UNTRAINED = AccuracyConfig(max_accuracy_drop=1, min_sqnr_db=20)
@@ -88,9 +91,9 @@ class Row(Frozen):
         weights = self.file.with_suffix(".bin")
         return self.file.stat().st_size + (weights.stat().st_size if weights.is_file() else 0)
 
-    def entry(self) -> Entry:
+    def entry(self) -> RaceEntry:
         """Return it as the race takes it."""
-        return Entry(self.file, self.target.command(), self.target.options(), self.target.name)
+        return RaceEntry(self.file, self.target.command(), self.target.options(), self.target.name)
 
 
 class Prepared(Frozen):
@@ -111,7 +114,7 @@ def network_of(name: str) -> tuple[Network, AccuracyConfig]:
     return made(f"peers-{name}", noise(), learning, TorchScript()), UNTRAINED
 
 
-def noise() -> Arrays:
+def noise() -> NpzArrays:
     """Return pictures of 224 pixels with nothing on them, of ten classes."""
     place, rng = CACHE / "noise-224", np.random.default_rng(0)
     place.mkdir(parents=True, exist_ok=True)
@@ -119,7 +122,7 @@ def noise() -> Arrays:
         if not (place / f"{split}.npz").is_file():
             images = rng.standard_normal((PICTURES[split], 3, 224, 224), dtype=np.float32)
             np.savez(place / f"{split}.npz", input=images, labels=np.arange(PICTURES[split]) % 10)
-    return Arrays(path=place, labels=tuple("0123456789"))
+    return NpzArrays(path=place, labels=tuple("0123456789"))
 
 
 def candidates(network: Network, limits: AccuracyConfig) -> dict[str, Path]:
@@ -128,24 +131,24 @@ def candidates(network: Network, limits: AccuracyConfig) -> dict[str, Path]:
     found: dict[str, Artifact] = {"fp32": kept.model}
     passed = optimize(Chain(), network.workspace("passes"), model=kept.model, golden=kept.golden)
     found["passes"] = passed.artifacts["model"]
-    ranges = network.calibrated(RECIPES[0].method)
+    ranges = network.calibrated(RECIPES[0].calibration_method)
     for recipe in RECIPES:
         made_int8 = quantize(recipe, network.workspace(recipe.name), model=kept.model, **ranges)
         found[recipe.name] = made_int8.artifacts["model"]
     judged = network.workspace("accuracy")
     for name, model in [*found.items()][1:]:
-        report = check_accuracy(limits, judged, model=model, golden=kept.golden, test=kept.splits["test"])
+        report = accuracy(limits, judged, model=model, golden=kept.golden, test=kept.splits["test"])
         for failure in (check for check in report.checks if check.blocks):
             print(f"not chosen: {name}: {failure}")
             found.pop(name, None)
     return {name: network.store.path(model) for name, model in found.items()}
 
 
-def choose(network: Network, models: dict[str, Path], targets: list[Target], plan: Plan) -> dict[str, Row]:
+def choose(network: Network, models: dict[str, Path], targets: list[Target], plan: RacePlan) -> dict[str, Row]:
     """Let the product race its candidates on all targets; return the fastest at each batch size."""
     samples = images(network, "test", max(plan.batch_sizes))
     with tempfile.TemporaryDirectory() as place:
-        found = compare(models, targets, samples, Path(place), plan, say=lambda text: print(text, flush=True))
+        found = compare_targets(models, targets, samples, Path(place), plan, say=lambda text: print(text, flush=True))
     for pair in found.pairs:
         told = "; ".join(f"batch {p.batch} {milliseconds(p.middle_ms)}" for p in pair.latency)
         print(f"  {pair.name}: {told or f'{pair.status}: {pair.reason}'}")
@@ -215,7 +218,7 @@ def peers(network: Network, tools: list[str]) -> dict[str, Row]:
         "Keras, `tf.function`": KerasCompiled(xla=False),
     }
     source = network.kept.source and network.store.path(network.kept.source)
-    found |= {n: Row(file=source, target=t) for n, t in frameworks.items() if source and not t.refuses(source)}
+    found |= {n: Row(file=source, target=t) for n, t in frameworks.items() if source and not t.rejection_reason(source)}
     return judged(found, network)
 
 
@@ -247,38 +250,44 @@ def judged(found: dict[str, Row], network: Network) -> dict[str, Row]:
             print(f"{name}: {error}")
             continue
         right = float(np.mean(scores.argmax(axis=1) == golden.labels))
-        noise_db = sqnr_db(scores, next(iter(golden.answers.values())))
+        noise_db = sqnr_db(scores, next(iter(golden.test_outputs.values())))
         alive[name] = row.replace(sqnr_db=noise_db, accuracy=right)
     return alive
 
 
-def answers(entry: Entry, inputs: Path) -> np.ndarray:
+def answers(entry: RaceEntry, inputs: Path) -> np.ndarray:
     """Return the first output for all inputs, shape (n, ...)."""
     with WorkerClient(entry.command) as worker, tempfile.TemporaryDirectory() as place:
         worker.load(entry.model, inputs, usable_threads(), TIMEOUT_S, entry.options)
         path = Path(place) / "answers.npz"
-        names = worker.ask({"do": "answers", "batch": 8, "path": str(path)}, TIMEOUT_S)["outputs"]
+        names = worker.request({"do": "write_outputs", "batch": 8, "path": str(path)}, TIMEOUT_S)["outputs"]
         with np.load(path) as file:
             return np.asarray(file[names[0]])
 
 
-def table(found: dict[str, Row], measured: dict[str, Contender], trained: bool) -> None:
-    """Print the rows, the fastest at the first batch size first."""
+def table(
+    found: dict[str, Row], measured: dict[str, Contender], trained: bool
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Print the rows, the fastest at the first batch size first; return the columns and the rows."""
     base = measured[REFERENCE]
     sizes = [*base.round_medians_ms]
-    heads = [f"batch {batch}, ms | x FP32 [95 %]" for batch in sizes]
-    print("| row |", "accuracy | " * trained + "SQNR, dB | size |", " | ".join(heads), "|")
-    print("|---|" + "---:|" * (2 + trained + 2 * len(sizes)))
-    alive = [name for name in found if not measured[name].lost]
+    heads = [head for batch in sizes for head in (f"batch {batch}, ms", f"batch {batch}, x FP32")]
+    columns = ("file and runtime", *["accuracy"] * trained, "SQNR, dB", "size", *heads)
+    print("|", " | ".join(columns), "|")
+    print("|---|" + "---:|" * (len(columns) - 1))
+    lines = []
+    alive = [name for name in found if not measured[name].failure]
     for name in sorted(alive, key=lambda n: float(np.median(measured[n].round_medians_ms[sizes[0]]))):
         one = found[name]
         cells = [percent(one.accuracy)] * trained + [fixed(one.sqnr_db, 1), size(one.size_bytes)]
         for row in rows(measured[name], base, resolution=0):
             cells += [fixed(row.median_ms, 2), speedup(row.speedup, row.speedup_low, row.speedup_high)]
-        print(f"| {name} |", " | ".join(cells), "|", flush=True)
+        lines.append((name, *cells))
+        print("|", " | ".join(lines[-1]), "|", flush=True)
     for name in found:
-        if measured[name].lost:
-            print(f"{name}: {measured[name].lost}")
+        if measured[name].failure:
+            print(f"{name}: {measured[name].failure}")
+    return columns, lines
 
 
 def main() -> None:
@@ -292,6 +301,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--block-ms", type=float, default=60)
+    add_result_option(parser)
     options = parser.parse_args()
     install("openvino", print)
     network, limits = network_of(options.network)
@@ -303,11 +313,11 @@ def main() -> None:
         return
     prepared = Prepared.model_validate_json(note.read_bytes())
     found = prepared.peers
-    plan = Plan(
+    plan = RacePlan(
         batch_sizes=tuple(options.batch), rounds=options.rounds, block_ms=options.block_ms,
         threads=usable_threads(), timeout_s=TIMEOUT_S,
     )  # fmt: skip
-    first = dataclasses.replace(plan, rounds=max(6, options.rounds // 2), early_drop=True)
+    first = dataclasses.replace(plan, rounds=max(6, options.rounds // 2), early_stopping=True)
     targets = [by_name(name) for name in options.targets.split(",")]
     chosen = choose(network, prepared.candidates, targets, first)
     inputs = network.workspace("race").folder / "inputs.npz"
@@ -316,17 +326,35 @@ def main() -> None:
         {n: row.entry() for n, row in (found | chosen).items()} | {CONTROL: found[REFERENCE].entry()}, inputs, plan
     )
     measured = result.contenders
-    print(f"\n{options.network}, {datetime.now(UTC):%Y-%m-%d}, {plan.threads} threads, {plan.rounds} rounds; load "
-          f"{result.machine.load_average}, other work {number(result.machine.foreign_cores, 2)} cores\n")  # fmt: skip
-    table(found | chosen, measured, limits is not UNTRAINED)
+    print(f"\n{options.network}, {datetime.now(UTC):%Y-%m-%d}, {plan.threads} threads, {plan.rounds} rounds")
+    load = result.machine
+    print(f"load {load.load_average}, other work {number(load.other_load_cores, 2)} cores\n")
+    columns, lines = table(found | chosen, measured, limits is not UNTRAINED)
     control = rows(measured[CONTROL], measured[REFERENCE], resolution=0)
-    print("\nFP32 beside itself:", ", ".join(speedup(r.speedup, r.speedup_low, r.speedup_high) for r in control))
+    beside = ", ".join(speedup(r.speedup, r.speedup_low, r.speedup_high) for r in control)
+    print("\nFP32 beside itself:", beside)
+    figures = []
     for place, batch in enumerate(plan.batch_sizes):
-        times = {n: float(np.median(c.round_medians_ms[batch])) for n, c in measured.items() if not c.lost}
+        times = {n: float(np.median(c.round_medians_ms[batch])) for n, c in measured.items() if not c.failure}
         ours, best = min(chosen, key=times.__getitem__), min(found.keys() & times, key=times.__getitem__)
         row = rows(measured[ours], measured[best], resolution=0)[place]
         told = speedup(row.speedup, row.speedup_low, row.speedup_high)
         print(f"batch {batch}: {ours} against the fastest peer ({best}): {told}")
+        interval = {"low": round(row.speedup_low, 2), "high": round(row.speedup_high, 2)}
+        goal = {"goal": "at least as fast as the best peer", "met": row.speedup_high >= 1}
+        name = f"{ours.strip('*')} over {best}, batch {batch}"
+        figures.append(Figure(name=name, value=round(row.speedup, 2), **interval, **goal))
+    if options.result:
+        write_result(
+            options.result,
+            topic="peers",
+            claim=f"{options.network}: at least as fast as what users would pick",
+            conditions=f"{plan.rounds} rounds, {plan.threads} threads, one process a row; SQNR against the framework's "
+            f"outputs; {number(result.machine.other_load_cores, 2)} cores of other work; FP32 beside itself: {beside}",
+            figures=figures,
+            columns=columns,
+            rows=lines,
+        )
 
 
 if __name__ == "__main__":

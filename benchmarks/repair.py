@@ -20,24 +20,25 @@ import time
 from pathlib import Path
 
 import numpy as np
-from mobile import mobile
-from networks import Network, made, trained, uneven
+from mobile_networks import mobile_network
+from networks import Network, made, trained, with_uneven_channels
+from results import Figure, add_result_option, write_result
 
-from flows.measure import Measured
-from tasks.accuracy import AccuracyConfig, check_accuracy
-from tasks.artifact import Artifact
-from tasks.benchmark.contender import Entry, Plan
-from tasks.benchmark.race import race
-from tasks.benchmark.rows import rows
-from tasks.data.digits import Digits
-from tasks.data.read import read_split
+from flows.record.measure import ResourceUsage
+from gauntlet.benchmarking.contender import RaceEntry, RacePlan
+from gauntlet.benchmarking.race import race
+from gauntlet.benchmarking.rows import rows
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.signature import Signature
+from gauntlet.datasets import read_split
+from gauntlet.datasets.digits import Digits
+from gauntlet.runtime.resources import usable_threads
+from tasks.accuracy import AccuracyConfig, accuracy
 from tasks.export.tf2onnx import Tf2Onnx
 from tasks.quantize import quantize
 from tasks.quantize.static import StaticInt8
 from tasks.repair import RepairConfig, repair
-from tasks.repair.quality import Reference
-from tasks.runtime.threads import usable_threads
-from tasks.signature import Signature
+from tasks.repair.quality import ReferenceOutputs
 from tasks.train.keras import KerasTraining
 
 CONTROL = Path(__file__).with_name("nncf_control.py")
@@ -48,7 +49,7 @@ NETWORKS = ("resnet18", "efficientnetb0", *TORCHVISION)
 def network_of(name: str, weights: Path | None) -> Network:
     """Return a network by its name; `efficientnetb0` is Keras's, `efficientnet_b0` torchvision's."""
     if name in TORCHVISION:
-        return mobile(name, weights)
+        return mobile_network(name, weights)
     if name == "efficientnetb0":
         return made("repair-efficientnetb0", Digits(layout="NHWC"), KerasTraining(epochs=9), Tf2Onnx())
     return trained(name)
@@ -66,7 +67,7 @@ def nncf_control(network: Network, python: str, limits: AccuracyConfig, granular
     max_drop = limits.max_accuracy_drop
     if limits.min_sqnr_db:
         max_drop = 10 ** (-limits.min_sqnr_db / 10)
-        answers = Reference(model, splits["validation"], 256).answers
+        answers = ReferenceOutputs(model, splits["validation"], 256).answers
         arrays["answers"] = answers[next(iter(answers))]
     np.savez(out.folder / "data.npz", labels=splits["validation"].labels[:256], **arrays)
     done = subprocess.run(
@@ -82,7 +83,7 @@ def nncf_control(network: Network, python: str, limits: AccuracyConfig, granular
     proto = onnx.load(file)
     Signature.read(onnx.load(model)).write(proto)
     onnx.save(proto, file)
-    return out.keep(file)
+    return out.store_file(file)
 
 
 def main() -> None:
@@ -95,33 +96,34 @@ def main() -> None:
     parser.add_argument("--min-sqnr-db", type=float, default=0)
     parser.add_argument("--max-drop", type=float, default=0.01)
     parser.add_argument("--nncf", metavar="PYTHON")
+    add_result_option(parser)
     options = parser.parse_args()
     print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
     network = network_of(options.network, options.weights)
-    network = uneven(network) if options.uneven else network
+    network = with_uneven_channels(network) if options.uneven else network
     kept = network.kept
     recipe = StaticInt8(per_channel=not options.per_tensor)
     limits = AccuracyConfig(max_accuracy_drop=options.max_drop, min_sqnr_db=options.min_sqnr_db)
-    ranges = network.calibrated(recipe.method)
+    ranges = network.calibrated(recipe.calibration_method)
     models = {"fp32": kept.model}
     naive = quantize(recipe, network.workspace("naive"), model=kept.model, **ranges)
     models[recipe.name] = naive.artifacts["model"]
 
     shutil.rmtree(network.workspace("repair").folder)
-    out, start = network.workspace("repair"), time.perf_counter()
-    with Measured() as measured:
+    out, config, start = network.workspace("repair"), RepairConfig(), time.perf_counter()
+    with ResourceUsage() as measured:
         mended = repair(
-            RepairConfig(), out, recipe=recipe, accuracy=limits, model=kept.model, quantized=naive.artifacts["model"],
+            config, out, recipe=recipe, accuracy=limits, model=kept.model, quantized=naive.artifacts["model"],
             images=kept.splits["validation"], test=kept.splits["test"], **ranges,
         )  # fmt: skip
     models["repaired"], facts = mended.artifacts["model"], mended.facts
-    questions = [json.loads(line)["question"].split()[0] for line in (out.folder / "journal.jsonl").open()]
-    images = {"alone": RepairConfig().ranking_images, "without": RepairConfig().predicting_images}
-    full = 1 + sum(kind not in images for kind in questions)
-    answered = facts.images + sum(min(images.get(kind, facts.images), facts.images) for kind in questions)
+    full, some = 2 + len(facts.trials), facts.ranked + facts.predictions  # FP32 and the candidate answer in full, too
+    few, more = (min(count, facts.images) for count in (config.sensitivity_images, config.prediction_images))
+    answered = full * facts.images + facts.ranked * few + facts.predictions * more
     worth = ", ".join(f"{r.node} {r.sqnr_db:.1f} dB" for r in facts.ranking[:3])
-    print(f"ours: {time.perf_counter() - start:.1f} s, {measured.peak_rss_bytes / 1e6:.0f} MB, {facts.stopped}; "
-          f"{full} full evaluations and {1 + len(questions) - full} on fewer images, "
+    seconds = time.perf_counter() - start
+    print(f"ours: {seconds:.1f} s, {measured.peak_rss_bytes / 1e6:.0f} MB, {facts.stopped}; "
+          f"{full} full evaluations and {some} on fewer images, "
           f"{answered} images answered in all; "
           f"{len(facts.float_nodes)} of {facts.nodes} nodes in float: {', '.join(facts.float_nodes[:6])}; "
           f"costliest: {worth}", flush=True)  # fmt: skip
@@ -132,15 +134,35 @@ def main() -> None:
     splits = kept.splits
     samples = network.workspace("race").folder / "inputs.npz"
     np.savez(samples, **read_split(network.store.path(splits["test"])).take(slice(0, 1)))
-    plan = Plan(batch_sizes=(1,), rounds=16, block_ms=60, threads=usable_threads(), timeout_s=60)
-    result = race({n: Entry(network.store.path(m)) for n, m in models.items()}, samples, plan).contenders
+    plan = RacePlan(batch_sizes=(1,), rounds=16, block_ms=60, threads=usable_threads(), timeout_s=60)
+    result = race({n: RaceEntry(network.store.path(m)) for n, m in models.items()}, samples, plan).contenders
+    figures = [
+        Figure(name="time of the repair", value=round(seconds, 1), unit="s"),
+        Figure(name="peak memory", value=round(measured.peak_rss_bytes / 1e9, 2), unit="GB"),
+        Figure(name="images run", value=answered),
+        Figure(name="nodes left in float", value=len(facts.float_nodes), unit=f"of {facts.nodes}"),
+    ]
+    lines = []
     for name, model in models.items():
-        seen = check_accuracy(
+        seen = accuracy(
             limits, network.workspace("accuracy"), model=model, golden=kept.golden, test=splits["test"]
         ).facts
         row = rows(result[name], result["fp32"], resolution=0)[0]
         print(f"{name:24} test accuracy {seen.accuracy:.4f}  SQNR {seen.sqnr_db:6.1f} dB  {row.median_ms:.3f} ms  "
               f"{row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}]")  # fmt: skip
+        speed = f"{row.speedup:.2f} [{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
+        lines.append((name, f"{seen.accuracy:.2%}", f"{seen.sqnr_db:.1f}", f"{row.median_ms:.2f}", speed))
+    if options.result:
+        write_result(
+            options.result,
+            topic="repair",
+            claim=f"{options.network}: repair keeps the accuracy and the speed",
+            conditions=f"digits; at most {100 * options.max_drop:g} points of accuracy to lose, at least "
+            f"{options.min_sqnr_db:g} dB, on {facts.images} validation images; batch 1 in one race",
+            figures=figures,
+            columns=("model", "accuracy on the test images", "SQNR, dB", "ms", "x FP32"),
+            rows=lines,
+        )
 
 
 if __name__ == "__main__":

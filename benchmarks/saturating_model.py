@@ -5,7 +5,7 @@ import onnx
 from onnx import numpy_helper
 
 
-def twinned(proto: onnx.ModelProto) -> onnx.ModelProto:
+def with_doubled_channels(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a network that answers the same, in which every inner channel is there twice, side by side.
 
     Each of two neighbours has half the weight, so the two largest products of a sum always meet in one pair.

@@ -1,8 +1,8 @@
 """Whether the race can be believed on this machine: equal models, a known difference, and what measuring costs.
 
-    python benchmarks/measurement.py races [--races 100] [--first 0] [--threads 2] [--notes races.jsonl]
-    python benchmarks/measurement.py overhead
-    python benchmarks/measurement.py racing MODEL.onnx ... [--batch 1 8] [--pairs 2]
+    python benchmarks/race_validity.py races [--races 100] [--first 0] [--threads 2] [--notes races.jsonl]
+    python benchmarks/race_validity.py overhead
+    python benchmarks/race_validity.py racing MODEL.onnx ... [--batch 1 8] [--pairs 2]
 
 `races` races a model against itself and against one that does 5 % less work, with the benchmark's default rounds in
 blocks of 60 ms, and counts the verdicts. It can be done in pieces: each adds its races to the notes and sums all up.
@@ -18,23 +18,25 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper, parser
+from results import Figure, add_result_option, write_result
 
+from gauntlet.benchmarking.confidence import median_shift_interval
+from gauntlet.benchmarking.contender import RaceEntry, RacePlan
+from gauntlet.benchmarking.race import CONTROL, race
+from gauntlet.benchmarking.rows import rows
+from gauntlet.datasets.random_inputs import random_inputs
+from gauntlet.runtime.resources import usable_threads
+from gauntlet.runtime.worker import Worker
+from gauntlet.targets.ort_cpu import OrtCpu
 from tasks.benchmark import BenchmarkConfig
-from tasks.benchmark.certainty import shift_interval
-from tasks.benchmark.contender import Entry, Plan
-from tasks.benchmark.race import CONTROL, race
-from tasks.benchmark.rows import rows
-from tasks.runtime.random_inputs import random_inputs
-from tasks.runtime.threads import usable_threads
-from tasks.runtime.worker import Worker
-from tasks.targets.ort_cpu import OrtCpu
 
 ROWS, SIZE = 512, 64
 """All weights together fit into a core's cache, so that other machines on the same host disturb less."""
@@ -47,29 +49,29 @@ SESSIONS = (OrtCpu(), OrtCpu(threads=1), OrtCpu(spinning=False), OrtCpu(arena=Fa
 
 def chain(products: int) -> onnx.ModelProto:
     """Return a model of so many matrix products, with a nonlinearity between."""
+    names = ["x", *(f"r{i}" for i in range(products - 1)), "y"]
+    layers = [f"m{i} = MatMul({a}, w{i}) {b} = Relu(m{i})" for i, (a, b) in enumerate(pairwise(names))]
+    model = parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": 18]>
+        chain (float[batch,{ROWS},{SIZE}] x) => (float[batch,{ROWS},{SIZE}] y)
+        {{ {" ".join(layers)} }}
+    """)
     random = np.random.default_rng(0)
     weights = [random.standard_normal((SIZE, SIZE)).astype(np.float32) / SIZE**0.5 for _ in range(products)]
-    nodes, name = [], "x"
-    for i in range(products):
-        nodes.append(helper.make_node("MatMul", [name, f"w{i}"], [f"m{i}"]))
-        name = "y" if i == products - 1 else f"r{i}"
-        nodes.append(helper.make_node("Relu", [f"m{i}"], [name]))
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", ROWS, SIZE]) for n in "xy")
-    initializers = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
-    graph = helper.make_graph(nodes, "chain", [x], [y], initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    model.graph.initializer.extend(numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights))
+    return model
 
 
 def verdicts(folder: Path, inputs: Path, seeds: range, threads: int, notes: Path) -> None:
     """Race the long chain against itself and against the short one; add a line a race to the notes."""
-    long, short = Entry(folder / "long.onnx"), Entry(folder / "short.onnx")
+    long, short = RaceEntry(folder / "long.onnx"), RaceEntry(folder / "short.onnx")
     entries = {"reference": long, SAME: long, LESS: short}
     for seed in seeds:
-        plan = Plan((1,), DEFAULT.rounds, BLOCK_MS, threads, 60, seed, DEFAULT.min_calls)
+        plan = RacePlan((1,), DEFAULT.rounds, BLOCK_MS, threads, 60, seed, DEFAULT.min_calls)
         start = time.monotonic()
         result = race(entries, inputs, plan)
         note: dict[str, Any] = {"seed": seed, "seconds": time.monotonic() - start}
-        note |= {"steal": result.machine.steal_share, "foreign": result.machine.foreign_cores}
+        note |= {"steal": result.machine.steal_share, "foreign": result.machine.other_load_cores}
         for name in (SAME, LESS):
             base = result.contenders["reference"]
             [row] = rows(result.contenders[name], base, resolution=DEFAULT.resolution)
@@ -81,8 +83,8 @@ def verdicts(folder: Path, inputs: Path, seeds: range, threads: int, notes: Path
             file.write(json.dumps(note) + "\n")
 
 
-def tell_verdicts(notes: Path) -> None:
-    """Print what was called what, in all races of the notes."""
+def tell_verdicts(notes: Path) -> dict[str, Any]:
+    """Print what was called what, in all races of the notes; return it as a result."""
     found = [json.loads(line) for line in notes.read_text().splitlines()]
     steal, foreign = (statistics.mean(note[key] for note in found) for key in ("steal", "foreign"))
     print(
@@ -90,14 +92,27 @@ def tell_verdicts(notes: Path) -> None:
         f"{sum(note['seconds'] for note in found):.0f} s; steal {100 * steal:.1f} %, other work {foreign:.2f} cores"
     )
     print("| against | faster | not resolved | slower | speed-up: median (5 % to 95 %) |\n|---|---:|---:|---:|---:|")
-    for name in (SAME, LESS):
-        counted = Counter(note[name][0] for note in found)
+    counts = {name: Counter(note[name][0] for note in found) for name in (SAME, LESS)}
+    for name, counted in counts.items():
         low, middle, high = np.percentile([note[name][1] for note in found], [5, 50, 95])
         told = " | ".join(str(counted[verdict]) for verdict in ("faster", "not resolved", "slower"))
         print(f"| {name} | {told} | {middle:.3f} ({low:.3f} to {high:.3f}) |")
+    races, wrong = len(found), counts[SAME]["faster"] + counts[SAME]["slower"]
+    right = counts[LESS]["faster"]
+    few = {"goal": "at most 5 of 100", "met": wrong <= 0.05 * races}
+    most = {"goal": "at least 95 of 100", "met": right >= 0.95 * races}
+    return {
+        "claim": "Equal models are not called different, and a small difference is found",
+        "conditions": f"chains of {LONG} and {SHORT} matrix products, {DEFAULT.rounds} rounds of {BLOCK_MS} ms; "
+        f"{foreign:.2f} cores of other work, steal {100 * steal:.1f} %",
+        "figures": [
+            Figure(name="equal pairs called different", value=wrong, unit=f"of {races}", **few),
+            Figure(name=f"{LESS} found", value=right, unit=f"of {races} races", **most),
+        ],
+    }
 
 
-def overhead(folder: Path, inputs: Path, turns: int = 200) -> None:
+def overhead(folder: Path, inputs: Path, turns: int = 200) -> dict[str, Any]:
     """Call one session in a bare loop and in the worker's, in turns; print what a call costs more in processor time."""
     worker = Worker()
     worker.load(str(folder / "long.onnx"), str(inputs), 1)  # other threads would spin, and be counted
@@ -117,36 +132,43 @@ def overhead(folder: Path, inputs: Path, turns: int = 200) -> None:
                     count += 1
             spent[kind] = (process_time_ns() - start) / count
         ratios.append(spent["worker"] / spent["bare"])
-    middle, low, high = (100 * (math.exp(value) - 1) for value in shift_interval(np.log(ratios[4:])))
+    middle, low, high = (100 * (math.exp(value) - 1) for value in median_shift_interval(np.log(ratios[4:])))
     print(
         f"the worker's loop over a bare one, {turns} turns of {DEFAULT.block_ms:g} ms, processor time of a call: ",
         end="",
     )
     print(f"{middle:+.2f} % [{low:+.2f}, {high:+.2f}]")
+    name = "the worker's loop over a bare session.run loop, processor time of a call"
+    interval = {"value": round(middle, 2), "low": round(low, 2), "high": round(high, 2), "unit": "%"}
+    return {
+        "claim": "Measuring costs no time",
+        "conditions": f"{turns} turns on one thread",
+        "figures": [Figure(name=name, **interval, goal="at most 1 %", met=high <= 1)],
+    }
 
 
-def racing(models: list[Path], folder: Path, batches: tuple[int, ...], pairs: int) -> None:
+def racing(models: list[Path], folder: Path, batches: tuple[int, ...], pairs: int) -> dict[str, Any]:
     """Race every model in every session, whole and with early drop in turns; print the winners and the times."""
     inputs = folder / "real.npz"
     np.savez(inputs, **random_inputs(models[0], max(batches), {}, 0))
     entries = {
-        f"{model.stem} on {target.name}": Entry(
+        f"{model.stem} on {target.name}": RaceEntry(
             model,
             target.command(),
             target.options(),
             target.name,
-            usual=None if target is SESSIONS[0] else f"{model.stem} on {SESSIONS[0].name}",
+            baseline=None if target is SESSIONS[0] else f"{model.stem} on {SESSIONS[0].name}",
         )
         for target in SESSIONS
         for model in models
     }
     reference = next(iter(entries))
     entries = {reference: entries[reference], CONTROL: entries[reference], **entries}
-    shares = []
+    shares, lines = [], []
     for pair in range(pairs):
         seconds = {}
         for early in (False, True) if pair % 2 else (True, False):
-            plan = Plan(
+            plan = RacePlan(
                 batches,
                 DEFAULT.rounds,
                 DEFAULT.block_ms,
@@ -154,7 +176,7 @@ def racing(models: list[Path], folder: Path, batches: tuple[int, ...], pairs: in
                 60,
                 pair,
                 DEFAULT.min_calls,
-                early_drop=early,
+                early_stopping=early,
             )
             start = time.monotonic()
             measured = race(entries, inputs, plan, keep=(reference, CONTROL)).contenders
@@ -167,11 +189,20 @@ def racing(models: list[Path], folder: Path, batches: tuple[int, ...], pairs: in
                 found = {name: next(row.speedup for row in got if row.batch == batch) for name, got in running.items()}
                 best = sorted(found, key=lambda name: -found[name])[:3]
                 told.append(f"batch {batch}: " + ", ".join(f"{name} {found[name]:.3f}" for name in best))
-            print(f"{'early drop' if early else 'whole':10} {seconds[early]:6.1f} s; {'; '.join(told)}", flush=True)
+            kind = "early drop" if early else "whole"
+            print(f"{kind:10} {seconds[early]:6.1f} s; {'; '.join(told)}", flush=True)
+            lines.append((str(pair + 1), kind, f"{seconds[early]:.1f} s", "; ".join(told)))
         shares.append(seconds[True] / seconds[False])
-    print(
-        f"{len(entries)} contenders; early drop takes {100 * statistics.median(shares):.0f} % of the whole race's time"
-    )
+    share = round(statistics.median(shares), 2)
+    print(f"{len(entries)} contenders; early drop takes {100 * share:.0f} % of the whole race's time")
+    name = "time of the race with early drop, over the whole race"
+    return {
+        "claim": "Stopping candidates early halves a race of sessions",
+        "conditions": f"{len(models)} files, each in {len(SESSIONS)} sessions; {pairs} pairs, the middle is given",
+        "figures": [Figure(name=name, value=share, goal="at most 0.5", met=share <= 0.5)],
+        "columns": ("pair", "race", "time", "in front"),
+        "rows": lines,
+    }
 
 
 def main() -> None:
@@ -185,7 +216,10 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first race, where others were run before")
     parser.add_argument("--threads", type=int, default=usable_threads(), help="of a session in `races`")
     parser.add_argument("--notes", type=Path, default=Path("races.jsonl"), help="a line a race, all summed up")
+    add_result_option(parser)
     options = parser.parse_args()
+    if options.part == "racing" and not options.models:
+        parser.error("racing: name the models")
     with tempfile.TemporaryDirectory() as name:
         folder, inputs = Path(name), Path(name) / "inputs.npz"
         onnx.save(chain(LONG), folder / "long.onnx")
@@ -195,13 +229,13 @@ def main() -> None:
             verdicts(
                 folder, inputs, range(options.first, options.first + options.races), options.threads, options.notes
             )
-            tell_verdicts(options.notes)
+            found = tell_verdicts(options.notes)
         elif options.part == "overhead":
-            overhead(folder, inputs)
-        elif options.models:
-            racing(options.models, folder, tuple(options.batch), options.pairs)
+            found = overhead(folder, inputs)
         else:
-            parser.error("racing: name the models")
+            found = racing(options.models, folder, tuple(options.batch), options.pairs)
+    if options.result:
+        write_result(options.result, topic="measurement", **found)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from networks import CACHE, Network, made
 
-from tasks.data.dataset import labels_of
-from tasks.data.digits import Digits
+from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.splits import require_labels
 from tasks.export.torchscript import TorchScript
-from tasks.train.torch_brought import TorchModel
+from tasks.train.torch_pretrained import TorchModel
 
 EPOCHS = 8
 BATCH = 32
@@ -22,7 +22,7 @@ WARM_UP = 0.15
 MOMENTUM = 0.1
 
 
-def mobile(architecture: str, weights: Path | None = None) -> Network:
+def mobile_network(architecture: str, weights: Path | None = None) -> Network:
     """Return a network of torchvision's as ONNX; the first call trains it, unless there are weights."""
     brought = TorchModel(
         factory=f"torchvision.models:{architecture}",
@@ -50,7 +50,7 @@ def _learn(architecture: str, target: Path) -> None:
     for layer in network.modules():
         if isinstance(layer, torch.nn.BatchNorm2d):
             layer.momentum = MOMENTUM
-    images, labels = torch.from_numpy(split.take(slice(None))["input"]), torch.from_numpy(labels_of(split))
+    images, labels = torch.from_numpy(split.take(slice(None))["input"]), torch.from_numpy(require_labels(split))
     steps = len(images) // BATCH
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=EPOCHS * steps, pct_start=WARM_UP)

@@ -1,6 +1,6 @@
 """Whether others measure the same: ONNX Runtime's and OpenVINO's own benchmarks, and MLPerf's LoadGen.
 
-    python benchmarks/other_clocks.py MODEL.onnx [--turns 8] [--only onnxruntime] [--openvino FOLDER]
+    python benchmarks/external_benchmarks.py MODEL.onnx [--turns 8] [--only onnxruntime] [--openvino FOLDER]
 
 Each measures the model in turns with ours, and the ratio of what they say is printed with its 95 % interval. The wheel
 of ONNX Runtime has no `onnxruntime_perf_test`, so its part is `inference_ort` of `onnxruntime.transformers`, which
@@ -18,22 +18,25 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from results import Figure, add_result_option, write_result
 
-from tasks.benchmark.certainty import shift_interval
-from tasks.benchmark.client import WorkerClient
-from tasks.benchmark.contender import Entry
-from tasks.loadgen.driver import Order, drive
+from gauntlet.benchmarking.confidence import median_shift_interval
+from gauntlet.benchmarking.contender import RaceEntry
+from gauntlet.datasets.random_inputs import random_inputs
+from gauntlet.runtime.resources import usable_threads
+from gauntlet.runtime.subprocess_runner import run_in_subprocess
+from gauntlet.runtime.worker import Worker
+from gauntlet.runtime.worker_client import WorkerClient
+from gauntlet.targets.openvino import OpenVino
+from gauntlet.targets.ort_cpu import OrtCpu
+from tasks.loadgen.driver import LoadGenJob, Scenario, run_scenario
 from tasks.loadgen.logs import figures
-from tasks.runtime.random_inputs import random_inputs
-from tasks.runtime.sandbox import run_apart
-from tasks.runtime.threads import usable_threads
-from tasks.runtime.worker import Worker
-from tasks.targets.openvino import OpenVino
-from tasks.targets.ort_cpu import OrtCpu
 
 SECONDS = 2.0
 BATCH = 8
 THREADS = usable_threads()
+WITHIN = {"LoadGen": 0.05, "OpenVINO": 0.02}
+"""How far from ours each may be, by the beginning of its name."""
 Turn = Callable[[int], float]
 
 
@@ -73,7 +76,7 @@ def openvino(model: Path, inputs: Path, environment: Path) -> dict[str, Turn]:
         told = {}
         for who in ("ours", "theirs") if number % 2 else ("theirs", "ours"):
             if who == "ours":
-                told[who] = statistics.median(calls_ms(Entry(model, target.command(), target.options()), inputs, 1))
+                told[who] = statistics.median(calls_ms(RaceEntry(model, target.command(), target.options()), inputs, 1))
             else:
                 said = subprocess.run(app, capture_output=True, text=True, check=True).stdout
                 told[who] = float(re.search(r"Median:\s+([\d.]+) ms", said)[1])
@@ -93,13 +96,12 @@ def loadgen(model: Path, inputs: Path) -> dict[str, Turn]:
         for who in ("ours", "theirs") if number % 2 else ("theirs", "ours"):
             if who == "ours":
                 middle = statistics.median if scenario == "SingleStream" else statistics.fmean
-                told[who] = middle(calls_ms(Entry(model), inputs, batch))
+                told[who] = middle(calls_ms(RaceEntry(model), inputs, batch))
                 continue
-            order = Order(
-                scenario, False, round(SECONDS * 1000), 100, batch, 100, None, None, THREADS, OrtCpu().options()
-            )
+            asked = Scenario(scenario=scenario, min_duration_s=SECONDS, min_queries=100, batch=batch)
+            order = LoadGenJob(asked, THREADS, OrtCpu().options())
             with tempfile.TemporaryDirectory() as logs:
-                run_apart(drive, order, model, inputs, Path(logs), timeout_s=60, memory_bytes=8 * 10**9)
+                run_in_subprocess(run_scenario, order, model, inputs, Path(logs), timeout_s=60, memory_bytes=8 * 10**9)
                 said = figures(Path(logs))
             if scenario == "SingleStream":
                 told[who] = float(str(said["result_50.00_percentile_latency_ns"])) / 1e6
@@ -122,7 +124,7 @@ def of_one(model: Path, path: Path) -> Path:
     return path
 
 
-def calls_ms(entry: Entry, inputs: Path, batch: int) -> list[float]:
+def calls_ms(entry: RaceEntry, inputs: Path, batch: int) -> list[float]:
     """Return the times of calls, as the race's worker measures them."""
     with WorkerClient(entry.command) as worker:
         worker.load(entry.model, inputs, THREADS, 60, entry.options)
@@ -137,7 +139,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--only", choices=("onnxruntime", "openvino", "loadgen"))
     parser.add_argument("--openvino", type=Path, metavar="FOLDER")
+    add_result_option(parser)
     options = parser.parse_args()
+    found = []
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs.npz"
         np.savez(inputs, **random_inputs(options.model, 64, {}, 0))
@@ -150,8 +154,24 @@ def main() -> None:
             parts |= loadgen(options.model, inputs)
         for name, turn in parts.items():
             ratios = [turn(number) for number in range(options.turns)]
-            middle, low, high = map(math.exp, shift_interval(np.log(ratios)))
+            middle, low, high = map(math.exp, median_shift_interval(np.log(ratios)))
             print(f"{name}, over ours: {middle:.3f} [{low:.3f}, {high:.3f}], {options.turns} turns", flush=True)
+            found.append(figure(f"{name}, over ours", middle, low, high))
+    if options.result:
+        write_result(
+            options.result,
+            topic="measurement",
+            claim="Other benchmarks measure the same latency",
+            conditions=f"{options.model.name}, {THREADS} threads, {options.turns} turns of {SECONDS:g} s",
+            figures=found,
+        )
+
+
+def figure(name: str, middle: float, low: float, high: float) -> Figure:
+    """Return a ratio with its goal, where it has one."""
+    limit = next((limit for start, limit in WITHIN.items() if name.startswith(start)), None)
+    goal = {"goal": f"within {100 * limit:g} %", "met": abs(middle - 1) <= limit} if limit else {}
+    return Figure(name=name, value=round(middle, 3), low=round(low, 3), high=round(high, 3), **goal)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,91 @@
+"""What presets reach and how long they take: each in a new home, by the command line, as a user runs it.
+
+    python benchmarks/presets.py [PRESET ...] [--again]
+
+Prints a line a preset: the FP32 model's accuracy on the test images beside the preset's own limit, the largest
+difference of the exported model from its source, the winner, and the seconds of the whole command. With `--again`, each
+preset is run a second time in the same home: what unchanged work costs. Nothing else should run meanwhile.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from results import Figure, add_result_option, write_result
+
+from gauntlet.core.run_report import RunReport
+
+GAUNTLET = Path(sys.executable).with_name("gauntlet")
+GOAL_AGAIN = 0.25
+"""Of the first run's time."""
+COLUMNS = ("preset", "accuracy", "limit", "largest difference from the source", "winner", "seconds", "again, seconds")
+
+
+def ran(preset: str, home: str) -> tuple[RunReport, float]:
+    """Run a preset; return its report and the seconds of the command."""
+    start = time.perf_counter()
+    environment = {**os.environ, "GAUNTLET_HOME": home}
+    subprocess.run([GAUNTLET, "run", preset], env=environment, stdout=subprocess.DEVNULL, check=True)
+    seconds = time.perf_counter() - start
+    newest = max(Path(home).glob("runs/*/report.json"))
+    return RunReport.model_validate_json(newest.read_bytes()), seconds
+
+
+def value(report: RunReport, stage: str, check: str) -> tuple[float, float]:
+    """Return what a check of the main line measured, and its limit."""
+    entry = report.stage(stage)
+    assert entry is not None
+    found = next(one for one in entry.checks if one.name == check)
+    return float(found.value or 0), float(found.limit)
+
+
+def line(preset: str, report: RunReport, first: float, again: float | None) -> tuple[list[Figure], tuple[str, ...]]:
+    """Return a preset's figures and its line of the table."""
+    accuracy, least = value(report, "evaluate", "evaluate.min_accuracy")
+    difference, _ = value(report, "numerics", "numerics.max_abs_error")
+    goal = {"goal": f"at least {least:.0%}", "met": accuracy >= least}
+    figures = [
+        Figure(name=f"{preset}, FP32 accuracy", value=round(100 * accuracy, 1), unit="%", **goal),
+        Figure(name=f"{preset}, the first run", value=round(first), unit="s"),
+    ]
+    if again is not None:
+        share = round(again / first, 2)
+        goal = {"goal": f"at most {GOAL_AGAIN}", "met": share <= GOAL_AGAIN}
+        figures.append(Figure(name=f"{preset}, the same command again, over the first run", value=share, **goal))
+    cells = (f"{accuracy:.1%}", f"{least:.0%}", f"{difference:.1e}", str(report.winner), f"{first:.0f}")
+    return figures, (preset, *cells, "" if again is None else f"{again:.0f}")
+
+
+def main() -> None:
+    """Run each preset and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("presets", nargs="*", default=["digits-resnet18"])
+    parser.add_argument("--again", action="store_true")
+    add_result_option(parser)
+    options = parser.parse_args()
+    print("|", " | ".join(COLUMNS), "|\n|---" + "|---:" * (len(COLUMNS) - 1) + "|")
+    found = []
+    for preset in options.presets:
+        with tempfile.TemporaryDirectory() as home:
+            report, first = ran(preset, home)
+            again = ran(preset, home)[1] if options.again else None
+        found.append(line(preset, report, first, again))
+        print("|", " | ".join(found[-1][1]), "|", flush=True)
+    if options.result:
+        write_result(
+            options.result,
+            topic="pipeline",
+            claim="The presets reach their accuracy, and unchanged work is not repeated",
+            conditions="each preset in a new home; seconds are those of the whole command",
+            figures=[figure for figures, _ in found for figure in figures],
+            columns=COLUMNS,
+            rows=[cells for _, cells in found],
+        )
+
+
+if __name__ == "__main__":
+    main()

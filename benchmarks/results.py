@@ -1,0 +1,80 @@
+"""The result of a benchmark as a file in docs/results, from which docs/benchmarks.md is generated (`make docs`).
+
+A script has `--result FILE.json`; with it, it writes what it measured besides printing it.
+"""
+
+import argparse
+import importlib.metadata
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from flows.record.environment import environment
+from gauntlet.core.frozen import Frozen, Number
+
+Topic = Literal[
+    "pipeline", "measurement", "peers", "auto", "targets", "calibration", "pruning", "repair", "portability"
+]
+PACKAGES = ("onnx-gauntlet", "onnxruntime-gpu", "torch")
+
+
+class Figure(Frozen):
+    """One number that a claim rests on."""
+
+    name: str
+    value: Number
+    low: Number | None = Field(None, description="lower end of the 95 % interval, where there is one")
+    high: Number | None = None
+    unit: str = ""
+    goal: str = Field("", description="in words; empty where none was set")
+    met: bool | None = Field(None, description="whether the goal is met")
+
+
+class Result(Frozen):
+    """One claim, and what one command measured for it."""
+
+    topic: Topic
+    claim: str = Field(description="one sentence without a number")
+    command: str
+    machine: str
+    date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    versions: dict[str, str]
+    conditions: str = Field("", description="what was measured, and what else the machine did")
+    figures: tuple[Figure, ...] = Field(min_length=1)
+    columns: tuple[str, ...] = Field((), description="of the table with the details")
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+def add_result_option(parser: argparse.ArgumentParser) -> None:
+    """Let a script take `--result FILE.json`."""
+    parser.add_argument("--result", type=Path, metavar="FILE.json", help="write the result for docs/benchmarks.md, too")
+
+
+def write_result(path: Path, **measured: Any) -> None:
+    """Write a result with this command, machine, date and versions.
+
+    Args:
+        path: the file; its name decides the order within the topic.
+        measured: the other fields of `Result`.
+    """
+    here: dict[str, Any] = environment()
+    instructions = ", ".join(here["instructions"])
+    result = Result(
+        command=shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *_arguments()]),
+        machine=f"{here['usable_threads']} cores of {here['processor']} ({instructions}), {here['memory_gb']:.0f} GB",
+        date=f"{datetime.now(UTC):%Y-%m-%d}",
+        versions={"python": here["python"], **{name: importlib.metadata.version(name) for name in PACKAGES}},
+        **measured,
+    )
+    path.write_text(result.model_dump_json(indent=2) + "\n")
+
+
+def _arguments() -> list[str]:
+    """Return the arguments of this command without `--result` and its file."""
+    words = sys.argv[1:]
+    place = next(place for place, word in enumerate(words) if word.startswith("--result"))
+    return words[:place] + words[place + (1 if "=" in words[place] else 2) :]
