@@ -2,12 +2,13 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
+# A file's tests stay with one worker, which makes their fixtures once; files with slow tests come first (tests/conftest.py).
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # It asks for a second onnxruntime, which would overwrite the first.
 JAX2ONNX := $(PIP) --no-deps jax2onnx
 ARGS ?=
 
-.PHONY: demo test test-all check ui clean tensorflow sklearn jax loadgen arm64
+.PHONY: demo test test-all check docs ui clean tensorflow sklearn jax loadgen arm64
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
@@ -18,11 +19,18 @@ test: .venv/dev  ## the tests; slow ones with ARGS='-m slow'
 test-all: .venv/dev  ## every test, the slow ones too
 	$(PYTEST) -m "slow or not slow" $(ARGS)
 
-check: .venv/dev  ## style, types, import floors
+check: .venv/dev  ## style, types, import floors, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/generate --check
+	$(BIN)/zensical build --strict
+
+docs: .venv/dev  ## the documentation with a search box, in site/; generated pages are written anew
+	$(BIN)/python docs/generate
+	$(BIN)/zensical build --clean --strict
+	@echo "Read it: $(BIN)/python -m http.server --directory site"
 
 ui: .venv/core  ## the Prefect and MLflow pages, until Ctrl-C
 	$(BIN)/gauntlet ui
@@ -42,7 +50,7 @@ clean:  ## remove the environment and all runs
 	@echo "Installing; about 7 GB with PyTorch, a few minutes, once ..."
 	$(PYTHON) -m venv .venv
 	$(PIP) --editable .
-	@$(BIN)/python -m flows.blank
+	@$(BIN)/python -m flows.servers.build_templates
 	@touch $@
 
 .venv/with-%: .venv/core
@@ -55,4 +63,6 @@ clean:  ## remove the environment and all runs
 	@$(JAX2ONNX)
 	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
 	@command -v qemu-x86_64 >/dev/null || .ci/debian qemu-user
+	@command -v g++ >/dev/null || .ci/debian g++
+	@command -v npm >/dev/null || .ci/debian npm
 	@touch $@

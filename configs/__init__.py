@@ -1,1 +1,1 @@
-"""What a run is asked to do: the schema, the loader, and the presets (the YAML files in this folder)."""
+"""The configuration of a run: schema, loader, and presets (the YAML files in this folder)."""

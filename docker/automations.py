@@ -1,9 +1,8 @@
-"""Tells the Prefect server to close runs that died without a word: `python docker/automations.py`.
+"""Create the Prefect automation that marks dead runs as crashed: `python docker/automations.py`.
 
-When a worker and its run are killed together (power cut, out of memory, `docker kill`), the run stays "Running" for
-ever, and with a limit of one run at a time every later night waits behind it. A living run sends a heartbeat; this
-automation marks a run as crashed when its heartbeats stop. Run it as often as you like: it creates or updates one
-automation.
+When a worker and its run are killed together (power cut, out of memory, `docker kill`), the run stays "Running"
+forever, and with a limit of one run at a time, every later run waits for it. A live run sends heartbeats; this
+automation marks it as crashed when they stop. The script can be repeated: it creates or updates one automation.
 """
 
 from datetime import timedelta
@@ -16,17 +15,17 @@ from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import EventTrigger, Posture
 
 NAME = "close-dead-runs"
-# Six heartbeats of the 30 seconds that prefect.yaml sets. Fewer would catch a run whose process is only very busy.
+# Six heartbeats at the 30 seconds that prefect.yaml sets. A shorter time would also match a busy process.
 SILENCE = timedelta(seconds=180)
 HEARTBEAT = "prefect.flow-run.heartbeat"
-ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+FINAL_STATES = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
 
 
 def close_dead_runs(silence: timedelta = SILENCE) -> Automation:
-    """Return the automation: after a heartbeat, either another one or an end must follow in time.
+    """Return the automation: after a heartbeat, another one or a final state must follow in time.
 
-    Only runs of a deployment are watched. One that a person started with `gauntlet run` has Prefect's slower heartbeat,
-    and its terminal tells how it ended.
+    It applies only to runs of a deployment. A run started with `gauntlet run` has Prefect's slower heartbeat, and its
+    terminal shows how it ended.
     """
     return Automation(
         name=NAME,
@@ -37,7 +36,7 @@ def close_dead_runs(silence: timedelta = SILENCE) -> Automation:
             match_related={"prefect.resource.role": ["deployment"]},
             for_each={"prefect.resource.id"},
             after={HEARTBEAT},
-            expect={HEARTBEAT, *ENDS},
+            expect={HEARTBEAT, *FINAL_STATES},
             threshold=1,
             within=silence,
         ),
@@ -45,29 +44,29 @@ def close_dead_runs(silence: timedelta = SILENCE) -> Automation:
             ChangeFlowRunState(
                 state=StateType.CRASHED,
                 name="Crashed",
-                message=f"No heartbeat for {silence.total_seconds():.0f} s: the process is gone",
+                message=f"No heartbeat for {silence.total_seconds():.0f} s: the process no longer exists",
             )
         ],
     )
 
 
 def existing() -> list[UUID]:
-    """Return the automations that have our name."""
+    """Return the ids of the automations with the name `NAME`."""
     with get_client(sync_client=True) as client:
         response = client.request("POST", "/automations/filter", json={"automations": {"name": {"any_": [NAME]}}})
         response.raise_for_status()
-        return [UUID(found["id"]) for found in response.json()]
+        return [UUID(automation["id"]) for automation in response.json()]
 
 
 def main() -> None:
-    """Create the automation, or bring the one that is there up to date."""
-    wanted, found = close_dead_runs(), existing()
-    if found:
-        wanted.id = found[0]
-        wanted.update()
+    """Create the automation, or update the existing one."""
+    automation, ids = close_dead_runs(), existing()
+    if ids:
+        automation.id = ids[0]
+        automation.update()
     else:
-        wanted.create()
-    print(f"automation {NAME}: {'updated' if found else 'created'}")
+        automation.create()
+    print(f"automation {NAME}: {'updated' if ids else 'created'}")
 
 
 if __name__ == "__main__":

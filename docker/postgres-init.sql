@@ -1,5 +1,5 @@
--- Runs once, when the data volume is empty: a database and an owner for each of the two servers, so that neither can read
--- or break the other's tables. The passwords come from the environment, so none is in a file or on a command line.
+-- Runs once, when the data volume is empty: creates a database and an owner for each of the two servers, so that neither
+-- can access the other's tables. The passwords come from the environment, not from a file or a command line.
 \getenv prefect_password PREFECT_DB_PASSWORD
 \getenv mlflow_password MLFLOW_DB_PASSWORD
 

@@ -1,202 +1,253 @@
-"""The gauntlet: the diagram of the README, as code. Every line that calls a stage runs its work, then its gate."""
+"""The gauntlet: the diagram of the README, as code. Every `line.stage` runs a stage's work, then its gate."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from prefect import flow
 
-from configs.packages import require_packages
+from configs.required_packages import require_packages
 from configs.schema import REFERENCE, PipelineConfig
-from flows.run import CURRENT, candidate, recording, tolerated
-from flows.stage import stage
-from tasks.accuracy import check_accuracy
-from tasks.artifact import Artifact
-from tasks.benchmark import benchmark as race
-from tasks.calibrate import calibrate as find_ranges
-from tasks.data import prepare
-from tasks.evaluate import evaluate as score
-from tasks.explain import explain as find_reasons
-from tasks.export import export as to_onnx
-from tasks.export import files_of as exporters_files
-from tasks.loadgen import loadgen as ask_for_load
-from tasks.optimize import optimize as apply_pass
-from tasks.optimize import users_files
-from tasks.portability import check_portability
-from tasks.prune import prune as cut
-from tasks.quantize import QuantizeConfig, methods_of
-from tasks.quantize import quantize as apply_recipe
-from tasks.repair import REPAIRED
-from tasks.repair import repair as mend
-from tasks.runtime.libraries import operator_libraries, registered
-from tasks.select import select as choose
-from tasks.signature import Signature
-from tasks.train import train as fit
-from tasks.validate.numerics import check_numerics
-from tasks.validate.structure import check_structure
+from flows.recording import recording
+from flows.stage import Line
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.signature import Signature
+from gauntlet.runtime.operator_libraries import operator_libraries, with_operator_libraries
+from tasks.accuracy import accuracy
+from tasks.benchmark import benchmark
+from tasks.calibrate import calibrate
+from tasks.data import data
+from tasks.evaluate import evaluate
+from tasks.explain import explain
+from tasks.export import export, files_of
+from tasks.loadgen import loadgen
+from tasks.numerics import numerics
+from tasks.optimize import optimize, user_files
+from tasks.portability import portability
+from tasks.prune import prune
+from tasks.quantize import QuantizeConfig, methods_of, quantize
+from tasks.repair import REPAIRED, repair
+from tasks.select import select
+from tasks.structure import structure
+from tasks.train import train
 
-data = stage("data", prepare)
-train = stage("train", fit)
-evaluate = stage("evaluate", score)
-export = stage("export", to_onnx)
-structure = stage("structure", check_structure)
-numerics = stage("numerics", check_numerics)
-optimize = stage("optimize", apply_pass)
-calibrate = stage("calibrate", find_ranges)
-quantize = stage("quantize", apply_recipe)
-prune = stage("prune", cut)
-accuracy = stage("accuracy", check_accuracy)
-portability = stage("portability", check_portability)
-repair = stage("repair", mend)
-benchmark = stage("benchmark", race, cached=False, alone=True)
-explain = stage("explain", find_reasons, cached=False)
-select = stage("select", choose, cached=False)
-loadgen = stage("loadgen", ask_for_load, cached=False, alone=True)
+
+@dataclass(frozen=True)
+class Reference:
+    """The model that every candidate is made from and compared with."""
+
+    splits: Mapping[str, Artifact]
+    network: Artifact  # in its framework's format
+    signature: Signature
+    golden: Artifact  # the network's outputs
+    model: Artifact  # exported: FP32, ONNX
+
+
+@dataclass(frozen=True)
+class Base:
+    """The FP32 model that recipes quantize: the reference, or a pruned one."""
+
+    name: str
+    model: Artifact
+    golden: Artifact | None = None  # a pruned network's own outputs
+    unpruned: Artifact | None = None
 
 
 @flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
-def pipeline(config: PipelineConfig) -> str:
-    """Run a model through every stage; return the run's id. A gate that says no raises `GateFailed`."""
+def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
+    """Run a model through every stage; return the run's id. A gate that fails raises `GateFailed`.
+
+    Args:
+        config: everything about the run.
+        fresh: repeat everything; use no results of earlier runs.
+    """
     require_packages(config)
-    config.benchmark.described()  # a session that this machine cannot have is refused before anything runs
-    with registered(config.operator_libraries), recording(config) as run:
-        splits = data(config.data, files=config.data.files())
-        source = train(
-            config.train,
-            splits=splits.artifacts,
-            signature=splits.facts.signature,
-            files=(*config.train.files(), *operator_libraries()),
-        )
-        signature, golden = source.facts.signature, source.artifacts["golden"]
-        test = splits.artifacts["test"]
-        truth = source.artifacts.get("predictions")  # there is none without labels
-        scored = evaluate(config.evaluate, predictions=truth, labels=signature.labels).facts if truth else None
-        model = exported(config, source.artifacts["model"], signature, golden)
-        run.add_candidate(
-            REFERENCE, None, artifact=model, size_bytes=model.size_bytes, accuracy=scored and scored.accuracy
-        )
-
-        for graph_pass in config.optimize:
-            with candidate(graph_pass.name):
-                optimized = optimize(
-                    graph_pass,
-                    model=model,
-                    golden=golden,
-                    limits=config.numerics,
-                    files=(*users_files(graph_pass), *operator_libraries()),
-                ).artifacts["model"]
-                structure(config.structure, model=optimized)
-                numerics(config.numerics, model=optimized, golden=golden)
-                accuracy(config.accuracy, model=optimized, golden=golden, test=test)
-
-        quantized(config, config.quantize, model, golden, splits.artifacts)
-
-        for pruning in config.prune:
-            with candidate(pruning.name):
-                pruned = prune(
-                    pruning,
-                    network=source.artifacts["model"],
-                    signature=signature,
-                    golden=golden,
-                    splits=splits.artifacts,
-                ).artifacts
-                own = pruned["golden"]
-                evaluate(config.evaluate, predictions=pruned["predictions"], labels=signature.labels)
-                smaller = exported(config, pruned["network"], signature, own)
-                accuracy(config.accuracy, model=smaller, golden=golden, test=test, source=own)
-                recipes = config.pruned_recipes
-                quantized(
-                    config, recipes, smaller, golden, splits.artifacts, parent=pruning.name, source=own, whole=model
-                )
-
-        measured = benchmark(
-            config.benchmark,
-            models=run.survivors,
-            golden=golden,
-            test=test,
-            limits=config.accuracy,
-            source=source.artifacts["model"],
-        )
-        why = explain(
-            config.benchmark,
-            models=run.survivors,
-            race=measured.facts,
-            golden=golden,
-            batch=config.select.batch,
-            min_speedup=config.select.min_speedup,
-        )
-        choice = select(config.select, race=measured.facts, why=why.facts, exactness=run.exactness)
-        run.choose(measured.facts, choice.facts)
-        if config.loadgen:
-            winner, place = run.survivors[choice.facts.winner], config.benchmark.place(choice.facts.target)
-            loadgen(config.loadgen, model=winner, test=test, golden=golden, target=place)
+    config.benchmark.described()  # a session that this machine cannot open is refused before anything runs
+    with with_operator_libraries(config.operator_libraries), recording(config, fresh=fresh) as run:
+        line = Line(run)
+        reference = make_reference(line, config)
+        optimize_reference(line, config, reference)
+        quantize_base(line, config, reference, Base(REFERENCE, reference.model), config.quantize)
+        prune_network(line, config, reference)
+        choose_winner(line, config, reference)
     return run.id
 
 
-def exported(config: PipelineConfig, network: Artifact, signature: Signature, golden: Artifact) -> Artifact:
-    """Export a network, and prove that the file computes what the network did."""
-    files = (*exporters_files(config.export), *operator_libraries())
-    model = export(config.export, model=network, signature=signature, golden=golden, files=files).artifacts["model"]
-    structure(config.structure, model=model)
-    numerics(config.numerics, model=model, golden=golden)
+def make_reference(line: Line, config: PipelineConfig) -> Reference:
+    """Train a network or take a pretrained one, score it, and export it."""
+    splits = line.stage(data, config.data, files=config.data.files())
+    trained = line.stage(
+        train,
+        config.train,
+        splits=splits.artifacts,
+        signature=splits.facts.signature,
+        files=(*config.train.files(), *operator_libraries()),
+    )
+    network, signature, golden = trained.artifacts["model"], trained.facts.signature, trained.artifacts["golden"]
+    score = None
+    if "predictions" in trained.artifacts:  # absent without labels
+        predictions = trained.artifacts["predictions"]
+        score = line.stage(evaluate, config.evaluate, predictions=predictions, labels=signature.labels).facts.accuracy
+    model = export_network(line, config, network, signature, golden)
+    line.run.add_candidate(REFERENCE, None, model=model, accuracy=score)
+    return Reference(splits.artifacts, network, signature, golden, model)
+
+
+def export_network(
+    line: Line, config: PipelineConfig, network: Artifact, signature: Signature, golden: Artifact
+) -> Artifact:
+    """Export a network, and prove that the file computes what the network does."""
+    exported = line.stage(
+        export,
+        config.export,
+        model=network,
+        signature=signature,
+        golden=golden,
+        files=(*files_of(config.export), *operator_libraries()),
+    )
+    model = exported.artifacts["model"]
+    line.stage(structure, config.structure, model=model)
+    line.stage(numerics, config.numerics, model=model, golden=golden)
     return model
 
 
-def quantized(
-    config: PipelineConfig,
-    recipes: tuple[QuantizeConfig, ...],
-    model: Artifact,
-    golden: Artifact,
-    splits: Mapping[str, Artifact],
-    *,
-    parent: str = REFERENCE,
-    source: Artifact | None = None,
-    whole: Artifact | None = None,
+def optimize_reference(line: Line, config: PipelineConfig, reference: Reference) -> None:
+    """Make a candidate of the reference with every graph pass."""
+    golden, test = reference.golden, reference.splits["test"]
+    for graph_pass in config.optimize:
+        with line.candidate(graph_pass.name) as candidate:
+            optimized = candidate.stage(
+                optimize,
+                graph_pass,
+                model=reference.model,
+                golden=golden,
+                limits=config.numerics,
+                files=(*user_files(graph_pass), *operator_libraries()),
+            )
+            model = optimized.artifacts["model"]
+            candidate.stage(structure, config.structure, model=model)
+            candidate.stage(numerics, config.numerics, model=model, golden=golden)
+            candidate.stage(accuracy, config.accuracy, model=model, golden=golden, test=test)
+
+
+def quantize_base(
+    line: Line, config: PipelineConfig, reference: Reference, base: Base, recipes: tuple[QuantizeConfig, ...]
 ) -> None:
-    """Make a candidate of a model with every recipe, from one calibration, and repair those that lose too much.
-
-    `golden` are the FP32 answers. Where the model was pruned, `source` are its own, and `whole` is the one before.
-    """
-    run, prefix = CURRENT.get(), "" if parent == REFERENCE else f"{parent}-"
-    test, calibration = splits["test"], splits.get("calibration")
-    validation = splits.get("validation", calibration)
-    calibrated: dict[str, Artifact] = {}
-    methods = methods_of(recipes)
-    if methods and calibration:
-        with tolerated():  # without ranges, the static recipes drop out one by one; the others need none
-            calibrated = calibrate(
-                config.calibrate, model=model, calibration=calibration, test=test, methods=methods
-            ).artifacts
-
-    def prove(made: Artifact) -> None:
-        structure(config.structure, model=made)
-        accuracy(config.accuracy, model=made, golden=golden, test=test, source=source)
-        portability(
-            config.portability,
-            model=made,
-            samples=calibration or test,
-            test=test,
-            emulators=config.portability.emulators(),
-        )
-
+    """Make a candidate with every recipe, from one calibration, and repair those that lose too much accuracy."""
+    calibrated = calibrate_base(line, config, reference, base, recipes)
     for recipe in recipes:
-        name = prefix + recipe.name
-        with candidate(name, parent):
-            made = quantize(
-                recipe, model=model, prepared=calibrated.get("prepared"), ranges=calibrated.get("ranges")
-            ).artifacts["model"]
-            prove(made)
-        if calibrated and validation and config.repair.takes(recipe) and run.rejected_by("accuracy", name):
-            with candidate(name + REPAIRED, parent=name):
-                prove(
-                    repair(
-                        config.repair,
-                        recipe=recipe,
-                        accuracy=config.accuracy,
-                        model=model,
-                        quantized=made,
-                        prepared=calibrated["prepared"],
-                        ranges=calibrated["ranges"],
-                        images=validation,
-                        test=test,
-                        whole=whole,
-                    ).artifacts["model"]
+        name = recipe.name if base.name == REFERENCE else f"{base.name}-{recipe.name}"
+        with line.candidate(name, parent=base.name) as candidate:
+            prepared, ranges = calibrated.get("prepared"), calibrated.get("ranges")
+            quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
+            prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
+        images = reference.splits.get("validation", reference.splits.get("calibration"))
+        if calibrated and images and config.repair.can_repair(recipe, recipes) and candidate.rejected_by(accuracy):
+            with line.candidate(name + REPAIRED, parent=name) as fallback:
+                repaired = fallback.stage(
+                    repair,
+                    config.repair,
+                    recipe=recipe,
+                    accuracy=config.accuracy,
+                    model=base.model,
+                    quantized=quantized.artifacts["model"],
+                    prepared=calibrated["prepared"],
+                    ranges=calibrated["ranges"],
+                    images=images,
+                    test=reference.splits["test"],
+                    whole=base.unpruned,
                 )
+                prove_quantized(fallback, config, reference, base, repaired.artifacts["model"])
+
+
+def calibrate_base(
+    line: Line, config: PipelineConfig, reference: Reference, base: Base, recipes: tuple[QuantizeConfig, ...]
+) -> Mapping[str, Artifact]:
+    """Find the activation ranges that static recipes need; where it fails, these recipes fail one by one."""
+    methods, calibration = methods_of(recipes), reference.splits.get("calibration")
+    calibrated: Mapping[str, Artifact] = {}
+    if methods and calibration:
+        with line.continue_on_failure():
+            calibrated = line.stage(
+                calibrate,
+                config.calibrate,
+                model=base.model,
+                calibration=calibration,
+                test=reference.splits["test"],
+                methods=methods,
+            ).artifacts
+    return calibrated
+
+
+def prove_quantized(
+    candidate: Line, config: PipelineConfig, reference: Reference, base: Base, quantized: Artifact
+) -> None:
+    """Run the gates of a quantized model."""
+    test = reference.splits["test"]
+    candidate.stage(structure, config.structure, model=quantized)
+    candidate.stage(
+        accuracy, config.accuracy, model=quantized, golden=reference.golden, test=test, parent_golden=base.golden
+    )
+    candidate.stage(
+        portability,
+        config.portability,
+        model=quantized,
+        samples=reference.splits.get("calibration", test),
+        test=test,
+        emulators=config.portability.emulators(),
+    )
+
+
+def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> None:
+    """Make a smaller network with every pruning; each passes the gates of the main line, and is quantized too."""
+    for pruning in config.prune:
+        with line.candidate(pruning.name) as candidate:
+            pruned = candidate.stage(
+                prune,
+                pruning,
+                network=reference.network,
+                signature=reference.signature,
+                golden=reference.golden,
+                splits=reference.splits,
+            ).artifacts
+            predictions, labels = pruned["predictions"], reference.signature.labels
+            candidate.stage(evaluate, config.evaluate, predictions=predictions, labels=labels)
+            own = pruned["golden"]
+            model = export_network(candidate, config, pruned["network"], reference.signature, own)
+            candidate.stage(
+                accuracy,
+                config.accuracy,
+                model=model,
+                golden=reference.golden,
+                test=reference.splits["test"],
+                parent_golden=own,
+            )
+            base = Base(pruning.name, model, golden=own, unpruned=reference.model)
+            quantize_base(candidate, config, reference, base, config.pruned_recipes)
+
+
+def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:
+    """Race the candidates that passed every gate, explain the slow ones, and select the winner."""
+    run, golden, test = line.run, reference.golden, reference.splits["test"]
+    race = line.measure(
+        benchmark,
+        config.benchmark,
+        models=run.accepted_models,
+        golden=golden,
+        test=test,
+        limits=config.accuracy,
+        framework_model=reference.network,
+    ).facts
+    reasons = line.stage(
+        explain,
+        config.benchmark,
+        models=run.accepted_models,
+        race=race,
+        golden=golden,
+        batch=config.select.batch,
+        min_speedup=config.select.min_speedup,
+    ).facts
+    selection = line.stage(select, config.select, race=race, explanations=reasons, fidelities=run.fidelities).facts
+    run.record_selection(race, selection)
+    if config.loadgen:
+        winner, target = run.accepted_models[selection.winner], config.benchmark.target_named(selection.target)
+        line.measure(loadgen, config.loadgen, model=winner, test=test, golden=golden, target=target)

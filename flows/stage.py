@@ -1,15 +1,16 @@
-"""The seam: the only place where a stage becomes Prefect tasks, gets recorded, and is judged.
+"""The seam: the only place where a stage becomes Prefect tasks, is recorded, and is judged.
 
 Every stage makes two nodes. The *work* is done at most once for the same inputs, configuration, code and packages, and
-is tried again when it crashes. Its *gate* is never cached and never retried: it records the report first, so that a
-failure leaves evidence, and then lets the run pass or raises `GateFailed`. A stage without a gate cannot be written.
+is retried once when it crashes. Its *gate* is never cached and never retried: it records the report first, so that a
+failure leaves evidence, and then lets the line pass or raises `GateFailed`. A stage without a gate cannot be written.
 """
 
 import inspect
 import logging
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from prefect import task
@@ -18,119 +19,212 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Completed
 from prefect.tasks import Task
 
-from flows.exclusive import alone_on_this_host
-from flows.identity import work_key
-from flows.locks import HOST_LOCK, locked
-from flows.measure import Measured
-from flows.progress import relayed
-from flows.results import Results
-from flows.run import CANDIDATE, CURRENT, Run
-from tasks.artifact import Artifact
-from tasks.errors import PipelineError, StageError
-from tasks.report import Facts, Report
-from tasks.workspace import Workspace
+from configs.schema import REFERENCE
+from flows.record.benchmark_slot import benchmark_slot
+from flows.record.cache_key import cache_key
+from flows.record.locks import HOST_LOCK, locked
+from flows.record.measure import ResourceUsage
+from flows.record.progress import relay_progress
+from flows.record.result_cache import ResultCache
+from flows.record.run import Run
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import GateFailed, PipelineError, StageError
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
+from tasks.optimize import OptimizeFacts
 
 log = logging.getLogger("gauntlet")
 
 Config = TypeVar("Config")
+Facts = TypeVar("Facts", bound=Frozen)
 Inputs = ParamSpec("Inputs")
 
 
-def stage(
-    name: str,
-    function: Callable[Concatenate[Config, Workspace, Inputs], Report[Facts]],
-    *,
-    cached: bool = True,
-    alone: bool = False,
-) -> Callable[Concatenate[Config, Inputs], Report[Facts]]:
-    """Turn a pure stage into a work node and a gate node.
+@dataclass(frozen=True)
+class Line:
+    """The main line of a run, or a candidate's: what is called on it is recorded under the candidate's name."""
 
-    Args:
-        name: what the stage is called in every view; also the configuration part that it takes.
-        function: `function(config, workspace, **inputs) -> Report[...]`.
-        cached: whether the work of an earlier run may be used.
-        alone: whether nothing else of this project may run on the host meanwhile.
+    run: Run
+    name: str | None = None
 
-    Returns:
-        A function of the configuration and the inputs, to be called in a flow. It returns the report, or raises
-        `GateFailed` where the report does not pass and `StageError` where there is none.
-    """
-    report_type = inspect.get_annotations(function, eval_str=True)["return"]
+    def stage(
+        self,
+        function: Callable[Concatenate[Config, Workspace, Inputs], Report[Facts]],
+        config: Config,
+        /,
+        *args: Inputs.args,
+        **inputs: Inputs.kwargs,
+    ) -> Report[Facts]:
+        """Run a stage: its work, unless an earlier run has done the same, then its gate.
 
-    @task(
-        name=name,
-        task_run_name="{label}",
-        cache_policy=NO_CACHE,
-        persist_result=False,
-        retries=1,
-        retry_delay_seconds=1,
-        retry_condition_fn=_is_crash,
-    )
-    def work(label: str, do: Callable[[], Report[Any]]) -> Any:
-        report = do()
-        return (
-            Completed(name="Cached", message="not repeated: nothing changed", data=report) if report.cached else report
+        Args:
+            function: the stage, `function(config, workspace, **inputs) -> Report[...]`; its name is the stage's name.
+            config: its part of the configuration.
+            args: none; inputs are passed by name.
+            inputs: values and artifacts; with the configuration and the code, they decide whether work is the same.
+
+        Raises:
+            GateFailed: when the report does not pass.
+            StageError: when there is no report, because the stage broke.
+        """
+        return self._run(function, config, args, inputs, measured=False)
+
+    def measure(
+        self,
+        function: Callable[Concatenate[Config, Workspace, Inputs], Report[Facts]],
+        config: Config,
+        /,
+        *args: Inputs.args,
+        **inputs: Inputs.kwargs,
+    ) -> Report[Facts]:
+        """Run a stage that measures time: never from the cache, and alone among this project's work on the host.
+
+        Args and errors are those of `stage`.
+        """
+        return self._run(function, config, args, inputs, measured=True)
+
+    @contextmanager
+    def candidate(self, name: str, parent: str = REFERENCE) -> Iterator["Line"]:
+        """Open a candidate's line. When a gate rejects it or a stage breaks, the candidate is dropped, not the run."""
+        self.run.add_candidate(name, parent)
+        try:
+            yield Line(self.run, name)
+        except PipelineError as error:
+            broken = "" if isinstance(error, GateFailed) else f"{self.run.at_stage} broke: "
+            self.run.update(name, status="rejected", reason=f"{broken}{error}")
+            log.info("%s rejected: %s%s", name, broken, error)
+        else:
+            log.info("%s passed its gates", name)
+
+    @contextmanager
+    def continue_on_failure(self) -> Iterator[None]:
+        """Continue when a stage inside fails or breaks: only what needs its artifacts is lost."""
+        try:
+            yield
+        except PipelineError as error:
+            log.warning("%s: %s", self.run.at_stage, error)
+
+    def rejected_by(self, function: Callable[..., Report[Any]]) -> bool:
+        """Tell whether the gate of this stage has rejected this line."""
+        return self.run.rejected_by(function.__name__, self.name)
+
+    def _run(
+        self,
+        function: Callable[..., Report[Any]],
+        config: Any,
+        args: tuple[Any, ...],
+        inputs: Mapping[str, Any],
+        *,
+        measured: bool,
+    ) -> Report[Any]:
+        """Run the two nodes of a stage."""
+        run, stage = self.run, function.__name__
+        label = f"{stage} {self.name}" if self.name else stage
+        run.at_stage = stage
+        key = f"{run.id}-{stage}" if measured else cache_key(function, config, inputs)
+        work = _Work(self, label, key, measured, function, config, args, inputs)
+        done = _work_node.with_options(name=stage)(label, work.run, return_state=True, wait_for=_upstream(run, inputs))
+        report = _report_of(done, label)
+        report = report.replace(
+            candidate=self.name, checks=tuple(run.overridden(check, self.name) for check in report.checks)
         )
-
-    @task(name=f"{name} gate", task_run_name="{label} gate", cache_policy=NO_CACHE, persist_result=False)
-    def gate(label: str, report: Report[Any], judge: Callable[[Report[Any]], None]) -> None:
-        judge(report)
-
-    def run_stage(config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs) -> Report[Facts]:
-        run, candidate = CURRENT.get(), CANDIDATE.get()
-        label = f"{name} {candidate}" if candidate else name
-        run.at_stage = name
-        key = work_key(function, config, inputs) if cached else f"{run.id}-{name}"
-
-        def do() -> Report[Facts]:
-            run.journal.append("work_started", stage=name, candidate=candidate, key=key)
-            with ExitStack() as stack:
-                stack.enter_context(
-                    locked(run.home.locks / key, on_wait=_say(f"{label}: another run does the same work"))
-                )
-                results = Results(run.home.results, run.home.store)
-                reuse = cached and (key in run.done or not run.fresh)
-                report = results.load(key, report_type) if reuse else None
-                if report is None:
-                    _wait_for_the_host(stack, label, alone=alone)
-                    if alone:
-                        run.journal.append("alone", stage=name)
-                    workspace = Workspace(run.home.store, run.home.work / key)
-                    if run.fresh:
-                        shutil.rmtree(workspace.folder, ignore_errors=True)
-                    workspace.folder.mkdir(parents=True, exist_ok=True)
-                    with relayed(run, name), Measured() as measured:
-                        report = function(config, workspace, *args, **inputs)
-                    report = report.replace(seconds=measured.seconds, peak_rss_bytes=measured.peak_rss_bytes)
-                    if cached:
-                        results.save(key, report)
-                    shutil.rmtree(workspace.folder, ignore_errors=True)
-            run.done.add(key)
-            run.journal.append(
-                "work_finished", stage=name, candidate=candidate, key=key, cached=report.cached, seconds=report.seconds
-            )
-            return report
-
-        done = work(label, do, return_state=True, wait_for=_upstream(run, inputs))
-        report = _answer(done, label)
-        report = report.replace(candidate=candidate, checks=tuple(run.overridden(c) for c in report.checks))
 
         def judge(_: Report[Any]) -> None:
             run.record(report)
-            report.enforce()
+            _log_verdict(report)
+            report.raise_if_blocked()
 
-        verdict = gate(label, done, judge, return_state=True)
+        verdict = _gate_node.with_options(name=f"{stage} gate")(label, done, judge, return_state=True)
         if not verdict.is_completed():
             raise _exception(verdict)
-        run.makers |= dict.fromkeys((a.sha256 for a in report.artifacts.values()), verdict)
+        run.producing_gates |= dict.fromkeys((a.sha256 for a in report.artifacts.values()), verdict)
         return report
 
-    return run_stage
+
+@dataclass(frozen=True)
+class _Work:
+    """The work of one stage on one line."""
+
+    line: Line
+    label: str
+    key: str
+    measured: bool
+    function: Callable[..., Report[Any]]
+    config: Any
+    args: tuple[Any, ...]
+    inputs: Mapping[str, Any]
+
+    def run(self) -> Report[Any]:
+        """Return the report of the same work where it is known; otherwise do the work, in one process at a time."""
+        run = self.line.run
+        named = {"stage": self.function.__name__, "candidate": self.line.name, "key": self.key}
+        run.journal.append("work_started", **named)
+        waiting = _log_later(f"{self.label}: waiting for another run that does the same work")
+        with locked(run.home.locks / self.key, on_wait=waiting):
+            report = self._cached()
+            if report is None:
+                report = self._do()
+        run.done.add(self.key)
+        run.journal.append("work_finished", **named, cached=report.cached, seconds=report.seconds)
+        return report
+
+    def _cached(self) -> Report[Any] | None:
+        run = self.line.run
+        if self.measured or (run.fresh and self.key not in run.done):
+            return None
+        report_type = inspect.get_annotations(self.function, eval_str=True)["return"]
+        return ResultCache(run.home.results, run.home.store).load(self.key, report_type)
+
+    def _do(self) -> Report[Any]:
+        run = self.line.run
+        with self._host():
+            workspace = Workspace(run.home.store, run.home.work / self.key)
+            if run.fresh:
+                shutil.rmtree(workspace.folder, ignore_errors=True)
+            workspace.folder.mkdir(parents=True, exist_ok=True)
+            with relay_progress(run, self.function.__name__), ResourceUsage() as usage:
+                report = self.function(self.config, workspace, *self.args, **self.inputs)
+            report = report.replace(seconds=usage.seconds, peak_rss_bytes=usage.peak_rss_bytes)
+            if not self.measured:
+                ResultCache(run.home.results, run.home.store).save(self.key, report)
+            shutil.rmtree(workspace.folder, ignore_errors=True)
+        return report
+
+    @contextmanager
+    def _host(self) -> Iterator[None]:
+        """Share the host with other work, or, to measure, keep it for this work alone."""
+        waiting = _log_later(f"{self.label}: waiting until this host is free")
+        with locked(HOST_LOCK, shared=not self.measured, on_wait=waiting):
+            if not self.measured:
+                yield
+                return
+            with benchmark_slot():
+                self.line.run.journal.append("alone", stage=self.function.__name__)
+                yield
 
 
 def _is_crash(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
-    """Tell Prefect to try again only what may end otherwise the next time: never a verdict, never a clear error."""
+    """Tell Prefect to retry only what may end differently: never a verdict, never an error of this project."""
     return not isinstance(_exception(state), PipelineError)
+
+
+@task(
+    task_run_name="{label}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    retries=1,
+    retry_delay_seconds=1,
+    retry_condition_fn=_is_crash,
+)
+def _work_node(label: str, do: Callable[[], Report[Any]]) -> Any:
+    report = do()
+    return Completed(name="Cached", message="not repeated: nothing changed", data=report) if report.cached else report
+
+
+@task(task_run_name="{label} gate", cache_policy=NO_CACHE, persist_result=False)
+def _gate_node(label: str, report: Report[Any], judge: Callable[[Report[Any]], None]) -> None:
+    judge(report)
 
 
 def _exception(state: State[Any]) -> BaseException:
@@ -138,7 +232,7 @@ def _exception(state: State[Any]) -> BaseException:
     return found if isinstance(found, BaseException) else StageError(str(state.message))
 
 
-def _answer(done: State[Any], label: str) -> Report[Any]:
+def _report_of(done: State[Any], label: str) -> Report[Any]:
     """Return the work's report, or raise what ended it as one of this project's errors."""
     if done.is_completed():
         report: Report[Any] = done.result()
@@ -152,21 +246,35 @@ def _answer(done: State[Any], label: str) -> Report[Any]:
 
 
 def _upstream(run: Run, inputs: Mapping[str, Any]) -> list[State[Any]]:
-    """Return the gates that let the inputs pass, so that Prefect draws the edges."""
+    """Return the gates that accepted the inputs, so that Prefect draws the edges."""
     found = []
     for value in inputs.values():
         artifacts = value.values() if isinstance(value, Mapping) else [value]
-        found += [run.makers[a.sha256] for a in artifacts if isinstance(a, Artifact) and a.sha256 in run.makers]
+        gates = run.producing_gates
+        found += [gates[a.sha256] for a in artifacts if isinstance(a, Artifact) and a.sha256 in gates]
     return list({id(state): state for state in found}.values())
 
 
-def _wait_for_the_host(stack: ExitStack, label: str, *, alone: bool) -> None:
-    """Share the host with other work, or have it alone."""
-    waiting = _say(f"{label}: waiting until this host is free")
-    stack.enter_context(locked(HOST_LOCK, shared=not alone, on_wait=waiting))
-    if alone:
-        stack.enter_context(alone_on_this_host())
+def _log_verdict(report: Report[Any]) -> None:
+    """Log a line for the stage and one for each check that did not pass.
+
+    A candidate's stages are left out, because its rejection names the check, unless a pass broke the model.
+    """
+    facts = report.facts
+    broke = isinstance(facts, OptimizeFacts) and any(p.artifact is not None for p in facts.passes)
+    if report.candidate is not None and not broke:
+        return
+    failed = [check for check in report.checks if not check.passed]
+    label = f"{report.stage} {report.candidate}" if report.candidate else report.stage
+    verdict = "FAILED" if report.failures else "passed"
+    checks = f"{len(report.checks)} check" + ("" if len(report.checks) == 1 else "s")
+    passed = f"{len(failed)} of {checks} did not pass" if failed else checks
+    cost = "cached" if report.cached else f"{report.seconds:.1f} s"
+    log.log(logging.ERROR if report.failures else logging.INFO, "%s %s, %s (%s)", label, verdict, passed, cost)
+    for check in failed:
+        how = f"overridden: {check.override}" if check.override else check.severity
+        log.log(logging.ERROR if check.blocks else logging.WARNING, "  %s (%s)", check, how)
 
 
-def _say(text: str) -> Callable[[], None]:
+def _log_later(text: str) -> Callable[[], None]:
     return lambda: log.info("%s", text)

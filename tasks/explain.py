@@ -1,79 +1,81 @@
-"""Why a candidate is not faster: read from the graph that the runtime makes of it, and from where its time goes."""
+"""Explain why a candidate is not faster, from its optimized graph and its profile."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
 
 import numpy as np
 import onnx
 from pydantic import Field
 
-from tasks.artifact import Artifact
-from tasks.benchmark import BenchmarkFacts
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden
+from gauntlet.onnx_model.graph import one_line
+from gauntlet.onnx_model.model_file import read_graph
+from gauntlet.onnx_model.operator_types import FLOAT_OPS, INTEGER_OPS, quantized_nodes
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.graph_fingerprint import graph_fingerprint
+from gauntlet.runtime.integer_share import IntegerShare, measure_integer_share
+from gauntlet.runtime.processor import Processor
+from gauntlet.runtime.profiler_trace import LAYOUT_OPS, QDQ_OPS, Profile, summarize_profile
+from gauntlet.runtime.session import open_session
+from gauntlet.runtime.timing import time_calls
+from gauntlet.targets.ort_cpu import OrtCpu
 from tasks.benchmark.config import BenchmarkConfig
-from tasks.data.golden import Golden
-from tasks.frozen import Frozen, Number
-from tasks.model_file import read_graph
-from tasks.report import Report
-from tasks.runtime.calls import Arrays, calls
-from tasks.runtime.engines.ort import FLOAT, INTEGER
-from tasks.runtime.fingerprint import fingerprint
-from tasks.runtime.graph import one_line
-from tasks.runtime.macs import IntegerShare, integer_share, quantized_nodes
-from tasks.runtime.processor import Processor, this_processor
-from tasks.runtime.session import open_session
-from tasks.runtime.trace import LAYOUT, QDQ, Profile, summarise
-from tasks.targets.ort_cpu import OrtCpu
-from tasks.workspace import Workspace
+from tasks.benchmark.facts import BenchmarkFacts
 
 CALLS = (3, 9)
-"""At least and at most so many; the first is not counted."""
+"""Least and most calls; the first is not counted."""
 SECONDS = 1.0
-"""How long the calls may take, once there are enough."""
-WORTH_TELLING = 0.05
-"""Of the kernels' time: what takes less is no reason."""
-MOSTLY = 0.5
+"""Time limit for calls beyond the least number."""
+MIN_SHARE = 0.05
+"""Share of the kernel time below which nothing is a reason."""
+LARGE_SHARE = 0.5
 SMALL_MS = 0.5
-OFTEN_OUTSIDE = 0.4
-"""The profiler rounds short kernels up to whole microseconds, so more time than it says is outside."""
-MOST_REASONS = 2
-"""In one line; the facts hold them all."""
+HIGH_NON_KERNEL_SHARE = 0.4
+"""The profiler rounds short kernels up to whole microseconds, so the real share is higher."""
+MAX_REASONS = 2
+"""Reasons in one line; the facts hold all of them."""
 X86 = ("x86_64", "AMD64", "x86")
 ZERO_POINTS = {"QLinearConv": 2, "QLinearMatMul": 2, "QGemm": 2, "ConvInteger": 2, "MatMulInteger": 2}
 ZERO_POINTS |= {"MatMulIntegerToFloat": 4}
-"""The place of the activations' zero point among the inputs."""
+"""Input index of the activations' zero point."""
 
 
-class Traits(Frozen):
-    """What one model becomes in a session on this machine, and where its time goes."""
+class ExecutionProfile(Frozen):
+    """One model's optimized graph in a session on this machine, and its profile."""
 
     profile: Profile
-    graph: str = Field(description="digest of the graph behind the session's optimisation, without its weights")
-    integers: IntegerShare | None = Field(description="None where nothing is quantised")
-    signed_activations: int = Field(description="convolutions and products in integers that take signed activations")
-    ends: int = Field(description="inputs and outputs: so many Q/DQ nodes a model needs that is otherwise all integer")
+    graph: str = Field(description="digest of the session's optimized graph, without its weights")
+    integers: IntegerShare | None = Field(description="None for a model without quantized nodes")
+    signed_activations: int = Field(description="integer convolutions and matrix products with signed activations")
+    ends: int = Field(description="inputs and outputs: the number of Q/DQ nodes that a fully integer model needs")
 
     @property
     def kernels_ms(self) -> float:
-        """What all kernels take in one call. A busy machine stretches the call around them far more than them."""
+        """Time of all kernels in one call. Other load affects it far less than the latency of the call."""
         return sum(o.ms for o in self.profile.operators)
 
     def ms(self, *operators: str) -> float:
-        """Return what all nodes of these types take in one call."""
+        """Return the time of all nodes of these types in one call."""
         return sum(o.ms for o in self.profile.operators if o.operator in operators)
 
     def share(self, *operators: str) -> float:
-        """Return these types' part of the kernels' time."""
+        """Return these types' share of the kernel time."""
         return self.ms(*operators) / self.kernels_ms if self.kernels_ms else 0.0
 
     def nodes(self, *operators: str) -> int:
-        """Return how many nodes of these types run in one call."""
+        """Return the number of nodes of these types in one call."""
         return sum(o.nodes for o in self.profile.operators if o.operator in operators)
 
 
 class Reason(Frozen):
-    """One thing that keeps a candidate from being faster."""
+    """One reason why a candidate is not faster."""
 
     name: str
     text: str
@@ -84,30 +86,30 @@ class Explanation(Frozen):
 
     candidate: str
     batch: int
-    reasons: tuple[Reason, ...] = Field(description="the most telling first")
-    traits: Traits
+    reasons: tuple[Reason, ...] = Field(description="most important first")
+    profile: ExecutionProfile
 
     @property
     def text(self) -> str:
         """The reasons that fit into one line."""
-        return "; ".join(reason.text for reason in self.reasons[:MOST_REASONS])
+        return "; ".join(reason.text for reason in self.reasons[:MAX_REASONS])
 
 
 class ExplainFacts(Frozen):
-    """The candidates that are not proven fast enough, at the batch size that decides, and why."""
+    """Why candidates are not proven fast enough at the deciding batch size."""
 
-    reference: Traits | None = Field(description="None where nothing had to be explained")
+    reference: ExecutionProfile | None = Field(description="None where no candidate needed an explanation")
     explanations: tuple[Explanation, ...]
-    failures: dict[str, str] = Field(description="why a candidate could not be looked at")
+    failures: dict[str, str] = Field(description="why a candidate could not be profiled")
 
     def text(self, candidate: str, batch: int) -> str:
-        """Return the reasons in one line; nothing for a candidate that was not looked at, or at another batch size."""
+        """Return the reasons in one line; empty for a candidate without an explanation at this batch size."""
         return next((e.text for e in self.explanations if (e.candidate, e.batch) == (candidate, batch)), "")
 
 
 def explain(
     config: BenchmarkConfig,
-    out: Workspace,
+    workspace: Workspace,
     *,
     models: Mapping[str, Artifact],
     race: BenchmarkFacts,
@@ -115,50 +117,57 @@ def explain(
     batch: int,
     min_speedup: float,
 ) -> Report[ExplainFacts]:
-    """Profile every candidate that is not proven fast enough, and the reference beside it, in the first target.
+    """Profile every candidate that is not proven fast enough, and the reference, on the first target.
 
     Args:
-        config: how they were raced.
-        out: where to read.
-        models: by candidate.
-        race: what was measured.
+        config: race settings.
+        workspace: where to read the artifacts.
+        models: candidate name -> artifact.
+        race: facts of the race.
         golden: real inputs.
-        batch: the size that decides; of a fixed batch, only that one was measured.
-        min_speedup: `select.min_speedup`, or more where the machine was noisy, is fast enough.
+        batch: the deciding batch size; for a model with a fixed batch size, that one.
+        min_speedup: `select.min_speedup`; a larger A/A deviation raises it.
     """
-    real = Golden.load(out.path(golden)).real.inputs
+    real = Golden.load(workspace.path(golden)).real.inputs
     sizes = {row.batch for row in race.result(race.reference).rows}
     batch = batch if batch in sizes else min(sizes)
-    required = float(np.maximum(min_speedup, 1 + race.aa_deviation))  # NaN, unlike with max(), stays
-    sessions = {session.name for session in config.all_sessions}
+    required = float(np.maximum(min_speedup, 1 + race.aa_deviation))  # unlike max(), keeps NaN
 
-    def look(name: str) -> Traits:
-        return traits(out.path(models[name]), real, batch, config.all_sessions[0], config.threads)
+    def profile(name: str) -> ExecutionProfile:
+        return profile_execution(workspace.path(models[name]), real, batch, config.all_sessions[0], config.threads)
 
-    reference: Traits | None = None
+    reference: ExecutionProfile | None = None
     explanations, failures = [], {}
-    for result in race.results:
-        row = next((row for row in result.rows if row.batch == batch), None)
-        fast = row is None or row.target not in sessions or row.speedup_low > required
-        if fast or result.candidate == race.reference:
-            continue
+    for candidate in _slow_candidates(config, race, batch, required):
         try:
-            reference = reference or look(race.reference)
-            found = look(result.candidate)
-            reasons = tuple(reasons_for(found, reference, this_processor()))
-        except Exception as error:  # of the runtime's own types; the race stands without a reason
-            failures[result.candidate] = one_line(error)
+            reference = reference or profile(race.reference)
+            found = profile(candidate)
+            reasons = tuple(reasons_for(found, reference, Processor.current()))
+        except Exception as error:  # exceptions of the runtime share no base; the race is valid without a reason
+            failures[candidate] = one_line(error)
             continue
-        explanations.append(Explanation(candidate=result.candidate, batch=batch, reasons=reasons, traits=found))
+        explanations.append(Explanation(candidate=candidate, batch=batch, reasons=reasons, profile=found))
     facts = ExplainFacts(reference=reference, explanations=tuple(explanations), failures=failures)
     return Report(stage="explain", facts=facts)
 
 
-def traits(model: Path, inputs: Arrays, batch: int, target: OrtCpu | None = None, threads: int | None = None) -> Traits:
-    """Load a model as the race does, call it a few times with the runtime's profiler on, and look at both."""
+def _slow_candidates(config: BenchmarkConfig, race: BenchmarkFacts, batch: int, required: float) -> Iterator[str]:
+    """Yield the candidates whose best row, in a session variant, is not proven fast enough."""
+    sessions = {session.name for session in config.all_sessions}
+    for result in race.results:
+        row = next((row for row in result.rows if row.batch == batch), None)
+        is_slow = row is not None and row.target in sessions and not row.speedup_low > required
+        if is_slow and result.candidate != race.reference:
+            yield result.candidate
+
+
+def profile_execution(
+    model: Path, inputs: NamedArrays, batch: int, target: OrtCpu | None = None, threads: int | None = None
+) -> ExecutionProfile:
+    """Load a model as in the race, call it a few times with the runtime's profiler, and read graph and trace."""
     target = target or OrtCpu()
     with TemporaryDirectory() as folder:
-        optimised = Path(folder) / "optimised.onnx"
+        optimized = Path(folder) / "optimized.onnx"
         session = open_session(
             model,
             level=target.level,
@@ -166,112 +175,116 @@ def traits(model: Path, inputs: Arrays, batch: int, target: OrtCpu | None = None
             parallel=target.parallel,
             arena=target.arena,
             settings=target.settings(),
-            save_to=optimised,
+            save_to=optimized,
             profile_to=Path(folder) / "profile",
         )
-        prepared = calls(session, inputs)
-        feed = prepared.feed(0, prepared.batch(batch))
-        start, number = perf_counter(), 0
-        while number < CALLS[0] or (number < CALLS[1] and perf_counter() - start < SECONDS):
-            session.run(None, feed)
-            number += 1
-        profile = summarise(Path(session.end_profiling()))
-        loaded = read_graph(optimised)
-        graph = fingerprint(loaded, weights=False)
+        inference = batched_inference(session, inputs)
+        feed = inference.feed(0, inference.batch(batch))
+        time_calls(partial(session.run, None, feed), 1e3 * SECONDS, least=CALLS[0], most=CALLS[1])
+        profile = summarize_profile(Path(session.end_profiling()))
+        optimized_graph = read_graph(optimized)
+        graph = graph_fingerprint(optimized_graph, weights=False)
     proto = read_graph(model)
-    one = prepared.feed(0, prepared.batch(1))
-    return Traits(
+    single = inference.feed(0, inference.batch(1))
+    return ExecutionProfile(
         profile=profile,
         graph=graph,
-        integers=integer_share(model, one) if quantized_nodes(proto) else None,
-        signed_activations=_signed_activations(loaded),
+        integers=measure_integer_share(model, single) if quantized_nodes(proto) else None,
+        signed_activations=_signed_activations(optimized_graph),
         ends=len(session.get_inputs()) + len(session.get_outputs()),
     )
 
 
-def reasons_for(found: Traits, reference: Traits, processor: Processor) -> Iterator[Reason]:
-    """Yield why a model is not faster than the reference, the most telling reason first."""
+def reasons_for(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> Iterator[Reason]:
+    """Yield the reasons why a model is not faster than the reference, most important first."""
     if found.graph == reference.graph:
-        yield Reason(name="same_graph", text="the runtime makes the same graph of both, so there is nothing to gain")
+        yield Reason(
+            name="same_graph", text="the runtime optimizes both models to the same graph, so there is nothing to gain"
+        )
         return
-    told = list(_of_integers(found, reference, processor)) if found.integers else []
-    told += _of_overhead(found, reference)
+    reasons = list(_integer_reasons(found, reference, processor)) if found.integers else []
+    reasons += _overhead_reasons(found, reference)
     top = found.profile.operators[0]
-    yield from told or [
+    yield from reasons or [
         Reason(
             name="none_found",
-            text=f"the profile shows no cause; most time is in {top.operator} ({_of(found, top.operator)})",
+            text=f"the profile shows no cause; most time is in {top.operator} ({_share_of(found, top.operator)})",
         )
     ]
 
 
-def _of_integers(found: Traits, reference: Traits, processor: Processor) -> Iterator[Reason]:
+def _integer_reasons(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> Iterator[Reason]:
     integers = found.integers
     dynamic = found.nodes("ConvInteger")
     if dynamic:
         text = (
-            f"{dynamic} ConvInteger nodes of dynamic quantisation take {_of(found, 'ConvInteger')} of the time and "
-            "have no fast kernel: quantise statically"
+            f"{dynamic} ConvInteger nodes of dynamic quantization take {_share_of(found, 'ConvInteger')} of the time "
+            "and have no fast kernel: quantize statically"
         )
         yield Reason(name="dynamic_convolution", text=text)
     leftovers = found.nodes("QuantizeLinear", "DequantizeLinear")
     if found.signed_activations and processor.architecture in X86:
         text = (
-            f"{found.signed_activations} integer kernels take signed activations, and no fast one of an x86 processor "
-            "does; make them unsigned"
+            f"{found.signed_activations} integer kernels take signed activations, for which x86 has no fast kernel; "
+            "use unsigned activations"
         )
         yield Reason(name="signed_activations", text=text)
-    if processor.architecture in X86 and not {"avx512_vnni", "avx_vnni"} & processor.flags:
-        yield Reason(name="no_vnni", text="this processor has no VNNI instructions, which make INT8 fast")
-    if found.share(*QDQ) >= WORTH_TELLING:
+    if processor.architecture in X86 and not processor.has_vnni:
+        yield Reason(name="no_vnni", text="this processor has no VNNI instructions, which fast INT8 needs")
+    if found.share(*QDQ_OPS) >= MIN_SHARE:
         if leftovers > found.ends:
-            text = f"{leftovers} Q/DQ nodes are not fused into integer kernels, {_of(found, *QDQ)} of the time"
+            text = (
+                f"{leftovers} Q/DQ nodes are not fused into integer kernels, {_share_of(found, *QDQ_OPS)} of the time"
+            )
             yield Reason(name="unfused_qdq", text=text)
         else:
-            text = f"turning inputs into integers and outputs back takes {_of(found, *QDQ)} of the time"
+            text = f"quantizing inputs and dequantizing outputs takes {_share_of(found, *QDQ_OPS)} of the time"
             yield Reason(name="qdq_at_the_ends", text=text)
-    if integers is not None and integers.share < 1 - WORTH_TELLING:
-        yield Reason(name="float_macs", text=f"only {_share(integers.share)} of the multiplications are integer ones")
-    arithmetic, was = found.ms(*INTEGER, *FLOAT), reference.ms(*FLOAT)
-    if was and arithmetic > (1 - WORTH_TELLING) * was:
-        text = f"its convolutions and products take {arithmetic / was:.2f}x the time of the float ones"
+    if integers is not None and integers.share < 1 - MIN_SHARE:
+        yield Reason(name="float_macs", text=f"only {_percent(integers.share)} of the multiplications are in integers")
+    arithmetic, float_ms = found.ms(*INTEGER_OPS, *FLOAT_OPS), reference.ms(*FLOAT_OPS)
+    if float_ms and arithmetic > (1 - MIN_SHARE) * float_ms:
+        text = f"its convolutions and matrix products take {arithmetic / float_ms:.2f}x the time of the float ones"
         yield Reason(name="slow_kernels", text=text)
-    if reference.share(*FLOAT) < MOSTLY:
-        text = f"little to gain: convolutions and products are {_of(reference, *FLOAT)} of the reference's time"
+    if reference.share(*FLOAT_OPS) < LARGE_SHARE:
+        share = _share_of(reference, *FLOAT_OPS)
+        text = f"little to gain: convolutions and matrix products are {share} of the reference's time"
         yield Reason(name="little_arithmetic", text=text)
 
 
-def _of_overhead(found: Traits, reference: Traits) -> Iterator[Reason]:
-    whole_ms = reference.kernels_ms
-    layouts = found.ms(*LAYOUT) - reference.ms(*LAYOUT)
-    if layouts > WORTH_TELLING * whole_ms:
-        text = f"{found.nodes(*LAYOUT)} nodes only change the layout, {_of(found, *LAYOUT)} of the time"
+def _overhead_reasons(found: ExecutionProfile, reference: ExecutionProfile) -> Iterator[Reason]:
+    total_ms = reference.kernels_ms
+    layouts = found.ms(*LAYOUT_OPS) - reference.ms(*LAYOUT_OPS)
+    if layouts > MIN_SHARE * total_ms:
+        text = f"{found.nodes(*LAYOUT_OPS)} nodes only change the layout, {_share_of(found, *LAYOUT_OPS)} of the time"
         yield Reason(name="layout", text=text)
-    known = {*INTEGER, *FLOAT, *LAYOUT, *QDQ}
+    known = {*INTEGER_OPS, *FLOAT_OPS, *LAYOUT_OPS, *QDQ_OPS}
     rest = {o.operator: o.ms - reference.ms(o.operator) for o in found.profile.operators if o.operator not in known}
     worst = max(rest, key=lambda name: rest[name], default="")
-    if worst and rest[worst] > WORTH_TELLING * whole_ms:
-        text = f"{found.nodes(worst)} {worst} nodes take {_of(found, worst)} of the time, more than in the reference"
+    if worst and rest[worst] > MIN_SHARE * total_ms:
+        text = (
+            f"{found.nodes(worst)} {worst} nodes take {_share_of(found, worst)} of the time, more than in the reference"
+        )
         yield Reason(name="more_work", text=text)
-    if found.kernels_ms < SMALL_MS and found.profile.outside_share > OFTEN_OUTSIDE:
-        text = f"the model is small: {_share(found.profile.outside_share)} of a call is spent outside its kernels"
+    if found.kernels_ms < SMALL_MS and found.profile.non_kernel_share > HIGH_NON_KERNEL_SHARE:
+        text = f"the model is small: {_percent(found.profile.non_kernel_share)} of a call is spent outside its kernels"
         yield Reason(name="small", text=text)
 
 
-def _signed_activations(loaded: onnx.ModelProto) -> int:
-    """Return how many integer kernels of the optimised graph take signed activations.
+def _signed_activations(optimized: onnx.ModelProto) -> int:
+    """Return the number of integer kernels of the optimized graph with signed activations.
 
-    The file does not tell: on x86 ONNX Runtime makes the signed activations of Q/DQ nodes unsigned where it can.
+    The model file does not show it: on x86, ONNX Runtime makes signed activations of Q/DQ nodes unsigned where it can.
     """
-    stored = {tensor.name: tensor.data_type for tensor in loaded.graph.initializer}
-    kernels = [(node, ZERO_POINTS[node.op_type]) for node in loaded.graph.node if node.op_type in ZERO_POINTS]
-    zero_points = [name for node, place in kernels for name in node.input[place : place + 1]]
+    stored = {tensor.name: tensor.data_type for tensor in optimized.graph.initializer}
+    kernels = [(node, ZERO_POINTS[node.op_type]) for node in optimized.graph.node if node.op_type in ZERO_POINTS]
+    zero_points = [name for node, index in kernels for name in node.input[index : index + 1]]
     return sum(stored.get(name) == onnx.TensorProto.INT8 for name in zero_points)
 
 
-def _of(found: Traits, *operators: str) -> str:
-    return _share(found.share(*operators))
+def _share_of(found: ExecutionProfile, *operators: str) -> str:
+    return _percent(found.share(*operators))
 
 
-def _share(share: Number) -> str:
+def _percent(share: Number) -> str:
     return f"{100 * share:.0f} %"

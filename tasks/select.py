@@ -1,4 +1,4 @@
-"""The last gate: a candidate is chosen because it was measured faster, or the FP32 model stays."""
+"""Select the winner: a candidate that is proven faster than the FP32 model, or else the FP32 model."""
 
 import math
 from collections.abc import Mapping
@@ -6,32 +6,34 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import Field
 
-from tasks.benchmark import BenchmarkFacts
-from tasks.benchmark.certainty import rounds_to_resolve
-from tasks.benchmark.sessions import Session
+from gauntlet.benchmarking.confidence import rounds_to_resolve
+from gauntlet.benchmarking.session_options import SessionVariant
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.report import Check, Report
+from gauntlet.core.run_report import CAUSE_SEPARATOR, BenchmarkRow
+from gauntlet.core.workspace import Workspace
+from tasks.benchmark.facts import BenchmarkFacts
 from tasks.explain import ExplainFacts
-from tasks.frozen import Frozen, Number
-from tasks.report import Check, Report
-from tasks.run_report import BECAUSE, BenchmarkRow
-from tasks.workspace import Workspace
 
 
 class SelectConfig(Frozen):
-    """When a candidate is worth shipping."""
+    """When a candidate is selected over the reference."""
 
-    batch: int = Field(1, ge=1, description="the batch size that decides; one of benchmark.batch_sizes")
-    min_speedup: float = Field(1.05, ge=1, description="the lower end of the interval must lie above this")
-    same_speed: float = Field(
+    batch: int = Field(1, ge=1, description="the eligible batch size; one of benchmark.batch_sizes")
+    min_speedup: float = Field(
+        1.05, ge=1, description="the lower end of the speed-up's confidence interval must exceed this"
+    )
+    tie_tolerance: float = Field(
         0.02,
         ge=0,
         lt=1,
-        description="of candidates that are no further than this behind the fastest, the most exact one is chosen",
+        description="relative distance from the fastest within which candidates are tied; the highest SQNR wins",
     )
-    require_speedup: bool = Field(False, description="fail the run when no candidate is fast enough")
+    require_speedup: bool = Field(False, description="whether the run fails when no candidate is fast enough")
 
 
-class Verdict(Frozen):
-    """What the race says of one candidate."""
+class Decision(Frozen):
+    """Whether the race accepts one candidate, and why."""
 
     candidate: str
     accepted: bool
@@ -39,22 +41,24 @@ class Verdict(Frozen):
 
 
 class SelectFacts(Frozen):
-    """The choice, and why."""
+    """The winner, and the decision on each candidate."""
 
     winner: str
-    target: str = Field("", description="where the winner is to be run: ort-cpu, a session of it, or another target")
-    session: Session | None = Field(None, description="how the winner is to be opened, where ONNX Runtime does it")
+    target: str = Field("", description="target of the winner: ort-cpu, a session variant of it, or another target")
+    session: SessionVariant | None = Field(
+        None, description="session settings of the winner; None where another target was chosen"
+    )
     reason: str
-    required_speedup: Number = Field(description="select.min_speedup, or more where the machine was noisy")
-    verdicts: tuple[Verdict, ...]
+    required_speedup: Number = Field(description="select.min_speedup, or the A/A deviation where that is larger")
+    decisions: tuple[Decision, ...]
 
-    def verdict(self, candidate: str) -> Verdict:
-        """Return what was decided of one candidate."""
-        return next(v for v in self.verdicts if v.candidate == candidate)
+    def decision(self, candidate: str) -> Decision:
+        """Return the decision on one candidate."""
+        return next(d for d in self.decisions if d.candidate == candidate)
 
 
-class Exactness(Frozen):
-    """How near a candidate is to the network that it was made from. Only those made from the same one compare."""
+class Fidelity(Frozen):
+    """SQNR of a candidate against the network that it was made from; comparable only within one network."""
 
     network: str
     sqnr_db: Number
@@ -62,118 +66,137 @@ class Exactness(Frozen):
 
 def select(
     config: SelectConfig,
-    out: Workspace,
+    workspace: Workspace,
     *,
     race: BenchmarkFacts,
-    why: ExplainFacts | None = None,
-    exactness: Mapping[str, Exactness] | None = None,
+    explanations: ExplainFacts | None = None,
+    fidelities: Mapping[str, Fidelity] | None = None,
 ) -> Report[SelectFacts]:
-    """Choose the fastest candidate that is proven faster than the reference by the margin; else the reference.
+    """Select the fastest candidate that is proven faster than the reference by the margin; else the reference.
 
     Args:
-        config: when a candidate is worth shipping.
-        out: not used.
-        race: what was measured.
-        why: what keeps the others from being faster.
-        exactness: by candidate; of those as fast as each other, the most exact is chosen.
+        config: when a candidate is selected.
+        workspace: not used.
+        race: facts of the race.
+        explanations: why candidates are not faster.
+        fidelities: candidate name -> fidelity; among tied candidates, the highest SQNR wins.
     """
-    required = float(np.maximum(config.min_speedup, 1 + race.aa_deviation))  # NaN, unlike with max(), stays
+    required = float(np.maximum(config.min_speedup, 1 + race.aa_deviation))  # unlike max(), keeps NaN
     sizes = list({row.batch for row in race.result(race.reference).rows})
-    batch = sizes[0] if len(sizes) == 1 else config.batch  # a model with a fixed batch was measured at that one alone
-    deciding: dict[str, BenchmarkRow] = {}
-    verdicts = []
-    for result in race.results:
-        row = next((r for r in result.rows if r.batch == batch), None)
-        if result.candidate == race.reference:
-            verdicts.append(Verdict(candidate=result.candidate, accepted=True, reason="the reference"))
-            if row is not None and row.verdict != "reference" and row.speedup_low > required:
-                deciding[result.candidate] = row  # it is that much faster in another session
-        elif row is None:
-            reason = f"could not be measured: {result.error}"
-            verdicts.append(Verdict(candidate=result.candidate, accepted=False, reason=reason))
-        else:
-            verdict = _judge(result.candidate, row, required, race.rounds)
-            if verdict.accepted:
-                deciding[result.candidate] = row
-            elif why and (told := why.text(result.candidate, batch)):
-                verdict = verdict.replace(reason=f"{verdict.reason}{BECAUSE}{told}")
-            verdicts.append(verdict)
-    within = max(config.same_speed, race.aa_deviation)
-    best, chosen_of = _most_exact(deciding, within, _there(exactness or {}, race)) if deciding else (None, 0)
-    if best is None:
-        reason = f"no candidate is proven faster than {race.reference} by more than {required:.3g}x"
-    else:
-        row = deciding[best]
-        reason = f"{_speedup(row)} the speed of {race.reference} at batch {row.batch}"
-        if race.sessions and race.session(best) is None:
-            reason += f", on {row.target}"
-        elif len(race.sessions) > 1:
-            reason += f", in the session {row.target}"
-        reason += f"; the most exact of {chosen_of} that are as fast" if chosen_of > 1 else ""
-    lows = [row.speedup_low for row in deciding.values()]
-    check = Check(
+    batch = (
+        sizes[0] if len(sizes) == 1 else config.batch
+    )  # a model with a fixed batch size was measured at that one only
+    rows = {r.candidate: next((row for row in r.rows if row.batch == batch), None) for r in race.results}
+    decisions = tuple(_decide(name, row, race, required, explanations) for name, row in rows.items())
+    eligible = {
+        d.candidate: row
+        for d in decisions
+        if d.accepted and (row := rows[d.candidate]) is not None and _can_win(d.candidate, row, race, required)
+    }
+    tolerance = max(config.tie_tolerance, race.aa_deviation)
+    best, tied = _most_exact(eligible, tolerance, _on_target(fidelities or {}, race)) if eligible else (None, 0)
+    winner = best or race.reference
+    facts = SelectFacts(
+        winner=winner,
+        target=race.result(winner).target,
+        session=race.session(winner),
+        reason=_reason(winner, eligible, race, required, tied),
+        required_speedup=required,
+        decisions=decisions,
+    )
+    return Report(stage="select", facts=facts, checks=(_check(config, facts, eligible),))
+
+
+def _decide(
+    candidate: str, row: BenchmarkRow | None, race: BenchmarkFacts, required: float, explanations: ExplainFacts | None
+) -> Decision:
+    """Decide on one candidate by its row at the deciding batch size."""
+    if candidate == race.reference:
+        return Decision(candidate=candidate, accepted=True, reason="the reference")
+    if row is None:
+        reason = f"could not be measured: {race.result(candidate).error}"
+        return Decision(candidate=candidate, accepted=False, reason=reason)
+    decision = _decide_by_speed(candidate, row, required, race.rounds)
+    if not decision.accepted and explanations and (cause := explanations.text(candidate, row.batch)):
+        return decision.replace(reason=f"{decision.reason}{CAUSE_SEPARATOR}{cause}")
+    return decision
+
+
+def _can_win(candidate: str, row: BenchmarkRow, race: BenchmarkFacts, required: float) -> bool:
+    """Tell whether an accepted candidate can win; the reference can only in another session variant."""
+    return candidate != race.reference or (row.verdict != "reference" and row.speedup_low > required)
+
+
+def _reason(winner: str, eligible: Mapping[str, BenchmarkRow], race: BenchmarkFacts, required: float, tied: int) -> str:
+    """Return why the winner was selected, in one line."""
+    row = eligible.get(winner)
+    if row is None:
+        return f"no candidate is proven faster than {race.reference} by more than {required:.3g}x"
+    reason = f"{_speedup(row)} the speed of {race.reference} at batch {row.batch}"
+    if race.session_variants and race.session(winner) is None:
+        reason += f", on {row.target}"
+    elif len(race.session_variants) > 1:
+        reason += f", in the session {row.target}"
+    return reason + (f"; the most exact of {tied} equally fast candidates" if tied > 1 else "")
+
+
+def _check(config: SelectConfig, facts: SelectFacts, eligible: Mapping[str, BenchmarkRow]) -> Check:
+    return Check(
         name="select.min_speedup",
-        value=max(lows, default=1.0),
+        value=max((row.speedup_low for row in eligible.values()), default=1.0),
         op=">",
-        limit=required,
+        limit=facts.required_speedup,
         unit="x",
         severity="error" if config.require_speedup else "warning",
-        detail=reason,
-        remedy="" if best else f"{race.reference} is kept; try other recipes, or another processor",
+        detail=facts.reason,
+        remedy="" if eligible else f"{facts.winner} wins; try other recipes, or another processor",
     )
-    facts = SelectFacts(
-        winner=best or race.reference,
-        target=race.result(best or race.reference).target,
-        session=race.session(best or race.reference),
-        reason=reason,
-        required_speedup=required,
-        verdicts=tuple(verdicts),
-    )
-    return Report(stage="select", facts=facts, checks=(check,))
 
 
-def _there(exactness: Mapping[str, Exactness], race: BenchmarkFacts) -> dict[str, Exactness]:
-    """Return the exactness where each candidate is to be run: no more than that target's own."""
+def _on_target(fidelities: Mapping[str, Fidelity], race: BenchmarkFacts) -> dict[str, Fidelity]:
+    """Return each candidate's fidelity on its chosen target: its SQNR is at most the target's own."""
     own_db = {result.candidate: result.own_noise_db for result in race.results}
     return {
-        name: known.replace(sqnr_db=min(known.sqnr_db, own_db.get(name, known.sqnr_db)))
-        for name, known in exactness.items()
+        name: fidelity.replace(sqnr_db=min(fidelity.sqnr_db, own_db.get(name, fidelity.sqnr_db)))
+        for name, fidelity in fidelities.items()
     }
 
 
-def _most_exact(rows: Mapping[str, BenchmarkRow], within: float, exactness: Mapping[str, Exactness]) -> tuple[str, int]:
-    """Return the most exact candidate of those as fast as the fastest, and how many these are.
+def _most_exact(
+    rows: Mapping[str, BenchmarkRow], tolerance: float, fidelities: Mapping[str, Fidelity]
+) -> tuple[str, int]:
+    """Return the candidate with the highest SQNR among those tied with the fastest, and the number of tied ones.
 
-    Only those count that were made from the same network as the fastest. Of the most exact ones, the fastest is taken.
+    Only candidates made from the same network as the fastest are compared. Of equal SQNR, the faster one wins.
     """
     fastest = max(rows, key=lambda name: rows[name].speedup)
-    if fastest not in exactness:
+    if fastest not in fidelities:
         return fastest, 1
-    network, least = exactness[fastest].network, (1 - within) * rows[fastest].speedup
-    same = [n for n, e in exactness.items() if n in rows and e.network == network and rows[n].speedup >= least]
-    return max(same, key=lambda name: (exactness[name].sqnr_db, rows[name].speedup)), len(same)
+    network, least = fidelities[fastest].network, (1 - tolerance) * rows[fastest].speedup
+    tied = [n for n, f in fidelities.items() if n in rows and f.network == network and rows[n].speedup >= least]
+    return max(tied, key=lambda name: (fidelities[name].sqnr_db, rows[name].speedup)), len(tied)
 
 
-def _judge(candidate: str, row: BenchmarkRow, required: float, rounds: int) -> Verdict:
+def _decide_by_speed(candidate: str, row: BenchmarkRow, required: float, rounds: int) -> Decision:
     measured = f"{_speedup(row)} at batch {row.batch}"
-    if row.dropped_as is not None:
-        why = f"dropped after round {row.dropped_after_round}, {row.dropped_as} than {row.dropped_for}"
-        return Verdict(candidate=candidate, accepted=False, reason=f"{why}: {measured}")
+    if row.stopped_as is not None:
+        outcome = f"dropped after round {row.stopped_after_round}, {row.stopped_as} than {row.stopped_for}"
+        return Decision(candidate=candidate, accepted=False, reason=f"{outcome}: {measured}")
     if row.speedup_low > required:
-        return Verdict(candidate=candidate, accepted=True, reason=measured)
-    why = {"slower": "slower", "faster": f"faster, but not by more than {required:.3g}x"}.get(
+        return Decision(candidate=candidate, accepted=True, reason=measured)
+    outcome = {"slower": "slower", "faster": f"faster, but not by more than {required:.3g}x"}.get(
         row.verdict, "not proven faster"
     )
     missing = rounds_to_resolve(_interval(row), math.log(required), rounds) if row.speedup > required else None
-    more = f"; about {missing} more rounds would probably settle it" if missing else ""
-    return Verdict(candidate=candidate, accepted=False, reason=f"{why}: {measured}{more}")
+    more = f"; about {missing} more rounds would probably decide it" if missing else ""
+    return Decision(candidate=candidate, accepted=False, reason=f"{outcome}: {measured}{more}")
 
 
 def _interval(row: BenchmarkRow) -> tuple[float, float, float]:
-    """Return the logarithms of the speed-up and its ends."""
-    with np.errstate(divide="ignore"):  # of an interval without an end, the lower one is 0
-        centre, low, high = np.log(np.maximum([row.speedup, row.speedup_low, row.speedup_high], 0)).tolist()
-    return centre, low, high
+    """Return the logarithms of the speed-up and of the ends of its interval."""
+    with np.errstate(divide="ignore"):  # the lower end of an unbounded interval is 0
+        center, low, high = np.log(np.maximum([row.speedup, row.speedup_low, row.speedup_high], 0)).tolist()
+    return center, low, high
 
 
 def _speedup(row: BenchmarkRow) -> str:

@@ -7,22 +7,25 @@ from pathlib import Path
 
 import onnx
 import pytest
+import workers
 from hypothesis import HealthCheck, settings
 
-from tasks.artifact import Artifact, Store
-from tasks.data import DataFacts, prepare
-from tasks.data.digits import Digits
+from gauntlet.core.artifact import Artifact, Store
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.digits import Digits
+from tasks.data import DataFacts, data
 from tasks.export import ExportFacts
 from tasks.export import export as to_onnx
 from tasks.export.torchscript import TorchScript
-from tasks.report import Report
 from tasks.train import train as fit
 from tasks.train.facts import TrainFacts
 from tasks.train.torch import TorchTraining
-from tasks.workspace import Workspace
 
 # Threads that spin while they wait make training five times slower where others use the same cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+workers.begin()
 
 settings.register_profile(
     "gauntlet",
@@ -32,6 +35,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("gauntlet")
+
+
+def pytest_unconfigure() -> None:
+    workers.end()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that have slow tests: what is left for the end is short, so no worker waits for another."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @dataclass(frozen=True)
@@ -71,18 +84,17 @@ class Trained:
         return onnx.load(self.path)
 
 
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    root = tmp_path_factory.mktemp("trained")
+def train_and_export(root: Path) -> None:
+    """Run the stages and leave their reports in the folder."""
     store = Store(root / "store")
 
     def stage(name: str) -> Workspace:
         (root / name).mkdir()
         return Workspace(store, root / name)
 
-    data = prepare(Digits(), stage("data"))
+    loaded = data(Digits(), stage("data"))
     config = TorchTraining(architecture="small-cnn", epochs=8, learning_rate=0.005)
-    train = fit(config, stage("train"), splits=data.artifacts, signature=data.facts.signature)
+    train = fit(config, stage("train"), splits=loaded.artifacts, signature=loaded.facts.signature)
     export = to_onnx(
         TorchScript(),
         stage("export"),
@@ -90,7 +102,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         signature=train.facts.signature,
         golden=train.artifacts["golden"],
     )
-    return Trained(store, data, train, export)
+    for name, report in (("data", loaded), ("train", train), ("export", export)):
+        (root / f"{name}.json").write_text(report.model_dump_json())
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    root = workers.made_once(tmp_path_factory, "trained", train_and_export)
+    kinds = {"data": Report[DataFacts], "train": Report[TrainFacts], "export": Report[ExportFacts]}
+    reports = {name: kind.model_validate_json((root / f"{name}.json").read_bytes()) for name, kind in kinds.items()}
+    return Trained(Store(root / "store"), **reports)
 
 
 @pytest.fixture
@@ -115,6 +136,6 @@ def keep_model(workspace: Callable[..., Workspace]) -> Callable[..., tuple[Works
         out = workspace(store)
         path = out.folder / "model.onnx"
         path.write_bytes(proto if isinstance(proto, bytes) else proto.SerializeToString())
-        return workspace(out.store), out.keep(path)
+        return workspace(out.store), out.store_file(path)
 
     return keep

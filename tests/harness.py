@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from configs.load import load
+from configs.loader import load
 from configs.schema import PipelineConfig
-from flows.home import Home
-from tasks.run_report import RunReport
+from flows.record.home import Home
+from gauntlet.core.run_report import RunReport
 
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
 QUICK = (

@@ -1,15 +1,22 @@
 """Two hundred damaged or hostile ONNX files, the same ones at every run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-import faulty
+import faulty_models
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+import onnx_text
+from onnx import TensorProto, helper, numpy_helper, parser
 
-BASES = (faulty.cnn, faulty.branches, faulty.nhwc, faulty.leaked_constants, faulty.batch_norm_that_trains)
+BASES = (
+    faulty_models.cnn,
+    faulty_models.branches,
+    faulty_models.nhwc,
+    faulty_models.leaked_constants,
+    faulty_models.batch_norm_that_trains,
+)
 PLACES = (
     "../../etc/passwd",
     "/etc/passwd",
@@ -44,6 +51,11 @@ def sample(count: int) -> list[Mutation]:
     """Return some, spread over all kinds."""
     everything = mutations()
     return everything[:: len(everything) // count][:count]
+
+
+def one_of_each() -> list[Mutation]:
+    """Return one of each kind."""
+    return list({mutation.name.rpartition("-")[0]: mutation for mutation in mutations()}.values())
 
 
 def _base(number: int) -> onnx.ModelProto:
@@ -106,24 +118,20 @@ def _absurd_input(i: int) -> onnx.ModelProto:
 def _absurd_intermediate(i: int) -> onnx.ModelProto:
     """Small inputs, and a node that asks for terabytes."""
     size = (2**20, 2**33, 2**50)[i % 3]
-    nodes: tuple[Callable[[], list[onnx.NodeProto]], ...] = (
-        lambda: [
-            helper.make_node("ConstantOfShape", ["shape"], ["big"]),
-            helper.make_node("ReduceSum", ["big", "axes"], ["y"], keepdims=0),
-        ],
-        lambda: [helper.make_node("Expand", ["x", "shape"], ["y"])],
-        lambda: [helper.make_node("Tile", ["x", "shape"], ["y"])],
-        lambda: [helper.make_node("Range", ["low", "high", "one"], ["y"])],
-    )
-    stored = [
-        faulty.tensor("shape", [size, size]),
-        faulty.tensor("low", 0),
-        faulty.tensor("high", size * size // 2**42 + size),
-    ]
-    stored += [faulty.tensor("one", 1), faulty.tensor("axes", [0])]
-    kind = TensorProto.INT64 if i % 4 == 3 else TensorProto.FLOAT
-    y = faulty.value("y", *([None] if i % 4 in (0, 3) else [None, None]), kind=kind)
-    return faulty.model(nodes[i % 4](), [faulty.value("x", "batch", 1)], [y], stored)
+    output, nodes = (
+        ("float[?]", "big = ConstantOfShape(shape) y = ReduceSum<keepdims = 0>(big, axes)"),
+        ("float[?,?]", "y = Expand(x, shape)"),
+        ("float[?,?]", "y = Tile(x, shape)"),
+        ("int64[?]", "y = Range(low, high, one)"),
+    )[i % 4]
+    return onnx_text.model(f"""
+        absurd (float[batch,1] x) => ({output} y)
+        <
+            int64[2] shape = {{{size}, {size}}}, int64[1] axes = {{0}},
+            int64 low = {{0}}, int64 high = {{{size * size // 2**42 + size}}}, int64 one = {{1}}
+        >
+        {{ {nodes} }}
+    """)
 
 
 def _outside(i: int) -> onnx.ModelProto:
@@ -149,14 +157,16 @@ def _huge_tensor(i: int) -> onnx.ModelProto:
 
 def _endless(i: int) -> onnx.ModelProto:
     """A loop without an end, and deeply nested branches."""
-    proto = faulty.branches()
+    proto = faulty_models.branches()
     if i % 2:
-        next(t for t in proto.graph.initializer if t.name == "trips").CopyFrom(faulty.tensor("trips", 2**62))
+        trips = next(t for t in proto.graph.initializer if t.name == "trips")
+        trips.CopyFrom(numpy_helper.from_array(np.int64(2**62), "trips"))
         return proto
     for _ in range(20 + 10 * i):
         then = helper.make_graph(list(proto.graph.node), "deep", [], list(proto.graph.output))
         output = proto.graph.output[0].name
-        branch = helper.make_node("If", ["yes"], [output + "x"], then_branch=then, else_branch=then)
+        branch = parser.parse_node(f"{output}x = If(yes)")
+        branch.attribute.extend(helper.make_attribute(f"{name}_branch", then) for name in ("then", "else"))
         del proto.graph.node[:]
         proto.graph.node.append(branch)
         proto.graph.output[0].name = output + "x"

@@ -1,13 +1,38 @@
 """The floors of the house, and what may be imported how early."""
 
+import ast
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from gauntlet.core.user_code import imported_modules
 
 PROJECT = Path(__file__).parents[1]
-STAGES = ("tasks.train", "tasks.export", "tasks.quantize", "tasks.optimize", "tasks.benchmark", "tasks.render.html")
+STAGES = (
+    "tasks.train",
+    "tasks.export",
+    "tasks.quantize",
+    "tasks.optimize",
+    "tasks.benchmark",
+    "gauntlet.reporting.html_report",
+)
+
+
+NOT_DECLARED = {
+    "jax2onnx": "it asks for a second onnxruntime, so `make jax` installs it without its dependencies",
+    "openvino": "it is in an environment of its own",
+    "triton": "it comes with PyTorch where there is one",
+}
 
 
 def modules_after(statement: str) -> set[str]:
@@ -21,20 +46,87 @@ def test_imports_only_point_down() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("module", [*STAGES, "configs.load", "configs.schema"])
+@pytest.mark.parametrize("module", [*STAGES, "configs.loader", "configs.schema"])
 def test_stage_loads_no_framework_before_it_works(module: str) -> None:
     loaded = modules_after(f"import {module}")
     assert not {"torch", "torchvision", "tensorflow", "jax", "sklearn", "matplotlib", "prefect", "mlflow"} & loaded
 
 
 def test_worker_is_numpy_and_the_runtime() -> None:
-    loaded = modules_after("import tasks.runtime.worker, tasks.runtime.calls, tasks.runtime.engines.ort")
+    loaded = modules_after(
+        "import gauntlet.runtime.worker, gauntlet.runtime.batched_inference, gauntlet.runtime.engines.ort"
+    )
     assert {"numpy", "onnxruntime"} <= loaded
     assert not {"pydantic", "onnx", "torch", "prefect", "mlflow", "sklearn", "rich"} & loaded
 
 
+def test_child_of_flows_hides_no_package() -> None:
+    """A Prefect worker puts the folder first on `sys.path` and leaves it there."""
+    children = {path.stem for path in (PROJECT / "flows").iterdir()} - {"__init__", "__pycache__"}
+    assert {"pipeline", "record"} <= children
+    assert not children & {*sys.stdlib_module_names, *packages_distributions()}
+
+
 def test_no_source_file_is_too_long_to_hold_one_idea() -> None:
-    files = [p for folder in ("configs", "flows", "tasks") for p in (PROJECT / folder).rglob("*.py")]
+    files = [p for folder in ("configs", "flows", "tasks", "gauntlet") for p in (PROJECT / folder).rglob("*.py")]
     lengths = {str(p.relative_to(PROJECT)): len(p.read_text().splitlines()) for p in files}
     assert not {name: n for name, n in lengths.items() if n > 300}
     assert sorted(lengths.values())[len(lengths) // 2] <= 110
+
+
+def stages_of_the_pipeline() -> set[str]:
+    """Return the stages that `flows/pipeline.py` calls: the first argument of `stage` and `measure`."""
+    tree = ast.parse((PROJECT / "flows" / "pipeline.py").read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    return {
+        call.args[0].id
+        for call in calls
+        if call.func.attr in ("stage", "measure") and isinstance(call.args[0], ast.Name)  # type: ignore[attr-defined]
+    }
+
+
+def stages_of_the_diagram() -> set[str]:
+    """Return the nodes of the README's diagram, without the box around the candidates."""
+    diagram = re.search(r"```mermaid\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
+    assert diagram is not None
+    lines = [line.strip() for line in diagram[1].splitlines() if "-->" in line or ".->" in line]
+    words = {word for line in lines for word in re.split(r"\s*(?:-->|-\..*?\.->|&)\s*", line)}
+    return {re.sub(r"^\w+\[(\w+)\]$", r"\1", word) for word in words} - {"candidates"}
+
+
+def test_pipeline_tasks_and_diagram_are_the_same_stages() -> None:
+    modules = [*(PROJECT / "tasks").glob("*.py"), *(path.parent for path in (PROJECT / "tasks").glob("*/__init__.py"))]
+    entries = {path.stem for path in modules} - {"__init__"}
+    assert stages_of_the_pipeline() == entries
+    assert stages_of_the_diagram() == entries
+
+
+def test_stage_bears_the_name_of_its_module() -> None:
+    for name in stages_of_the_pipeline():
+        assert f"from tasks.{name} import" in (PROJECT / "flows" / "pipeline.py").read_text()
+
+
+@cache
+def distributions() -> Mapping[str, list[str]]:
+    """Return the distributions that bring each top-level module; to read them all takes a second."""
+    return packages_distributions()
+
+
+def undeclared(source: bytes) -> set[str]:
+    """Return the packages that a source imports and that pyproject.toml does not name."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    lines = chain(project["dependencies"], *project["optional-dependencies"].values())
+    declared = {canonicalize_name(Requirement(line).name) for line in lines}
+    tops = {module.partition(".")[0] for module in imported_modules(source)}
+    brought = distributions()
+    others = tops - sys.stdlib_module_names - {"configs", "flows", "gauntlet", "tasks"} - NOT_DECLARED.keys()
+    return {top for top in others if not declared & {canonicalize_name(name) for name in brought.get(top, [top])}}
+
+
+def test_every_imported_package_is_declared() -> None:
+    files = [p for folder in ("configs", "flows", "tasks", "gauntlet") for p in (PROJECT / folder).rglob("*.py")]
+    assert not {str(p.relative_to(PROJECT)): found for p in files if (found := undeclared(p.read_bytes()))}
+
+
+def test_import_of_an_undeclared_package_is_found() -> None:
+    assert undeclared(b"def f():\n    from networkx.classes import Graph\nimport numpy.typing, os, PIL") == {"networkx"}

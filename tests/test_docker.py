@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from configs.load import load
+from configs.loader import load
 from configs.schema import PipelineConfig
 
 TOP = Path(__file__).parent.parent

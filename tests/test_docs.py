@@ -1,19 +1,31 @@
-"""The commands of the README run, its links lead somewhere, and its promises about files hold."""
+"""The commands of the README run, links lead somewhere, and the documentation builds and is what its sources say."""
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
 from harness import command
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from results import Result
 
 PROJECT = Path(__file__).parents[1]
 README = (PROJECT / "README.md").read_text()
+DOCS = PROJECT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+RESULTS = sorted((DOCS / "results").glob("*.json"))
+ZENSICAL = Path(sys.executable).with_name("zensical")
 
 
 def blocks(language: str, text: str = README) -> list[str]:
@@ -35,7 +47,7 @@ def test_readme_names_the_make_targets_that_exist() -> None:
 
 
 def test_readme_shows_every_command_and_each_parses() -> None:
-    from flows.cli import parser
+    from flows.cli.options import parser
 
     commands = gauntlet_commands()
     shown = {"run", "validate", "show", "ui", "sync", "diagnose", "inspect", "bench", "targets"}
@@ -58,13 +70,98 @@ def test_readme_configurations_are_valid() -> None:
         PipelineConfig.model_validate(yaml.safe_load(block))
 
 
-@pytest.mark.parametrize(
-    "page", [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))], ids=lambda p: p.name
-)
+@pytest.mark.parametrize("page", [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *PAGES], ids=lambda p: p.name)
 def test_page_links_to_files_that_exist(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
+
+
+def generated(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, DOCS / "generate", *words]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+
+
+def test_generated_pages_are_what_their_sources_say() -> None:
+    done = generated("--check")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_generated_page_that_was_edited_is_named(tmp_path: Path) -> None:
+    assert generated("--folder", tmp_path).returncode == 0
+    page = tmp_path / "reference" / "configuration.md"
+    page.write_text(page.read_text().replace("## data", "## Data"))
+    done = generated("--check", "--folder", tmp_path)
+    assert done.returncode == 1
+    assert "reference/configuration.md" in done.stdout
+    assert "report.md" not in done.stdout
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_result_is_complete_and_names_a_command_that_exists(path: Path) -> None:
+    result = Result.model_validate_json(path.read_bytes())
+    script = re.match(r"python (benchmarks/\w+\.py)", result.command)
+    assert (PROJECT / script[1]).is_file() if script else result.command.startswith("gauntlet ")
+    assert all(len(row) == len(result.columns) for row in result.rows)
+
+
+def build_site(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([ZENSICAL, "build", "--strict"], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def copy_docs(folder: Path) -> Path:
+    shutil.copy(PROJECT / "mkdocs.yml", folder)
+    shutil.copytree(DOCS, folder / "docs")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = copy_docs(tmp_path_factory.mktemp("docs"))
+    done = build_site(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "site"
+
+
+def test_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        assert not re.search(r"""<(?:script|img|link)[^>]+(?:src|href)="?(?:https?:)?//""", page.read_text()), page
+
+
+@pytest.mark.browser
+def test_search_box_finds_a_key_and_asks_no_other_host(site: Path) -> None:
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.fail("chromium is missing") if os.environ.get("CI") else pytest.skip("chromium is not on the PATH")
+    from playwright.sync_api import sync_playwright
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=site))
+    Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        page, asked = browser.new_page(), []
+        page.on("request", lambda sent: asked.append(sent.url))
+        page.goto(f"{address}index.html")
+        page.get_by_role("button", name="Search").first.click()
+        page.keyboard.type("require_speedup")
+        page.get_by_text(re.compile(r"^[1-9]\d* results?$")).first.wait_for()
+        browser.close()
+    server.shutdown()
+    assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
+
+
+@pytest.mark.parametrize("link", ["concepts.md#nothing-of-this-name", "nowhere.md"])
+def test_site_with_a_broken_link_does_not_build(tmp_path: Path, link: str) -> None:
+    (copy_docs(tmp_path) / "docs" / "index.md").write_text(f"# Home\n\n[lost]({link})\n")
+    done = build_site(tmp_path)
+    assert done.returncode != 0
+    assert "does not exist" in done.stdout + done.stderr
+
+
+def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
+    text = (PROJECT / "mkdocs.yml").read_text()
+    assert sorted(re.findall(r": (\S+\.md)$", text, re.MULTILINE)) == [str(p.relative_to(DOCS)) for p in PAGES]
 
 
 def test_constraints_pin_every_package_exactly_and_name_no_host() -> None:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.artifact import Artifact
-from tasks.data.dataset import ArraySplit
-from tasks.report import Report
-from tasks.signature import Signature, TensorSpec
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.splits import ArraySplit
 from tasks.train import train
 from tasks.train.facts import TrainFacts
-from tasks.train.torch_brought import TorchModel
-from tasks.workspace import Workspace
+from tasks.train.torch_pretrained import TorchModel
 
 SIZE, CLASSES = 16, 4
 SIGNATURE = Signature(
@@ -135,12 +135,12 @@ def splits(
     for name in ("test", "calibration"):
         pictures = change(rng.standard_normal((40, 3, SIZE, SIZE)).astype(np.float32))
         split = ArraySplit({"input": pictures}, rng.integers(0, CLASSES, 40))
-        kept[name] = out.keep(split.save(out.folder, name))
+        kept[name] = out.store_file(split.save(out.folder, name))
     return kept
 
 
 def bring(out: Workspace, folder: Path, body: str, **config: object) -> Report[TrainFacts]:
     """Bring the network of that name in BODIES; the data is random pictures of 16x16."""
     weights = write_network(folder, BODIES[body])
-    told = {"factory": "nets:make", "folder": folder, "weights": weights} | config
+    told = {"factory": "nets:make", "code_folder": folder, "weights": weights} | config
     return train(TorchModel.model_validate(told), out, splits=splits(out), signature=SIGNATURE)

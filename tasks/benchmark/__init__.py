@@ -1,218 +1,287 @@
-"""Every surviving candidate against the FP32 model, on the machine where the question is asked."""
+"""Race every accepted candidate against the FP32 model on this machine."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
-from pydantic import Field
 
-from tasks.accuracy import AccuracyConfig
-from tasks.artifact import Artifact
+from gauntlet.benchmarking.contender import Contender, RaceEntry, RacePlan
+from gauntlet.benchmarking.race import CONTROL, RaceOutcome, race
+from gauntlet.benchmarking.rows import aa_deviation, rows
+from gauntlet.benchmarking.session_options import best_session, contender_name, entries
+from gauntlet.benchmarking.target_validation import repeatability_check
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden
+from gauntlet.metrics.accuracy_comparison import AccuracyLimits
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from gauntlet.targets.base import BaseTarget
+from tasks.benchmark.candidate_profile import CandidateProfile, profile_candidate
 from tasks.benchmark.config import BenchmarkConfig
-from tasks.benchmark.contender import Contender, Plan
-from tasks.benchmark.further import Elsewhere, Examination, absent, controls, entry, race_elsewhere, same_twice
-from tasks.benchmark.machine import Machine
-from tasks.benchmark.profile import Profiled, profiled
-from tasks.benchmark.race import CONTROL, race
-from tasks.benchmark.rows import aa_deviation, rows
-from tasks.benchmark.sessions import Session, contender, entries, preferred
-from tasks.benchmark.shipping import AccuracyGate
-from tasks.benchmark.truth import steady
-from tasks.data.golden import Golden
-from tasks.errors import StageError
-from tasks.frozen import Frozen, Number
-from tasks.report import Report
-from tasks.run_report import BenchmarkRow
-from tasks.runtime.calls import calls
-from tasks.runtime.session import open_session
-from tasks.workspace import Workspace
-
-
-class RaceResult(Frozen):
-    """What was measured of one candidate."""
-
-    candidate: str
-    error: str | None = Field(description="why it took no part, where it did not")
-    target: str = Field(
-        "",
-        description="where it is to be run: one of `BenchmarkFacts.sessions`, or a further target; its rows come first",
-    )
-    own_noise_db: Number = Field(
-        math.inf, description="signal to noise of that target's answers, against the same file computed exactly"
-    )
-    rows: tuple[BenchmarkRow, ...]
-    load_ms: Number
-    first_call_ms: Number
-    peak_rss_bytes: int = Field(description="of the whole worker process")
-    warm_up_blocks: dict[int, int] = Field(description="half blocks before the first round, by batch size")
-    round_medians_ms: dict[int, tuple[Number, ...]] = Field(description="raw: by batch size, one value a round")
-    round_quartiles_ms: dict[int, tuple[Number, ...]] = Field(description="the lower ones, which speed-ups compare")
-
-
-class BenchmarkFacts(Frozen):
-    """The race, with its control."""
-
-    reference: str
-    threads: int
-    rounds: int
-    block_ms: Number
-    resolution: Number
-    machine: Machine
-    aa_deviation: Number = Field(description="largest distance from 1 of the FP32 model's speed-up over itself")
-    control: tuple[BenchmarkRow, ...]
-    results: tuple[RaceResult, ...]
-    sessions: tuple[Session, ...] = ()
-    elsewhere: tuple[Elsewhere, ...] = Field((), description="the candidates on further targets")
-    profiles: tuple[Profiled, ...] = ()
-
-    def result(self, candidate: str) -> RaceResult:
-        """Return one candidate's result."""
-        return next(r for r in self.results if r.candidate == candidate)
-
-    def session(self, candidate: str) -> Session | None:
-        """Return how the candidate is to be opened; None where it is to run on a further target."""
-        return next((s for s in self.sessions if s.name == self.result(candidate).target), None)
+from tasks.benchmark.facts import BenchmarkFacts, CandidateTiming
+from tasks.benchmark.other_targets import (
+    OtherTargetResult,
+    TargetExaminer,
+    aa_check,
+    aa_checks,
+    entry,
+    missing_targets_check,
+    race_on_target,
+)
+from tasks.benchmark.target_accuracy import TargetAccuracy
 
 
 def benchmark(
     config: BenchmarkConfig,
-    out: Workspace,
+    workspace: Workspace,
     *,
     models: Mapping[str, Artifact],
     golden: Artifact,
     test: Artifact | None = None,
-    limits: AccuracyConfig | None = None,
-    source: Artifact | None = None,
+    limits: AccuracyLimits | None = None,
+    framework_model: Artifact | None = None,
 ) -> Report[BenchmarkFacts]:
-    """Race the models; the first is the reference and runs twice, as its own control.
+    """Race the models; the first is the reference and runs twice, for an A/A control.
 
     Args:
-        config: how.
-        out: where to read and write.
-        models: by candidate.
-        golden: real inputs, and the FP32 answers to the test split.
-        test: the split; with `limits`, every candidate must keep its accuracy on the targets that it may be shipped on.
-        limits: what it may cost there.
-        source: the source framework's own file of the reference, for the targets that run it.
+        config: race settings.
+        workspace: where to read and write.
+        models: candidate name -> artifact; the first is the reference.
+        golden: real inputs, and the FP32 outputs for the test split.
+        test: the test split; with `limits`, every candidate must keep its accuracy on the deployment targets.
+        limits: how much accuracy a candidate may lose there.
+        framework_model: the framework's file of the reference, for the targets that run it.
 
     Raises:
-        StageError: when the reference itself cannot be measured.
+        StageError: when the reference cannot be measured.
     """
-    inputs = out.folder / "inputs.npz"
+    setup = _prepare(config, workspace, models, golden)
+    examiner = TargetExaminer.from_models(
+        setup.paths if setup.deployable or setup.comparison_only else {},
+        setup.inputs,
+        setup.plan,
+        workspace.path(framework_model) if framework_model else None,
+    )
+    accuracy = TargetAccuracy(limits, workspace.path(golden), workspace.path(test)) if limits and test else None
+    deployed = {
+        contender_name(name, target, config.all_sessions): result
+        for target in setup.deployable
+        for name, result in examiner.examine(target, accuracy).items()
+    }
+    outcome = _race(config, workspace, setup, deployed)
+    other_targets = (
+        *_deployment_results(deployed, outcome),
+        *_race_on_other_targets(config, workspace, setup, examiner, outcome),
+    )
+    contenders = _contenders_by_candidate(config, setup, outcome)
+    base = outcome.contenders[setup.reference]
+    results = tuple(
+        _timing(name, of_candidate, base, setup.plan, config.resolution, other_targets)
+        for name, of_candidate in contenders.items()
+    )
+    profiles, artifacts = _profile(workspace, setup, contenders, results) if config.profile else ((), {})
+    return _summarize(config, setup, outcome, results, other_targets, profiles, artifacts)
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """The plan of a benchmark before any worker starts."""
+
+    reference: str
+    paths: Mapping[str, Path]
+    """Candidate name -> model file."""
+    entries: Mapping[str, RaceEntry]
+    """Contender name -> a candidate in one session variant of the first target."""
+    inputs: Path
+    plan: RacePlan
+    deployable: tuple[BaseTarget, ...]
+    """Targets on which the winner may be deployed."""
+    comparison_only: tuple[BaseTarget, ...]
+
+
+def _prepare(config: BenchmarkConfig, workspace: Workspace, models: Mapping[str, Artifact], golden: Artifact) -> _Setup:
+    """Write the inputs, and plan the race with the batch sizes that the reference accepts."""
     reference, first = next(iter(models)), config.targets[0]
-    if first.env and (why_not := first.unavailable()):
-        raise StageError(f"the first target, {first.name}, cannot run here: {why_not}")
-    targets, sessions = config.all_sessions, config.described()
-    shipping = tuple(target for target in config.targets[1:] if target.name in config.also_ship_on)
-    further = tuple(target for target in config.targets[1:] if target not in shipping)
-    entrants = entries(models, targets, out)
-    real = Golden.load(out.path(golden)).real.inputs
+    if first.env and (reason := first.unavailable()):
+        raise StageError(f"the first target, {first.name}, cannot run here: {reason}")
+    race_entries = entries(models, config.all_sessions, workspace)
     try:
-        used = calls(open_session(entrants[reference].model, level="off"), real)
+        session = open_session(race_entries[reference].model, level="off")
+        inference = batched_inference(session, Golden.load(workspace.path(golden)).real.inputs)
     except StageError as error:
         raise StageError(f"the reference '{reference}' cannot be measured: {error}") from error
-    batch_sizes = tuple(dict.fromkeys(used.batch(size) for size in config.batch_sizes))
-    samples = {name: np.resize(array, (max(batch_sizes), *array.shape[1:])) for name, array in used.samples.items()}
-    np.savez(inputs, allow_pickle=False, **samples)
-    plan = Plan(
+    batch_sizes = tuple(dict.fromkeys(inference.batch(size) for size in config.batch_sizes))
+    samples = {
+        name: np.resize(array, (max(batch_sizes), *array.shape[1:])) for name, array in inference.samples.items()
+    }
+    np.savez(workspace.folder / "inputs.npz", allow_pickle=False, **samples)
+    return _Setup(
+        reference=reference,
+        paths={name: race_entries[name].model for name in models},
+        entries=race_entries,
+        inputs=workspace.folder / "inputs.npz",
+        plan=_plan(config, batch_sizes),
+        deployable=tuple(t for t in config.targets[1:] if t.name in config.deploy_targets),
+        comparison_only=tuple(t for t in config.targets[1:] if t.name not in config.deploy_targets),
+    )
+
+
+def _plan(config: BenchmarkConfig, batch_sizes: tuple[int, ...]) -> RacePlan:
+    return RacePlan(
         batch_sizes=batch_sizes,
         rounds=config.rounds,
         block_ms=config.block_ms,
-        threads=config.usual_threads,
+        threads=config.default_threads,
         timeout_s=config.timeout_s,
         seed=config.seed,
         min_calls=config.min_calls,
-        early_drop=config.early_drop,
+        early_stopping=config.early_stopping,
     )
-    paths = {name: entrants[name].model for name in models}
-    gate = AccuracyGate(limits, out.path(golden), out.path(test)) if limits and test else None
-    examination = Examination.of(
-        paths if shipping or further else {}, inputs, plan, out.path(source) if source else None
+
+
+def _race(
+    config: BenchmarkConfig, workspace: Workspace, setup: _Setup, deployed: Mapping[str, OtherTargetResult]
+) -> RaceOutcome:
+    """Race all candidates in all session variants, and on the deployment targets that they were validated on."""
+    on_targets = {
+        name: entry(path, target)
+        for target in setup.deployable
+        for candidate, path in setup.paths.items()
+        if deployed[name := contender_name(candidate, target, config.all_sessions)].can_race
+    }
+    outcome = race(
+        {**setup.entries, **on_targets, CONTROL: setup.entries[setup.reference]},
+        setup.inputs,
+        setup.plan,
+        keep=(setup.reference, CONTROL),
+        on_round=lambda done: workspace.progress(done, config.rounds, "round"),
     )
-    shipped = {contender(n, t, targets): one for t in shipping for n, one in examination.on(t, gate).items()}
-    for target in shipping:
-        on_target = {contender(name, target, targets): entry(path, target) for name, path in paths.items()}
-        entrants |= {name: one for name, one in on_target.items() if shipped[name].races}
-    result = race(
-        {**entrants, CONTROL: entrants[reference]},
-        inputs,
-        plan,
-        keep=(reference, CONTROL),
-        on_round=lambda done: out.progress(done, config.rounds, "round"),
-    )
-    measured = result.contenders
-    for one in measured.values():
-        unsteady = steady(one.parity_db)
-        one.error = one.lost or (None if unsteady.passed else str(unsteady))  # every batch size is promised
-    for name in (reference, CONTROL):
-        if measured[name].error:
-            raise StageError(f"the reference '{reference}' cannot be measured: {measured[name].error}")
-    base = measured[reference]
-    control = rows(measured[CONTROL], base, resolution=config.resolution)
-    deviation = aa_deviation(measured[CONTROL], base)
-    elsewhere = [one.judged(measured[name]) if name in measured else one for name, one in shipped.items()]
-    running = {name: path for name, path in paths.items() if measured[name].error is None}
-    for target in further:
-        elsewhere += race_elsewhere(
+    for contender in outcome.contenders.values():
+        repeatable = repeatability_check(contender.repeatability_db)
+        # A contender must run at every batch size.
+        contender.error = contender.failure or (None if repeatable.passed else str(repeatable))
+    for name in (setup.reference, CONTROL):
+        if error := outcome.contenders[name].error:
+            raise StageError(f"the reference '{setup.reference}' cannot be measured: {error}")
+    return outcome
+
+
+def _deployment_results(deployed: Mapping[str, OtherTargetResult], outcome: RaceOutcome) -> Iterator[OtherTargetResult]:
+    """Yield the results on the deployment targets, with the failures of the race."""
+    for name, result in deployed.items():
+        yield result.with_race_failure(outcome.contenders[name]) if name in outcome.contenders else result
+
+
+def _race_on_other_targets(
+    config: BenchmarkConfig, workspace: Workspace, setup: _Setup, examiner: TargetExaminer, outcome: RaceOutcome
+) -> list[OtherTargetResult]:
+    """Race the candidates that ran on the first target on each target that is for comparison only."""
+    running = {name: path for name, path in setup.paths.items() if outcome.contenders[name].error is None}
+    return [
+        result
+        for target in setup.comparison_only
+        for result in race_on_target(
             target,
-            replace(examination, models=running),
-            entrants[reference],
+            replace(examiner, models=running),
+            setup.entries[setup.reference],
             resolution=config.resolution,
-            on_round=lambda done: out.progress(done, config.rounds, "round"),
+            on_round=lambda done: workspace.progress(done, config.rounds, "round"),
         )
-    places = {name: [contender(name, target, targets) for target in (*targets, *shipping)] for name in models}
-    ways = {name: [measured[place] for place in found if place in measured] for name, found in places.items()}
-    results = tuple(_result(name, tried, base, plan, config.resolution, elsewhere) for name, tried in ways.items())
+    ]
+
+
+def _contenders_by_candidate(
+    config: BenchmarkConfig, setup: _Setup, outcome: RaceOutcome
+) -> dict[str, list[Contender]]:
+    """Return the contenders of each candidate: one per session variant, and one per deployment target."""
+    places = (*config.all_sessions, *setup.deployable)
+    names = {name: [contender_name(name, place, config.all_sessions) for place in places] for name in setup.paths}
+    return {
+        candidate: [outcome.contenders[name] for name in contenders if name in outcome.contenders]
+        for candidate, contenders in names.items()
+    }
+
+
+def _profile(
+    workspace: Workspace, setup: _Setup, contenders: Mapping[str, list[Contender]], results: tuple[CandidateTiming, ...]
+) -> tuple[tuple[CandidateProfile, ...], dict[str, Artifact]]:
+    """Profile the reference and the fastest candidate, each on its chosen target; return their traces too."""
+    profiles: list[CandidateProfile] = []
     artifacts: dict[str, Artifact] = {}
-    profiles = []
-    target_of = {result.candidate: result.target for result in results}
-    for role, name in {"reference": reference, "fastest": _fastest(results)}.items() if config.profile else ():
-        if role == "fastest" and name == reference:
+    chosen = {result.candidate: result.target for result in results}
+    for role, name in {"reference": setup.reference, "fastest": _fastest(results)}.items():
+        if role == "fastest" and name == setup.reference:
             continue
-        way = next(one for one in ways[name] if one.entry.target == target_of[name])
-        found, trace = profiled(way, inputs, plan, out.folder)
-        profiles.append(found)
+        contender = next(c for c in contenders[name] if c.entry.target == chosen[name])
+        profile, trace = profile_candidate(contender, setup.inputs, setup.plan, workspace.folder)
+        profiles.append(profile)
         if trace is not None:
-            artifacts[f"trace_{role}"] = out.keep(trace.rename(out.folder / f"trace-{role}.json"))
+            artifacts[f"trace_{role}"] = workspace.store_file(trace.rename(workspace.folder / f"trace-{role}.json"))
+    return tuple(profiles), artifacts
+
+
+def _summarize(
+    config: BenchmarkConfig,
+    setup: _Setup,
+    outcome: RaceOutcome,
+    results: tuple[CandidateTiming, ...],
+    other_targets: tuple[OtherTargetResult, ...],
+    profiles: tuple[CandidateProfile, ...],
+    artifacts: dict[str, Artifact],
+) -> Report[BenchmarkFacts]:
+    base, control = outcome.contenders[setup.reference], outcome.contenders[CONTROL]
+    deviation = aa_deviation(control, base)
     facts = BenchmarkFacts(
-        reference=reference,
-        threads=plan.threads,
+        reference=setup.reference,
+        threads=setup.plan.threads,
         rounds=config.rounds,
         block_ms=config.block_ms,
         resolution=config.resolution,
-        machine=result.machine,
+        machine=outcome.machine,
         aa_deviation=deviation,
-        control=control,
+        control=rows(control, base, resolution=config.resolution),
         results=results,
-        sessions=sessions,
-        elsewhere=tuple(elsewhere),
-        profiles=tuple(profiles),
+        session_variants=config.described(),
+        other_targets=other_targets,
+        profiles=profiles,
     )
     checks = (
-        same_twice(deviation, config.max_aa_deviation),
-        *controls(elsewhere, config.max_aa_deviation),
-        *absent(elsewhere),
-        *(one.check for one in elsewhere if one.check),
+        aa_check(deviation, config.max_aa_deviation),
+        *aa_checks(other_targets, config.max_aa_deviation),
+        *missing_targets_check(other_targets),
+        *(result.check for result in other_targets if result.check),
     )
     return Report(stage="benchmark", facts=facts, checks=checks, artifacts=artifacts)
 
 
-def _result(
-    name: str, tried: list[Contender], base: Contender, plan: Plan, resolution: float, elsewhere: list[Elsewhere]
-) -> RaceResult:
-    """Return what was measured of a candidate, first where it is to be run."""
-    best = preferred(tried, plan.batch_sizes[0], resolution)
-    ways = [best, *(one for one in tried if one is not best and one.error is None)] if best.error is None else []
-    measured = tuple(row for one in ways for row in rows(one, base, resolution=resolution))
-    there = [one for one in elsewhere if one.candidate == name]
-    noise_db = next((one.truth.sqnr_db for one in there if one.target == best.entry.target and one.truth), math.inf)
-    return RaceResult(
+def _timing(
+    name: str,
+    contenders: list[Contender],
+    base: Contender,
+    plan: RacePlan,
+    resolution: float,
+    other_targets: Sequence[OtherTargetResult],
+) -> CandidateTiming:
+    """Return the measurements of a candidate; those on its chosen target come first."""
+    best = best_session(contenders, plan.batch_sizes[0], resolution)
+    others = [c for c in contenders if c is not best and c.error is None]
+    measured = [best, *others] if best.error is None else []
+    own_rows = tuple(row for contender in measured for row in rows(contender, base, resolution=resolution))
+    elsewhere = [result for result in other_targets if result.candidate == name]
+    noise_db = next(
+        (r.validation.sqnr_db for r in elsewhere if r.target == best.entry.target and r.validation), math.inf
+    )
+    return CandidateTiming(
         candidate=name,
         error=best.error,
         target=best.entry.target,
         own_noise_db=noise_db,
-        rows=measured + tuple(row for one in there for row in one.rows) if ways else (),
+        rows=own_rows + tuple(row for result in elsewhere for row in result.rows) if measured else (),
         load_ms=best.load_ms,
         first_call_ms=best.first_call_ms,
         peak_rss_bytes=best.peak_rss_bytes,
@@ -222,6 +291,6 @@ def _result(
     )
 
 
-def _fastest(results: tuple[RaceResult, ...]) -> str:
-    """Return the candidate with the shortest call at the first batch size."""
+def _fastest(results: tuple[CandidateTiming, ...]) -> str:
+    """Return the candidate with the lowest median latency at the first batch size."""
     return min((r for r in results if r.rows), key=lambda r: r.rows[0].median_ms).candidate

@@ -1,100 +1,131 @@
-"""Calibration: the ranges of all activations, found once for all static recipes, and whether they can be trusted."""
+"""Calibration: compute the activation ranges once for all static recipes, and check the calibration set."""
 
+import tempfile
+from pathlib import Path
+
+from onnxruntime.quantization.calibrate import HistogramCalibrater
 from pydantic import Field
 
-from tasks.artifact import Artifact
-from tasks.calibrate.audit import RangeChange, Severity, apart, changes, converged, covers, finite
-from tasks.calibrate.prepare import activations, prepare
-from tasks.calibrate.statistics import Collected, collect
-from tasks.data.read import read_split
-from tasks.errors import StageError
-from tasks.frozen import Frozen
-from tasks.model_file import read_graph
-from tasks.ranges import Method, Ranges
-from tasks.report import Check, Report
-from tasks.runtime.libraries import in_sessions_of_others
-from tasks.signature import Signature
-from tasks.workspace import Workspace
+from gauntlet.calibration.activation_statistics import ActivationStatistics, collect_statistics, open_calibrator
+from gauntlet.calibration.preparation import prepare_for_quantization
+from gauntlet.calibration.ranges import Method, Ranges
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.report import Check, Report
+from gauntlet.core.signature import Signature
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
+from gauntlet.datasets.splits import Split
+from gauntlet.onnx_model.model_file import read_graph
+from tasks.calibrate.calibration_set import (
+    RangeChange,
+    Severity,
+    changes,
+    class_coverage_check,
+    convergence_check,
+    finite_check,
+    test_overlap_check,
+)
 
 
 class CalibrateConfig(Frozen):
-    """How many images the ranges are taken from, and when they count as settled."""
+    """The number of calibration images, and when the ranges count as converged."""
 
-    images: int = Field(128, ge=1, description="calibration images to use, at the most")
+    images: int = Field(128, ge=1, description="maximum number of calibration images")
     max_range_change: float = Field(
-        0.1, gt=0, description="most that the second half of the images may move an end of a range, over its width"
+        0.1,
+        gt=0,
+        description="largest shift of a range's end by the second half of the images, as a share of the range's width",
     )
     strict: bool = Field(
-        False, description="whether a calibration set that is too small or badly chosen stops the static recipes"
+        False,
+        description="whether a calibration set that fails a check stops the static recipes; otherwise it is a warning",
     )
 
 
 class CalibrateFacts(Frozen):
-    """What the ranges were taken from."""
+    """What the ranges were computed from."""
 
     images: int = Field(description="calibration images that were used")
-    tensors: int = Field(description="activations that have a range")
+    tensors: int = Field(description="activations with a range")
     methods: tuple[str, ...]
-    changes: tuple[RangeChange, ...] = Field(description="how the ranges settled, by method and number of images")
+    changes: tuple[RangeChange, ...] = Field(description="how the ranges converged, by method and number of images")
 
 
 def calibrate(
     config: CalibrateConfig,
-    out: Workspace,
+    workspace: Workspace,
     *,
     model: Artifact,
     calibration: Artifact,
     test: Artifact,
     methods: tuple[Method, ...],
 ) -> Report[CalibrateFacts]:
-    """Find the ranges of a model's activations by every method, and audit the calibration set.
+    """Compute the ranges of a model's activations by every method, and check the calibration set.
 
-    The artifacts are `prepared`, the model as the quantiser wants it, and `ranges`, a `tasks.ranges.Ranges`.
+    The artifacts are `prepared`, the preprocessed model for the quantizer, and `ranges`, a
+    `gauntlet.calibration.ranges.Ranges` file.
 
     Raises:
-        StageError: when the model cannot be prepared, or does not take the images.
+        StageError: when the model cannot be preprocessed, or does not accept the images.
     """
-    source, split = out.path(model), read_split(out.path(calibration))
-    target = out.folder / "prepared.onnx"
-    try:
-        with in_sessions_of_others():  # ONNX Runtime's preparation opens one
-            beside = prepare(source, target)
-        values = activations(target)
-    except Exception as error:  # the tools' own exceptions share no public base
-        raise StageError(f"the model cannot be prepared for static quantisation: {error}") from error
-    seen = collect(out, target, values, split, config.images, with_counts=any(method.counts for method in methods))
-    after = {images: _ranges(seen, images, methods) for images in seen.after}
-    ranges = after[seen.samples]
-    moved = changes(after)
-    severity: Severity = "error" if config.strict else "warning"
-    coverage = covers(split, seen.samples, Signature.read(read_graph(source)).labels, severity)
-    tensors = len(seen.after[seen.samples])  # none, where no node can be quantised: then there is nothing to converge
-    checks: list[Check] = [
-        finite(seen.non_finite),
-        *([converged(moved, seen.samples, config.max_range_change, severity)] if tensors else []),
-        *([coverage] if coverage else []),
-        apart(split, seen.samples, read_split(out.path(test)), severity),
-    ]
+    model_path, split = workspace.path(model), read_split(workspace.path(calibration))
+    prepared = workspace.folder / "prepared.onnx"
+    with tempfile.TemporaryDirectory(dir=workspace.folder) as folder:
+        data_files, calibrator = _prepare(model_path, prepared, Path(folder))
+        with_counts = any(method.counts for method in methods)
+        statistics = collect_statistics(workspace, calibrator, split, config.images, with_counts=with_counts)
+    ranges_after = {images: _ranges(statistics, images, methods) for images in statistics.after}
+    ranges = ranges_after[statistics.samples]
     facts = CalibrateFacts(
-        images=seen.samples,
-        tensors=tensors,
+        images=statistics.samples,
+        tensors=len(statistics.after[statistics.samples]),
         methods=tuple(ranges.methods),
-        changes=moved,
+        changes=changes(ranges_after),
     )
+    labels = Signature.read(read_graph(model_path)).labels
+    checks = _checks(config, facts, statistics.non_finite, split, labels, read_split(workspace.path(test)))
     artifacts = {
-        "prepared": out.keep(target, *beside),
-        "ranges": out.keep(ranges.write(out.folder / "ranges.json")),
+        "prepared": workspace.store_file(prepared, *data_files),
+        "ranges": workspace.store_file(ranges.write(workspace.folder / "ranges.json")),
     }
-    return Report(stage="calibrate", facts=facts, checks=tuple(checks), artifacts=artifacts)
+    return Report(stage="calibrate", facts=facts, checks=checks, artifacts=artifacts)
 
 
-def _ranges(seen: Collected, images: int, methods: tuple[Method, ...]) -> Ranges:
-    found = {
+def _checks(
+    config: CalibrateConfig,
+    facts: CalibrateFacts,
+    non_finite: tuple[str, ...],
+    split: Split,
+    labels: tuple[str, ...],
+    test: Split,
+) -> tuple[Check, ...]:
+    severity: Severity = "error" if config.strict else "warning"
+    checks = [finite_check(non_finite)]
+    if facts.tensors:  # a model without a node to quantize has no ranges that could converge
+        checks.append(convergence_check(facts.changes, facts.images, config.max_range_change, severity))
+    if coverage := class_coverage_check(split, facts.images, labels, severity):
+        checks.append(coverage)
+    return (*checks, test_overlap_check(split, facts.images, test, severity))
+
+
+def _prepare(model: Path, destination: Path, folder: Path) -> tuple[list[Path], HistogramCalibrater]:
+    """Preprocess the model for quantization; return its external data files and a calibrator that works in `folder`."""
+    try:
+        data_files = prepare_for_quantization(model, destination)
+        return data_files, open_calibrator(destination, folder)
+    except Exception as error:  # the tools' own exceptions share no public base
+        raise StageError(f"the model cannot be prepared for static quantization: {error}") from error
+
+
+def _ranges(collected: ActivationStatistics, images: int, methods: tuple[Method, ...]) -> Ranges:
+    by_method = {
         method.name: {
             tensor: (float(low), float(high))
-            for tensor, statistics in seen.after[images].items()
+            for tensor, statistics in collected.after[images].items()
             for low, high in [method.range_of(statistics)]
         }
         for method in methods
     }
-    return Ranges(images=images, methods=found)
+    return Ranges(images=images, methods=by_method)

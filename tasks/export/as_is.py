@@ -1,20 +1,20 @@
-"""A model that is ONNX already."""
+"""Export of a model that is already ONNX."""
 
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from tasks.frozen import Frozen
-from tasks.model_file import copy_model
-from tasks.signature import Signature
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.signature import Signature
+from gauntlet.onnx_model.model_file import copy_model
 
 
 class AsIs(Frozen):
-    """Take the file that was brought."""
+    """Use the ONNX file as it is."""
 
     kind: Literal["as-is"] = "as-is"
 
-    takes: ClassVar[str] = "onnx"
+    framework: ClassVar[str] = "onnx"
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
-        """Copy the model, and put its weights beside it where they lie in files of their own."""
+        """Copy the model with its external data."""
         copy_model(model, path)

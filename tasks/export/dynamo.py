@@ -1,4 +1,4 @@
-"""PyTorch's newer exporter: it proves what the network does for every size that it may be given, or refuses."""
+"""PyTorch's dynamo exporter, which captures the network for all declared sizes or fails."""
 
 import warnings
 from pathlib import Path
@@ -7,47 +7,49 @@ from typing import ClassVar, Literal
 import onnx
 from pydantic import Field
 
-from tasks.export.torch_call import arguments, dynamic_axes, exporting, functions_by_operator, user_files
-from tasks.frozen import Frozen
-from tasks.model_file import MAX_ONE_FILE_BYTES
-from tasks.signature import Signature
-from tasks.sources import torch as source
-from tasks.sources.torch.code import FunctionName
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.signature import Signature
+from gauntlet.core.user_code import FunctionName
+from gauntlet.frameworks.torch import network as torch_network
+from gauntlet.onnx_model.model_file import MAX_ONE_FILE_BYTES
+from tasks.export.torch_common import arguments, clear_export_errors, dynamic_axes, functions_by_operator, user_files
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 class Dynamo(Frozen):
-    """`torch.onnx.export(dynamo=True)`. Slower; control flow that depends on the data is refused, not frozen."""
+    """`torch.onnx.export(dynamo=True)`. Slower; data-dependent control flow raises an error and is never frozen."""
 
     kind: Literal["dynamo"] = "dynamo"
-    opset: int = Field(18, ge=18, le=24, description="ONNX operator set; 18 is the oldest that this exporter writes")
-    optimize: bool = Field(True, description="let the exporter fold constants and fuse what belongs together")
-    translations: FunctionName | None = Field(
+    opset: int = Field(18, ge=18, le=24, description="ONNX operator set; 18 is the oldest that this exporter supports")
+    optimize: bool = Field(True, description="let the exporter fold constants and fuse operators")
+    custom_translation_table: FunctionName | None = Field(
         None,
-        description="module:function, which returns onnxscript functions: {torch.ops.aten.gelu.default: function(x)}",
+        description="module:function that returns onnxscript functions: {torch.ops.aten.gelu.default: function(x)}",
     )
-    folder: Path = Field(Path(), description="where that module's file is")
+    code_folder: Path = Field(Path(), description="folder of that module's file")
 
-    takes: ClassVar[str] = "torch"
+    framework: ClassVar[str] = "torch"
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read."""
-        return user_files(self.folder, self.translations)
+        return user_files(self.code_folder, self.custom_translation_table)
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Export the network saved in `model` to `path`.
 
         Raises:
-            StageError: when the exporter cannot.
+            StageError: when the exporter cannot export it.
         """
         import torch
 
-        network, example = source.load(model)
-        translations = functions_by_operator(self.folder, self.translations, "export.translations")
+        network, example = torch_network.load_network(model)
+        translations = functions_by_operator(
+            self.code_folder, self.custom_translation_table, "export.custom_translation_table"
+        )
         size = sum(tensor.nbytes for tensor in network.state_dict().values())
-        with exporting("dynamo"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its own deprecated parts, and of names that it chose itself
+        with clear_export_errors("dynamo"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about its own deprecated functions and generated names
             torch.onnx.export(
                 **arguments(network, example, signature),
                 f=path,
@@ -61,22 +63,22 @@ class Dynamo(Frozen):
             )
         proto = onnx.load(path, load_external_data=False)
         _name_axes(proto, signature)
-        _forget_this_machine(proto)
+        _remove_local_paths(proto)
         onnx.save(proto, path)
 
 
 def _name_axes(proto: onnx.ModelProto, signature: Signature) -> None:
-    """Give the dynamic axes of the outputs the signature's names: the exporter may have made an expression of them."""
-    named = {spec.name: dynamic_axes(spec) for spec in signature.outputs}
+    """Give the outputs' dynamic axes the names in the signature; the exporter may write expressions instead."""
+    names = {spec.name: dynamic_axes(spec) for spec in signature.outputs}
     for value in proto.graph.output:
-        for place, name in named.get(value.name, {}).items():
+        for index, name in names.get(value.name, {}).items():
             axes = value.type.tensor_type.shape.dim
-            if place < len(axes) and not axes[place].HasField("dim_value"):
-                axes[place].dim_param = name
+            if index < len(axes) and not axes[index].HasField("dim_value"):
+                axes[index].dim_param = name
 
 
-def _forget_this_machine(proto: onnx.ModelProto) -> None:
-    """Drop stack traces, which name this machine's folders; keep the modules' paths, which tell a node's origin."""
+def _remove_local_paths(proto: onnx.ModelProto) -> None:
+    """Remove stack traces, which contain local paths; keep module paths, which locate a node in the network."""
     del proto.graph.metadata_props[:]
     for node in proto.graph.node:
         kept = {entry.key: entry.value for entry in node.metadata_props if entry.key == SCOPES}

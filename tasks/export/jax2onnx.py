@@ -1,13 +1,13 @@
-"""jax2onnx: Flax networks as plain ONNX operators."""
+"""jax2onnx: export Flax networks to standard ONNX operators."""
 
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from tasks.frozen import Frozen
-from tasks.signature import Signature
-from tasks.sources import flax as source
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.signature import Signature
+from gauntlet.frameworks.flax import network as flax_network
 
 
 class Jax2Onnx(Frozen):
@@ -16,25 +16,25 @@ class Jax2Onnx(Frozen):
     kind: Literal["jax2onnx"] = "jax2onnx"
     opset: int = Field(18, ge=15, le=23, description="ONNX operator set")
 
-    takes: ClassVar[str] = "flax"
+    framework: ClassVar[str] = "flax"
     packages: ClassVar[dict[str, str]] = {"flax": "jax", "jax2onnx": "jax"}
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
-        """Export the network saved in `model` to `path`; pictures that come in as NCHW are transposed in the graph."""
-        source.use_cpu()
+        """Export the network saved in `model` to `path`; the graph transposes NCHW inputs."""
+        flax_network.use_cpu()
         import jax2onnx
         import onnx
 
-        network, recipe = source.load(model)
+        network, spec = flax_network.load(model)
         proto = jax2onnx.to_onnx(
             network,
-            [("batch", recipe.height, recipe.width, recipe.channels)],
+            [("batch", spec.height, spec.width, spec.channels)],
             model_name="flax",
             opset=self.opset,
-            inputs_as_nchw=[0] if recipe.layout == "NCHW" else None,
+            inputs_as_nchw=[0] if spec.layout == "NCHW" else None,
             input_names=[signature.inputs[0].name],
             output_names=[signature.outputs[0].name],
         )
-        # It moves transpositions about, and leaves the shapes that inner tensors had before: let readers infer them.
+        # jax2onnx moves transposes but keeps the old shapes of intermediate tensors; shape inference restores them.
         del proto.graph.value_info[:]
         onnx.save(proto, path)

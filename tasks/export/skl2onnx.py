@@ -1,4 +1,4 @@
-"""skl2onnx: scikit-learn's estimators as ONNX operators, most of them from the domain `ai.onnx.ml`."""
+"""skl2onnx: export scikit-learn estimators, mostly to operators of the domain `ai.onnx.ml`."""
 
 import warnings
 from pathlib import Path
@@ -6,45 +6,46 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from tasks.errors import StageError
-from tasks.frozen import Frozen
-from tasks.signature import Signature, TensorSpec
-from tasks.sources import sklearn as source
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.frameworks.sklearn import estimator as sklearn_estimator
 
 if TYPE_CHECKING:
     import onnx
 
 ML_OPSET = 3
-"""Of `ai.onnx.ml`; newer ones replace the tree operators, which skl2onnx does not write for every model yet."""
+"""Opset of `ai.onnx.ml`. Newer ones replace the tree operators, which skl2onnx does not yet support for all models."""
 
 
 class Skl2Onnx(Frozen):
     """`skl2onnx.convert_sklearn`, without ZipMap: probabilities are an array, not a list of maps."""
 
     kind: Literal["skl2onnx"] = "skl2onnx"
-    opset: int = Field(18, ge=13, le=22, description="ONNX operator set; 22 is the newest that this exporter writes")
+    opset: int = Field(18, ge=13, le=22, description="ONNX operator set; 22 is the newest that skl2onnx writes")
 
-    takes: ClassVar[str] = "sklearn"
+    framework: ClassVar[str] = "sklearn"
     packages: ClassVar[dict[str, str]] = {"skl2onnx": "sklearn", "skops": "sklearn"}
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Convert the estimator saved in `model` to `path`.
 
         Raises:
-            StageError: when skl2onnx cannot convert it, or gives other outputs than the estimator has.
+            StageError: when skl2onnx cannot convert it, or the outputs differ from the estimator's.
         """
         import onnx
 
-        estimator = source.load(model, None)
+        estimator = sklearn_estimator.load(model, None)
         proto = _at_opset(self._convert(estimator, signature), self.opset)
         if len(proto.graph.output) != len(signature.outputs):
-            found, wanted = ([t.name for t in ts] for ts in (proto.graph.output, signature.outputs))
-            raise StageError(f"skl2onnx gives the outputs {found} for {source.describe(estimator)}, not {wanted}")
+            actual, expected = ([t.name for t in ts] for ts in (proto.graph.output, signature.outputs))
+            name = sklearn_estimator.describe(estimator)
+            raise StageError(f"skl2onnx gives the outputs {actual} for {name}, not {expected}")
         _rename(proto.graph, [spec.name for spec in signature.outputs])
         for values, specs in ((proto.graph.input, signature.inputs), (proto.graph.output, signature.outputs)):
             for value, spec in zip(values, specs, strict=True):
-                kind = value.type.tensor_type.elem_type
-                value.CopyFrom(onnx.helper.make_tensor_value_info(spec.name, kind, spec.shape))
+                dtype = value.type.tensor_type.elem_type
+                value.CopyFrom(onnx.helper.make_tensor_value_info(spec.name, dtype, spec.shape))
         onnx.save(proto, path)
 
     def _convert(self, estimator: Any, signature: Signature) -> "onnx.ModelProto":
@@ -54,11 +55,11 @@ class Skl2Onnx(Frozen):
         if hasattr(estimator, "classes_"):
             raw = {"raw_scores": True} if "scores" in {spec.name for spec in signature.outputs} else {}
             attempts = [{"zipmap": False, **raw}, {"zipmap": False}, raw]
-        last = id(source.last_step(estimator))
+        last = id(sklearn_estimator.last_step(estimator))
         inputs = [(spec.name, _type(spec)) for spec in signature.inputs]
         for options in attempts:
             try:
-                with warnings.catch_warnings():  # it looks at attributes that scikit-learn is giving up
+                with warnings.catch_warnings():  # skl2onnx reads deprecated attributes of scikit-learn
                     warnings.simplefilter("ignore", FutureWarning)
                     proto: onnx.ModelProto = convert_sklearn(
                         estimator,
@@ -67,28 +68,28 @@ class Skl2Onnx(Frozen):
                         options={last: options} if options else None,
                         target_opset={"": self.opset, "ai.onnx.ml": ML_OPSET},
                     )
-            except NameError as error:  # a few converters refuse an option that the others want
+            except NameError as error:  # a few converters reject an option that others need
                 reason = str(error)
-            except Exception as error:  # the converters raise what they like
-                raise _refusal(estimator, str(error)) from error
+            except Exception as error:  # the converters raise many types
+                raise _conversion_error(estimator, str(error)) from error
             else:
                 return proto
-        raise _refusal(estimator, reason)
+        raise _conversion_error(estimator, reason)
 
 
-def _refusal(estimator: Any, reason: str) -> StageError:
-    line = next(iter(reason.strip().splitlines()), "it does not say why")
+def _conversion_error(estimator: Any, reason: str) -> StageError:
+    line = next(iter(reason.strip().splitlines()), "no reason given")
     return StageError(
-        f"skl2onnx cannot convert {source.describe(estimator)}: {line.rstrip(' .')}. "
-        "Take an estimator that it knows (skl2onnx.supported_converters()), or bring the model as ONNX"
+        f"skl2onnx cannot convert {sklearn_estimator.describe(estimator)}: {line.rstrip(' .')}. "
+        "Use a supported estimator (skl2onnx.supported_converters()), or provide the model as ONNX"
     )
 
 
 def _at_opset(proto: "onnx.ModelProto", opset: int) -> "onnx.ModelProto":
-    """Return the model at the operator set that was asked for.
+    """Return the model at the configured operator set.
 
-    skl2onnx declares the oldest one that has its operators, at times twice, and none for a forest alone; quantisers and
-    optimisers refuse such models.
+    skl2onnx declares the oldest sufficient operator set, sometimes twice, and none for a forest alone; quantizers and
+    optimizers reject such models.
     """
     import onnx
     from onnx.version_converter import convert_version
@@ -100,15 +101,15 @@ def _at_opset(proto: "onnx.ModelProto", opset: int) -> "onnx.ModelProto":
         return proto
     try:
         return convert_version(proto, opset)
-    except RuntimeError:  # it does not know every operator; the older set is as good for whoever only runs the model
+    except RuntimeError:  # the converter does not support every operator; the model runs at the older set too
         return proto
 
 
 def _type(spec: TensorSpec) -> Any:
-    """Return skl2onnx's word for an input.
+    """Return skl2onnx's type of an input.
 
     Raises:
-        StageError: when it has none.
+        StageError: when skl2onnx has no such type.
     """
     from skl2onnx.common import data_types
 
@@ -124,11 +125,11 @@ def _type(spec: TensorSpec) -> Any:
     return kinds[spec.dtype]([None, *spec.shape[1:]])
 
 
-def _rename(graph: "onnx.GraphProto", wanted: list[str]) -> None:
-    """Give the graph's outputs their names, wherever they are used."""
-    names = {value.name: name for value, name in zip(graph.output, wanted, strict=True)}
+def _rename(graph: "onnx.GraphProto", new_names: list[str]) -> None:
+    """Rename the graph's outputs, and every use of them."""
+    names = {value.name: name for value, name in zip(graph.output, new_names, strict=True)}
     for node in graph.node:
-        for places in (node.input, node.output):
-            places[:] = [names.get(name, name) for name in places]
+        for tensors in (node.input, node.output):
+            tensors[:] = [names.get(name, name) for name in tensors]
     for value in graph.output:
         value.name = names[value.name]

@@ -1,4 +1,4 @@
-"""PyTorch's TorchScript exporter: it runs the network once and writes down what it sees."""
+"""PyTorch's TorchScript exporter, which traces one run of the network."""
 
 import contextlib
 import warnings
@@ -8,41 +8,41 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from tasks.export.torch_call import arguments, dynamic_axes, exporting, functions_by_operator, user_files
-from tasks.frozen import Frozen
-from tasks.signature import Signature
-from tasks.sources import torch as source
-from tasks.sources.torch.code import FunctionName
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.signature import Signature
+from gauntlet.core.user_code import FunctionName
+from gauntlet.frameworks.torch import network as torch_network
+from tasks.export.torch_common import arguments, clear_export_errors, dynamic_axes, functions_by_operator, user_files
 
 
 class TorchScript(Frozen):
-    """`torch.onnx.export(dynamo=False)`. Quick; what Python decides during the one run is frozen into the graph."""
+    """`torch.onnx.export(dynamo=False)`. Fast; Python control flow of the traced run is frozen into the graph."""
 
     kind: Literal["torchscript"] = "torchscript"
-    opset: int = Field(18, ge=13, le=20, description="ONNX operator set; 20 is the newest that this exporter writes")
-    symbolics: FunctionName | None = Field(
+    opset: int = Field(18, ge=13, le=20, description="ONNX operator set; 20 is the newest that this exporter supports")
+    custom_symbolics: FunctionName | None = Field(
         None,
-        description="module:function, which returns symbolic functions by operator: {'aten::gelu': function(g, x)}",
+        description="module:function that returns symbolic functions by operator: {'aten::gelu': function(g, x)}",
     )
-    folder: Path = Field(Path(), description="where that module's file is")
+    code_folder: Path = Field(Path(), description="folder of that module's file")
 
-    takes: ClassVar[str] = "torch"
+    framework: ClassVar[str] = "torch"
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read."""
-        return user_files(self.folder, self.symbolics)
+        return user_files(self.code_folder, self.custom_symbolics)
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Export the network saved in `model` to `path`.
 
         Raises:
-            StageError: when the exporter cannot.
+            StageError: when the exporter cannot export it.
         """
         import torch
 
-        network, example = source.load(model)
-        symbolics = functions_by_operator(self.folder, self.symbolics, "export.symbolics")
-        with exporting("torchscript"), _registered(symbolics, self.opset), warnings.catch_warnings():
+        network, example = torch_network.load_network(model)
+        symbolics = functions_by_operator(self.code_folder, self.custom_symbolics, "export.custom_symbolics")
+        with clear_export_errors("torchscript"), _registered(symbolics, self.opset), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*legacy TorchScript-based ONNX export.*")
             torch.onnx.export(
                 **arguments(network, example, signature),
@@ -57,7 +57,7 @@ class TorchScript(Frozen):
 
 @contextlib.contextmanager
 def _registered(symbolics: dict[str, Callable[..., Any]], opset: int) -> Iterator[None]:
-    """Register symbolic functions for one export: PyTorch keeps them for the whole process."""
+    """Register symbolic functions for one export; PyTorch would keep them for the whole process."""
     import torch
 
     for operator, function in symbolics.items():

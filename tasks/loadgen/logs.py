@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from tasks.data.golden import Golden
-from tasks.errors import StageError
-from tasks.frozen import Frozen, JsonObject, Number
-from tasks.statistics import classes
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen, JsonObject, Number
+from gauntlet.datasets.golden import Golden
+from gauntlet.metrics.error_metrics import predicted_classes
 
 PREFIX = ":::MLLOG "
 CONDITIONS = {
@@ -50,7 +50,7 @@ def figures(folder: Path) -> JsonObject:
     return found
 
 
-def unmet(found: JsonObject) -> tuple[str, ...]:
+def unmet_conditions(found: JsonObject) -> tuple[str, ...]:
     """Return the conditions of a valid run that were not met."""
     return tuple(text for key, text in CONDITIONS.items() if found.get(key) is False)
 
@@ -61,7 +61,7 @@ def answers(folder: Path, truth: Golden) -> Scores:
     Raises:
         StageError: when LoadGen noted down no answers, or not one of each sample.
     """
-    expected = next(iter(truth.answers.values()))
+    expected = next(iter(truth.test_outputs.values()))
     entries = {e["qsl_idx"]: e["data"] for e in json.loads((folder / "mlperf_log_accuracy.json").read_text() or "[]")}
     if entries.keys() != set(range(len(expected))):
         raise StageError(f"LoadGen noted down the answers to {len(entries)} of {len(expected)} samples")
@@ -71,7 +71,7 @@ def answers(folder: Path, truth: Golden) -> Scores:
     except ValueError as error:
         told = f"the answers are not of type {expected.dtype} and shape {expected.shape}, as the source's are"
         raise StageError(f"LoadGen's accuracy mode: {told}") from error
-    ours, theirs = classes(actual), classes(expected)
+    ours, theirs = predicted_classes(actual), predicted_classes(expected)
     if ours is None or theirs is None:
         raise StageError("the model's first output names no classes, so accuracy mode has nothing to compare")
     labels = truth.labels

@@ -1,87 +1,71 @@
-"""Graph passes: each makes one candidate, which must then pass the same gates as any other model."""
+"""Graph optimization: each configured pass or chain makes one candidate, which must pass all gates."""
 
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
+import onnx
 from pydantic import Field
 
-from tasks.agreement import NumericsConfig
-from tasks.artifact import Artifact
-from tasks.errors import StageError
-from tasks.frozen import Frozen
-from tasks.model_file import copy_model, read_graph, read_to_change, write_model
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.report import Check, Report
+from gauntlet.core.signature import Signature
+from gauntlet.core.workspace import Workspace
+from gauntlet.metrics.output_comparison import Tolerances
+from gauntlet.onnx_model.model_file import copy_model, read_for_editing, read_graph, write_model
+from gauntlet.runtime.graph_fingerprint import optimized_graph_fingerprint
 from tasks.optimize.chain import Chain
-from tasks.optimize.graph_pass import apply_pass, layout_nodes
-from tasks.optimize.onnxoptimizer import OnnxOptimizer
-from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
-from tasks.optimize.onnxsim import OnnxSim
-from tasks.optimize.onnxslim import OnnxSlim
+from tasks.optimize.graph_pass import GraphPass, apply_pass, layout_nodes
 from tasks.optimize.ort import OrtGraph
-from tasks.optimize.own import OwnPass
-from tasks.optimize.transaction import PassFacts
-from tasks.report import Check, Report
-from tasks.runtime.fingerprint import runs_as
-from tasks.signature import Signature
-from tasks.workspace import Workspace
+from tasks.optimize.python_pass import PythonPass
+from tasks.optimize.verified_pass import PassFacts
 
-OptimizeConfig = Annotated[
-    OrtGraph | OnnxOptimizer | OnnxSim | OnnxSlim | OnnxScript | OnnxScriptRewriter | OwnPass | Chain,
-    Field(discriminator="kind"),
-]
+OptimizeConfig = Annotated[GraphPass | Chain, Field(discriminator="kind")]
 
 
 class OptimizeFacts(Frozen):
-    """What the pass did to the graph."""
+    """What the passes changed in the graph."""
 
     nodes_before: int
     nodes_after: int
     size_bytes: int
-    custom_operators: dict[str, int] = Field(description="count of operators outside the standard, by domain")
-    passes: tuple[PassFacts, ...] = Field((), description="what became of each pass, in order; none of ONNX Runtime's")
+    custom_operators: dict[str, int] = Field(description="number of non-standard operators by domain")
+    passes: tuple[PassFacts, ...] = Field((), description="result of each pass, in order; empty for kind ort")
 
 
-def users_files(config: OptimizeConfig) -> tuple[Path, ...]:
-    """Return the users' files that decide what the passes do."""
-    return config.files() if isinstance(config, Chain | OwnPass) else ()
+def user_files(config: OptimizeConfig) -> tuple[Path, ...]:
+    """Return the user's files that implement the passes."""
+    return config.files() if isinstance(config, Chain | PythonPass) else ()
 
 
 def optimize(
     config: OptimizeConfig,
-    out: Workspace,
+    workspace: Workspace,
     *,
     model: Artifact,
     golden: Artifact,
-    limits: NumericsConfig | None = None,
+    limits: Tolerances | None = None,
     files: tuple[Path, ...] = (),
 ) -> Report[OptimizeFacts]:
     """Apply one pass, or a chain of passes, to a copy of the model; the report's artifact is `model`.
 
-    A single pass is a chain of one, with a chain's defaults. Each is proven against the golden inputs, within `limits`.
-    For a pass that broke the model there is a further artifact, `failing-<pass>`: the smallest model found that it
-    breaks, what it makes of it, and inputs. A lone level of ONNX Runtime is applied right here: every session of a run
-    goes through it in this process, so that a process apart would keep nothing out.
-    `files` are the users' own (`users_files`); a stage's cached work is known by them too.
+    A single pass runs as a chain of one, with a chain's defaults. Each pass is verified on the golden inputs, within
+    `limits`. For a pass that broke the model, the artifact `failing-<pass>` holds the smallest model found that it
+    breaks, the model after the pass, and inputs. A single ONNX Runtime level is applied in this process: every session
+    applies it here anyway, so a subprocess would isolate nothing.
+    `files` are the user's files (`user_files`); an argument so that their content is part of the cache key.
 
     Raises:
-        StageError: when ONNX Runtime refuses the model.
+        StageError: when ONNX Runtime rejects the model.
     """
-    before = read_graph(out.path(model))
+    before = read_graph(workspace.path(model))
     signature = Signature.read(before)
-    path, failing = out.folder / "model.onnx", dict[str, Artifact]()
-    passes: tuple[PassFacts, ...] = ()
-    if isinstance(config, OrtGraph):
-        try:
-            after = apply_pass(config, out.path(model), path)
-        except Exception as error:  # of the runtime's own types
-            raise StageError(f"{config.kind}: {error}") from error
-    else:
-        chain = config if isinstance(config, Chain) else Chain(passes=(config,))
-        source, passes, failing = chain.work_through(out, out.path(model), out.path(golden), limits or NumericsConfig())
-        copy_model(source, path)
-        after = read_to_change(path)
+    after, passes, failing = _optimized(config, workspace, model, golden, limits or Tolerances())
     signature.write(after)
-    kept = out.keep(path, *write_model(after, path))
+    path = workspace.folder / "model.onnx"
+    kept = workspace.store_file(path, *write_model(after, path))
     custom = [n.domain for n in after.graph.node if n.domain not in ("", "ai.onnx", "ai.onnx.ml")]
     facts = OptimizeFacts(
         nodes_before=len(before.graph.node),
@@ -90,53 +74,70 @@ def optimize(
         custom_operators={domain: custom.count(domain) for domain in sorted(set(custom))},
         passes=passes,
     )
-    checks = list(_passes(passes) if passes else ())
+    checks = list(_pass_checks(passes) if passes else ())
     if not passes or any(p.outcome == "accepted" for p in passes):
-        checks.append(_same_graph(_runs_as(out.path(model), model.sha256), _runs_as(out.path(kept), kept.sha256)))
-    checks.append(_layout(layout_nodes(after) - layout_nodes(before)))
+        fingerprints = [_fingerprint(workspace.path(m), m.sha256) for m in (model, kept)]
+        checks.append(_same_graph_check(*fingerprints))
+    checks.append(_layout_check(layout_nodes(after) - layout_nodes(before)))
     return Report(stage="optimize", facts=facts, checks=tuple(checks), artifacts={"model": kept, **failing})
 
 
-def _layout(count: int) -> Check:
-    """Return the check on the nodes that were laid out for one processor here; a model may have come with some."""
+def _optimized(
+    config: OptimizeConfig, workspace: Workspace, model: Artifact, golden: Artifact, limits: Tolerances
+) -> tuple[onnx.ModelProto, tuple[PassFacts, ...], dict[str, Artifact]]:
+    """Write the optimized model to the workspace; return it, the facts of each pass, and the failing models."""
+    path = workspace.folder / "model.onnx"
+    if isinstance(config, OrtGraph):
+        try:
+            return apply_pass(config, workspace.path(model), path), (), {}
+        except Exception as error:  # ONNX Runtime's own types
+            raise StageError(f"{config.kind}: {error}") from error
+    chain = config if isinstance(config, Chain) else Chain(passes=(config,))
+    result, passes, failing = chain.run(workspace, workspace.path(model), workspace.path(golden), limits)
+    copy_model(result, path)
+    return read_for_editing(path), passes, failing
+
+
+def _layout_check(count: int) -> Check:
+    """Return the check on nodes that the passes added in a processor-specific layout."""
     return Check(
         name="optimize.layout_nodes",
         value=count,
         op="<=",
         limit=0,
         unit="nodes",
-        detail="they are laid out for the processor that made them; another one may not load them" if count > 0 else "",
-        remedy="take the level extended: a session makes the layout of its own processor itself" if count > 0 else "",
+        detail="their layout is specific to this processor; another one may not load them" if count > 0 else "",
+        remedy="use level: extended; each session chooses the layout for its own processor" if count > 0 else "",
     )
 
 
-@lru_cache(maxsize=2)  # the model before the pass is asked for by every pass
-def _runs_as(path: Path, sha256: str) -> str | None:
-    """Return the digest of the graph that the runtime makes of a model; None where it refuses, as a gate will tell."""
+@lru_cache(maxsize=2)  # every candidate is compared with the same model before the passes
+def _fingerprint(path: Path, sha256: str) -> str | None:
+    """Return the digest of the graph as ONNX Runtime optimizes it, or None: a gate reports a rejected model."""
     try:
-        return runs_as(path)
+        return optimized_graph_fingerprint(path)
     except StageError:
         return None
 
 
-def _same_graph(before: str | None, after: str | None) -> Check:
+def _same_graph_check(before: str | None, after: str | None) -> Check:
     same = before is not None and before == after
     return Check(
         name="optimize.same_graph",
         value=int(same),
         op="==",
         limit=0,
-        detail="the runtime makes the same graph of it as of the model, so it cannot be faster" if same else "",
-        remedy="leave it out for this model" if same else "",
+        detail="the runtime optimizes it to the same graph as the FP32 model, so it cannot be faster" if same else "",
+        remedy="remove this pass from the configuration for this model" if same else "",
     )
 
 
-def _passes(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
-    """Return the checks of a chain: whether a pass broke the model, and whether anything was changed at all."""
+def _pass_checks(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
+    """Return the checks that no pass broke the model and that at least one was accepted."""
     broken = [p for p in passes if p.broke and p.outcome == "rejected"]
     accepted = sum(p.outcome == "accepted" for p in passes)
     alone = len(passes) == 1 and passes[0].outcome == "rejected"
-    why = _told(passes[0]) if alone else "no pass changes the graph and stands the proof: this is the FP32 model itself"
+    reason = _summary(passes[0]) if alone else "no pass changed the graph and passed its checks; this is the FP32 model"
     return (
         Check(
             name="optimize.broken_passes",
@@ -145,8 +146,8 @@ def _passes(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
             limit=0,
             unit="passes",
             severity="warning",
-            detail="; ".join(_told(p) for p in broken),
-            remedy="they were left out; the artifacts named hold the smallest model that each breaks" if broken else "",
+            detail="; ".join(_summary(p) for p in broken),
+            remedy="they were skipped; the named artifacts hold the smallest model that each breaks" if broken else "",
         ),
         Check(
             name="optimize.accepted_passes",
@@ -154,13 +155,13 @@ def _passes(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
             op=">",
             limit=0,
             unit="passes",
-            detail="" if accepted else why,
-            remedy="" if accepted else "leave it out for this model",
+            detail="" if accepted else reason,
+            remedy="" if accepted else "remove this pass from the configuration for this model",
         ),
     )
 
 
-def _told(facts: PassFacts) -> str:
+def _summary(facts: PassFacts) -> str:
     place = f" at {', '.join(facts.nodes[:3])}" if facts.nodes else ""
     place += f" and {len(facts.nodes) - 3} more" if len(facts.nodes) > 3 else ""
     return f"{facts.name}{place}: {facts.reason}" + (f" ({facts.artifact})" if facts.artifact else "")

@@ -1,4 +1,4 @@
-"""Several passes, one after the other: each is taken only when it is proven to help or to do no harm."""
+"""A chain of passes: each is kept only if the model stays valid, accurate and not slower."""
 
 import shutil
 from pathlib import Path
@@ -6,130 +6,152 @@ from typing import Literal
 
 from pydantic import Field
 
-from tasks.agreement import NumericsConfig
-from tasks.artifact import Artifact
-from tasks.errors import PipelineError, StageError
-from tasks.frozen import Frozen
-from tasks.model_file import copy_model, is_large_file, read_graph
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import PipelineError, StageError
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.workspace import Workspace
+from gauntlet.metrics.output_comparison import Tolerances
+from gauntlet.onnx_model.model_file import copy_model, is_large_file, read_graph
+from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
 from tasks.optimize.graph_pass import GraphPass
+from tasks.optimize.latency_check import LatencyCheck
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
-from tasks.optimize.own import OwnPass
-from tasks.optimize.pace import Pace
-from tasks.optimize.shrink import INPUTS, MODEL, RESULT, Failing, Search, smallest
-from tasks.optimize.transaction import PassFacts, State, Step, Terms, proceed
-from tasks.runtime.sandbox import ChildFailed, run_apart
-from tasks.workspace import Workspace
+from tasks.optimize.python_pass import PythonPass
+from tasks.optimize.reduce_failing_model import (
+    INPUTS,
+    MODEL,
+    RESULT,
+    FailingModel,
+    ReductionSettings,
+    reduce_failing_model,
+)
+from tasks.optimize.verified_pass import ChainState, PassAttempt, PassFacts, PassRequirements, try_pending_passes
 
 TRY_S = 10
-"""How long a pass may take on a part of a model that it never came to an end with."""
+"""Time limit, in seconds, of a pass on one part of a model on which it crashed or timed out."""
 
 
 class Chain(Frozen):
-    """Graph passes as transactions, in a process of their own: a pass that crashes or hangs is dropped like any other.
+    """Graph passes as transactions in a subprocess: a pass that crashes or hangs is dropped like any that fails.
 
-    The default writes what any ONNX runtime can load; `{kind: ort, level: extended}` adds ONNX Runtime's own operators.
+    The default passes write standard ONNX; `{kind: ort, level: extended}` adds ONNX Runtime's own operators.
     """
 
     kind: Literal["chain"] = "chain"
-    name: str = Field("passes", pattern=r"^[a-z0-9][a-z0-9-]*$", description="of the candidate")
+    name: str = Field("passes", pattern=r"^[a-z0-9][a-z0-9-]*$", description="name of the candidate")
     passes: tuple[GraphPass, ...] = Field(
         (OnnxSim(), OnnxSlim(), OnnxScript(), OnnxOptimizer(), OrtGraph(level="basic")),
         min_length=1,
-        description="in this order; each sees what the accepted ones before it left",
+        description="applied in this order; each gets the model after the accepted ones before it",
     )
-    samples: int = Field(8, ge=1, description="real samples to compare after each pass; as many random ones")
-    pace: Pace = Field(default_factory=Pace)
-    timeout_s: float = Field(120, gt=0, description="a pass that takes longer, its proof included, is dropped")
-    bisect_s: float = Field(
-        60, ge=0, description="how long the smallest failing model of one pass is looked for; 0: not at all"
+    samples: int = Field(8, ge=1, description="number of real and of random samples to compare after each pass")
+    latency_check: LatencyCheck = Field(default_factory=LatencyCheck)
+    timeout_s: float = Field(120, gt=0, description="a pass that takes longer, verification included, is dropped")
+    reduction_budget_s: float = Field(
+        60, ge=0, description="time to reduce the failing model of one pass; 0: no reduction"
     )
-    memory_bytes: int = Field(8_000_000_000, ge=1_000_000_000, description="of the process that applies the passes")
+    memory_gb: float = Field(8, ge=1, description="memory limit of the process that applies the passes")
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory limit in bytes."""
+        return round(self.memory_gb * 1e9)
 
     def files(self) -> tuple[Path, ...]:
-        """Return the users' files that decide what the passes do."""
-        return tuple(file for p in self.passes if isinstance(p, OwnPass) for file in p.files())
+        """Return the user's files that implement the passes."""
+        return tuple(file for p in self.passes if isinstance(p, PythonPass) for file in p.files())
 
-    def work_through(
-        self, out: Workspace, model: Path, golden: Path, numerics: NumericsConfig
+    def run(
+        self, workspace: Workspace, model: Path, golden: Path, numerics: Tolerances
     ) -> tuple[Path, tuple[PassFacts, ...], dict[str, Artifact]]:
-        """Apply the passes; return the model behind the last one, what became of each, and the failing models.
+        """Apply the passes; return the model after the last accepted one, the facts of each, and the failing models.
 
         Raises:
-            StageError: when the model cannot even be asked what it answers before the first pass.
+            StageError: when the model does not run before the first pass.
         """
         numerics = numerics.replace(samples=self.samples)
-        terms = Terms(numerics=numerics, pace=self.pace, timeout_s=self.timeout_s)
-        folder = out.folder / "chain"
+        requirements = PassRequirements(numerics=numerics, latency_check=self.latency_check, timeout_s=self.timeout_s)
+        folder = workspace.folder / "chain"
         if not (folder / "state.json").exists():
             folder.mkdir(exist_ok=True)
             copy_model(model, folder / "original.onnx")
-            State(pending=self.passes, model="original.onnx").write(folder)
-        while (state := State.read(folder)).pending:
-            out.progress(len(state.steps), len(state.steps) + len(state.pending), "pass")
+            ChainState(pending=self.passes, model="original.onnx").write(folder)
+        while (state := ChainState.read(folder)).pending:
+            workspace.progress(len(state.steps), len(state.steps) + len(state.pending), "pass")
             limit_s = self.timeout_s * (len(state.pending) + 1)
             try:
-                run_apart(proceed, folder, golden, terms, timeout_s=limit_s, memory_bytes=self.memory_bytes)
-            except ChildFailed as failure:
-                _bury(folder, failure, self.timeout_s)
+                run_in_subprocess(
+                    try_pending_passes, folder, golden, requirements, timeout_s=limit_s, memory_bytes=self.memory_bytes
+                )
+            except SubprocessFailed as failure:
+                _record_crash(folder, failure, self.timeout_s)
         facts, artifacts = list[PassFacts](), dict[str, Artifact]()
         for step in state.steps:
-            told, found = self._examined(step, out, folder, golden, numerics)
-            facts.append(told)
-            artifacts |= found
+            step_facts, step_artifacts = self._with_failing_model(step, workspace, folder, golden, numerics)
+            facts.append(step_facts)
+            artifacts |= step_artifacts
         return folder / state.model, tuple(facts), artifacts
 
-    def _examined(
-        self, step: Step, out: Workspace, folder: Path, golden: Path, numerics: NumericsConfig
+    def _with_failing_model(
+        self, step: PassAttempt, workspace: Workspace, folder: Path, golden: Path, numerics: Tolerances
     ) -> tuple[PassFacts, dict[str, Artifact]]:
-        """Return what is known of a step; of one that broke the model, also the smallest model that it breaks."""
+        """Return the facts of a pass; for one that broke the model, also the smallest model that it breaks."""
         facts = step.facts
-        if not facts.broke or facts.outcome == "split" or not self.bisect_s:
+        if not facts.broke or facts.outcome == "split" or not self.reduction_budget_s:
             return facts, {}
-        if is_large_file(folder / step.source):  # each try would write gigabytes
-            return facts.replace(reason=f"{facts.reason}; no smaller model was looked for: this one is above 2 GB"), {}
-        room = out.folder / "failing"
-        shutil.rmtree(room, ignore_errors=True)
-        room.mkdir()
-        crashed = facts.broke == "crash"
-        search = Search(
+        if is_large_file(folder / step.source):  # each trial would write gigabytes
+            return facts.replace(reason=f"{facts.reason}; not reduced: the model is larger than 2 GB"), {}
+        reduced_folder = workspace.folder / "failing"
+        shutil.rmtree(reduced_folder, ignore_errors=True)
+        reduced_folder.mkdir()
+        try:
+            failing = self._reduce(step, folder, golden, numerics, reduced_folder)
+        except PipelineError as error:  # the pass stays rejected
+            return facts.replace(reason=f"{facts.reason}; no smaller failing model was found: {error}"), {}
+        if failing is None:
+            return facts.replace(reason=f"{facts.reason}; the failure was not reproduced on single calls"), {}
+        name = f"failing-{facts.name}"
+        written = [file for first in (MODEL, RESULT) for file in sorted(reduced_folder.glob(f"{first}*"))]
+        kept = workspace.store_file(written[0], *written[1:], reduced_folder / INPUTS)
+        facts = facts.replace(nodes=failing.nodes, first_divergence=failing.first_divergence, artifact=name)
+        return facts, {name: kept}
+
+    def _reduce(
+        self, step: PassAttempt, folder: Path, golden: Path, numerics: Tolerances, destination: Path
+    ) -> FailingModel | None:
+        """Reduce the failing model of a pass in a subprocess; after a crash, each trial gets a subprocess instead."""
+        crashed = step.facts.broke == "crash"
+        settings = ReductionSettings(
             graph_pass=step.graph_pass,
-            kind=facts.broke,
+            kind=step.facts.broke,
             numerics=numerics,
-            budget_s=self.bisect_s,
-            where="apart" if crashed else "here",
+            budget_s=self.reduction_budget_s,
+            isolate_trials=crashed,
             try_s=min(self.timeout_s, TRY_S),
             memory_bytes=self.memory_bytes,
         )
-        arguments = (search, folder / step.source, golden, room)
-        found: Failing | None = None
-        try:
-            if crashed:
-                found = smallest(*arguments)
-            else:
-                limit_s = self.bisect_s + self.timeout_s
-                found = run_apart(smallest, *arguments, timeout_s=limit_s, memory_bytes=self.memory_bytes).value
-        except PipelineError as error:  # the verdict on the pass stands without it
-            return facts.replace(reason=f"{facts.reason}; no smaller model was found: {error}"), {}
-        if found is None:
-            return facts.replace(reason=f"{facts.reason}; it did not happen again on single calls"), {}
-        name = f"failing-{facts.name}"
-        written = [file for first in (MODEL, RESULT) for file in sorted(room.glob(f"{first}*"))]
-        kept = out.keep(written[0], *written[1:], room / INPUTS)
-        facts = facts.replace(nodes=found.nodes, first_divergence=found.first_divergence, artifact=name)
-        return facts, {name: kept}
+        arguments = (settings, folder / step.source, golden, destination)
+        if crashed:
+            return reduce_failing_model(*arguments)
+        return run_in_subprocess(
+            reduce_failing_model,
+            *arguments,
+            timeout_s=self.reduction_budget_s + self.timeout_s,
+            memory_bytes=self.memory_bytes,
+        ).value
 
 
-def _bury(folder: Path, failure: ChildFailed, timeout_s: float) -> None:
-    """Write down that the first pending pass ended the process."""
-    if failure.ending == "error":  # passes may raise: this was not one of them
-        raise StageError(f"the passes could not be tried: {failure}") from failure
-    state = State.read(folder)
+def _record_crash(folder: Path, failure: SubprocessFailed, timeout_s: float) -> None:
+    """Record that the first pending pass ended the process."""
+    if failure.ending == "error":  # errors of passes are caught in the subprocess; this one is not a pass's
+        raise StageError(f"the passes could not run: {failure}") from failure
+    state = ChainState.read(folder)
     hung = failure.ending == "time" or "signal 14" in str(failure)
-    reason = f"it was not done within {timeout_s:g} s" if hung else str(failure)
+    reason = f"timed out after {timeout_s:g} s" if hung else str(failure)
     nodes = len(read_graph(folder / state.model).graph.node)
     facts = PassFacts(name=state.pending[0].name, outcome="rejected", reason=reason, broke="crash", nodes_before=nodes)
     state.after(facts).write(folder)

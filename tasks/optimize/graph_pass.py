@@ -1,4 +1,4 @@
-"""One pass on one file."""
+"""Apply one graph pass to a model file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,43 +6,43 @@ from typing import Annotated
 import onnx
 from pydantic import Field
 
-from tasks.model_file import read_graph, read_to_change, write_model
+from gauntlet.onnx_model.model_file import read_for_editing, read_graph, write_model
+from gauntlet.runtime.session import supported_ir_version
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
-from tasks.optimize.own import OwnPass
-from tasks.runtime.session import supported_ir_version
+from tasks.optimize.python_pass import PythonPass
 
 GraphPass = Annotated[
-    OrtGraph | OnnxOptimizer | OnnxSim | OnnxSlim | OnnxScript | OnnxScriptRewriter | OwnPass,
+    OrtGraph | OnnxOptimizer | OnnxSim | OnnxSlim | OnnxScript | OnnxScriptRewriter | PythonPass,
     Field(discriminator="kind"),
 ]
 
 LAYOUT_DOMAINS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}
-"""Operators in a layout that ONNX Runtime chose for the processor of this machine."""
+"""Domains of operators in a layout that ONNX Runtime chose for this machine's processor."""
 
 
-def apply_pass(graph_pass: GraphPass, source: Path, target: Path) -> onnx.ModelProto:
-    """Apply a pass to a copy; return what is in `target` then. What the model says of itself stays, signature included.
+def apply_pass(graph_pass: GraphPass, model: Path, destination: Path) -> onnx.ModelProto:
+    """Apply a pass to a copy and return the model written to `destination`, with the metadata of the original.
 
-    It raises what the pass raises.
+    Exceptions of the pass propagate.
     """
-    graph_pass.apply(source, target)
-    before, after = read_graph(source), read_to_change(target)
-    told = {entry.key: entry.value for model in (after, before) for entry in model.metadata_props}
-    onnx.helper.set_model_props(after, told)
+    graph_pass.apply(model, destination)
+    before, after = read_graph(model), read_for_editing(destination)
+    metadata = {entry.key: entry.value for proto in (after, before) for entry in proto.metadata_props}
+    onnx.helper.set_model_props(after, metadata)
     after.ir_version = min(after.ir_version, supported_ir_version())
-    write_model(after, target)
+    write_model(after, destination)
     return after
 
 
 def halves(graph_pass: GraphPass) -> tuple[GraphPass, ...]:
-    """Return the two halves of a group of passes; none for what cannot be taken apart."""
+    """Return the two halves of a group of passes; empty for a single pass."""
     return graph_pass.halves() if isinstance(graph_pass, OnnxOptimizer | OnnxScriptRewriter) else ()
 
 
 def layout_nodes(proto: onnx.ModelProto) -> int:
-    """Return how many nodes are laid out for one processor."""
+    """Return the number of nodes in a processor-specific layout."""
     return sum(node.domain in LAYOUT_DOMAINS for node in proto.graph.node)

@@ -1,16 +1,16 @@
-"""ONNX Script's optimiser, and its rewriter alone, whose rules can be named one by one."""
+"""ONNX Script: its optimizer, and its rewriter alone with all or some rules."""
 
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from tasks.frozen import Frozen
-from tasks.optimize.rewrite import rewrite
+from gauntlet.core.frozen import Frozen
+from tasks.optimize.in_memory_pass import apply_in_memory
 
 
 class OnnxScript(Frozen):
-    """`onnxscript.optimizer.optimize`: constant folding and the rewriter's rules, until nothing changes."""
+    """`onnxscript.optimizer.optimize`: constant folding and the rewriter's rules, repeated until nothing changes."""
 
     kind: Literal["onnxscript"] = "onnxscript"
 
@@ -19,19 +19,19 @@ class OnnxScript(Frozen):
         """The candidate's name."""
         return self.kind
 
-    def apply(self, source: Path, target: Path) -> None:
-        """Write the optimised graph."""
+    def apply(self, model: Path, destination: Path) -> None:
+        """Write the optimized model."""
         from onnxscript import optimizer
 
-        rewrite(optimizer.optimize, source, target)
+        apply_in_memory(optimizer.optimize, model, destination)
 
 
 class OnnxScriptRewriter(Frozen):
-    """`onnxscript.rewriter.rewrite`, with its default rules or some of them."""
+    """`onnxscript.rewriter.rewrite`, with all or some of its default rules."""
 
     kind: Literal["onnxscript-rewriter"] = "onnxscript-rewriter"
     rules: tuple[str, ...] | None = Field(
-        None, min_length=1, description="names of rules; one without a name is its number. By default, all"
+        None, min_length=1, description="names of rules, or the index of an unnamed one; by default all"
     )
 
     @property
@@ -40,21 +40,21 @@ class OnnxScriptRewriter(Frozen):
         return self.kind if self.rules is None else f"{self.kind}-{'-to-'.join(ends(self.rules))}"
 
     def halves(self) -> tuple[Self, ...]:
-        """Return two passes with half of the rules each; none for a single rule."""
+        """Return two passes with half of the rules each; empty for a single rule."""
         rules = self.rules or tuple(_rules())
         middle = len(rules) // 2
         return (self.replace(rules=rules[:middle]), self.replace(rules=rules[middle:])) if middle else ()
 
-    def apply(self, source: Path, target: Path) -> None:
-        """Write the rewritten graph."""
+    def apply(self, model: Path, destination: Path) -> None:
+        """Write the rewritten model."""
         from onnxscript import rewriter
 
-        known = _rules()
-        unknown = [name for name in self.rules or () if name not in known]
+        available = _rules()
+        unknown = [name for name in self.rules or () if name not in available]
         if unknown:
-            raise ValueError(f"ONNX Script has no rule {unknown[0]!r}; it has {', '.join(known)}")
-        rules = [known[name] for name in self.rules or known]
-        rewrite(lambda model: rewriter.rewrite(model, pattern_rewrite_rules=rules), source, target)
+            raise ValueError(f"ONNX Script has no rule {unknown[0]!r}; available: {', '.join(available)}")
+        rules = [available[name] for name in self.rules or available]
+        apply_in_memory(lambda proto: rewriter.rewrite(proto, pattern_rewrite_rules=rules), model, destination)
 
 
 def ends(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def ends(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _rules() -> dict[str, Any]:
-    """Return the default rules by name. The list is the one that the optimiser itself uses; nothing public names it."""
+    """Return the default rules by name, from the optimizer's own list; no public API returns it."""
     from onnxscript import rewriter
 
-    return {rule.name or str(place): rule for place, rule in enumerate(rewriter._DEFAULT_REWRITE_RULES)}
+    return {rule.name or str(index): rule for index, rule in enumerate(rewriter._DEFAULT_REWRITE_RULES)}

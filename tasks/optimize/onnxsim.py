@@ -1,15 +1,33 @@
 """onnx-simplifier: constant folding and shape-driven simplification."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from tasks.frozen import Frozen
-from tasks.optimize.rewrite import rewrite
+from gauntlet.core.frozen import Frozen
+from tasks.optimize.in_memory_pass import apply_in_memory
+
+
+@contextmanager
+def _without(package: str) -> Iterator[None]:
+    """Make imports of a package fail inside the block, unless it is already loaded.
+
+    This affects all threads of the process, so keep the block to one import.
+    """
+    absent = package not in sys.modules
+    if absent:
+        sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if absent:
+            del sys.modules[package]
 
 
 class OnnxSim(Frozen):
-    """`onnxsim.simplify`. Its own comparison on random data is not relied on: the numerics gate follows."""
+    """`onnxsim.simplify`, without its own comparison on random data: each pass is verified here."""
 
     kind: Literal["onnxsim"] = "onnxsim"
 
@@ -18,15 +36,8 @@ class OnnxSim(Frozen):
         """The candidate's name."""
         return self.kind
 
-    def apply(self, source: Path, target: Path) -> None:
-        """Write the simplified graph."""
-        # It tries PyTorch for a quantiser that is not used here; in a fresh process that alone takes seconds.
-        absent = "torch" not in sys.modules
-        if absent:
-            sys.modules["torch"] = None  # type: ignore[assignment]
-        try:
+    def apply(self, model: Path, destination: Path) -> None:
+        """Write the simplified model."""
+        with _without("torch"):  # onnxsim imports it for a quantizer that is not used here, which takes seconds
             import onnxsim
-        finally:
-            if absent:
-                del sys.modules["torch"]
-        rewrite(lambda model: onnxsim.simplify(model)[0], source, target)
+        apply_in_memory(lambda proto: onnxsim.simplify(proto)[0], model, destination)

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
-from tasks.frozen import Frozen
-from tasks.optimize.rewrite import rewrite
+from gauntlet.core.frozen import Frozen
+from tasks.optimize.in_memory_pass import apply_in_memory
 
 
 class OnnxSlim(Frozen):
@@ -17,8 +17,8 @@ class OnnxSlim(Frozen):
         """The candidate's name."""
         return self.kind
 
-    def apply(self, source: Path, target: Path) -> None:
-        """Write the slimmed graph."""
+    def apply(self, model: Path, destination: Path) -> None:
+        """Write the slimmed model."""
         import onnxslim
 
-        rewrite(onnxslim.slim, source, target)
+        apply_in_memory(onnxslim.slim, model, destination)

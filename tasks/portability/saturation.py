@@ -1,10 +1,10 @@
-"""What an int16 in the middle of a kernel does to a sum of products.
+"""Saturation of 16-bit intermediate sums in integer kernels.
 
 On x86 processors with AVX2 and without VNNI, ONNX Runtime multiplies unsigned activations by signed weights with
-`vpmaddubsw`: two neighbouring products are added in an int16, which stops at 32767 and -32768. Two products of 8-bit
-numbers can reach 2 * 255 * 127. Which two are neighbours was read in ONNX Runtime's own kernels
+`vpmaddubsw`: two neighboring products are added in an int16, which saturates at 32767 and -32768. The sum of two
+products can reach 2 * 255 * 127. Which two are added follows from the source of ONNX Runtime's kernels
 (onnxruntime/core/mlas/lib/x86_64: QgemmU8S8KernelAvx2.S, QgemvU8S8KernelAvx2.S, ConvSymKernelAvx2.S and their
-AVX512Core forms): numbers 2p and 2p + 1 along the axis that is summed over, in every one of them.
+AVX512Core variants): in all of them, elements 2p and 2p + 1 along the summed axis.
 """
 
 import math
@@ -17,7 +17,7 @@ import numpy.typing as npt
 INT16 = np.iinfo(np.int16)
 LARGEST_U8 = 255
 SAFE_SUM = INT16.max // LARGEST_U8
-"""Of two weights of one sign: with this one, 128, no activations reach an int16's end."""
+"""Largest sum of two weights of one sign (128) at which no activations exceed an int16."""
 
 Int32 = npt.NDArray[np.int32]
 Indices = npt.NDArray[np.intp]
@@ -26,100 +26,102 @@ Positions = tuple[npt.NDArray[Any], ...]
 
 @dataclass(frozen=True)
 class Operand:
-    """Activations as a matrix (k, m) in the order in which the kernel sums, without a copy of them.
+    """Activations as a matrix (k, m) in the order in which the kernel sums, as a view.
 
-    Under a convolution's kernel most values stand many times, so the matrix is far larger than the array behind it.
+    The windows of a convolution overlap, so the matrix would be far larger than the array that it views.
     """
 
     values: npt.NDArray[np.uint8]
-    """A view: first the axes that are summed over, k numbers in all, then those of the output's positions, m in all."""
+    """A view: first the summed axes, k elements in all, then the axes of the output positions, m in all."""
     summed: int
-    """How many axes come first."""
+    """Number of summed axes."""
     tops: Int32
-    """The largest value that a row can hold, or more, shape (k,)."""
+    """An upper bound of each row, shape (k,)."""
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """The shape of the positions."""
+        """Shape of the output positions."""
         return self.values.shape[self.summed :]
 
     def row(self, number: int) -> Int32:
-        """Return one row, shape (m,); behind the last one come zeros."""
+        """Return one row, shape (m,); zeros beyond the last row."""
         if number >= len(self.tops):
             return np.zeros(math.prod(self.positions), np.int32)
-        place = np.unravel_index(number, self.values.shape[: self.summed])
-        row: Int32 = self.values[place].ravel().astype(np.int32)
+        index = np.unravel_index(number, self.values.shape[: self.summed])
+        row: Int32 = self.values[index].ravel().astype(np.int32)
         return row
 
     def columns(self, positions: Positions) -> npt.NDArray[np.uint8]:
-        """Return the columns at some positions, shape (k, number of them)."""
-        chosen: Any = (..., *positions)
-        columns: npt.NDArray[np.uint8] = self.values[chosen].reshape(len(self.tops), -1)
+        """Return the columns at the given positions, shape (k, number of positions)."""
+        index: Any = (..., *positions)
+        columns: npt.NDArray[np.uint8] = self.values[index].reshape(len(self.tops), -1)
         return columns
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Pairs of neighbouring weights that some activations would make saturate, by place and column: four equal lengths.
+class WeightPairs:
+    """Pairs of neighboring weights that some activations make saturate: four arrays of one length.
 
-    There are few of them, and whatever is computed here is computed of these only.
+    There are few such pairs, and only these are computed.
     """
 
-    place: Indices
-    """p of the rows 2p and 2p + 1, ascending."""
+    pair: Indices
+    """Index p of the rows 2p and 2p + 1, ascending."""
     column: Indices
     first: Int32
     second: Int32
 
     @classmethod
-    def of(cls, weights: npt.NDArray[np.int8]) -> Self:
-        """Find them in weights of shape (k, n), in the order in which the kernel sums."""
+    def from_weights(cls, weights: npt.NDArray[np.int8]) -> Self:
+        """Find the pairs in weights of shape (k, n), whose rows are in the order in which the kernel sums."""
         wide = weights.astype(np.int16)
-        odd = np.concatenate([wide[1::2], np.zeros_like(wide[: len(wide) % 2])])  # behind the last one comes a zero
+        odd = np.concatenate([wide[1::2], np.zeros_like(wide[: len(wide) % 2])])  # padded with a zero row
         even = wide[0::2]
         high = np.maximum(even, 0) + np.maximum(odd, 0) > SAFE_SUM
         low = np.minimum(even, 0) + np.minimum(odd, 0) < -SAFE_SUM
-        place, column = np.nonzero(high | low)
-        return cls(place, column, even[place, column].astype(np.int32), odd[place, column].astype(np.int32))
+        pair, column = np.nonzero(high | low)
+        return cls(pair, column, even[pair, column].astype(np.int32), odd[pair, column].astype(np.int32))
 
     def __len__(self) -> int:
-        return len(self.place)
+        return len(self.pair)
 
-    def reachable(self, tops: Int32) -> "Pairs":
-        """Return those that can saturate with activations between zero and `tops`, shape (k,)."""
+    def reachable(self, tops: Int32) -> "WeightPairs":
+        """Return the pairs that can saturate with activations between zero and `tops`, shape (k,)."""
         top = np.append(tops, 0)
-        a, b = top[2 * self.place], top[np.minimum(2 * self.place + 1, len(tops))]
+        a, b = top[2 * self.pair], top[np.minimum(2 * self.pair + 1, len(tops))]
         high = a * np.maximum(self.first, 0) + b * np.maximum(self.second, 0) > INT16.max
         low = a * np.minimum(self.first, 0) + b * np.minimum(self.second, 0) < INT16.min
         kept = high | low
-        return Pairs(self.place[kept], self.column[kept], self.first[kept], self.second[kept])
+        return WeightPairs(self.pair[kept], self.column[kept], self.first[kept], self.second[kept])
 
 
 @dataclass(frozen=True)
-class Loss:
-    """What saturation changes: `error` (saturating minus exact sums, shape (n, m)), or None where it is all zero."""
+class SaturationError:
+    """The error by saturation: saturating minus exact sums, shape (n, m), or None where it is zero everywhere."""
 
     error: Int32 | None
     saturated: int
+    """Pairs that saturated."""
     pairs: int
+    """All pairs."""
 
 
-def saturation(activations: Operand, weights: Pairs, columns: int) -> Loss:
-    """Return how the sums `weights.T @ activations` change where pairs of products saturate.
+def saturation(activations: Operand, weights: WeightPairs, columns: int) -> SaturationError:
+    """Return the error of the sums `weights.T @ activations` where pairs of products saturate.
 
     Args:
         activations: shape (k, m).
-        weights: the pairs of a matrix of shape (k, n).
+        weights: pairs of a matrix of shape (k, n).
         columns: n.
     """
     m = math.prod(activations.positions)
     possible = weights.reachable(activations.tops)
     error: Int32 | None = None
     saturated = 0
-    for place, start, count in zip(*np.unique(possible.place, return_index=True, return_counts=True), strict=True):
+    for pair, start, count in zip(*np.unique(possible.pair, return_index=True, return_counts=True), strict=True):
         own = slice(start, start + count)
         first, second = possible.first[own], possible.second[own]
-        a, b = activations.row(2 * place), activations.row(2 * place + 1)
+        a, b = activations.row(2 * pair), activations.row(2 * pair + 1)
         reached = np.flatnonzero(
             (a * max(first.max(), 0) + b * max(second.max(), 0) > INT16.max)
             | (a * min(first.min(), 0) + b * min(second.min(), 0) < INT16.min)
@@ -133,4 +135,4 @@ def saturation(activations: Operand, weights: Pairs, columns: int) -> Loss:
             saturated += hits
             error = np.zeros((columns, m), np.int32) if error is None else error
             error[np.ix_(possible.column[own], reached)] -= over
-    return Loss(error, saturated, -(-len(activations.tops) // 2) * columns * m)
+    return SaturationError(error, saturated, -(-len(activations.tops) // 2) * columns * m)

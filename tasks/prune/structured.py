@@ -1,4 +1,4 @@
-"""Structured pruning: whole channels go, so that every kernel has less to do."""
+"""Structured pruning: remove whole channels, so that every kernel computes less."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,63 +6,66 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from tasks.prune.channels import narrowed_to
-from tasks.prune.percent import Percent
-from tasks.prune.size import NetworkSize
-from tasks.report import Check
-from tasks.sources.torch.loop import LoopConfig
+from gauntlet.core.frozen import Percent
+from gauntlet.core.report import Check
+from gauntlet.frameworks.torch.training_loop import TorchLoopConfig
+from tasks.prune.channel_pruning import prune_to_budget
+from tasks.prune.network_size import NetworkSize
 
 if TYPE_CHECKING:
     import torch
 
-UNUSED = 0.25
+MAX_UNUSED_SHARE = 0.25
 
 
-class Structured(LoopConfig):
-    """Remove the channels of the least magnitude, the same share of every layer, until the work fits a budget."""
+class Structured(TorchLoopConfig):
+    """Remove the channels of least magnitude, the same share of every layer, to meet a budget of operations."""
 
     kind: Literal["structured"] = "structured"
-    macs: Percent = Field(
-        0.5, description="multiply-accumulate operations that may be left, as a share; a whole percent"
+    macs_fraction: Percent = Field(
+        0.5, description="largest share of multiply-accumulate operations to keep; a whole percent"
     )
     round_to: int = Field(
-        16, ge=1, le=256, description="channels left are multiples of this; narrower layers stay as they are"
+        16,
+        ge=1,
+        le=256,
+        description="layers keep a multiple of this number of channels; narrower layers are not pruned",
     )
-    epochs: int = Field(3, ge=1, le=1000, description="of fine-tuning")
+    epochs: int = Field(3, ge=1, le=1000, description="epochs of fine-tuning")
 
     @property
     def name(self) -> str:
-        """The candidate's name: `pruned-25` has 25 % of the work left."""
-        return f"pruned-{100 * self.macs:.0f}"
+        """The candidate's name: `pruned-25` keeps 25 % of the operations."""
+        return f"pruned-{100 * self.macs_fraction:.0f}"
 
     @contextmanager
-    def cut(self, network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> Iterator["torch.nn.Module"]:
-        """Yield a narrower copy of the network to fine-tune.
+    def pruned(self, network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> Iterator["torch.nn.Module"]:
+        """Yield a pruned copy of the network to fine-tune.
 
         Raises:
-            StageError: when the network does not run any more, or answers in another shape.
+            StageError: when the pruned network does not run, or the shapes of its outputs change.
         """
-        yield narrowed_to(network, inputs, self.macs, self.round_to)
+        yield prune_to_budget(network, inputs, self.macs_fraction, self.round_to)
 
     def checks(self, before: NetworkSize, after: NetworkSize) -> tuple[Check, ...]:
-        """Return whether the budget is kept, and whether most of it is used."""
+        """Return the checks that the budget is met and mostly used."""
         share = after.macs / before.macs
         return (
             Check(
-                name="prune.macs",
+                name="prune.macs_fraction",
                 value=share,
                 op="<=",
-                limit=self.macs,
+                limit=self.macs_fraction,
                 detail=f"{after.macs} of {before.macs} MACs are left"
-                + (f"; no layer can be narrower than {self.round_to} channels" if share > self.macs else ""),
-                remedy="lower round_to, or raise macs" if share > self.macs else "",
+                + (f"; no layer can be narrower than {self.round_to} channels" if share > self.macs_fraction else ""),
+                remedy="lower prune.round_to, or raise prune.macs_fraction" if share > self.macs_fraction else "",
             ),
             Check(
                 name="prune.unused_macs",
-                value=1 - share / self.macs,
+                value=1 - share / self.macs_fraction,
                 op="<=",
-                limit=UNUSED,
+                limit=MAX_UNUSED_SHARE,
                 severity="warning",
-                detail=f"share of the budget that is not used: channels go in steps of {self.round_to}",
+                detail=f"unused share of the budget: channels are removed in steps of {self.round_to}",
             ),
         )

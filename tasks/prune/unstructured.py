@@ -1,4 +1,4 @@
-"""Unstructured pruning: single weights become zero. The file compresses better; no kernel here gets faster by it."""
+"""Unstructured pruning: set single weights to zero. The file compresses better; the kernels here are not faster."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
-from tasks.errors import StageError
-from tasks.prune.percent import Percent
-from tasks.prune.size import NetworkSize, layers
-from tasks.report import Check
-from tasks.sources.torch.loop import LoopConfig
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Percent
+from gauntlet.core.report import Check
+from gauntlet.frameworks.torch.training_loop import TorchLoopConfig
+from tasks.prune.network_size import NetworkSize, prunable_layers
 
 if TYPE_CHECKING:
     import torch
 
 
-class Unstructured(LoopConfig):
-    """Set the weights of the least magnitude to zero, over all convolutions and linear layers together."""
+class Unstructured(TorchLoopConfig):
+    """Set the weights of least magnitude to zero, over all convolutions and linear layers together."""
 
     kind: Literal["unstructured"] = "unstructured"
-    sparsity: Percent = Field(0.8, description="share of the weights that become zero; a whole percent")
-    epochs: int = Field(3, ge=1, le=1000, description="of fine-tuning")
+    sparsity: Percent = Field(0.8, description="share of the weights to set to zero; a whole percent")
+    epochs: int = Field(3, ge=1, le=1000, description="epochs of fine-tuning")
 
     @property
     def name(self) -> str:
@@ -30,21 +30,21 @@ class Unstructured(LoopConfig):
         return f"sparse-{100 * self.sparsity:.0f}"
 
     @contextmanager
-    def cut(self, network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> Iterator["torch.nn.Module"]:
-        """Yield the network itself to fine-tune: what is zero gets no gradient, so AdamW leaves it zero.
+    def pruned(self, network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> Iterator["torch.nn.Module"]:
+        """Yield the network itself to fine-tune: zeroed weights get no gradient, so AdamW keeps them at zero.
 
         Raises:
-            StageError: when it has no layer with weights to cut.
+            StageError: when the network has no convolution and no linear layer.
         """
-        weights = [layer.weight for _, layer in layers(network)]
+        weights = [layer.weight for _, layer in prunable_layers(network)]
         if not weights:
             raise StageError("the network has no convolution and no linear layer, so there is nothing to prune")
-        sizes = np.concatenate([weight.detach().abs().numpy().ravel() for weight in weights])
-        count = round(self.sparsity * len(sizes))
-        largest_cut = float(np.partition(sizes, count - 1)[count - 1]) if count else -1.0
+        magnitudes = np.concatenate([weight.detach().abs().numpy().ravel() for weight in weights])
+        count = round(self.sparsity * len(magnitudes))
+        threshold = float(np.partition(magnitudes, count - 1)[count - 1]) if count else -1.0
         hooks = []
         for weight in weights:
-            mask = weight.detach().abs() > largest_cut
+            mask = weight.detach().abs() > threshold
             weight.data *= mask
             hooks.append(weight.register_hook(mask.__mul__))  # type: ignore[no-untyped-call]
         try:
@@ -54,13 +54,13 @@ class Unstructured(LoopConfig):
                 hook.remove()
 
     def checks(self, before: NetworkSize, after: NetworkSize) -> tuple[Check, ...]:
-        """Return whether enough weights are zero."""
+        """Return the check that enough weights are zero."""
         return (
             Check(
                 name="prune.sparsity",
                 value=after.sparsity,
                 op=">=",
-                limit=self.sparsity - 1 / before.parameters,  # half a weight cannot be cut
+                limit=self.sparsity - 1 / before.parameters,  # the count of zeros is rounded
                 detail="smaller when compressed, not faster",
             ),
         )

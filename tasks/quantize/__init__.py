@@ -1,11 +1,11 @@
-"""Quantisation: each recipe makes one candidate, which must then prove its accuracy and its speed.
+"""Quantization: each recipe makes one candidate, whose accuracy and speed are then measured.
 
-A recipe is a frozen configuration with a `name` and one verb:
+A recipe is a frozen configuration with a `name` and one method:
 
-    write(model, prepared, ranges, target, *, float_nodes=frozenset())
+    quantize(model, prepared, ranges, destination, *, float_nodes=frozenset())
 
-`prepared` and `ranges` are the calibration's; both are None where there is none, and only static recipes need them.
-`float_nodes` names nodes to leave as they are.
+`prepared` and `ranges` come from the calibration stage; only static recipes need them, and both are None without
+calibration. `float_nodes` names nodes to keep in floating point.
 """
 
 from typing import Annotated
@@ -13,90 +13,98 @@ from typing import Annotated
 import onnx
 from pydantic import Field
 
-from tasks.artifact import Artifact
-from tasks.errors import StageError
-from tasks.frozen import Frozen
-from tasks.model_file import read_to_change, write_model
+from gauntlet.calibration.ranges import Method, Ranges
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.report import Check, Report
+from gauntlet.core.signature import Signature
+from gauntlet.core.workspace import Workspace
+from gauntlet.onnx_model.model_file import read_for_editing, write_model
+from gauntlet.onnx_model.operator_types import quantized_nodes
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.float16 import Float16
 from tasks.quantize.static import StaticInt8
-from tasks.ranges import Method, Ranges
-from tasks.report import Check, Report
-from tasks.runtime.macs import quantized_nodes
-from tasks.signature import Signature
-from tasks.workspace import Workspace
 
 QuantizeConfig = Annotated[StaticInt8 | DynamicInt8 | Float16, Field(discriminator="kind")]
 
+MAX_NAMED = 16
+"""How many operator types a message names."""
+
 
 def methods_of(recipes: tuple[QuantizeConfig, ...]) -> tuple[Method, ...]:
-    """Return the methods whose ranges the static recipes want, each once."""
-    return tuple({r.method.name: r.method for r in recipes if isinstance(r, StaticInt8)}.values())
+    """Return the calibration methods of the static recipes, without duplicates."""
+    return tuple(
+        {r.calibration_method.name: r.calibration_method for r in recipes if isinstance(r, StaticInt8)}.values()
+    )
 
 
 class QuantizeFacts(Frozen):
-    """What the recipe did to the model."""
+    """How the recipe changed the model."""
 
     nodes_before: int
     nodes_after: int
     size_bytes: int
-    size_ratio: float = Field(description="size before over size after")
+    size_ratio: float = Field(description="size before divided by size after")
     calibration_images: int
 
 
 def quantize(
     config: QuantizeConfig,
-    out: Workspace,
+    workspace: Workspace,
     *,
     model: Artifact,
     prepared: Artifact | None = None,
     ranges: Artifact | None = None,
 ) -> Report[QuantizeFacts]:
-    """Quantise a copy of the model; the report's artifact is `model`.
+    """Quantize a copy of the model; the report's artifact is `model`.
 
     Args:
         config: the recipe.
-        out: where to work.
+        workspace: where to read and write.
         model: the FP32 model.
-        prepared: the calibration's artifact of that name, where there was one.
-        ranges: the calibration's artifact of that name, where there was one.
+        prepared: the calibration stage's artifact `prepared`; None without calibration.
+        ranges: the calibration stage's artifact `ranges`; None without calibration.
 
     Raises:
-        StageError: when the quantiser itself fails.
+        StageError: when the quantizer fails.
     """
-    before = onnx.load(out.path(model), load_external_data=False)
-    signature = Signature.read(before)
-    path = out.folder / "model.onnx"
-    found = Ranges.read(out.path(ranges)) if ranges else None
+    before = onnx.load(workspace.path(model), load_external_data=False)
+    path = workspace.folder / "model.onnx"
+    known_ranges = Ranges.read(workspace.path(ranges)) if ranges else None
     try:
-        config.write(out.path(model), out.path(prepared) if prepared else None, found, path)
+        config.quantize(workspace.path(model), workspace.path(prepared) if prepared else None, known_ranges, path)
     except Exception as error:
         raise StageError(f"{config.name}: {error}") from error
-    after = read_to_change(path)
-    signature.write(after)
-    kept = out.keep(path, *write_model(after, path))
+    after = read_for_editing(path)
+    Signature.read(before).write(after)
+    quantized = workspace.store_file(path, *write_model(after, path))
     facts = QuantizeFacts(
         nodes_before=len(before.graph.node),
         nodes_after=len(after.graph.node),
-        size_bytes=kept.size_bytes,
-        size_ratio=model.size_bytes / kept.size_bytes,
-        calibration_images=found.images if found and config.kind == "static" else 0,
+        size_bytes=quantized.size_bytes,
+        size_ratio=model.size_bytes / quantized.size_bytes,
+        calibration_images=known_ranges.images if known_ranges and config.kind == "static" else 0,
     )
+    check = _quantized_nodes_check(config.name, before, after)
+    return Report(stage="quantize", facts=facts, checks=(check,), artifacts={"model": quantized})
+
+
+def _quantized_nodes_check(recipe: str, before: onnx.ModelProto, after: onnx.ModelProto) -> Check:
+    added = _quantized_or_half_nodes(after) - _quantized_or_half_nodes(before)
     operators = sorted({node.op_type for node in before.graph.node})
-    more = _shrunk(after) - _shrunk(before)
-    check = Check(
+    return Check(
         name="quantize.quantized_nodes",
-        value=more,
+        value=added,
         op=">",
         limit=0,
         unit="nodes",
-        detail="" if more > 0 else f"{config.name} finds nothing to quantise among {', '.join(operators[:16])}",
-        remedy="" if more > 0 else "leave the recipe out: this model has no part that it can shrink",
+        detail="" if added > 0 else f"{recipe} finds nothing to quantize among {', '.join(operators[:MAX_NAMED])}",
+        remedy="" if added > 0 else "remove the recipe: it does not apply to this model",
     )
-    return Report(stage="quantize", facts=facts, checks=(check,), artifacts={"model": kept})
 
 
-def _shrunk(model: onnx.ModelProto) -> int:
-    """Return the number of nodes that compute in integers or pass between these and floats, or read half floats."""
+def _quantized_or_half_nodes(model: onnx.ModelProto) -> int:
+    """Return the number of integer nodes, Q/DQ nodes, and nodes that read float16 weights."""
     half = {t.name for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT16}
     return quantized_nodes(model) + sum(not half.isdisjoint(node.input) for node in model.graph.node)

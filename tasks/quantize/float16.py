@@ -1,4 +1,4 @@
-"""Half precision: half the size at once. Fast where the processor computes in it, which few CPUs do."""
+"""Half precision: half the model size; faster only on hardware with float16 arithmetic, which few CPUs have."""
 
 from pathlib import Path
 from typing import Literal
@@ -6,13 +6,13 @@ from typing import Literal
 from onnxruntime.quantization.onnx_model import ONNXModel
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
-from tasks.frozen import Frozen
-from tasks.model_file import read_model, write_model
-from tasks.ranges import Ranges
+from gauntlet.calibration.ranges import Ranges
+from gauntlet.core.frozen import Frozen
+from gauntlet.onnx_model.model_file import read_model, write_model
 
 
 class Float16(Frozen):
-    """Weights and activations in 16-bit floats; inputs and outputs stay as they are."""
+    """Weights and activations in float16; inputs and outputs keep their types."""
 
     kind: Literal["float16"] = "float16"
 
@@ -21,19 +21,19 @@ class Float16(Frozen):
         """The candidate's name."""
         return "float16"
 
-    def write(
+    def quantize(
         self,
         model: Path,
         prepared: Path | None,
         ranges: Ranges | None,
-        target: Path,
+        destination: Path,
         *,
         float_nodes: frozenset[str] = frozenset(),
     ) -> None:
-        """Convert `model` to `target`; neither ranges nor a prepared model are needed."""
+        """Convert `model` to `destination`; `prepared` and `ranges` are not used."""
         half = convert_float_to_float16(
             read_model(model), keep_io_types=True, node_block_list=sorted(float_nodes) or None
         )
         ordered = ONNXModel(half)
-        ordered.topological_sort()  # the converter puts its casts last
-        write_model(ordered.model, target)
+        ordered.topological_sort()  # the converter appends its Cast nodes at the end
+        write_model(ordered.model, destination)

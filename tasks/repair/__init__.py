@@ -1,71 +1,92 @@
 """Repair: the fewest nodes of a quantised model to leave in float, so that it is good enough and still faster.
 
-One session with a switch at every tensor (`tasks.repair.switches`) ranks the nodes by the noise that each alone brings
-to the outputs, and finds the smallest set that should do. Only that set is quantised for good, answered and raced.
-Where it falls short, the search asks for more; whatever happens, the best so far is returned. All this is looked for on
-the validation images: the test images only judge the result, by the gates that every candidate passes.
+One session with a switch at every tensor (`tasks.repair.switchable_model`) ranks the nodes by the noise that each
+alone brings to the outputs, and finds the smallest set that should do. Only that set is quantized, evaluated and raced.
+Where it falls short, the search asks for more; whatever happens, the best so far is returned. The search uses the
+validation images; the test images only judge the result, by the gates that every candidate passes.
+
+Predictions are in float, with exact sums. On a processor whose integer sums saturate, weights get 7 bits: their sums do
+not saturate, so predictions hold there too. That alone may be enough, so it is tried before any node is left in float.
 """
 
-import math
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import TypeGuard
 
 from pydantic import Field
 
-from tasks.accuracy import AccuracyConfig
-from tasks.artifact import Artifact
-from tasks.data.read import read_split
-from tasks.frozen import Frozen
-from tasks.model_file import read_model, write_model
+from gauntlet.calibration.ranges import Ranges
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.report import Check, Report
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
+from gauntlet.metrics.accuracy_comparison import AccuracyLimits
+from gauntlet.onnx_model.model_file import read_model, write_model
+from gauntlet.runtime.processor import Processor
 from tasks.quantize.static import StaticInt8
-from tasks.ranges import Ranges
-from tasks.repair.attempt import Attempt
-from tasks.repair.effort import Effort, Ranked, Search, Stopped
-from tasks.repair.journal import Journal
-from tasks.repair.quality import Quality, Reference
-from tasks.repair.switches import Switchable
-from tasks.report import Check, Report
-from tasks.workspace import Workspace
+from tasks.repair.quality import Limits, QualitySummary, ReferenceOutputs
+from tasks.repair.search import MixedPrecisionSearch, NodeSensitivity, SearchBudget, Stopped
+from tasks.repair.smallest_set import Nodes
+from tasks.repair.switchable_model import SwitchableModel
+from tasks.repair.trial import Evaluator, Trial
 
 SHOWN = 12
-FAR_OFF_DB = 6.0
 REPAIRED = "-repaired"
 """Ends the name of a repaired candidate."""
 
 
-class RepairConfig(Effort):
+class RepairConfig(SearchBudget):
     """What a repair may cost. What it must reach is in `accuracy`."""
 
     enabled: bool = Field(True, description="repair static INT8 candidates that their accuracy gate rejects")
     images: int = Field(256, ge=8, description="validation images to search on, at the most")
 
-    def takes(self, recipe: Frozen) -> TypeGuard[StaticInt8]:
-        """Tell whether a recipe's candidates can be repaired: only static ones say node by node what is quantised."""
-        known = isinstance(recipe, StaticInt8) and recipe.activations != "u16" and recipe.placement == "around"
-        return self.enabled and known
+    def can_repair(
+        self, recipe: Frozen, recipes: Collection[Frozen] = (), processor: Processor | None = None
+    ) -> TypeGuard[StaticInt8]:
+        """Tell whether a recipe's candidates can be repaired: only static ones say node by node what is quantised.
+
+        Args:
+            recipe: the recipe.
+            recipes: all of the run. Where the repair would start with one of these others, it would only repeat it.
+            processor: that of the run; by default, this one.
+        """
+        if (
+            not isinstance(recipe, StaticInt8)
+            or recipe.activations == "u16"
+            or recipe.qdq_placement != "inputs_and_outputs"
+        ):
+            return False
+        start = recipe.without_saturation(processor or Processor.current())
+        return self.enabled and (start == recipe or start not in recipes)
 
 
 class RepairFacts(Frozen):
     """What was found."""
 
     recipe: str
+    seven_bit: bool = Field(description="weights in 7 bits instead of 8, as sums saturate on this processor")
     float_nodes: tuple[str, ...] = Field(description="left in float, the most important first")
     nodes: int = Field(description="nodes that could have been")
-    ranked: int = Field(description="nodes for whose ranking there was time")
-    ranking: tuple[Ranked, ...] = Field(description="the nodes whose rounding costs most")
+    ranked: int = Field(description="nodes that were ranked: those for which there was time, 0 where none was needed")
+    ranking: tuple[NodeSensitivity, ...] = Field(description="the nodes whose rounding costs most")
     images: int
-    before: Quality | None = Field(description="of the candidate that failed; None where there is nothing to repair")
-    attempts: tuple[Attempt, ...] = Field(description="full evaluations, in their order")
-    resumed: int = Field(description="answers that an earlier, interrupted search had left")
+    before: QualitySummary | None = Field(
+        description="of the candidate that failed; None where there is nothing to repair"
+    )
+    trials: tuple[Trial, ...] = Field(description="full evaluations, in their order")
+    predictions: int = Field(description="sets whose quality was predicted")
     stopped: Stopped
 
 
 def repair(
     config: RepairConfig,
-    out: Workspace,
+    workspace: Workspace,
     *,
     recipe: StaticInt8,
-    accuracy: AccuracyConfig,
+    accuracy: AccuracyLimits,
     model: Artifact,
     quantized: Artifact,
     prepared: Artifact,
@@ -73,12 +94,13 @@ def repair(
     images: Artifact,
     test: Artifact,
     whole: Artifact | None = None,
+    processor: Processor | None = None,
 ) -> Report[RepairFacts]:
     """Quantise the model by the recipe with the fewest nodes in float that pass; the report's artifact is `model`.
 
     Args:
         config: what it may cost.
-        out: where to work; a search that was killed goes on from what it left there.
+        workspace: where to work.
         recipe: the recipe whose candidate failed.
         accuracy: what the result must keep.
         model: the FP32 model.
@@ -88,45 +110,62 @@ def repair(
         images: a split that no gate judges by.
         test: the split that the gate judges by, of which only the length is read.
         whole: the FP32 model of the main line, where `model` was pruned: the accuracy lost is against this one.
+        processor: where this runs; by default, this machine's.
     """
-    known, sources = Ranges.read(out.path(ranges)), (out.path(model), out.path(prepared))
-    journal = Journal(out.folder / "journal.jsonl")
-    resumed, file = len(journal), out.folder / "model.onnx"
-    pairs = out.path(quantized)
-    if recipe.format != "qdq":  # its pairs stand for the operators, whose form has nothing that could be switched
+    start, file = monotonic(), workspace.folder / "model.onnx"
+    known, sources = Ranges.read(workspace.path(ranges)), (workspace.path(model), workspace.path(prepared))
+    exact = recipe.without_saturation(processor or Processor.current())
+    pairs = workspace.path(quantized)
+    if exact != recipe or recipe.format != "qdq":  # integer operators have nothing that could be switched
         pairs = file
-        recipe.replace(format="qdq").write(*sources, known, pairs)
+        exact.replace(format="qdq").quantize(*sources, known, pairs)
     with ThreadPoolExecutor(1) as beside:  # the one is the runtime's work, the other is Python's
-        made = beside.submit(Switchable, pairs, sources[1])
-        split, known_by = read_split(out.path(images)), out.path(whole) if whole else None
-        reference = Reference(sources[0], split, config.images, known_by)
+        made = beside.submit(SwitchableModel, pairs, sources[1])
+        split, known_by = read_split(workspace.path(images)), workspace.path(whole) if whole else None
+        reference = ReferenceOutputs(sources[0], split, config.images, known_by)
         network = made.result()
-    judged = len(read_split(out.path(test)))
-    search = Search(config, accuracy, out.path(quantized), network, reference, journal, file, judged)
-    best = search.run(lambda nodes: recipe.write(*sources, known, file, float_nodes=nodes)) if network.nodes else None
-    chosen = search.in_order(best.float_nodes) if best else ()
-    if search.written != frozenset(chosen):
-        recipe.write(*sources, known, file, float_nodes=frozenset(chosen))
+
+    def write(nodes: Nodes) -> None:
+        exact.quantize(*sources, known, file, float_nodes=nodes)
+
+    evaluator = Evaluator(
+        network,
+        reference,
+        file,
+        write,
+        sensitivity_images=config.sensitivity_images,
+        prediction_images=config.prediction_images,
+    )
+    gate = Limits(accuracy, accuracy.min_sqnr_db, len(read_split(workspace.path(test))))
+    search = MixedPrecisionSearch(config, gate, evaluator, start=start, whole_first=exact != recipe)
+    before = reference.quality(reference.ask(workspace.path(quantized))) if network.nodes else None
+    best = search.run(before) if before else None
+    chosen = best.float_nodes if best else ()
+    if best is None or best is not search.trials[-1]:
+        write(frozenset(chosen))
     proto = read_model(file)
     reference.signature.write(proto)
     facts = RepairFacts(
         recipe=recipe.name,
+        seven_bit=exact != recipe,
         float_nodes=chosen,
         nodes=len(network.nodes),
         ranked=len(search.ranking),
         ranking=search.ranking[:SHOWN],
         images=len(reference),
-        before=search.before,
-        attempts=tuple(search.attempts),
-        resumed=resumed,
+        before=before,
+        trials=tuple(search.trials),
+        predictions=len(search.predictions),
         stopped=search.stopped,
     )
-    artifacts = {"model": out.keep(file, *write_model(proto, file))}
+    artifacts = {"model": workspace.store_file(file, *write_model(proto, file))}
     return Report(stage="repair", facts=facts, checks=_checks(config, facts, best), artifacts=artifacts)
 
 
-def _checks(config: RepairConfig, facts: RepairFacts, best: Attempt | None) -> tuple[Check, ...]:
-    told = f"{len(facts.float_nodes)} of {facts.nodes} nodes in float: {', '.join(facts.float_nodes[:4])}"
+def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tuple[Check, ...]:
+    seven_bit = "7-bit weights, " if facts.seven_bit else ""
+    names = f": {', '.join(facts.float_nodes[:4])}" if facts.float_nodes else ""
+    told = f"{seven_bit}{len(facts.float_nodes)} of {facts.nodes} nodes in float{names}"
     checks = [
         Check(
             name="repair.nodes",
@@ -140,13 +179,13 @@ def _checks(config: RepairConfig, facts: RepairFacts, best: Attempt | None) -> t
     if best is not None:
         checks.append(
             Check(
-                name="repair.good",
+                name="repair.within_limits",
                 value=int(best.good),
                 op="==",
                 limit=1,
                 severity="warning",
-                detail=f"{facts.stopped} after {len(facts.attempts)} evaluations; {told}",
-                remedy="" if best.good else _way_out(facts.stopped, best),
+                detail=f"{facts.stopped} after {len(facts.trials)} evaluations; {told}",
+                remedy="" if best.good else _way_out(facts.stopped),
             )
         )
     if best is not None and best.speed is not None:
@@ -164,12 +203,7 @@ def _checks(config: RepairConfig, facts: RepairFacts, best: Attempt | None) -> t
     return tuple(checks)
 
 
-def _way_out(stopped: Stopped, best: Attempt) -> str:
-    """Predictions are in float, so they do not see where this processor's integer sums saturate."""
-    gap = best.predicted.sqnr_db - best.quality.sqnr_db
-    if FAR_OFF_DB < gap < math.inf:
-        saturated = "as where a processor without VNNI saturates: take 7-bit weights (reduce_range)"
-        return f"the answers have {gap:.1f} dB more noise than predicted, {saturated}"
+def _way_out(stopped: Stopped) -> str:
     if stopped == "not even in float":
         return "loosen the limits of `accuracy`, or leave this recipe out"
-    return "raise repair.max_evaluations or repair.budget_s"
+    return "raise repair.max_trials or repair.budget_s"

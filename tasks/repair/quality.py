@@ -6,23 +6,24 @@ from pathlib import Path
 import onnx
 from pydantic import Field
 
-from tasks.accuracy import AccuracyConfig, compared
-from tasks.data.dataset import Arrays, Split
-from tasks.data.golden import Golden, head
-from tasks.frozen import Frozen, Number
-from tasks.paired import Paired, drop_interval
-from tasks.runtime.calls import calls
-from tasks.runtime.session import open_session
-from tasks.runtime.threads import lanes
-from tasks.signature import Signature
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.signature import Signature
+from gauntlet.datasets.golden import Golden, first_samples
+from gauntlet.datasets.splits import Split
+from gauntlet.metrics.accuracy_comparison import AccuracyLimits, compare_accuracy
+from gauntlet.metrics.paired_accuracy import PairedAccuracy, drop_interval
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.resources import parallel_calls_and_threads
+from gauntlet.runtime.session import open_session
 
 BATCH = 16
 
 
-class Quality(Frozen):
+class QualitySummary(Frozen):
     """Answers on the images of a search."""
 
-    paired: Paired | None = Field(description="beside the FP32 model's, image by image; None without labels")
+    paired: PairedAccuracy | None = Field(description="beside the FP32 model's, image by image; None without labels")
     top1_agreement: Number
     cosine: Number = Field(description="of the worst output; 1 where no output is a number")
     sqnr_db: Number = Field(description="of the worst output; infinite where no output is a number")
@@ -32,12 +33,12 @@ class Quality(Frozen):
 class Limits:
     """What an answer must keep: the accuracy gate's own limits, with the SQNR raised where the search asks for more."""
 
-    accuracy: AccuracyConfig
+    accuracy: AccuracyLimits
     min_sqnr_db: float
     test_images: int
     """On so many the gate will judge: what is proven there need not be on the few of the search."""
 
-    def allow(self, quality: Quality) -> bool:
+    def accept(self, quality: QualitySummary) -> bool:
         """Tell whether the gate would pass these answers."""
         limits, paired = self.accuracy, quality.paired
         if paired is None:
@@ -51,7 +52,7 @@ class Limits:
         return same and quality.sqnr_db >= self.min_sqnr_db
 
 
-class Reference:
+class ReferenceOutputs:
     """Some images and the FP32 model's answers for them.
 
     A pruned model has two: noise is beside its own FP32 answers, all else beside those of the `whole` model, as in the
@@ -62,25 +63,25 @@ class Reference:
         self.model = model
         self.signature = Signature.read(onnx.load(model, load_external_data=False))
         self.labels = None if split.labels is None else split.labels[:images]
-        at_once, threads = lanes()
-        made = calls(open_session(model, threads=threads), split.take(slice(0, images)))
+        at_once, threads = parallel_calls_and_threads()
+        made = batched_inference(open_session(model, threads=threads), split.take(slice(0, images)))
         self.samples, self.batch, self.answers = made.samples, made.batch(1), made.run(BATCH, at_once)
         self.known = self.ask(whole) if whole else self.answers
 
     def __len__(self) -> int:
         return len(next(iter(self.samples.values())))
 
-    def ask(self, model: Path) -> Arrays:
+    def ask(self, model: Path) -> NamedArrays:
         """Return a model's answers for all images."""
-        at_once, threads = lanes()
-        return calls(open_session(model, threads=threads), self.samples).run(BATCH, at_once)
+        at_once, threads = parallel_calls_and_threads()
+        return batched_inference(open_session(model, threads=threads), self.samples).run(BATCH, at_once)
 
-    def quality(self, answers: Arrays) -> Quality:
+    def quality(self, answers: NamedArrays) -> QualitySummary:
         """Compare answers, for all images or the first of them, with the FP32 model's."""
         count = len(next(iter(answers.values())))
-        known = Golden({}, head(self.known, count), None if self.labels is None else self.labels[:count])
-        facts = compared(known, self.signature, answers, head(self.answers, count))
-        return Quality(
+        known = Golden({}, first_samples(self.known, count), None if self.labels is None else self.labels[:count])
+        facts = compare_accuracy(known, self.signature, answers, first_samples(self.answers, count))
+        return QualitySummary(
             paired=facts.paired,
             top1_agreement=facts.top1_agreement,
             cosine=1.0 if facts.cosine is None else facts.cosine,

@@ -1,4 +1,4 @@
-"""Training, or taking a model that was trained elsewhere: data in; a model and its golden answers out."""
+"""Train a model or load a pretrained one, and record its golden outputs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,20 +6,20 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tasks.artifact import Artifact
-from tasks.data.read import read_split
-from tasks.report import Report
-from tasks.signature import Signature
-from tasks.train.brought import OnnxModel
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
 from tasks.train.facts import TrainFacts
 from tasks.train.flax import FlaxTraining
 from tasks.train.keras import KerasTraining
-from tasks.train.keras_brought import KerasModel, SavedModelFolder
+from tasks.train.keras_pretrained import KerasModel, SavedModelFolder
+from tasks.train.onnx_pretrained import OnnxModel
 from tasks.train.sklearn import SklearnTraining
-from tasks.train.sklearn_brought import SklearnModel
+from tasks.train.sklearn_pretrained import SklearnModel
 from tasks.train.torch import TorchTraining
-from tasks.train.torch_brought import TorchModel
-from tasks.workspace import Workspace
+from tasks.train.torch_pretrained import TorchModel
 
 TrainConfig = Annotated[
     TorchTraining
@@ -37,24 +37,26 @@ TrainConfig = Annotated[
 
 def train(
     config: TrainConfig,
-    out: Workspace,
+    workspace: Workspace,
     *,
     splits: Mapping[str, Artifact],
     signature: Signature,
     files: tuple[Path, ...] = (),
 ) -> Report[TrainFacts]:
-    """Train a model on the splits of the data stage, or take one as it is.
+    """Train a model on the splits of the data stage, or load a pretrained one.
 
     Args:
-        config: how.
-        out: where to write.
+        config: the framework and its settings.
+        workspace: where artifacts are written.
         splits: the data.
-        signature: the contract as far as the data decides it.
-        files: the user's files that are read; an argument so that their content is part of the work's identity.
+        signature: inputs, layout and labels, as far as the data determines them.
+        files: the user's files that are read; an argument so that their content is part of the cache key.
 
     Returns:
-        Facts with the whole signature, and the artifacts `model` (the source framework's file), `golden` (see
-        `tasks.data.golden`) and, where there are labels, `predictions` (class numbers: `<split>` and `<split>_labels`,
-        each of shape (n,); of `train` a sample as large as `test`).
+        Facts with the complete signature, and the artifacts `model` (the framework's file), `golden` (see
+        `gauntlet.datasets.golden`) and, with labels, `predictions` (class indices: `<split>` and `<split>_labels`, each
+        of shape (n,); for `train`, a sample as large as `test`).
     """
-    return config.fit({name: read_split(out.path(artifact)) for name, artifact in splits.items()}, signature, out)
+    return config.fit(
+        {name: read_split(workspace.path(artifact)) for name, artifact in splits.items()}, signature, workspace
+    )

@@ -8,16 +8,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PositiveFloat
 
-from tasks.data.dataset import Arrays, Split, batches, labels_of
-from tasks.data.golden import Golden, ask
-from tasks.errors import StageError
-from tasks.frozen import Frozen
-from tasks.report import Check, Report
-from tasks.signature import Signature, TensorSpec
-from tasks.sources import sklearn as source
-from tasks.sources.learning import keep_answers, labelled
-from tasks.train.facts import TrainFacts, only_input
-from tasks.workspace import Workspace
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.report import Check, Report
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden, record_golden
+from gauntlet.datasets.splits import Split, batches, require_labels
+from gauntlet.frameworks.sklearn import estimator as source
+from gauntlet.frameworks.training import require_labelled, store_golden_and_predictions
+from tasks.train.facts import TrainFacts, find_answer, single_input
 
 PACKAGES = {"skops": "sklearn"}
 ROWS = 1024  # read at once
@@ -47,7 +48,7 @@ class SklearnTraining(Frozen):
         """Return the user's files that are read: none."""
         return ()
 
-    def fit(self, splits: Mapping[str, Split], signature: Signature, out: Workspace) -> Report[TrainFacts]:
+    def fit(self, splits: Mapping[str, Split], signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Train on the training split, which must fit into memory, and save the model with its answers.
 
         See `tasks.train.train`.
@@ -55,14 +56,14 @@ class SklearnTraining(Frozen):
         Raises:
             StageError: when a sample is no vector, a class is missing, or scikit-learn cannot train on the data.
         """
-        data, name = labelled(splits, "train", "validation", "test"), only_input(signature)
+        data, name = require_labelled(splits, "train", "validation", "test"), single_input(signature)
         shape = signature.inputs[0].shape[1:]
         if len(shape) != 1:
             raise StageError(
                 f"train.kind: sklearn trains on one vector a sample; the data has samples of shape {shape}. "
                 "Turn pictures into vectors (data.hog), or save arrays of shape (samples, features)"
             )
-        labels = labels_of(data["train"])
+        labels = require_labels(data["train"])
         lacking = sorted(set(range(len(signature.labels))) - set(labels.tolist()))
         if lacking:
             names = ", ".join(signature.labels[number] for number in lacking[:5])
@@ -73,9 +74,9 @@ class SklearnTraining(Frozen):
             model.fit(inputs, labels)
         except ValueError as error:
             raise StageError(f"scikit-learn cannot train on this data: {error}") from error
-        path = out.folder / "model.skops"
+        path = workspace.folder / "model.skops"
         source.save(path, model)
-        return taken(model, path, data, data["test"], signature, out, seed=self.seed)
+        return report_pretrained(model, path, data, data["test"], signature, workspace, seed=self.seed)
 
     def _untrained(self) -> Any:
         from sklearn.calibration import CalibratedClassifierCV
@@ -90,16 +91,16 @@ class SklearnTraining(Frozen):
         return make_pipeline(StandardScaler(), CalibratedClassifierCV(machines, ensemble=False, cv=folds))
 
 
-def taken(
+def report_pretrained(
     model: Any,
     path: Path,
     measured: Mapping[str, Split],
     test: Split,
     signature: Signature,
-    out: Workspace,
+    workspace: Workspace,
     *,
     seed: int,
-    answer: str | None = None,
+    primary_output: str | None = None,
 ) -> Report[TrainFacts]:
     """Ask a fitted model for its answers and report on it.
 
@@ -109,39 +110,36 @@ def taken(
         measured: the splits whose classes are predicted.
         test: the test split.
         signature: what the data decides.
-        out: where to write.
+        workspace: where to write.
         seed: of the random inputs.
-        answer: the output that names the class; by default it is found.
+        primary_output: the output that names the class; by default it is found.
 
     Raises:
         StageError: when the data does not fit the model.
     """
     from sklearn import __version__
 
-    def predict(inputs: Arrays) -> Arrays:
+    def predict(inputs: NamedArrays) -> NamedArrays:
         try:
             return source.answers(model, source.samples(as_float32(inputs)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StageError(f"{source.describe(model)} does not take these samples: {error}") from error
 
     # A vector of features is no picture: far from all that the model has seen, its answers say nothing.
-    golden = ask(predict, test, seed=seed, values_that_occur=True)
-    signature = _signed(signature, golden, getattr(model, "classes_", None), answer)
+    golden = record_golden(predict, test, seed=seed, values_that_occur=True)
+    signature = _signed(signature, golden, getattr(model, "classes_", None), primary_output)
     facts = TrainFacts(
         framework=f"scikit-learn {__version__}",
         architecture=source.describe(model),
-        parameters=source.numbers_in(path),
-        best_epoch=0,
-        stopped_early=False,
-        history=(),
+        parameters=source.parameter_count(path),
         signature=signature,
     )
-    artifacts = keep_answers(golden, predict, measured, signature, out)
-    artifacts["model"] = out.keep(path)
+    artifacts = store_golden_and_predictions(golden, predict, measured, signature, workspace)
+    artifacts["model"] = workspace.store_file(path)
     return Report(stage="train", facts=facts, checks=(_all_finite(golden),), artifacts=artifacts)
 
 
-def as_float32(inputs: Arrays) -> Arrays:
+def as_float32(inputs: NamedArrays) -> NamedArrays:
     """Return the inputs as the ONNX model takes them: rounded before the source sees them, not behind its back."""
 
     def rounded(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -150,28 +148,27 @@ def as_float32(inputs: Arrays) -> Arrays:
     return {name: rounded(array) for name, array in inputs.items()}
 
 
-def _signed(signature: Signature, golden: Golden, classes: Any, answer: str | None) -> Signature:
+def _signed(signature: Signature, golden: Golden, classes: Any, primary_output: str | None) -> Signature:
     """Return the whole signature.
 
     The scores name the class where their columns are the data's classes in their order; else the label does.
     """
     inputs = tuple(s.replace(dtype="float32") if s.dtype.startswith("float") else s for s in signature.inputs)
     outputs = tuple(
-        TensorSpec(name=n, dtype=_dtype(a), shape=("batch", *a.shape[1:])) for n, a in golden.answers.items()
+        TensorSpec(name=n, dtype=_dtype(a), shape=("batch", *a.shape[1:])) for n, a in golden.test_outputs.items()
     )
     signature = signature.replace(inputs=inputs, outputs=outputs)
     found = [spec.name for spec in outputs]
-    if answer is not None and answer not in found:
-        raise StageError(f"train.answer: the model has no output {answer!r}; it has {found}")
+    primary_output = primary_output and find_answer(primary_output, golden.test_outputs, signature.labels)
     if classes is None:
-        if golden.labels is not None and answer is None:
+        if golden.labels is not None and primary_output is None:
             raise StageError("the model names no classes, but the data has labels; leave them out of the data")
-        return signature.replace(answer=answer)
+        return signature.replace(primary_output=primary_output)
     names = tuple(str(name) for name in classes)
     labels = signature.labels or names
     in_order = names == labels or names == tuple(str(number) for number in range(len(names)))
     scores = next(name for name in found if name != source.LABEL)
-    return signature.replace(answer=answer or (scores if in_order else source.LABEL), labels=labels)
+    return signature.replace(primary_output=primary_output or (scores if in_order else source.LABEL), labels=labels)
 
 
 def _dtype(array: npt.NDArray[np.generic]) -> str:
@@ -179,9 +176,9 @@ def _dtype(array: npt.NDArray[np.generic]) -> str:
 
 
 def _all_finite(golden: Golden) -> Check:
-    broken = {name: a for name, a in golden.answers.items() if a.dtype.kind == "f" and not np.isfinite(a).all()}
+    broken = {name: a for name, a in golden.test_outputs.items() if a.dtype.kind == "f" and not np.isfinite(a).all()}
     return Check(
-        name="train.non_finite_answers",
+        name="train.non_finite_outputs",
         value=sum(int((~np.isfinite(array)).sum()) for array in broken.values()),
         op="==",
         limit=0,

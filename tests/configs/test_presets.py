@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import configs
-from configs.load import load, presets
+from configs.loader import load, presets
 from configs.schema import PipelineConfig
 
 FILES = sorted(Path(configs.__file__).parent.rglob("*.yaml"))

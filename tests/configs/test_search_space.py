@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.load import load
+from configs.loader import load
 from configs.schema import PipelineConfig
-from tasks.errors import ConfigError
+from gauntlet.core.errors import ConfigError
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "weights": ("u8", "s8"),
@@ -54,9 +54,9 @@ def test_list_is_taken_when_it_is_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "told"),
+    ("recipe", "message"),
     [
-        ({"per_channel": [True, True]}, "two candidates named 'static-u8s8'; leave one of them out"),
+        ({"per_channel": [True, True]}, "two candidates named 'static-u8s8'; remove one of them"),
         ({"per_channel": []}, r"quantize.0.per_channel: \[\]: input should be a valid boolean"),
         ({"weights": ["u8", "s9"]}, "quantize.1.weights: 's9': input should be 'u8' or 's8'"),
         ({"activations": ["u8", "s8"], "weights": ["u8", "s8"]}, "no kernels for activations s8 with weights u8"),
@@ -64,7 +64,7 @@ def test_list_is_taken_when_it_is_set(tmp_path: Path) -> None:
     ],
 )
 def test_list_is_refused_when_a_choice_is_wrong_or_there_twice(
-    tmp_path: Path, recipe: dict[str, Any], told: str
+    tmp_path: Path, recipe: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         recipes(tmp_path, {"kind": "static", **recipe})

@@ -8,44 +8,49 @@ from pathlib import Path
 
 import pytest
 from harness import QUICK, command, latest_report, sets
+from workers import made_once
 
 from configs.schema import PipelineConfig
-from flows.home import Home
-from flows.servers import free_port, start_prefect, stop_prefect
-from tasks.run_report import RunReport
+from flows.record.home import Home
+from flows.servers import local_servers
+from gauntlet.core.run_report import RunReport
 
 
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The API address of a real server; flows that run in this process use it too."""
-    home = Home(tmp_path_factory.mktemp("prefect"))
-    home.prefect.mkdir(parents=True)
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/api"
-    os.environ.update(PREFECT_HOME=str(home.prefect), PREFECT_API_URL=url)
+    """The API address of a real server, the same for all workers; flows that run in this process use it too."""
+    home = Home(made_once(tmp_path_factory, "prefect", lambda _: None))
+    os.environ.pop("PREFECT_API_URL", None)
+    os.environ["PREFECT_HOME"] = str(home.prefect)
     os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
     os.environ["PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS"] = "5"  # a minute by default: too long for a test
-    start_prefect(home, port, int)
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    with local_servers.prefect_server(home, local_servers.free_port()) as url:
+        from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    with temporary_settings({PREFECT_API_URL: url}):
-        yield url
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogWorker
+        with temporary_settings({PREFECT_API_URL: url}):
+            yield url
+        from prefect.events.worker import EventsWorker
+        from prefect.logging.handlers import APILogWorker
 
-    for worker in (APILogWorker, EventsWorker):
-        worker.drain_all(timeout=20)
-    stop_prefect(home)
-    del os.environ["PREFECT_API_URL"]
+        for worker in (APILogWorker, EventsWorker):
+            worker.drain_all(timeout=20)
 
 
 @pytest.fixture(scope="session")
 def finished_home(prefect_server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home in which the quick pipeline ran once, to its end."""
-    home = tmp_path_factory.mktemp("finished")
-    done = command(home, "run", "digits-small-cnn", *sets(*QUICK))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return home
+
+    def make(home: Path) -> None:
+        done = command(home, "run", "digits-small-cnn", *sets(*QUICK))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return made_once(tmp_path_factory, "finished", make)
+
+
+@pytest.fixture
+def finished(finished_home: Path) -> RunReport:
+    """The report of that run."""
+    return latest_report(Home(finished_home / ".gauntlet"))
 
 
 @pytest.fixture
@@ -71,7 +76,7 @@ def home(finished_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def run(home: Home) -> Callable[[PipelineConfig], RunReport]:
     """Runs the pipeline in this process and returns its report, whatever the verdict."""
     from flows.pipeline import pipeline
-    from tasks.errors import PipelineError
+    from gauntlet.core.errors import PipelineError
 
     def run_it(config: PipelineConfig) -> RunReport:
         with contextlib.suppress(PipelineError):

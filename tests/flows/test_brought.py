@@ -4,19 +4,20 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import brought_models
 import mlflow
 import numpy as np
+import pretrained_models
 import pytest
-from brought_models import MODELS, Made
 from mlflow import MlflowClient
+from pretrained_models import MODELS, Made
 
-from configs.load import load
+from configs.loader import load
 from configs.schema import PipelineConfig
-from flows.home import Home
-from flows.tracking import Sender, tracking_uri
+from flows.record.home import Home
+from flows.tracking.sender import Sender
+from flows.tracking.server import tracking_uri
+from gauntlet.core.run_report import RunReport
 from tasks.repair import REPAIRED
-from tasks.run_report import RunReport
 
 QUICK = ("benchmark.rounds=6", "benchmark.block_ms=2", "benchmark.batch_sizes=[1]", "numerics.samples=8")
 Run = Callable[[PipelineConfig], RunReport]
@@ -44,13 +45,27 @@ def test_brought_model_ends_with_a_winner_when_it_is_sound(
         "dynamic-u8",
     }
     assert all(c.reason for c in report.candidates)
+    chain = report.stage("optimize", "passes")
+    assert chain is not None
+    for facts in chain.facts["passes"]:  # none of them takes every model
+        assert facts["outcome"] != "rejected" or facts["reason"]
+        assert not facts["broke"] or facts["artifact"] in chain.artifacts
+    if not any(check.blocks for check in chain.checks):
+        proof = report.stage("numerics", "passes")
+        assert proof is not None
+        assert not any(check.blocks for check in proof.checks)
+    if make is pretrained_models.text_labels:
+        reasons = {c.name: c.reason for c in report.candidates}
+        assert "finds nothing to quantize among LinearClassifier, ZipMap" in reasons["static-u8s8"]
+        assert report.winner == "fp32"
 
 
 @pytest.mark.slow
 def test_model_without_samples_runs_on_random_ones(run: Run, tmp_path: Path) -> None:
-    model, _ = brought_models.two_inputs(tmp_path)
+    model, _ = pretrained_models.two_inputs(tmp_path)
     synthetic = f"data={{kind: synthetic, model: {model}, samples: 30}}"
-    report = run(load("bring-your-own-onnx", (*QUICK, f"train.model={model}", synthetic)))
+    few = ("optimize=[]", "quantize=[{kind: dynamic}]")
+    report = run(load("bring-your-own-onnx", (*QUICK, *few, f"train.model={model}", synthetic)))
     assert report.verdict == "passed", report.reason
     assert report.candidates[0].accuracy is None
     checks = {check.name for entry in report.stages for check in entry.checks if entry.stage == "accuracy"}
@@ -58,19 +73,9 @@ def test_model_without_samples_runs_on_random_ones(run: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_recipe_that_finds_nothing_is_rejected_with_the_reason_when_the_winner_is_fp32(
-    run: Run, tmp_path: Path
-) -> None:
-    report = run(brought(*brought_models.text_labels(tmp_path)))
-    reasons = {c.name: c.reason for c in report.candidates}
-    assert "finds nothing to quantise among LinearClassifier, ZipMap" in reasons["static-u8s8"]
-    assert (report.verdict, report.winner) == ("passed", "fp32")
-
-
-@pytest.mark.slow
 def test_labels_decide_when_there_are_some(run: Run, tmp_path: Path) -> None:
-    model, samples = brought_models.two_inputs(tmp_path)
-    labels = np.arange(brought_models.COUNT) % 4
+    model, samples = pretrained_models.two_inputs(tmp_path)
+    labels = np.arange(pretrained_models.COUNT) % 4
     report = run(brought(model, {**samples, "labels": labels}))
     assert (report.verdict, report.stopped_at) == ("failed", "evaluate")
     assert "evaluate.min_accuracy" in report.reason
@@ -87,8 +92,13 @@ def room(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.timeout(1400)
 def test_model_above_two_gigabytes_ends_with_a_winner_and_is_whole_in_mlflow(run: Run, home: Home, room: Path) -> None:
-    model, samples = brought_models.above_two_gigabytes(room)
-    few = ("optimize=[{kind: chain}]", "quantize=[{kind: dynamic}]", "numerics.batch_sizes=[1, 3]")
+    model, samples = pretrained_models.above_two_gigabytes(room)
+    few = (
+        "optimize=[{kind: chain}]",
+        "quantize=[{kind: dynamic}]",
+        "numerics.batch_sizes=[1, 3]",
+        "benchmark.profile=false",
+    )
     report = run(brought(model, samples, *few))
     assert report.verdict == "passed", report.reason
     sizes = {c.name: c.size_bytes for c in report.candidates}

@@ -8,11 +8,11 @@ import pytest
 from harness import journal, quick_config
 
 from configs.schema import PipelineConfig
-from flows.console import candidates_table
-from flows.home import Home
-from tasks.render.html import render_html
-from tasks.render.markdown import render_markdown
-from tasks.run_report import BECAUSE, RunReport
+from flows.cli.console import reasons as printed_reasons
+from flows.record.home import Home
+from gauntlet.core.run_report import CAUSE_SEPARATOR, RunReport
+from gauntlet.reporting.html_report import render_html
+from gauntlet.reporting.markdown_report import render_markdown
 
 Run = Callable[[PipelineConfig], RunReport]
 
@@ -32,7 +32,7 @@ def spoil(model):
 @pytest.mark.slow
 def test_run_names_the_wrong_pass_and_says_why_a_candidate_is_not_faster(run: Run, home: Home, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SPOIL)
-    own = f"{{kind: python, function: mine:spoil, folder: {tmp_path}}}"
+    own = f"{{kind: python, function: mine:spoil, code_folder: {tmp_path}}}"
     report = run(quick_config(f"optimize=[{{kind: chain, passes: [{own}, {{kind: onnxsim}}]}}]"))
     assert report.verdict == "passed", report.reason
     entry = report.stage("optimize", "passes")
@@ -46,8 +46,8 @@ def test_run_names_the_wrong_pass_and_says_why_a_candidate_is_not_faster(run: Ru
     assert {Path(e["path"]).name for e in sent} == {"failing.onnx", "after.onnx", "inputs.npz"}
     assert all((home.root / e["path"]).is_file() and e["folder"] == "failing-spoil" for e in sent)
     reasons = {c.name: c.reason for c in report.candidates}
-    assert "ConvInteger" in reasons["dynamic-s8"].partition(BECAUSE)[2]
+    assert "ConvInteger" in reasons["dynamic-s8"].partition(CAUSE_SEPARATOR)[2]
     assert "ConvInteger" in render_markdown(report)
     assert "ConvInteger" in render_html(report)
     assert "Graph passes of passes (2)" in render_html(report)
-    assert any("ConvInteger" in str(cell) for cell in candidates_table(report).columns[-1].cells)
+    assert any("ConvInteger" in reason for reason in printed_reasons(report))

@@ -13,11 +13,11 @@ from harness import quick_config
 from onnx import numpy_helper
 
 from configs.schema import PipelineConfig
-from flows.home import Home
-from tasks.artifact import Artifact
-from tasks.report import Report
-from tasks.run_report import RunReport
-from tasks.workspace import Workspace
+from flows.record.home import Home
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
+from gauntlet.core.run_report import RunReport
+from gauntlet.core.workspace import Workspace
 
 Run = Callable[[PipelineConfig], RunReport]
 MAIN_LINE = ["data", "train", "evaluate", "export", "structure", "numerics"]
@@ -49,19 +49,19 @@ def let_a_constant_leak(model: onnx.ModelProto) -> None:
 def with_defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[onnx.ModelProto], None]], None]:
     """Replaces the pipeline's exporter by one that damages what it exports; all else is the real thing."""
     from flows import pipeline
-    from flows.stage import stage
-    from tasks.export import ExportConfig, ExportFacts, export
+    from tasks import export as exporting
+    from tasks.export import ExportConfig, ExportFacts
 
     def install(damage: Callable[[onnx.ModelProto], None]) -> None:
-        def faulty(config: ExportConfig, out: Workspace, *, model: Artifact, **inputs: Any) -> Report[ExportFacts]:
-            report = export(config, out, model=model, **inputs)
+        def export(config: ExportConfig, out: Workspace, *, model: Artifact, **inputs: Any) -> Report[ExportFacts]:
+            report = exporting.export(config, out, model=model, **inputs)
             proto = onnx.load(out.path(report.artifacts["model"]))
             damage(proto)
             path = out.folder / "model.onnx"
             path.write_bytes(proto.SerializeToString())
-            return report.replace(artifacts={"model": out.keep(path)})
+            return report.replace(artifacts={"model": out.store_file(path)})
 
-        monkeypatch.setattr(pipeline, "export", stage("export", faulty, cached=False))
+        monkeypatch.setattr(pipeline, "export", export)
 
     return install
 
@@ -101,7 +101,7 @@ def test_numerics_gate_says_where_a_perturbed_model_leaves_its_source(
     with_defect(perturb_a_weight)
     entry = run(quick_config()).stage("numerics")
     assert entry is not None
-    assert "the source's '0'" in str(entry.facts["first_divergence"])
+    assert "module '0'" in str(entry.facts["first_divergence"])
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,10 @@ def test_pipeline_stops_when_a_limit_is_not_met(run: Run, home: Home, setting: s
     assert parent.data.tags["gate.reason"] == report.reason
 
 
-def test_pipeline_stops_when_an_image_leaked_into_training(run: Run, home: Home, tmp_path: Path) -> None:
-    report = run(quick_config())
-    data = report.stage("data")
+def test_pipeline_stops_when_an_image_leaked_into_training(
+    run: Run, home: Home, finished: RunReport, tmp_path: Path
+) -> None:
+    data = finished.stage("data")
     assert data is not None
     folder = tmp_path / "leaky"
     folder.mkdir()
@@ -139,9 +140,10 @@ def test_pipeline_stops_when_an_image_leaked_into_training(run: Run, home: Home,
 
 
 @pytest.mark.slow
-def test_candidate_is_dropped_when_its_quantiser_saw_only_zeros(run: Run, home: Home, tmp_path: Path) -> None:
-    report = run(quick_config())
-    data = report.stage("data")
+def test_candidate_is_dropped_when_its_quantiser_saw_only_zeros(
+    run: Run, home: Home, finished: RunReport, tmp_path: Path
+) -> None:
+    data = finished.stage("data")
     assert data is not None
     folder = tmp_path / "zeros"
     folder.mkdir()
@@ -169,7 +171,7 @@ def test_static_recipes_are_dropped_and_the_others_go_on_when_the_calibration_fa
     assert [c.name for c in calibrated.checks if c.blocks] == ["calibrate.max_range_change"]
     by_name = {c.name: c for c in report.candidates}
     assert (report.verdict, report.stopped_at) == ("passed", None)
-    assert "static quantisation needs ranges; the calibration failed" in by_name["static-u8s8"].reason
+    assert "static quantization needs activation ranges; the calibration failed" in by_name["static-u8s8"].reason
     assert by_name["dynamic-s8"].benchmark != ()
 
 
@@ -191,9 +193,8 @@ def test_pipeline_fails_when_a_speedup_is_required_and_none_is_found(run: Run) -
 
 def test_overridden_check_lets_the_run_pass_and_stays_on_record(run: Run) -> None:
     reason = "ticket 42: the field data is easier than the test set"
-    report = run(
-        quick_config("evaluate.min_recall=1.0", f"overrides=[{{check: evaluate.min_recall, reason: '{reason}'}}]")
-    )
+    override = f"overrides=[{{check: evaluate.min_recall, reason: '{reason}'}}]"
+    report = run(quick_config("evaluate.min_recall=1.0", override, "optimize=[]", "quantize=[]"))
     entry = report.stage("evaluate")
     assert entry is not None
     check = next(c for c in entry.checks if c.name == "evaluate.min_recall")

@@ -6,7 +6,7 @@ import pytest
 from harness import quick_config
 
 from configs.schema import PipelineConfig
-from tasks.run_report import RunReport
+from gauntlet.core.run_report import RunReport
 
 Run = Callable[[PipelineConfig], RunReport]
 
@@ -14,7 +14,7 @@ Run = Callable[[PipelineConfig], RunReport]
 @pytest.mark.slow
 def test_run_ends_at_loadgen_when_this_says_invalid(run: Run) -> None:
     starved = "{scenario: SingleStream, min_duration_s: 2, expected_latency_ms: 1000, min_queries: 1}"
-    failed = run(quick_config(f"loadgen=[{starved}]"))
+    failed = run(quick_config(f"loadgen=[{starved}]", "optimize=[]", "quantize=[]"))
     assert (failed.verdict, failed.stopped_at) == ("failed", "loadgen")
     assert "LoadGen says INVALID: min duration not met" in failed.reason
     assert [stage.stage for stage in failed.stages[-2:]] == ["select", "loadgen"]
@@ -26,7 +26,7 @@ def test_winner_is_shipped_and_asked_where_it_is_fastest(run: Run) -> None:
     report = run(
         quick_config(
             "benchmark.targets=[{kind: ort-cpu, level: 'off'}, ort-cpu]",
-            "benchmark.also_ship_on=[ort-cpu]",
+            "benchmark.deploy_targets=[ort-cpu]",
             "loadgen=[{scenario: SingleStream, min_duration_s: 0.2, min_queries: 64}]",
         )
     )

@@ -1,19 +1,19 @@
 """What a person sees: both pages on a real run, in a real browser."""
 
 import os
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 
+import needs
 import pytest
 from harness import GAUNTLET, QUICK, command, sets
 from playwright.sync_api import Page, sync_playwright
 
-from flows.home import Home
-from flows.servers import free_port
-from tasks.run_report import RunReport
+from flows.record.home import Home
+from flows.servers.local_servers import free_port
+from gauntlet.core.run_report import RunReport
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -30,9 +30,7 @@ FLAGS = [
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None and not os.environ.get("CI"):
-        pytest.skip("no Chromium on this machine")
+    chromium = needs.chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         page = browser.new_page(viewport={"width": 1500, "height": 1000})

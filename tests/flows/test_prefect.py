@@ -19,8 +19,8 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import PrefectHTTPStatusError
 
-from flows.home import Home
-from flows.servers import stop
+from flows.record.home import Home
+from flows.servers.local_servers import stop
 
 PROJECT = Path(__file__).parents[2]
 POOL = "local-process"
@@ -89,6 +89,7 @@ def test_both_deployments_exist_and_the_nightly_one_is_scheduled(client: SyncPre
     form = str(on_demand.parameter_openapi_schema)
     assert "min_accuracy" in form
     assert "share of right answers" in form  # the form explains its fields
+    assert "use no results of earlier runs" in form
 
 
 def test_bad_parameter_is_refused_by_the_server(client: SyncPrefectClient, worker_home: Home) -> None:
@@ -150,7 +151,8 @@ def only(run: FlowRun) -> FlowRunFilter:
 
 def test_schedule_fires(client: SyncPrefectClient, worker_home: Home) -> None:
     deployment = client.read_deployment_by_name("gauntlet/on-demand")
-    client.update_deployment(deployment.id, deployment_update(quick_config().model_dump(mode="json")))
+    config = quick_config("optimize=[]", "quantize=[]")
+    client.update_deployment(deployment.id, deployment_update(config.model_dump(mode="json")))
     schedules = client.create_deployment_schedules(
         deployment.id, [(IntervalSchedule(interval=timedelta(seconds=20)), True)]
     )

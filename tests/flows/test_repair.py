@@ -7,9 +7,9 @@ import pytest
 from harness import quick_config
 
 from configs.schema import PipelineConfig
-from flows.home import Home
-from tasks.run_report import RunReport
-from tasks.runtime.processor import METADATA_KEY
+from flows.record.home import Home
+from gauntlet.core.run_report import RunReport
+from gauntlet.runtime.processor import METADATA_KEY
 
 Run = Callable[[PipelineConfig], RunReport]
 ONE_RECIPE = ("optimize=[]", "quantize=[{kind: static}]")

@@ -8,11 +8,11 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tasks.accuracy import AccuracyConfig, AccuracyFacts, check_accuracy
-from tasks.artifact import Artifact
-from tasks.data.golden import Golden
-from tasks.report import Report
-from tasks.workspace import Workspace
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden
+from tasks.accuracy import AccuracyConfig, AccuracyFacts, accuracy
 
 Keep = Callable[..., tuple[Workspace, Artifact]]
 
@@ -21,7 +21,7 @@ Keep = Callable[..., tuple[Workspace, Artifact]]
 def judge(trained, keep_model: Keep) -> Callable[..., Report[AccuracyFacts]]:
     def run(proto: onnx.ModelProto, **config: float) -> Report[AccuracyFacts]:
         out, model = keep_model(proto, trained.store)
-        return check_accuracy(AccuracyConfig(**config), out, model=model, golden=trained.golden, test=trained.test)
+        return accuracy(AccuracyConfig(**config), out, model=model, golden=trained.golden, test=trained.test)
 
     return run
 
@@ -80,9 +80,9 @@ def judge_unlabelled(trained, keep_model: Keep) -> Callable[..., Report[Accuracy
     def run(proto: onnx.ModelProto, **config: float) -> Report[AccuracyFacts]:
         out, model = keep_model(proto, trained.store)
         golden = Golden.load(trained.store.path(trained.golden))
-        Golden(golden.cases, golden.answers).save(out.folder / "golden.npz")
-        kept = out.keep(out.folder / "golden.npz")
-        return check_accuracy(AccuracyConfig(**config), out, model=model, golden=kept, test=trained.test)
+        Golden(golden.cases, golden.test_outputs).save(out.folder / "golden.npz")
+        kept = out.store_file(out.folder / "golden.npz")
+        return accuracy(AccuracyConfig(**config), out, model=model, golden=kept, test=trained.test)
 
     return run
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
 from tasks.evaluate import EvaluateConfig, EvaluateFacts, evaluate
-from tasks.report import Report
-from tasks.workspace import Workspace
 
 LABELS = ("cat", "dog", "owl")
 Score = Callable[..., Report[EvaluateFacts]]
@@ -16,18 +16,18 @@ TRUTH = [0] * 10 + [1] * 10 + [2] * 20
 
 @pytest.fixture
 def score(workspace: Callable[..., Workspace]) -> Score:
-    def run(answers: list[int], train_right: float = 1.0, **config: float) -> Report[EvaluateFacts]:
+    def run(predictions: list[int], train_right: float = 1.0, **config: float) -> Report[EvaluateFacts]:
         out = workspace()
         train = np.zeros(100, np.int64)
         train[round(100 * train_right) :] = 1
         np.savez(
             out.folder / "predictions.npz",
-            test=np.array(answers),
+            test=np.array(predictions),
             test_labels=np.array(TRUTH),
             train=train,
             train_labels=np.zeros(100, np.int64),
         )
-        predictions = out.keep(out.folder / "predictions.npz")
+        predictions = out.store_file(out.folder / "predictions.npz")
         return evaluate(EvaluateConfig(**config), out, predictions=predictions, labels=LABELS)
 
     return run
@@ -37,7 +37,7 @@ def failed(report: Report[EvaluateFacts]) -> list[str]:
     return [check.name.removeprefix("evaluate.") for check in report.failures]
 
 
-def test_evaluate_passes_when_every_answer_is_right(score: Score) -> None:
+def test_evaluate_passes_when_every_prediction_is_right(score: Score) -> None:
     report = score(TRUTH)
     assert failed(report) == []
     assert (report.facts.accuracy, report.facts.macro_f1) == (1.0, 1.0)
@@ -45,8 +45,8 @@ def test_evaluate_passes_when_every_answer_is_right(score: Score) -> None:
 
 
 def test_evaluate_fails_on_accuracy_alone_when_many_answers_are_wrong(score: Score) -> None:
-    answers = [0] * 9 + [1] + [1] * 9 + [0] + [2] * 18 + [0] * 2
-    report = score(answers, train_right=0.9)
+    predictions = [0] * 9 + [1] + [1] * 9 + [0] + [2] * 18 + [0] * 2
+    report = score(predictions, train_right=0.9)
     assert report.facts.accuracy == pytest.approx(0.9)
     assert failed(report) == ["min_accuracy"]
 
@@ -58,27 +58,27 @@ def test_evaluate_fails_on_recall_alone_and_names_the_class_when_one_class_is_ba
     assert "'dog', 10 images" in report.failures[0].detail
 
 
-def test_evaluate_fails_on_the_gap_alone_when_the_model_memorises(score: Score) -> None:
-    answers = [1, *TRUTH[1:10], 0, *TRUTH[11:20], 0, *TRUTH[21:]]
-    report = score(answers, train_right=1.0, min_accuracy=0.9)
+def test_evaluate_fails_on_the_gap_alone_when_the_model_overfits(score: Score) -> None:
+    predictions = [1, *TRUTH[1:10], 0, *TRUTH[11:20], 0, *TRUTH[21:]]
+    report = score(predictions, train_right=1.0, min_accuracy=0.9)
     assert failed(report) == ["max_generalization_gap"]
     assert report.failures[0].value == pytest.approx(0.075)
-    assert failed(score(answers, train_right=0.95, min_accuracy=0.9)) == []
+    assert failed(score(predictions, train_right=0.95, min_accuracy=0.9)) == []
 
 
 def test_evaluate_counts_every_image_once_when_answers_are_mixed(score: Score) -> None:
-    answers = np.random.default_rng(0).integers(0, 3, len(TRUTH)).tolist()
-    facts = score(answers).facts
+    predictions = np.random.default_rng(0).integers(0, 3, len(TRUTH)).tolist()
+    facts = score(predictions).facts
     confusion = np.array(facts.confusion)
     assert confusion.sum(axis=1).tolist() == [10, 10, 20]
-    assert confusion.sum(axis=0).tolist() == np.bincount(answers, minlength=3).tolist()
+    assert confusion.sum(axis=0).tolist() == np.bincount(predictions, minlength=3).tolist()
     assert np.trace(confusion) / confusion.sum() == pytest.approx(facts.accuracy)
     recalls = np.diag(confusion) / confusion.sum(axis=1)
     assert [c.recall for c in facts.classes] == pytest.approx(recalls.tolist())
     assert [(c.label, c.images) for c in facts.classes] == [("cat", 10), ("dog", 10), ("owl", 20)]
 
 
-def test_evaluate_scores_zero_when_a_class_is_never_answered(score: Score) -> None:
+def test_evaluate_scores_zero_when_a_class_is_never_predicted(score: Score) -> None:
     report = score([0] * 10 + [0] * 10 + [2] * 20)
     dog = report.facts.classes[1]
     assert (dog.precision, dog.recall, dog.f1) == (0, 0, 0)
@@ -87,8 +87,8 @@ def test_evaluate_scores_zero_when_a_class_is_never_answered(score: Score) -> No
 
 def test_evaluate_draws_the_confusion_matrix_when_done(score: Score, workspace: Callable[..., Workspace]) -> None:
     artifact = score(TRUTH).artifacts["confusion_matrix"]
-    picture = workspace().path(artifact).read_bytes()
+    image = workspace().path(artifact).read_bytes()
     assert artifact.name == "confusion_matrix.png"
-    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
-    assert picture.rstrip().endswith(b"IEND\xaeB`\x82")
+    assert image.startswith(b"\x89PNG\r\n\x1a\n")
+    assert image.rstrip().endswith(b"IEND\xaeB`\x82")
     assert score(TRUTH).artifacts["confusion_matrix"] == artifact

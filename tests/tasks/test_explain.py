@@ -7,79 +7,70 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_text
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from tasks.artifact import Artifact
-from tasks.benchmark import BenchmarkConfig, BenchmarkFacts, benchmark
-from tasks.data.golden import Case, Golden
-from tasks.explain import ExplainFacts, Traits, explain, reasons_for, traits
-from tasks.run_report import BECAUSE
-from tasks.runtime.processor import Processor, this_processor
-from tasks.runtime.session import open_session, run_in_batches
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.run_report import CAUSE_SEPARATOR
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden, GoldenCase
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.processor import Processor
+from gauntlet.runtime.session import open_session
+from gauntlet.targets.ort_cpu import OrtCpu
+from tasks.benchmark import BenchmarkConfig, benchmark
+from tasks.benchmark.facts import BenchmarkFacts
+from tasks.explain import ExecutionProfile, ExplainFacts, explain, profile_execution, reasons_for
 from tasks.select import SelectConfig, select
-from tasks.targets.ort_cpu import OrtCpu
-from tasks.workspace import Workspace
 
-SIZE = 20
 X86 = platform.machine() in ("x86_64", "AMD64")
 RNG = np.random.default_rng(0)
-IMAGES: dict[str, Any] = {"x": RNG.normal(0, 1, (16, 3, SIZE, SIZE)).astype(np.float32)}
-Nodes = list[onnx.NodeProto]
+IMAGES: dict[str, Any] = {"x": RNG.normal(0, 1, (16, 3, 20, 20)).astype(np.float32)}
 
 
-def model_of(nodes: Nodes, weights: dict[str, Any], output: list[Any]) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, SIZE, SIZE])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)],
-        [numpy_helper.from_array(np.asarray(w), name) for name, w in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+def convolutions(between: str | None = None) -> onnx.ModelProto:
+    """Return four convolutions; with `between`, nodes from `r#` to `b#` behind each, # being its number."""
+    name, nodes = "x", ""
+    for i in range(4):
+        nodes += f"[conv{i}] c{i} = Conv<pads = [1, 1, 1, 1]>({name}, w{i}) [relu{i}] r{i} = Relu(c{i})\n"
+        name = f"b{i}" if between else f"r{i}"
+        nodes += (between or "").replace("#", str(i))
+    text = f"""
+        convolutions (float[batch,3,20,20] x) => (float[batch,8,20,20] y)
+        <float[32,3,3,3] w0, float[48,32,3,3] w1, float[48,48,3,3] w2, float[8,48,3,3] w3>
+        {{
+            {nodes}
+            [last] y = Identity({name})
+        }}
+    """
+    return onnx_text.model(text)
 
 
-def convolutions(between: Callable[[str, str], Nodes] | None = None) -> onnx.ModelProto:
-    """Return four convolutions, with some nodes behind each."""
-    weights: dict[str, Any] = {}
-    nodes: Nodes = []
-    name, channels = "x", 3
-    for i, width in enumerate((32, 48, 48, 8)):
-        weights[f"w{i}"] = RNG.normal(0, 0.1, (width, channels, 3, 3)).astype(np.float32)
-        nodes.append(helper.make_node("Conv", [name, f"w{i}"], [f"c{i}"], f"conv{i}", pads=[1, 1, 1, 1]))
-        nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"], f"relu{i}"))
-        name, channels = f"r{i}", width
-        if between:
-            nodes += between(name, f"b{i}")
-            name = f"b{i}"
-    nodes.append(helper.make_node("Identity", [name], ["y"], "last"))
-    return model_of(nodes, weights, ["batch", 8, SIZE, SIZE])
-
-
-def turned_around(name: str, result: str) -> Nodes:
-    """Transpose with two others in between, so that no optimiser takes them for nothing."""
-    there = helper.make_node("Transpose", [name], [f"{result}/t"], perm=[0, 2, 3, 1])
-    middle = helper.make_node("CumSum", [f"{result}/t", "axis"], [f"{result}/s"])
-    return [there, middle, helper.make_node("Transpose", [f"{result}/s"], [result], perm=[0, 3, 1, 2])]
-
-
-def with_axis(model: onnx.ModelProto) -> onnx.ModelProto:
-    model.graph.initializer.append(numpy_helper.from_array(np.int64(3), "axis"))
-    return model
-
-
-def waves(name: str, result: str) -> Nodes:
-    return [helper.make_node("Sin", [name], [f"{result}/s"]), helper.make_node("Cos", [f"{result}/s"], [result])]
+# Transpose with two others in between, so that no optimiser takes them for nothing.
+TURNED_AROUND = """
+    t# = Transpose<perm = [0, 2, 3, 1]>(r#)
+    axis# = Constant<value_int = 3>()
+    s# = CumSum(t#, axis#)
+    b# = Transpose<perm = [0, 3, 1, 2]>(s#)
+"""
+WAVES = "s# = Sin(r#) b# = Cos(s#)"
 
 
 def softmaxes() -> onnx.ModelProto:
     """Return a model that is mostly no arithmetic of the kind that INT8 makes fast."""
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c0"], "conv", pads=[1, 1, 1, 1])]
-    nodes += [helper.make_node("Softmax", [f"c{i}"], [f"c{i + 1}"], axis=1) for i in range(12)]
-    nodes.append(helper.make_node("Identity", ["c12"], ["y"]))
-    return model_of(nodes, {"w": RNG.normal(0, 1, (16, 3, 3, 3)).astype(np.float32)}, ["batch", 16, SIZE, SIZE])
+    chain = "\n".join(f"c{i + 1} = Softmax<axis = 1>(c{i})" for i in range(12))
+    text = f"""
+        softmaxes (float[batch,3,20,20] x) => (float[batch,16,20,20] y)
+        <float[16,3,3,3] w>
+        {{
+            [conv] c0 = Conv<pads = [1, 1, 1, 1]>(x, w)
+            {chain}
+            y = Identity(c12)
+        }}
+    """
+    return onnx_text.model(text)
 
 
 class Reader(CalibrationDataReader):
@@ -111,21 +102,21 @@ def saved(model: onnx.ModelProto, path: Path) -> Path:
     return path
 
 
-def look(path: Path) -> Traits:
-    return traits(path, IMAGES, 1)
+def look(path: Path) -> ExecutionProfile:
+    return profile_execution(path, IMAGES, 1)
 
 
-def reasons(found: Traits, reference: Traits, processor: Processor | None = None) -> dict[str, str]:
-    return {reason.name: reason.text for reason in reasons_for(found, reference, processor or this_processor())}
+def reasons(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor | None = None) -> dict[str, str]:
+    return {reason.name: reason.text for reason in reasons_for(found, reference, processor or Processor.current())}
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Traits:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> ExecutionProfile:
     return look(saved(convolutions(), tmp_path_factory.mktemp("reference") / "model.onnx"))
 
 
 def test_reason_is_the_same_graph_when_the_runtime_would_do_the_same_work_itself(tmp_path: Path) -> None:
-    identities = convolutions(lambda name, result: [helper.make_node("Identity", [name], [result])])
+    identities = convolutions("b# = Identity(r#)")
     plain = onnx.ModelProto()
     plain.CopyFrom(identities)
     kept = [n for n in plain.graph.node if n.op_type != "Identity" or n.name == "last"]
@@ -137,15 +128,19 @@ def test_reason_is_the_same_graph_when_the_runtime_would_do_the_same_work_itself
     assert list(found) == ["same_graph"]
 
 
-def test_reason_is_dynamic_convolution_when_ranges_are_found_at_each_call(tmp_path: Path, reference: Traits) -> None:
+def test_reason_is_dynamic_convolution_when_ranges_are_found_at_each_call(
+    tmp_path: Path, reference: ExecutionProfile
+) -> None:
     found = reasons(look(dynamic(convolutions(), tmp_path / "dynamic.onnx")), reference)
     assert next(iter(found)) == "dynamic_convolution"
     assert "4 ConvInteger" in found["dynamic_convolution"]
-    assert "quantise statically" in found["dynamic_convolution"]
+    assert "quantize statically" in found["dynamic_convolution"]
 
 
 @pytest.mark.skipif(not X86, reason="a reason on x86 processors only")
-def test_reason_is_signed_activations_when_integer_kernels_take_them_on_x86(tmp_path: Path, reference: Traits) -> None:
+def test_reason_is_signed_activations_when_integer_kernels_take_them_on_x86(
+    tmp_path: Path, reference: ExecutionProfile
+) -> None:
     as_operators = {"activation_type": QuantType.QInt8, "quant_format": QuantFormat.QOperator}
     signed = look(static(convolutions(), tmp_path / "s8.onnx", **as_operators))
     unsigned = look(static(convolutions(), tmp_path / "u8.onnx"))
@@ -162,17 +157,17 @@ def test_signed_activations_are_no_reason_where_the_runtime_makes_them_unsigned(
     assert found.signed_activations == 0
 
 
-def test_reason_is_the_processor_when_it_has_no_vnni(tmp_path: Path, reference: Traits) -> None:
+def test_reason_is_the_processor_when_it_has_no_vnni(tmp_path: Path, reference: ExecutionProfile) -> None:
     integers = look(static(convolutions(), tmp_path / "u8.onnx"))
     assert "no_vnni" in reasons(integers, reference, Processor("x86_64", frozenset({"avx2"})))
     assert "no_vnni" not in reasons(integers, reference, Processor("x86_64", frozenset({"avx2", "avx512_vnni"})))
     assert "no_vnni" not in reasons(integers, reference, Processor("aarch64", frozenset()))
-    floats = look(saved(convolutions(waves), tmp_path / "float.onnx"))
+    floats = look(saved(convolutions(WAVES), tmp_path / "float.onnx"))
     assert "no_vnni" not in reasons(floats, reference, Processor("x86_64", frozenset({"avx2"})))
 
 
 def test_reason_is_unfused_qdq_when_nodes_between_stay_in_float(tmp_path: Path) -> None:
-    model = convolutions(waves)
+    model = convolutions(WAVES)
     found = reasons(
         look(static(model, tmp_path / "u8.onnx", op_types_to_quantize=["Conv"])),
         look(saved(model, tmp_path / "float.onnx")),
@@ -181,7 +176,9 @@ def test_reason_is_unfused_qdq_when_nodes_between_stay_in_float(tmp_path: Path) 
     assert "Q/DQ nodes are not fused" in found["unfused_qdq"]
 
 
-def test_reason_is_float_multiplications_when_large_layers_are_left_out(tmp_path: Path, reference: Traits) -> None:
+def test_reason_is_float_multiplications_when_large_layers_are_left_out(
+    tmp_path: Path, reference: ExecutionProfile
+) -> None:
     # Two in a row: of a single one between quantised ones, the runtime would quantise the weights itself.
     path = static(convolutions(), tmp_path / "u8.onnx", nodes_to_exclude=["conv1", "conv2"])
     found = reasons(look(path), reference)
@@ -189,14 +186,14 @@ def test_reason_is_float_multiplications_when_large_layers_are_left_out(tmp_path
     assert 5 < share < 30  # conv1 and conv2 are most of it
 
 
-def test_reason_is_layout_when_the_model_turns_its_tensors_around(tmp_path: Path, reference: Traits) -> None:
-    found = reasons(look(saved(with_axis(convolutions(turned_around)), tmp_path / "m.onnx")), reference)
+def test_reason_is_layout_when_the_model_turns_its_tensors_around(tmp_path: Path, reference: ExecutionProfile) -> None:
+    found = reasons(look(saved(convolutions(TURNED_AROUND), tmp_path / "m.onnx")), reference)
     assert "layout" in found
     assert "CumSum nodes" in found["more_work"]
 
 
-def test_reason_is_more_work_when_a_pass_adds_nodes(tmp_path: Path, reference: Traits) -> None:
-    found = reasons(look(saved(convolutions(waves), tmp_path / "m.onnx")), reference)
+def test_reason_is_more_work_when_a_pass_adds_nodes(tmp_path: Path, reference: ExecutionProfile) -> None:
+    found = reasons(look(saved(convolutions(WAVES), tmp_path / "m.onnx")), reference)
     assert "more_work" in found
     assert "Sin" in found["more_work"] or "Cos" in found["more_work"]
 
@@ -210,14 +207,16 @@ def test_reason_is_little_arithmetic_when_the_time_is_elsewhere(tmp_path: Path) 
     assert "little_arithmetic" in found
 
 
-def test_reason_is_size_when_a_call_is_mostly_outside_the_kernels(tmp_path: Path, reference: Traits) -> None:
-    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Cast", ["s"], ["y"], to=TensorProto.FLOAT)]
-    found = reasons(look(saved(model_of(nodes, {}, [4]), tmp_path / "m.onnx")), reference)
+def test_reason_is_size_when_a_call_is_mostly_outside_the_kernels(tmp_path: Path, reference: ExecutionProfile) -> None:
+    shape = onnx_text.model("m (float[batch,3,20,20] x) => (float[4] y) { s = Shape(x) y = Cast<to = 1>(s) }")
+    found = reasons(look(saved(shape, tmp_path / "m.onnx")), reference)
     assert "small" in found
 
 
-def test_reason_is_admitted_to_be_unknown_when_the_profile_shows_none(reference: Traits) -> None:
-    found = reasons(reference.replace(graph="another", profile=reference.profile.replace(outside_share=0.0)), reference)
+def test_reason_is_admitted_to_be_unknown_when_the_profile_shows_none(reference: ExecutionProfile) -> None:
+    found = reasons(
+        reference.replace(graph="another", profile=reference.profile.replace(non_kernel_share=0.0)), reference
+    )
     assert found == {"none_found": found["none_found"]}
     assert "most time is in Conv" in found["none_found"]
 
@@ -226,11 +225,11 @@ def test_rejected_candidate_says_why_when_it_lost_the_race(tmp_path: Path, works
     out = workspace()
     models = {"fp32": saved(convolutions(), tmp_path / "m.onnx")}
     models |= {"dynamic-u8": dynamic(convolutions(), tmp_path / "d.onnx")}
-    models |= {"wavy": saved(convolutions(waves), tmp_path / "w.onnx")}
+    models |= {"wavy": saved(convolutions(WAVES), tmp_path / "w.onnx")}
     session = open_session(models["fp32"])
-    Golden({"real": Case(IMAGES, run_in_batches(session, IMAGES, 8))}, {}).save(tmp_path / "golden.npz")
-    golden = out.keep(tmp_path / "golden.npz")
-    kept: dict[str, Artifact] = {name: out.keep(path) for name, path in models.items()}
+    Golden({"real": GoldenCase(IMAGES, batched_inference(session, IMAGES).run(8))}, {}).save(tmp_path / "golden.npz")
+    golden = out.store_file(tmp_path / "golden.npz")
+    kept: dict[str, Artifact] = {name: out.store_file(path) for name, path in models.items()}
     config = BenchmarkConfig(
         batch_sizes=(1, 2), rounds=6, block_ms=5, profile=False, targets=(OrtCpu(spinning=False, threads=1),)
     )
@@ -239,8 +238,8 @@ def test_rejected_candidate_says_why_when_it_lost_the_race(tmp_path: Path, works
 
     def told(race: BenchmarkFacts, models: Mapping[str, Artifact]) -> tuple[ExplainFacts, dict[str, str]]:
         report = explain(config, out, models=models, race=race, golden=golden, batch=2, min_speedup=chosen.min_speedup)
-        choice = select(chosen, workspace(out.store), race=race, why=report.facts).facts
-        return report.facts, {v.candidate: v.reason.partition(BECAUSE)[2] for v in choice.verdicts}
+        choice = select(chosen, workspace(out.store), race=race, explanations=report.facts).facts
+        return report.facts, {v.candidate: v.reason.partition(CAUSE_SEPARATOR)[2] for v in choice.decisions}
 
     facts, why = told(race, kept)
     assert facts.failures == {}
@@ -249,7 +248,7 @@ def test_rejected_candidate_says_why_when_it_lost_the_race(tmp_path: Path, works
     assert "nodes take" in why["wavy"]
     assert why["fp32"] == ""
     plain = select(chosen, workspace(out.store), race=race).facts
-    assert BECAUSE not in plain.verdict("wavy").reason
+    assert CAUSE_SEPARATOR not in plain.decision("wavy").reason
     # One that is proven faster, and not by enough, is told why; one that is fast enough needs no reason.
     assert told(with_speed(race, "wavy", low=1.02, high=1.06), kept)[1]["wavy"]
     fast, why = told(with_speed(race, "wavy", low=1.5, high=1.6), kept)
@@ -257,7 +256,7 @@ def test_rejected_candidate_says_why_when_it_lost_the_race(tmp_path: Path, works
     assert {e.candidate for e in fast.explanations} == {"dynamic-u8"}
     # A reference that cannot be looked at costs the reasons, and not the race.
     (tmp_path / "broken.onnx").write_text("no model")
-    facts, why = told(race, kept | {"fp32": out.keep(tmp_path / "broken.onnx")})
+    facts, why = told(race, kept | {"fp32": out.store_file(tmp_path / "broken.onnx")})
     assert facts.reference is None
     assert set(facts.failures) == {"dynamic-u8", "wavy"}
     assert set(why.values()) == {""}
@@ -265,7 +264,7 @@ def test_rejected_candidate_says_why_when_it_lost_the_race(tmp_path: Path, works
 
 def with_speed(race: BenchmarkFacts, candidate: str, low: float, high: float) -> BenchmarkFacts:
     speed = {"speedup": (low + high) / 2, "speedup_low": low, "speedup_high": high, "verdict": "faster"}
-    speed |= {"dropped_for": None, "dropped_after_round": None, "dropped_as": None}
+    speed |= {"stopped_for": None, "stopped_after_round": None, "stopped_as": None}
     results = tuple(
         r.replace(rows=tuple(row.replace(**speed) for row in r.rows)) if r.candidate == candidate else r
         for r in race.results

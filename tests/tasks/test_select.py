@@ -5,17 +5,17 @@ from collections.abc import Callable
 
 import pytest
 
-from tasks.benchmark import BenchmarkFacts, RaceResult
-from tasks.benchmark.machine import Machine
-from tasks.errors import GateFailed
-from tasks.report import Report
-from tasks.run_report import BenchmarkRow
-from tasks.select import Exactness, SelectConfig, SelectFacts, select
-from tasks.workspace import Workspace
+from gauntlet.benchmarking.machine_load import MachineLoad
+from gauntlet.core.errors import GateFailed
+from gauntlet.core.report import Report
+from gauntlet.core.run_report import BenchmarkRow
+from gauntlet.core.workspace import Workspace
+from tasks.benchmark.facts import BenchmarkFacts, CandidateTiming
+from tasks.select import Fidelity, SelectConfig, SelectFacts, select
 
 Interval = tuple[float, float, float]
 Choose = Callable[..., Report[SelectFacts]]
-MISSING = "more rounds would probably settle it"
+MISSING = "more rounds would probably decide it"
 
 
 def row(batch: int, interval: Interval, *, reference: bool = False) -> BenchmarkRow:
@@ -32,9 +32,9 @@ def row(batch: int, interval: Interval, *, reference: bool = False) -> Benchmark
     )
 
 
-def result(candidate: str, rows: tuple[BenchmarkRow, ...], error: str | None = None) -> RaceResult:
+def result(candidate: str, rows: tuple[BenchmarkRow, ...], error: str | None = None) -> CandidateTiming:
     raw: dict[int, tuple[float, ...]] = {}
-    return RaceResult(
+    return CandidateTiming(
         candidate=candidate,
         error=error,
         rows=rows,
@@ -54,7 +54,7 @@ def choose(workspace: Callable[..., Workspace]) -> Choose:
         aa_deviation: float = 0.01,
         *,
         at_batch_8: Interval | None = None,
-        exactness: dict[str, Exactness] | None = None,
+        fidelities: dict[str, Fidelity] | None = None,
         own_noise_db: dict[str, float] | None = None,
         **config: object,
     ) -> Report[SelectFacts]:
@@ -72,12 +72,12 @@ def choose(workspace: Callable[..., Workspace]) -> Choose:
             rounds=12,
             block_ms=10,
             resolution=0.01,
-            machine=Machine(load_average=(0, 0), steal_share=0, foreign_cores=0, energy="not read"),
+            machine=MachineLoad(load_average=(0, 0), steal_share=0, other_load_cores=0, energy="not read"),
             aa_deviation=aa_deviation,
             control=(),
             results=tuple(r.replace(own_noise_db=(own_noise_db or {}).get(r.candidate, math.inf)) for r in results),
         )
-        return select(SelectConfig(**config), workspace(), race=race, exactness=exactness)
+        return select(SelectConfig(**config), workspace(), race=race, fidelities=fidelities)
 
     return run
 
@@ -87,13 +87,13 @@ def test_select_takes_the_fastest_when_several_are_proven_faster(choose: Choose)
     facts = report.facts
     assert facts.winner == "int8"
     assert facts.reason == "2.50x [2.00, 3.00] the speed of fp32 at batch 1"
-    assert all(v.accepted for v in facts.verdicts)
-    assert facts.verdict("fp32").reason == "the reference"
+    assert all(v.accepted for v in facts.decisions)
+    assert facts.decision("fp32").reason == "the reference"
     assert report.checks[0].passed
 
 
-def noise(**sqnr_db: float) -> dict[str, Exactness]:
-    return {name: Exactness(network="fp32", sqnr_db=value) for name, value in sqnr_db.items()}
+def noise(**sqnr_db: float) -> dict[str, Fidelity]:
+    return {name: Fidelity(network="fp32", sqnr_db=value) for name, value in sqnr_db.items()}
 
 
 def test_select_takes_the_most_exact_when_several_are_as_fast(choose: Choose) -> None:
@@ -104,29 +104,31 @@ def test_select_takes_the_most_exact_when_several_are_as_fast(choose: Choose) ->
         "exact": (1.9, 2.0, 2.1),
         "unproven": (0.9, 3.7, 5.0),
     }
-    exactness = noise(int8=38.0, head=42.5, other=37.0, exact=140.0, unproven=141.0)
-    found = choose(candidates, exactness=exactness).facts
+    fidelities = noise(int8=38.0, head=42.5, other=37.0, exact=140.0, unproven=141.0)
+    found = choose(candidates, fidelities=fidelities).facts
     assert found.winner == "head"
-    assert found.reason == "3.65x [3.50, 3.80] the speed of fp32 at batch 1; the most exact of 3 that are as fast"
-    assert choose(candidates, exactness=exactness, same_speed=0).facts.winner == "int8"
-    noisy = choose(candidates, exactness=exactness, aa_deviation=0.5)
+    assert (
+        found.reason == "3.65x [3.50, 3.80] the speed of fp32 at batch 1; the most exact of 3 equally fast candidates"
+    )
+    assert choose(candidates, fidelities=fidelities, tie_tolerance=0).facts.winner == "int8"
+    noisy = choose(candidates, fidelities=fidelities, aa_deviation=0.5)
     assert noisy.facts.winner == "exact"  # where the reference is so far from itself, twice as fast is not more
-    assert choose(candidates, exactness=noise(int8=38.0, head=38.0, other=38.0)).facts.winner == "int8"
+    assert choose(candidates, fidelities=noise(int8=38.0, head=38.0, other=38.0)).facts.winner == "int8"
 
 
 def test_select_counts_no_more_exactness_than_the_target_has(choose: Choose) -> None:
     candidates: dict[str, Interval] = {"int8": (3.5, 3.7, 3.9), "fine": (3.5, 3.7, 3.9)}
-    exactness = noise(int8=38.0, fine=120.0)
-    assert choose(candidates, exactness=exactness, own_noise_db={"fine": 60.0}).facts.winner == "fine"
-    assert choose(candidates, exactness=exactness, own_noise_db={"fine": 30.0}).facts.winner == "int8"
+    fidelities = noise(int8=38.0, fine=120.0)
+    assert choose(candidates, fidelities=fidelities, own_noise_db={"fine": 60.0}).facts.winner == "fine"
+    assert choose(candidates, fidelities=fidelities, own_noise_db={"fine": 30.0}).facts.winner == "int8"
 
 
 def test_select_compares_no_exactness_when_the_networks_differ(choose: Choose) -> None:
     candidates: dict[str, Interval] = {"pruned": (3.5, 3.7, 3.9), "int8": (3.5, 3.7, 3.8)}
-    apart = noise(int8=42.0) | {"pruned": Exactness(network="pruned", sqnr_db=38.0)}
-    assert choose(candidates, exactness=apart).facts.winner == "pruned"
-    assert choose(candidates, exactness=noise(int8=42.0)).facts.winner == "pruned"  # of it nothing is known
-    assert choose(candidates, exactness=noise(int8=42.0, pruned=38.0)).facts.winner == "int8"
+    apart = noise(int8=42.0) | {"pruned": Fidelity(network="pruned", sqnr_db=38.0)}
+    assert choose(candidates, fidelities=apart).facts.winner == "pruned"
+    assert choose(candidates, fidelities=noise(int8=42.0)).facts.winner == "pruned"  # of it nothing is known
+    assert choose(candidates, fidelities=noise(int8=42.0, pruned=38.0)).facts.winner == "int8"
 
 
 @pytest.mark.parametrize(
@@ -144,9 +146,9 @@ def test_select_keeps_the_reference_when_no_candidate_is_proven(choose: Choose, 
     report = choose({"int8": interval})
     assert report.facts.winner == "fp32"
     assert report.facts.reason == "no candidate is proven faster than fp32 by more than 1.05x"
-    assert (report.facts.verdict("int8").accepted, report.facts.verdict("int8").reason) == (False, why)
+    assert (report.facts.decision("int8").accepted, report.facts.decision("int8").reason) == (False, why)
     assert not report.checks[0].passed
-    report.enforce()  # a warning only: the FP32 model is a good answer
+    report.raise_if_blocked()  # a warning only: the FP32 model is a good answer
 
 
 def test_select_raises_the_bar_when_the_machine_is_noisy(choose: Choose) -> None:
@@ -156,7 +158,7 @@ def test_select_raises_the_bar_when_the_machine_is_noisy(choose: Choose) -> None
     assert noisy.facts.winner == "fp32"
     assert noisy.facts.required_speedup == pytest.approx(1.2)
     assert noisy.checks[0].limit == noisy.facts.required_speedup
-    assert "faster, but not by more than 1.2x" in noisy.facts.verdict("int8").reason
+    assert "faster, but not by more than 1.2x" in noisy.facts.decision("int8").reason
 
 
 def test_select_accepts_nobody_when_the_noise_is_not_a_number(choose: Choose) -> None:
@@ -166,28 +168,28 @@ def test_select_accepts_nobody_when_the_noise_is_not_a_number(choose: Choose) ->
 
 
 def test_select_says_who_was_faster_when_a_candidate_was_dropped(choose: Choose) -> None:
-    dropped = row(1, (0.97, 1.01, 1.05)).replace(verdict="slower", dropped_after_round=3)
-    dropped = dropped.replace(dropped_for="int8", dropped_as="slower")
+    dropped = row(1, (0.97, 1.01, 1.05)).replace(verdict="slower", stopped_after_round=3)
+    dropped = dropped.replace(stopped_for="int8", stopped_as="slower")
     report = choose({"int8": (3.0, 3.1, 3.2), "slim": (dropped,)})
     assert report.facts.winner == "int8"
-    assert report.facts.verdict("slim").accepted is False
+    assert report.facts.decision("slim").accepted is False
     reason = "dropped after round 3, slower than int8: 1.01x [0.97, 1.05] at batch 1"
-    assert report.facts.verdict("slim").reason == reason
+    assert report.facts.decision("slim").reason == reason
 
 
 def test_select_says_how_many_rounds_are_missing_for_its_own_margin(choose: Choose) -> None:
     report = choose({"slim": (1.02, 1.1, 1.2), "near": (1.0, 1.04, 1.09)})
     told = "faster, but not by more than 1.05x: 1.10x [1.02, 1.20] at batch 1; about 20 more rounds"
-    assert report.facts.verdict("slim").reason.startswith(told)
-    assert "more rounds" not in report.facts.verdict("near").reason  # no number would put it above the margin
-    assert "more rounds" not in choose({"slim": (1.04, 1.1, 1.2)}, aa_deviation=0.2).facts.verdict("slim").reason
+    assert report.facts.decision("slim").reason.startswith(told)
+    assert "more rounds" not in report.facts.decision("near").reason  # no number would put it above the margin
+    assert "more rounds" not in choose({"slim": (1.04, 1.1, 1.2)}, aa_deviation=0.2).facts.decision("slim").reason
 
 
 def test_select_says_why_when_a_candidate_was_not_measured(choose: Choose) -> None:
     report = choose({"broken": "the worker was killed by signal 11", "int8": (2.0, 2.5, 3.0)})
     assert report.facts.winner == "int8"
-    assert report.facts.verdict("broken").accepted is False
-    assert report.facts.verdict("broken").reason == "could not be measured: the worker was killed by signal 11"
+    assert report.facts.decision("broken").accepted is False
+    assert report.facts.decision("broken").reason == "could not be measured: the worker was killed by signal 11"
 
 
 def test_select_looks_at_its_own_batch_size_when_batch_sizes_disagree(choose: Choose) -> None:
@@ -195,15 +197,15 @@ def test_select_looks_at_its_own_batch_size_when_batch_sizes_disagree(choose: Ch
     assert choose(candidates, at_batch_8=(0.5, 0.6, 0.7), batch=1).facts.winner == "int8"
     at_8 = choose(candidates, at_batch_8=(0.5, 0.6, 0.7), batch=8)
     assert at_8.facts.winner == "fp32"
-    assert at_8.facts.verdict("int8").reason == "slower: 0.60x [0.50, 0.70] at batch 8"
+    assert at_8.facts.decision("int8").reason == "slower: 0.60x [0.50, 0.70] at batch 8"
 
 
 def test_select_fails_when_a_speedup_is_required_and_there_is_none(choose: Choose) -> None:
     with pytest.raises(GateFailed, match=r"select\.min_speedup: 1 x must be > 1\.05 x"):
-        choose({"int8": (0.5, 0.6, 0.7)}, require_speedup=True).enforce()
-    choose({"int8": (2.0, 2.5, 3.0)}, require_speedup=True).enforce()
+        choose({"int8": (0.5, 0.6, 0.7)}, require_speedup=True).raise_if_blocked()
+    choose({"int8": (2.0, 2.5, 3.0)}, require_speedup=True).raise_if_blocked()
 
 
 def test_select_keeps_the_reference_when_it_is_alone(choose: Choose) -> None:
     report = choose({})
-    assert (report.facts.winner, len(report.facts.verdicts)) == ("fp32", 1)
+    assert (report.facts.winner, len(report.facts.decisions)) == ("fp32", 1)

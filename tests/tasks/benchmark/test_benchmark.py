@@ -1,23 +1,25 @@
-"""Small real races between models whose order is beyond doubt, and races in which somebody is broken."""
+"""Real races between models whose order is certain, and races with a broken model."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
-import faulty
+import faulty_models
 import numpy as np
 import onnx
+import onnx_text
 import psutil
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
-from tasks.artifact import Artifact
-from tasks.benchmark import BenchmarkConfig, BenchmarkFacts, benchmark
-from tasks.benchmark.certainty import shift_interval, widened
-from tasks.benchmark.race import CONTROL
-from tasks.data.golden import Case, Golden
-from tasks.errors import StageError
-from tasks.report import Report
-from tasks.workspace import Workspace
+from gauntlet.benchmarking.confidence import median_shift_interval, widen_interval
+from gauntlet.benchmarking.race import CONTROL
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden, GoldenCase
+from tasks.benchmark import BenchmarkConfig, benchmark
+from tasks.benchmark.facts import BenchmarkFacts
 
 SIZE = 256
 Race = Callable[..., Report[BenchmarkFacts]]
@@ -25,18 +27,14 @@ Race = Callable[..., Report[BenchmarkFacts]]
 
 def chain(products: int) -> onnx.ModelProto:
     """Return a model of so many matrix products in a row, with a nonlinearity between."""
-    random = np.random.default_rng(0)
-    weights = [random.standard_normal((SIZE, SIZE)).astype(np.float32) / 16 for _ in range(products)]
-    nodes, name = [], "x"
-    for i in range(products):
-        last = i == products - 1
-        nodes.append(helper.make_node("MatMul", [name, f"w{i}"], [f"m{i}"]))
-        name = "y" if last else f"r{i}"
-        nodes.append(helper.make_node("Relu", [f"m{i}"], [name]))
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", SIZE]) for n in "xy")
-    initializers = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
-    graph = helper.make_graph(nodes, "chain", [x], [y], initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    names = ["x", *(f"r{i}" for i in range(products - 1)), "y"]
+    layers = [f"m{i} = MatMul({a}, w{i}) {b} = Relu(m{i})" for i, (a, b) in enumerate(pairwise(names))]
+    weights = ", ".join(f"float[{SIZE},{SIZE}] w{i}" for i in range(products))
+    return onnx_text.model(f"""
+        chain (float[batch,{SIZE}] x) => (float[batch,{SIZE}] y)
+        <{weights}>
+        {{ {" ".join(layers)} }}
+    """)
 
 
 @pytest.fixture
@@ -47,13 +45,13 @@ def race(workspace: Callable[..., Workspace]) -> Race:
         for name, model in models.items():
             path = out.folder / f"{name}.onnx"
             path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
-            kept[name] = out.keep(path)
+            kept[name] = out.store_file(path)
         samples = {"x": np.random.default_rng(0).standard_normal((inputs, SIZE)).astype(np.float32)}
-        golden = Golden({"real": Case(samples, {"y": samples["x"]})}, {"y": samples["x"]})
+        golden = Golden({"real": GoldenCase(samples, {"y": samples["x"]})}, {"y": samples["x"]})
         golden.save(out.folder / "golden.npz")
         settings = {"rounds": 7, "block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1, 8), "profile": False}
-        settings |= {"early_drop": False} | config
-        golden_file = out.keep(out.folder / "golden.npz")
+        settings |= {"early_stopping": False} | config
+        golden_file = out.store_file(out.folder / "golden.npz")
         return benchmark(BenchmarkConfig.model_validate(settings), out, models=kept, golden=golden_file)
 
     return run
@@ -63,28 +61,26 @@ def race(workspace: Callable[..., Workspace]) -> Race:
 def no_process_is_left():
     yield
     children = psutil.Process().children(recursive=True)
-    assert [p for p in children if "tasks.runtime.worker" in " ".join(p.cmdline())] == []
+    assert [p for p in children if "gauntlet.runtime.worker" in " ".join(p.cmdline())] == []
 
 
 def dice() -> onnx.ModelProto:
-    """Return a model that answers anew each time."""
-    nodes = [helper.make_node("RandomNormalLike", ["x"], ["r"]), helper.make_node("Add", ["x", "r"], ["y"])]
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", SIZE]) for n in "xy")
-    graph = helper.make_graph(nodes, "dice", [x], [y])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    """Return a model with random outputs."""
+    ends = f"(float[batch,{SIZE}] x) => (float[batch,{SIZE}] y)"
+    return onnx_text.model(f"dice {ends} {{ r = RandomNormalLike(x) y = Add(x, r) }}")
 
 
-def test_candidate_is_out_when_its_timed_answers_change(race: Race) -> None:
+def test_candidate_is_out_when_its_timed_outputs_change(race: Race) -> None:
     facts = race({"fp32": chain(1), "dice": dice()}, rounds=6, batch_sizes=(1,)).facts
     found = facts.result("dice")
-    assert "target.parity" in str(found.error)
+    assert "target.repeatability" in str(found.error)
     assert found.rows == ()
     assert facts.result("fp32").error is None
 
 
 def test_candidate_is_out_when_it_fails_at_one_of_the_batch_sizes(race: Race) -> None:
-    """The configuration promises all of them."""
-    facts = race({"fp32": chain(1), "picky": faulty.picky(1, SIZE)}, rounds=6).facts
+    """A candidate must run at every batch size."""
+    facts = race({"fp32": chain(1), "picky": faulty_models.picky(1, SIZE)}, rounds=6).facts
     found = facts.result("picky")
     assert str(found.error).startswith("batch 8: ")
     assert found.rows == ()
@@ -93,7 +89,7 @@ def test_candidate_is_out_when_it_fails_at_one_of_the_batch_sizes(race: Race) ->
 
 def test_race_is_refused_when_the_reference_fails_at_one_of_the_batch_sizes(race: Race) -> None:
     with pytest.raises(StageError, match="the reference 'fp32' cannot be measured: batch 8: "):
-        race({"fp32": faulty.picky(1, SIZE)}, rounds=6)
+        race({"fp32": faulty_models.picky(1, SIZE)}, rounds=6)
 
 
 def test_race_has_the_right_winner_when_costs_are_clearly_different(race: Race) -> None:
@@ -124,7 +120,9 @@ def test_race_records_every_round_when_it_is_over(race: Race) -> None:
         ratios = np.array(base[2]) / np.array(result.round_quartiles_ms[2])
         interval = [result.rows[0].speedup, result.rows[0].speedup_low, result.rows[0].speedup_high]
         assert result.rows[0].design_effect >= 1
-        assert interval == pytest.approx(np.exp(widened(shift_interval(np.log(ratios)), result.rows[0].design_effect)))
+        assert interval == pytest.approx(
+            np.exp(widen_interval(median_shift_interval(np.log(ratios)), result.rows[0].design_effect))
+        )
         assert result.rows[0].calls >= 7 * 3
     assert CONTROL not in [result.candidate for result in facts.results]
     assert facts.aa_deviation == max(abs(row.speedup - 1) for row in facts.control)
@@ -133,10 +131,10 @@ def test_race_records_every_round_when_it_is_over(race: Race) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "message"),
     [(b"no model at all", "refuses the model"), ("narrow", "batches of 1, not of 8")],
 )
-def test_race_goes_on_without_a_candidate_when_it_is_broken(race: Race, broken: bytes | str, told: str) -> None:
+def test_race_goes_on_without_a_candidate_when_it_is_broken(race: Race, broken: bytes | str, message: str) -> None:
     if isinstance(broken, str):
         proto = chain(1)
         for value in (*proto.graph.input, *proto.graph.output):  # loads, and takes one image only
@@ -145,7 +143,7 @@ def test_race_goes_on_without_a_candidate_when_it_is_broken(race: Race, broken: 
     else:
         model = broken
     facts = race({"fp32": chain(4), "broken": model, "cheap": chain(1)}).facts
-    assert told in str(facts.result("broken").error)
+    assert message in str(facts.result("broken").error)
     assert facts.result("broken").rows == ()
     assert facts.result("cheap").error is None
     assert [row.batch for row in facts.result("cheap").rows] == [1, 8]
@@ -158,14 +156,14 @@ def test_race_is_no_race_when_the_reference_is_broken(race: Race) -> None:
 
 def test_race_goes_on_without_those_that_are_proven_slower(race: Race) -> None:
     models = {"fp32": chain(24), "cheap": chain(1), "dear": chain(48), "dearer": chain(64)}
-    facts = race(models, rounds=12, block_ms=8, early_drop=True, batch_sizes=(1,)).facts
+    facts = race(models, rounds=12, block_ms=8, early_stopping=True, batch_sizes=(1,)).facts
     rows = {result.candidate: result.rows[0] for result in facts.results}
     assert rows["cheap"].verdict == "faster"
-    assert rows["cheap"].dropped_for is None
+    assert rows["cheap"].stopped_for is None
     for name in ("dear", "dearer"):
-        assert (rows[name].verdict, rows[name].dropped_for) == ("slower", "cheap")
-        assert 3 <= rows[name].dropped_after_round < 12
-        assert len(facts.result(name).round_medians_ms[1]) == rows[name].dropped_after_round
+        assert (rows[name].verdict, rows[name].stopped_for) == ("slower", "cheap")
+        assert 3 <= rows[name].stopped_after_round < 12
+        assert len(facts.result(name).round_medians_ms[1]) == rows[name].stopped_after_round
         assert rows[name].speedup_low < rows[name].speedup < rows[name].speedup_high
         assert rows[name].speedup < 1  # three rounds of a busy machine may not prove it against the reference
     for name in ("fp32", "cheap"):
@@ -188,7 +186,9 @@ def test_race_profiles_the_reference_and_the_fastest_when_it_is_over(race: Race)
         assert found.profile.calls >= 3
         operators = {entry.operator: entry.nodes for entry in found.profile.operators}
         assert operators["MatMul"] == products
-        assert sum(entry.share for entry in found.profile.operators) + found.profile.outside_share == pytest.approx(1)
+        assert sum(entry.share for entry in found.profile.operators) + found.profile.non_kernel_share == pytest.approx(
+            1
+        )
     assert report.artifacts.keys() == {"trace_reference", "trace_fastest"}
 
 
@@ -207,6 +207,6 @@ def test_worker_imports_no_training_framework_when_it_serves(tmp_path: Path) -> 
     import subprocess
     import sys
 
-    code = "import sys, tasks.runtime.worker; print([m for m in ('torch', 'sklearn', 'pandas') if m in sys.modules])"
+    code = "import sys, gauntlet.runtime.worker; print([m for m in ('torch', 'sklearn', 'pandas') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""The streaming calibrator beside ORT's own, on the same small network and the same images; and the audit."""
+"""Calibration in chunks against ORT's own of all images at once, and the checks of the calibration set."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,27 +6,28 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_text
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from calibrated_recipes import calibrated
 from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
 from onnxruntime.quantization.calibrate import TensorsData, create_calibrator
-from recipes import calibrated
 
-from tasks.artifact import Artifact
+from gauntlet.calibration import activation_statistics
+from gauntlet.calibration.activation_statistics import collect_statistics, open_calibrator
+from gauntlet.calibration.entropy import Entropy
+from gauntlet.calibration.minmax import MinMax
+from gauntlet.calibration.percentile import Percentile
+from gauntlet.calibration.ranges import Ranges
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.signature import signature_from_graph
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
+from gauntlet.datasets.splits import ArraySplit
+from gauntlet.onnx_model import model_file
 from tasks.calibrate import CalibrateFacts
-from tasks.calibrate.prepare import activations
-from tasks.calibrate.statistics import collect
-from tasks.data.dataset import ArraySplit
-from tasks.data.read import read_split
-from tasks.errors import StageError
 from tasks.quantize.static import StaticInt8
-from tasks.ranges import Ranges
-from tasks.ranges.entropy import Entropy
-from tasks.ranges.minmax import MinMax
-from tasks.ranges.percentile import Percentile
-from tasks.report import Report
-from tasks.signature import describe
-from tasks.workspace import Workspace
 
 COUNT = 96
 METHODS = (MinMax(), Entropy(), Percentile(percentile=99.9))
@@ -36,35 +37,28 @@ Answer = tuple[Workspace, Report[CalibrateFacts]]
 
 def network(path: Path, batch: Any = "n", scale: float = 1.0) -> Path:
     """Write convolutions with a residual sum, a constant branch, and a Gemm; `scale` reaches the first weights."""
+    text = f"""
+        network (float[{batch},3,12,12] x) => (float[{batch},4] y)
+        <float[8,3,3,3] w1, float[8,8,3,3] w2, float[8,4] w3, float zero = {{0}}, float three = {{3}}>
+        {{
+            c1 = Conv<pads = [1, 1, 1, 1]>(x, w1)
+            r1 = Relu(c1)
+            c2 = Conv<pads = [1, 1, 1, 1]>(r1, w2)
+            sum = Add(c2, r1)
+            nothing = Mul(sum, zero)
+            constant = Add(nothing, three)
+            both = Add(sum, constant)
+            mean = GlobalAveragePool(both)
+            flat = Flatten(mean)
+            y = Gemm(flat, w3)
+        }}
+    """
     rng = np.random.default_rng(0)
-
-    def weights(name: str, *shape: int) -> onnx.TensorProto:
-        return numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / 3, name)
-
-    first = weights("w1", 8, 3, 3, 3)
-    first.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(first) * np.float32(scale), "w1"))
-    nodes = [
-        helper.make_node("Conv", ["x", "w1"], ["c1"], pads=[1] * 4),
-        helper.make_node("Relu", ["c1"], ["r1"]),
-        helper.make_node("Conv", ["r1", "w2"], ["c2"], pads=[1] * 4),
-        helper.make_node("Add", ["c2", "r1"], ["sum"]),
-        helper.make_node("Mul", ["sum", "zero"], ["nothing"]),
-        helper.make_node("Add", ["nothing", "three"], ["constant"]),
-        helper.make_node("Add", ["sum", "constant"], ["both"]),
-        helper.make_node("GlobalAveragePool", ["both"], ["mean"]),
-        helper.make_node("Flatten", ["mean"], ["flat"]),
-        helper.make_node("Gemm", ["flat", "w3"], ["y"]),
-    ]
-    constants = [numpy_helper.from_array(np.array(v, np.float32), n) for n, v in (("zero", 0), ("three", 3))]
-    graph = helper.make_graph(
-        nodes,
-        "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 12, 12])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4])],
-        [first, weights("w2", 8, 8, 3, 3), weights("w3", 8, 4), *constants],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    describe(proto).replace(labels=tuple("abcd")).write(proto)
+    shapes = {"w1": (8, 3, 3, 3), "w2": (8, 8, 3, 3), "w3": (8, 4)}
+    weights = {name: rng.standard_normal(shape) / 3 for name, shape in shapes.items()}
+    weights["w1"] *= scale
+    proto = onnx_text.model(text, weights, opset=17)
+    signature_from_graph(proto).replace(labels=tuple("abcd")).write(proto)
     onnx.save(proto, path)
     return path
 
@@ -74,19 +68,20 @@ def images(count: int = COUNT, seed: int = 1) -> np.ndarray:
 
 
 class Taken:
-    """A split that counts the samples it is asked for."""
+    """A split that remembers how many samples it was asked for each time."""
 
     labels = None
 
     def __init__(self, array: np.ndarray) -> None:
-        self.array, self.taken = array, 0
+        self.array, self.sizes = array, list[int]()
 
     def __len__(self) -> int:
         return len(self.array)
 
     def take(self, indices: slice) -> dict[str, np.ndarray]:
-        self.taken += len(self.array[indices])
-        return {"x": self.array[indices]}
+        taken = self.array[indices]
+        self.sizes.append(len(taken))
+        return {"x": taken}
 
 
 @pytest.fixture
@@ -96,14 +91,14 @@ def answer(workspace: Callable[..., Workspace], tmp_path: Path) -> Callable[...,
     def keep(out: Workspace, name: str, labels: Any, **arrays: np.ndarray) -> Artifact:
         path = tmp_path / f"{name}.npz"
         np.savez(path, **arrays, **({} if labels is None else {"labels": labels}))
-        return out.keep(path)
+        return out.store_file(path)
 
     def run(model: Path, arrays: Any, *methods: Any, labels: Any = None, test: Any = None, **config: Any) -> Answer:
         out = workspace()
         arrays = arrays if isinstance(arrays, dict) else {"x": arrays}
         others = {name: values[:2] + 9 for name, values in arrays.items()} if test is None else {"x": test}
         splits = keep(out, "calibration", labels, **arrays), keep(out, "test", None, **others)
-        return out, calibrated(out, out.keep(model), *splits, *methods, **config)
+        return out, calibrated(out, out.store_file(model), *splits, *methods, **config)
 
     return run
 
@@ -143,7 +138,7 @@ def check(report: Report[Any], name: str) -> Any:
 
 
 @pytest.mark.parametrize("count", [COUNT, 100, 5])  # the last batch is full, smaller, and the only one
-def test_minmax_is_orts_for_every_tensor_that_the_quantiser_wants(
+def test_minmax_is_orts_for_every_tensor_that_the_quantizer_wants(
     answer: Callable[..., Answer], tmp_path: Path, count: int
 ) -> None:
     out, report = answer(network(tmp_path / "m.onnx"), images(count))
@@ -170,14 +165,14 @@ def test_histogram_methods_are_orts_when_ort_survives(answer: Callable[..., Answ
     assert ends(of_ort(prepared, tmp_path, CalibrationMethod.Entropy, images()), ours["minmax"]) == ours["minmax"]
 
 
-def test_quantised_model_is_orts_byte_for_byte_when_the_ranges_are_minmax(
+def test_quantized_model_is_orts_byte_for_byte_when_the_ranges_are_minmax(
     answer: Callable[..., Answer], tmp_path: Path
 ) -> None:
     out, report = answer(network(tmp_path / "m.onnx"), images(100))
     prepared = tmp_path / "prepared.onnx"
     prepared.write_bytes(out.path(report.artifacts["prepared"]).read_bytes())
     ranges = Ranges.read(out.path(report.artifacts["ranges"]))
-    StaticInt8().write(tmp_path / "m.onnx", prepared, ranges, tmp_path / "ours.onnx")
+    StaticInt8().quantize(tmp_path / "m.onnx", prepared, ranges, tmp_path / "ours.onnx")
     quantize_static(
         prepared, tmp_path / "theirs.onnx", Reader(images(100)), per_channel=True, activation_type=QuantType.QUInt8
     )
@@ -187,39 +182,54 @@ def test_quantised_model_is_orts_byte_for_byte_when_the_ranges_are_minmax(
 def test_histograms_survive_what_ort_does_not(answer: Callable[..., Answer], tmp_path: Path) -> None:
     odd = images(100)
     out, report = answer(network(tmp_path / "m.onnx"), odd, *QUICK)
-    report.enforce()
+    report.raise_if_blocked()
     ranges = found(out, report)
     assert all(ranges[method.name]["constant"] == (3.0, 3.0) for method in QUICK)
     prepared = out.path(report.artifacts["prepared"])
     with pytest.raises(ValueError, match="inhomogeneous"):  # its last batch has four images
         of_ort(prepared, tmp_path, CalibrationMethod.Entropy, odd)
     # Each histogram is of all images, the last batch included.
-    split = ArraySplit({"x": odd})
-    seen = collect(out, prepared, activations(prepared), split, 100, with_counts=True)
-    counts = seen.after[100]["x"].counts
-    assert counts is not None
-    assert counts.sum() == odd.size
+    seen = collect_statistics(out, open_calibrator(prepared, tmp_path), ArraySplit({"x": odd}), 100, with_counts=True)
+    histogram = seen.after[100]["x"].histogram
+    assert histogram is not None
+    assert histogram[0].sum() == odd.size
 
 
-@pytest.mark.parametrize("budget_bytes", [10**9, 1])
-def test_statistics_are_the_same_when_the_network_runs_twice_or_in_parts(
-    answer: Callable[..., Answer], tmp_path: Path, budget_bytes: int
+def test_ranges_are_the_same_when_the_memory_allows_one_image_a_call(
+    answer: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, report = answer(network(tmp_path / "m.onnx", batch=4), images())
-    prepared = tmp_path / "prepared.onnx"
-    prepared.write_bytes(out.path(report.artifacts["prepared"]).read_bytes())
-    kept, again = Taken(images()), Taken(images())
-    once = collect(out, prepared, activations(prepared), kept, COUNT, with_counts=True)
-    twice = collect(
-        out, prepared, activations(prepared), again, COUNT, with_counts=True, budget_bytes=budget_bytes, kept_bytes=0
-    )
-    assert COUNT < kept.taken < 2 * COUNT < again.taken
-    assert once.after.keys() == twice.after.keys() == {COUNT // 2, COUNT}
-    for images_seen, statistics in once.after.items():
-        for name, one in statistics.items():
-            other = twice.after[images_seen][name]
-            assert (one.lowest, one.highest) == (other.lowest, other.highest)
-            np.testing.assert_array_equal(one.counts, other.counts)
+    out, report = answer(network(tmp_path / "m.onnx"), images())
+    prepared, chunks = open_calibrator(out.path(report.artifacts["prepared"]), tmp_path), Taken(images())
+    whole = collect_statistics(out, prepared, chunks, COUNT, with_counts=True)
+    monkeypatch.setattr(activation_statistics, "CHUNK_BYTES", 1)
+    single = Taken(images())
+    apart = collect_statistics(out, prepared, single, COUNT, with_counts=True)
+    assert (max(chunks.sizes), max(single.sizes)) == (8, 1)
+    assert whole.after.keys() == apart.after.keys() == {COUNT // 2, COUNT}
+    for method in METHODS:
+        for name, one in whole.after[COUNT].items():  # a convolution of one image may round as that of eight does not
+            np.testing.assert_allclose(
+                method.range_of(one), method.range_of(apart.after[COUNT][name]), rtol=1e-4, atol=1e-4
+            )
+
+
+def test_model_too_large_for_one_file_is_calibrated(
+    answer: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, report = answer(network(tmp_path / "m.onnx"), images(20), *METHODS)
+    monkeypatch.setattr(model_file, "MAX_ONE_FILE_BYTES", 1000)  # two gigabytes would say the same, slowly
+    large_out, large = answer(network(tmp_path / "m.onnx"), images(20), *METHODS)
+    prepared = large_out.path(large.artifacts["prepared"])
+    assert len(model_file.model_files(prepared)) == 2
+    assert found(large_out, large) == found(out, report)
+    assert not [*large_out.folder.iterdir()]  # the copy with its activations as outputs is gone
+
+
+def test_half_of_the_images_is_what_a_model_with_a_fixed_batch_reaches_first(
+    answer: Callable[..., Answer], tmp_path: Path
+) -> None:
+    _, report = answer(network(tmp_path / "m.onnx", batch=4), images(20))
+    assert {(c.method, c.images) for c in report.facts.changes} == {("minmax", 12)}
 
 
 def test_model_with_a_fixed_batch_counts_no_image_twice(answer: Callable[..., Answer], tmp_path: Path) -> None:
@@ -230,10 +240,8 @@ def test_model_with_a_fixed_batch_counts_no_image_twice(answer: Callable[..., An
 
 
 def test_model_with_two_inputs_is_calibrated(answer: Callable[..., Answer], tmp_path: Path) -> None:
-    shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in ("x", "z", "y")]
-    graph = helper.make_graph([helper.make_node("Add", ["x", "z"], ["y"])], "two", shapes[:2], shapes[2:])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    describe(proto).write(proto)
+    proto = onnx_text.model("two (float[n,3] x, float[n,3] z) => (float[n,3] y) { y = Add(x, z) }", opset=17)
+    signature_from_graph(proto).write(proto)
     onnx.save(proto, tmp_path / "two.onnx")
     arrays = {name: np.full((6, 3), value, np.float32) for name, value in (("x", 1), ("z", 2))}
     out, report = answer(tmp_path / "two.onnx", arrays, *METHODS)
@@ -255,7 +263,7 @@ def test_images_are_enough_when_the_second_half_adds_nothing(answer: Callable[..
     _, report = answer(network(tmp_path / "m.onnx"), np.tile(images(8), (12, 1, 1, 1)), *QUICK)
     passed = check(report, "max_range_change")
     assert passed.passed
-    assert passed.detail.startswith("96 images are enough: with 48 of them, ")
+    assert passed.detail.startswith("96 images are enough: from 48 of them, ")
     assert {(c.method, c.images) for c in report.facts.changes} == {(m.name, n) for m in QUICK for n in (48,)}
 
 
@@ -267,8 +275,8 @@ def test_ranges_have_not_converged_when_the_last_image_is_another(
     _, report = answer(network(tmp_path / "m.onnx"), array)
     warning = check(report, "max_range_change")
     assert not warning.passed
-    assert warning.detail.startswith("not converged at 96 images: with 48 of them, the minmax range of ")
-    report.enforce()  # it warns
+    assert warning.detail.startswith("not converged at 96 images: from 48 of them, the minmax range of ")
+    report.raise_if_blocked()  # it warns
     _, strict = answer(network(tmp_path / "m.onnx"), array, strict=True)
     assert [c.name for c in strict.failures] == ["calibrate.max_range_change"]
 
@@ -277,21 +285,19 @@ def test_ranges_have_not_converged_when_there_is_one_image(answer: Callable[...,
     _, report = answer(network(tmp_path / "m.onnx"), images(1), *QUICK)
     unknown = check(report, "max_range_change")
     assert (unknown.passed, unknown.value) == (False, None)
-    assert unknown.detail == "not converged at 1 images: too few to compare a half of them with all"
+    assert unknown.detail == "not converged at 1 images: too few to compare half of them with all"
 
 
-def test_convergence_is_no_question_when_there_is_nothing_to_quantise(
+def test_convergence_is_no_question_when_there_is_nothing_to_quantize(
     answer: Callable[..., Answer], tmp_path: Path
 ) -> None:
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3, 12, 12]) for name in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", values[:1], values[1:])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    describe(proto).write(proto)
+    proto = onnx_text.model("exp (float[n,3,12,12] x) => (float[n,3,12,12] y) { y = Exp(x) }", opset=17)
+    signature_from_graph(proto).write(proto)
     onnx.save(proto, tmp_path / "exp.onnx")
     _, report = answer(tmp_path / "exp.onnx", images(8), *QUICK, strict=True)
     assert report.facts.tensors == 0
     assert "calibrate.max_range_change" not in {c.name for c in report.checks}
-    report.enforce()
+    report.raise_if_blocked()
 
 
 def test_coverage_fails_when_a_class_has_no_image_among_those_used(
@@ -310,10 +316,10 @@ def test_overlap_fails_when_a_calibration_image_is_in_the_test_set(
 ) -> None:
     test = np.concatenate([images(5, seed=9), images()[70:71]])
     _, report = answer(network(tmp_path / "m.onnx"), images(), test=test, strict=True)
-    assert "calibrate.test_images" in {c.name for c in report.failures}
-    assert check(report, "test_images").detail == "calibration[70] is test[5]"
-    _, few = answer(network(tmp_path / "m.onnx"), images(), test=test, images=64)  # it is not among those
-    assert check(few, "test_images").passed
+    assert "calibrate.test_overlap" in {c.name for c in report.failures}
+    assert check(report, "test_overlap").detail == "calibration[70] is test[5]"
+    _, few = answer(network(tmp_path / "m.onnx"), images(), test=test, images=64)  # image 70 is not used
+    assert check(few, "test_overlap").passed
 
 
 def test_nodes_have_names_of_their_own_in_the_prepared_model(answer: Callable[..., Answer], tmp_path: Path) -> None:
@@ -331,8 +337,8 @@ def test_calibrate_raises_a_stage_error_when_the_images_have_another_shape(
 
 
 def test_overlap_is_found_in_the_splits_that_the_data_stage_keeps(trained) -> None:
-    from tasks.data.audit import in_both
+    from gauntlet.datasets.audit import shared_samples
 
     calibration, test = (read_split(trained.store.path(trained.artifacts[n])) for n in ("calibration", "test"))
-    assert in_both(calibration, test) == []
-    assert in_both(test, test) == [(n, n) for n in range(len(test))]
+    assert shared_samples(calibration, test) == []
+    assert shared_samples(test, test) == [(n, n) for n in range(len(test))]

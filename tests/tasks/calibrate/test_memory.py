@@ -4,10 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import onnx
+import onnx_text
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 # 16 channels of 160 x 160: each of the two activations takes 1.6 MB an image.
 SIDE, CHANNELS = 160, 16
@@ -16,10 +15,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
-from tasks.artifact import Store
-from tasks.calibrate.prepare import activations
-from tasks.calibrate.statistics import collect
-from tasks.workspace import Workspace
+from gauntlet.core.artifact import Store
+from gauntlet.calibration.activation_statistics import collect_statistics, open_calibrator
+from gauntlet.core.workspace import Workspace
 
 @dataclass(frozen=True)
 class Images:
@@ -33,8 +31,8 @@ class Images:
 
 model = Path(sys.argv[1])
 out = Workspace(Store(model.parent), model.parent)
-seen = collect(out, model, activations(model), Images(int(sys.argv[2])), 10**6, with_counts=True, kept_bytes=0)
-assert all(one.counts is not None for one in seen.after[int(sys.argv[2])].values())
+seen = collect_statistics(out, open_calibrator(model, model.parent), Images(int(sys.argv[2])), 10**6, with_counts=True)
+assert all(one.histogram is not None for one in seen.after[int(sys.argv[2])].values())
 status = Path("/proc/self/status").read_text()
 print(next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024)
 """
@@ -52,18 +50,15 @@ def peak_mb(model: Path, images: int) -> float:
 
 @pytest.mark.slow
 def test_peak_memory_is_the_same_when_there_are_ten_times_as_many_images(tmp_path: Path) -> None:
-    weights = np.random.default_rng(0).standard_normal((CHANNELS, 3, 3, 3)).astype(np.float32)
-    shapes = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", channels, SIDE, SIDE])
-        for name, channels in (("x", 3), ("y", CHANNELS))
-    ]
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
-        helper.make_node("Relu", ["c"], ["y"], name="relu"),
-    ]
-    graph = helper.make_graph(nodes, "wide", shapes[:1], shapes[1:], [numpy_helper.from_array(weights, "w")])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(proto, tmp_path / "wide.onnx")
+    text = f"""
+        wide (float[n,3,{SIDE},{SIDE}] x) => (float[n,{CHANNELS},{SIDE},{SIDE}] y)
+        <float[{CHANNELS},3,3,3] w>
+        {{
+            [conv] c = Conv<pads = [1, 1, 1, 1]>(x, w)
+            [relu] y = Relu(c)
+        }}
+    """
+    onnx.save(onnx_text.model(text, opset=17), tmp_path / "wide.onnx")
     few, many = peak_mb(tmp_path / "wide.onnx", 32), peak_mb(tmp_path / "wide.onnx", 320)
     activations_mb = 288 * 2 * CHANNELS * SIDE * SIDE * 4 / 1e6  # of the other images, which ORT would keep
     assert activations_mb > 900

@@ -3,20 +3,20 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import brought_models
 import numpy as np
 import onnx
+import pretrained_models
 import pytest
 
-from tasks import model_file
-from tasks.data.dataset import ArraySplit
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.splits import ArraySplit
+from gauntlet.onnx_model import model_file
+from gauntlet.runtime.session import open_session
 from tasks.export import export
 from tasks.export.as_is import AsIs
-from tasks.runtime.session import open_session
-from tasks.signature import Signature, TensorSpec
 from tasks.train import train
-from tasks.train.brought import OnnxModel
-from tasks.workspace import Workspace
+from tasks.train.onnx_pretrained import OnnxModel
 
 
 @pytest.mark.parametrize("files", [["model.onnx"], ["model.onnx", "model.onnx.data"]], ids=["small", "large"])
@@ -26,14 +26,14 @@ def test_export_answers_as_the_model_that_was_brought_and_leaves_it_whole(
     if len(files) == 2:
         monkeypatch.setattr(model_file, "MAX_ONE_FILE_BYTES", 4000)  # two gigabytes would say the same, slowly
     out = workspace()
-    path, samples = brought_models.external_data(tmp_path)
-    splits = {"test": out.keep(ArraySplit(samples).save(out.folder, "test"))}
-    inputs = (TensorSpec(name="x", dtype="float32", shape=("batch", brought_models.WIDTH)),)
+    path, samples = pretrained_models.external_data(tmp_path)
+    splits = {"test": out.store_file(ArraySplit(samples).save(out.folder, "test"))}
+    inputs = (TensorSpec(name="x", dtype="float32", shape=("batch", 16)),)
     brought = train(OnnxModel(model=path), out, splits=splits, signature=Signature(inputs=inputs, outputs=()))
     source, golden, signature = brought.artifacts["model"], brought.artifacts["golden"], brought.facts.signature
     made = export(AsIs(), workspace(), model=source, signature=signature, golden=golden).artifacts["model"]
-    assert out.store.intact(source)
-    assert out.store.intact(made)
+    assert out.store.is_intact(source)
+    assert out.store.is_intact(made)
     assert sorted(file.name for file in out.path(made).parent.iterdir()) == files
     assert onnx.load(out.path(made)).producer_name == "onnx-gauntlet"
     first, second = (open_session(file).run(None, samples)[0] for file in (path, out.path(made)))

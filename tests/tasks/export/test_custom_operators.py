@@ -10,31 +10,31 @@ import numpy as np
 import onnx
 import onnxruntime_extensions
 import pytest
-from recipes import quantized
+from calibrated_recipes import quantized
 from torch_networks import NEGPOS, SIGNATURE, splits
 
-from tasks.artifact import Artifact, digest_of
-from tasks.benchmark.client import WorkerClient
-from tasks.data.golden import Golden
-from tasks.errors import ConfigError, PipelineError, StageError
+from gauntlet.core.artifact import Artifact, sha256_of
+from gauntlet.core.errors import ConfigError, PipelineError, StageError
+from gauntlet.core.signature import OperatorLibrary, Signature
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden
+from gauntlet.runtime.operator_libraries import operator_libraries, with_operator_libraries
+from gauntlet.runtime.session import open_session
+from gauntlet.runtime.worker_client import WorkerClient
 from tasks.export import ExportConfig, export
+from tasks.export.cross_check import BothTorchExporters
 from tasks.export.dynamo import Dynamo
 from tasks.export.torchscript import TorchScript
-from tasks.export.vote import Both
+from tasks.numerics import NumericsConfig, numerics
 from tasks.optimize import OptimizeConfig, optimize
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
 from tasks.quantize.static import StaticInt8
-from tasks.runtime.libraries import operator_libraries, registered
-from tasks.runtime.session import open_session
-from tasks.signature import OperatorLibrary, Signature
+from tasks.structure import StructureConfig, structure
 from tasks.train import train
-from tasks.train.torch_brought import TorchModel
-from tasks.validate.numerics import NumericsConfig, check_numerics
-from tasks.validate.structure import StructureConfig, check_structure
-from tasks.workspace import Workspace
+from tasks.train.torch_pretrained import TorchModel
 
 # A real library of operators; NegPos is one of them.
 LIBRARY = Path(onnxruntime_extensions.get_library_path())
@@ -53,7 +53,9 @@ class Brought:
         (self.folder / "parts.py").write_text(NEGPOS)
         exec(NEGPOS, made)
         torch.save(made["make"]().state_dict(), self.folder / "w.pt")
-        config = TorchModel(factory="parts:make", folder=self.folder, weights=self.folder / "w.pt", sizes=((24, 20),))
+        config = TorchModel(
+            factory="parts:make", code_folder=self.folder, weights=self.folder / "w.pt", input_sizes=((24, 20),)
+        )
         self.splits = splits(out)
         self.source = train(config, out, splits=self.splits, signature=SIGNATURE)
         self.golden = self.source.artifacts["golden"]
@@ -66,7 +68,7 @@ class Brought:
 
 @pytest.fixture(scope="module")
 def brought(tmp_path_factory: pytest.TempPathFactory) -> Brought:
-    from tasks.artifact import Store
+    from gauntlet.core.artifact import Store
 
     root = tmp_path_factory.mktemp("operators")
     (root / "work").mkdir()
@@ -76,13 +78,13 @@ def brought(tmp_path_factory: pytest.TempPathFactory) -> Brought:
 @pytest.fixture(params=["torchscript", "dynamo"])
 def config(request: pytest.FixtureRequest, brought: Brought) -> ExportConfig:
     if request.param == "torchscript":
-        return TorchScript(symbolics="parts:symbolics", folder=brought.folder)
-    return Dynamo(translations="parts:translations", folder=brought.folder)
+        return TorchScript(custom_symbolics="parts:symbolics", code_folder=brought.folder)
+    return Dynamo(custom_translation_table="parts:translations", code_folder=brought.folder)
 
 
 @pytest.fixture
 def library() -> Iterator[None]:
-    with registered((LIBRARY,)):
+    with with_operator_libraries((LIBRARY,)):
         yield
 
 
@@ -90,13 +92,13 @@ def test_operator_is_named_by_the_structure_gate_when_its_library_is_missing(
     brought: Brought, config: ExportConfig, workspace: Make
 ) -> None:
     out = workspace(brought.out.store)
-    report = check_structure(StructureConfig(), out, model=brought.export(out, config))
+    report = structure(StructureConfig(), out, model=brought.export(out, config))
     failures = {check.name: check for check in report.failures}
     assert set(failures) == {"structure.runtime_errors", "structure.unregistered_operators"}
     assert failures["structure.unregistered_operators"].detail == "ai.onnx.contrib::NegPos"
     assert "operator_libraries" in failures["structure.unregistered_operators"].remedy
     with pytest.raises(StageError, match="NegPos"):
-        check_numerics(NumericsConfig(), out, model=brought.export(out, config), golden=brought.golden)
+        numerics(NumericsConfig(), out, model=brought.export(out, config), golden=brought.golden)
 
 
 def test_model_passes_the_gates_at_every_size_when_the_library_is_registered(
@@ -104,8 +106,8 @@ def test_model_passes_the_gates_at_every_size_when_the_library_is_registered(
 ) -> None:
     out = workspace(brought.out.store)
     model = brought.export(out, config)
-    assert not check_structure(StructureConfig(), out, model=model).failures
-    report = check_numerics(NumericsConfig(), out, model=model, golden=brought.golden)
+    assert not structure(StructureConfig(), out, model=model).failures
+    report = numerics(NumericsConfig(), out, model=model, golden=brought.golden)
     assert not report.failures
     assert {row.data for row in report.facts.comparisons} == {"real", "random", "24x20"}
     assert max(row.max_abs_error for row in report.facts.comparisons) < 1e-5
@@ -115,10 +117,10 @@ def test_signature_names_the_library_by_content_when_the_model_needs_it(
     brought: Brought, workspace: Make, library: None, trained
 ) -> None:
     out = workspace(brought.out.store)
-    config = TorchScript(symbolics="parts:symbolics", folder=brought.folder)
+    config = TorchScript(custom_symbolics="parts:symbolics", code_folder=brought.folder)
     proto = onnx.load(out.path(brought.export(out, config)))
     assert Signature.read(proto).operator_libraries == (
-        OperatorLibrary(name=LIBRARY.name, sha256=digest_of([LIBRARY])),
+        OperatorLibrary(name=LIBRARY.name, sha256=sha256_of([LIBRARY])),
     )
     plain = export(
         TorchScript(),
@@ -135,10 +137,10 @@ def test_candidate_keeps_the_operator_when_a_pass_rewrites_the_graph(
     brought: Brought, workspace: Make, library: None, graph_pass: OptimizeConfig
 ) -> None:
     out = workspace(brought.out.store)
-    model = brought.export(out, TorchScript(symbolics="parts:symbolics", folder=brought.folder))
+    model = brought.export(out, TorchScript(custom_symbolics="parts:symbolics", code_folder=brought.folder))
     optimized = optimize(graph_pass, out, model=model, golden=brought.golden).artifacts["model"]
-    assert not check_structure(StructureConfig(), out, model=optimized).failures
-    assert not check_numerics(NumericsConfig(), out, model=optimized, golden=brought.golden).failures
+    assert not structure(StructureConfig(), out, model=optimized).failures
+    assert not numerics(NumericsConfig(), out, model=optimized, golden=brought.golden).failures
     assert Signature.read(onnx.load(out.path(optimized))).operator_libraries[0].name == LIBRARY.name
 
 
@@ -146,10 +148,10 @@ def test_candidate_is_calibrated_and_timed_when_the_library_is_registered(
     brought: Brought, workspace: Make, library: None
 ) -> None:
     out = workspace(brought.out.store)
-    model = brought.export(out, TorchScript(symbolics="parts:symbolics", folder=brought.folder))
+    model = brought.export(out, TorchScript(custom_symbolics="parts:symbolics", code_folder=brought.folder))
     report = quantized(StaticInt8(), out, model, brought.splits["calibration"], brought.splits["test"])
     smaller = report.artifacts["model"]
-    assert not check_structure(StructureConfig(), out, model=smaller).failures
+    assert not structure(StructureConfig(), out, model=smaller).failures
     golden = Golden.load(out.path(brought.golden))
     np.savez(out.folder / "inputs.npz", **golden.real.inputs)
     with WorkerClient() as worker:  # a process of its own
@@ -159,7 +161,7 @@ def test_candidate_is_calibrated_and_timed_when_the_library_is_registered(
 
 def test_worker_tells_the_operator_when_the_library_is_missing(brought: Brought, workspace: Make) -> None:
     out = workspace(brought.out.store)
-    model = brought.export(out, TorchScript(symbolics="parts:symbolics", folder=brought.folder))
+    model = brought.export(out, TorchScript(custom_symbolics="parts:symbolics", code_folder=brought.folder))
     golden = Golden.load(out.path(brought.golden))
     np.savez(out.folder / "inputs.npz", **golden.real.inputs)
     with WorkerClient() as worker, pytest.raises(PipelineError, match="NegPos"):
@@ -167,7 +169,7 @@ def test_worker_tells_the_operator_when_the_library_is_missing(brought: Brought,
 
 
 def test_libraries_are_forgotten_when_the_run_is_over(tmp_path: Path, trained) -> None:
-    with registered((LIBRARY,)), registered((LIBRARY,)):  # a second time does no harm
+    with with_operator_libraries((LIBRARY,)), with_operator_libraries((LIBRARY,)):  # a second time does no harm
         assert operator_libraries() == (LIBRARY,)
         open_session(trained.path)
     assert operator_libraries() == ()
@@ -177,9 +179,9 @@ AGAIN = """
 import sys
 from pathlib import Path
 import onnxruntime_extensions
-from tasks.runtime.libraries import registered
-from tasks.runtime.session import open_session
-with registered((Path(sys.argv[1]),)):
+from gauntlet.runtime.operator_libraries import with_operator_libraries
+from gauntlet.runtime.session import open_session
+with with_operator_libraries((Path(sys.argv[1]),)):
     for _ in range(3):
         open_session(Path(sys.argv[2]))
 """
@@ -196,12 +198,12 @@ def test_library_can_be_registered_again_when_its_last_session_is_gone(tmp_path:
 def test_library_is_refused_when_it_is_missing_or_none(tmp_path: Path, trained) -> None:
     with (
         pytest.raises(ConfigError, match=r"operator_libraries: .*none.so: no such file"),
-        registered((tmp_path / "none.so",)),
+        with_operator_libraries((tmp_path / "none.so",)),
     ):
         pass
     (tmp_path / "text.so").write_text("hello")
     with (
-        registered((tmp_path / "text.so",)),
+        with_operator_libraries((tmp_path / "text.so",)),
         pytest.raises(StageError, match=r"operator_libraries: .*text.so cannot be"),
     ):
         open_session(trained.path)
@@ -211,17 +213,17 @@ def test_vote_leaves_the_verdict_to_the_structure_gate_when_the_runtime_loads_ne
     brought: Brought, workspace: Make
 ) -> None:
     out = workspace(brought.out.store)
-    config = Both(
-        torchscript=TorchScript(symbolics="parts:symbolics", folder=brought.folder),
-        dynamo=Dynamo(translations="parts:translations", folder=brought.folder),
+    config = BothTorchExporters(
+        torchscript=TorchScript(custom_symbolics="parts:symbolics", code_folder=brought.folder),
+        dynamo=Dynamo(custom_translation_table="parts:translations", code_folder=brought.folder),
     )
     source = brought.source
     report = export(
         config, out, model=source.artifacts["model"], signature=source.facts.signature, golden=brought.golden
     )
-    report.enforce()
+    report.raise_if_blocked()
     (check,) = report.checks
-    assert (check.passed, check.value, report.facts.vote.distances) == (False, None, ())
-    assert "there was no vote" in check.detail
-    structure = check_structure(StructureConfig(), out, model=report.artifacts["model"])
-    assert "structure.unregistered_operators" in {failure.name for failure in structure.failures}
+    assert (check.passed, check.value, report.facts.cross_check.distances) == (False, None, ())
+    assert "exporters not compared" in check.detail
+    checked = structure(StructureConfig(), out, model=report.artifacts["model"])
+    assert "structure.unregistered_operators" in {failure.name for failure in checked.failures}

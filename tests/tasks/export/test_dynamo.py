@@ -1,4 +1,4 @@
-"""PyTorch's newer exporter: same answers, same bytes, named axes, and nothing of this machine in the file."""
+"""PyTorch's newer exporter: same outputs, same bytes, named axes, and nothing of this machine in the file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,18 +9,19 @@ import pytest
 from onnx import numpy_helper
 from torch_networks import BODIES, bring
 
-from tasks.artifact import Artifact
-from tasks.data.golden import Golden
-from tasks.errors import StageError
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
 from tasks.export import ExportFacts, export
 from tasks.export.dynamo import Dynamo
-from tasks.report import Report
-from tasks.runtime.session import open_session, run_in_batches
-from tasks.signature import Signature
-from tasks.validate.divergence import first_divergence
-from tasks.validate.numerics import NumericsConfig, check_numerics
-from tasks.validate.structure import StructureConfig, check_structure
-from tasks.workspace import Workspace
+from tasks.numerics import NumericsConfig, numerics
+from tasks.numerics.first_divergence import first_divergence
+from tasks.structure import StructureConfig, structure
 
 Make = Callable[..., Workspace]
 
@@ -47,17 +48,17 @@ def test_export_answers_as_the_source_when_run_at_any_batch_size(trained, model,
     golden = Golden.load(trained.store.path(trained.golden))
     session = open_session(model[1])
     for case in golden.cases.values():
-        actual = run_in_batches(session, case.inputs, batch)["logits"]
+        actual = batched_inference(session, case.inputs).run(batch)["logits"]
         assert actual.shape == case.outputs["logits"].shape
         np.testing.assert_allclose(actual, case.outputs["logits"], rtol=0, atol=1e-5)
 
 
 def test_export_is_sound_and_carries_the_signature_when_read_back(trained, model, workspace: Make) -> None:
     report, path = model
-    structure = check_structure(StructureConfig(), workspace(trained.store), model=report.artifacts["model"])
-    assert not structure.failures
-    assert structure.facts.inputs == {"input": "float[batch, 3, 32, 32]"}
-    assert structure.facts.outputs == {"logits": "float[batch, 10]"}
+    checked = structure(StructureConfig(), workspace(trained.store), model=report.artifacts["model"])
+    assert not checked.failures
+    assert checked.facts.inputs == {"input": "float[batch, 3, 32, 32]"}
+    assert checked.facts.outputs == {"logits": "float[batch, 10]"}
     assert Signature.read(onnx.load(path)) == trained.train.facts.signature
 
 
@@ -90,16 +91,14 @@ def test_divergence_names_the_layer_when_one_weight_is_wrong(
     onnx.save(proto, tmp_path / "wrong.onnx")
     golden = Golden.load(trained.store.path(trained.golden))
     assert first_divergence(model[1], golden, 1e-4) is None
-    # The convolution has swallowed the batch normalisation, so it is that module's output.
-    assert f"(Conv, the source's '{module}', relative error" in str(
-        first_divergence(tmp_path / "wrong.onnx", golden, 1e-4)
-    )
+    # The convolution is fused with the batch normalization, so it is that module's output.
+    assert f"(Conv, module '{module}', relative error" in str(first_divergence(tmp_path / "wrong.onnx", golden, 1e-4))
 
 
 def brought(
     folder: Path, out: Workspace, body: str, sizes: list[tuple[int, int]]
 ) -> tuple[Signature, dict[str, Artifact]]:
-    report = bring(out, folder, body, sizes=sizes)
+    report = bring(out, folder, body, input_sizes=sizes)
     return report.facts.signature, report.artifacts
 
 
@@ -110,13 +109,13 @@ def test_export_is_refused_in_one_sentence_when_the_network_branches_on_values(
     capfd.readouterr()
     with pytest.raises(StageError) as refusal:
         export(Dynamo(), workspace(), model=artifacts["model"], signature=signature, golden=artifacts["golden"])
-    told = str(refusal.value)
+    message = str(refusal.value)
     line = next(
         n for n, text in enumerate((tmp_path / "user" / "nets.py").read_text().splitlines(), 1) if "if x" in text
     )
-    assert told.startswith("dynamo cannot export the network: GuardOnDataDependentSymNode: Could not guard")
-    assert told.endswith(f"at nets.py:{line}")
-    assert len(told) < 400
+    assert message.startswith("dynamo cannot export the network: GuardOnDataDependentSymNode: Could not guard")
+    assert message.endswith(f"at nets.py:{line}")
+    assert len(message) < 400
     assert capfd.readouterr() == ("", "")  # the exporter itself prints whole graphs
 
 
@@ -127,10 +126,10 @@ def test_export_answers_as_the_source_when_height_and_width_change(tmp_path: Pat
     model = export(
         Dynamo(), workspace(), model=artifacts["model"], signature=signature, golden=artifacts["golden"]
     ).artifacts["model"]
-    report = check_numerics(NumericsConfig(), workspace(), model=model, golden=artifacts["golden"])
+    report = numerics(NumericsConfig(), workspace(), model=model, golden=artifacts["golden"])
     assert not report.failures
     assert {row.data for row in report.facts.comparisons} == {"real", "random", "24x20", "16x40"}
-    inputs = check_structure(StructureConfig(), workspace(), model=model).facts.inputs
+    inputs = structure(StructureConfig(), workspace(), model=model).facts.inputs
     assert inputs == {"input": "float[batch, 3, height, width]"}
 
 
@@ -142,7 +141,7 @@ def test_numerics_fail_and_name_the_size_when_dynamo_unrolls_a_loop_over_the_wid
     model = export(
         Dynamo(), workspace(), model=artifacts["model"], signature=signature, golden=artifacts["golden"]
     ).artifacts["model"]
-    report = check_numerics(NumericsConfig(), workspace(), model=model, golden=artifacts["golden"])
+    report = numerics(NumericsConfig(), workspace(), model=model, golden=artifacts["golden"])
     assert "numerics.max_abs_error" in {check.name for check in report.failures}
     assert all(row.max_abs_error < 1e-5 for row in report.facts.comparisons if row.data in ("real", "random"))
     assert "silently wrong at 16x24" in report.failures[0].detail
@@ -154,9 +153,9 @@ def test_export_is_whole_when_the_weights_were_too_large_for_one_file(
 ) -> None:
     monkeypatch.setattr("tasks.export.dynamo.MAX_ONE_FILE_BYTES", 0)
     if len(files) == 2:  # the stage takes it for large too; else it writes it anew, in one file
-        monkeypatch.setattr("tasks.model_file.MAX_ONE_FILE_BYTES", 0)
+        monkeypatch.setattr("gauntlet.onnx_model.model_file.MAX_ONE_FILE_BYTES", 0)
     _, path = exported(trained, tmp_path / "work")
     assert sorted(file.name for file in path.parent.iterdir()) == files
     case = Golden.load(trained.store.path(trained.golden)).real
-    first, second = (run_in_batches(open_session(file), case.inputs, 7)["logits"] for file in (path, model[1]))
+    first, second = (batched_inference(open_session(file), case.inputs).run(7)["logits"] for file in (path, model[1]))
     assert np.array_equal(first, second)

@@ -1,4 +1,4 @@
-"""Flax's exporter: the same answers in both layouts, the same bytes, and a graph that passes the gates."""
+"""Flax's exporter: the same outputs in both layouts, the same bytes, and a graph that passes the gates."""
 
 import os
 from collections.abc import Callable
@@ -9,19 +9,20 @@ import numpy as np
 import onnx
 import pytest
 
-from tasks.artifact import Artifact
-from tasks.data.dataset import ArraySplit
-from tasks.data.golden import Golden
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import ArraySplit
+from gauntlet.frameworks.flax import network as flax_network
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
 from tasks.export import export
 from tasks.export.jax2onnx import Jax2Onnx
-from tasks.report import Report
-from tasks.runtime.session import open_session, run_in_batches
-from tasks.signature import Signature, TensorSpec
-from tasks.sources import flax as source
+from tasks.numerics import NumericsConfig, numerics
+from tasks.structure import StructureConfig, structure
 from tasks.train.flax import FlaxTraining
-from tasks.validate.numerics import NumericsConfig, check_numerics
-from tasks.validate.structure import StructureConfig, check_structure
-from tasks.workspace import Workspace
 
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes longer here than computing
 PICTURES = np.random.default_rng(0).standard_normal((70, 8, 12, 3)).astype(np.float32)
@@ -51,7 +52,7 @@ class Source:
 @pytest.fixture(scope="module", params=SHAPES)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Source:
     """A network that saw two batches, once for each layout of its input."""
-    from tasks.artifact import Store
+    from gauntlet.core.artifact import Store
 
     layout = request.param
     pictures = PICTURES if layout == "NHWC" else PICTURES.transpose(0, 3, 1, 2)
@@ -70,7 +71,7 @@ def test_export_answers_as_the_source_when_run_at_any_batch_size(
     session = open_session(later.path(trained.export(later).artifacts["model"]))
     for batch in (1, 2, 3, 7, 64):
         for case in trained.golden.cases.values():
-            actual = run_in_batches(session, case.inputs, batch)["scores"]
+            actual = batched_inference(session, case.inputs).run(batch)["scores"]
             np.testing.assert_allclose(actual, case.outputs["scores"], rtol=0, atol=1e-5)
 
 
@@ -81,8 +82,8 @@ def test_export_passes_both_gates_when_any_opset_is_asked_for(
     later = workspace(trained.out.store)
     report = trained.export(later, opset=opset)
     model: Artifact = report.artifacts["model"]
-    check_structure(StructureConfig(), later, model=model).enforce()
-    check_numerics(NumericsConfig(), later, model=model, golden=trained.report.artifacts["golden"]).enforce()
+    structure(StructureConfig(), later, model=model).raise_if_blocked()
+    numerics(NumericsConfig(), later, model=model, golden=trained.report.artifacts["golden"]).raise_if_blocked()
     assert report.facts.opset == opset
     graph = onnx.load(later.path(model)).graph
     axes = {
@@ -101,13 +102,13 @@ def test_numerics_gate_fails_when_the_weights_are_of_another_network(
     trained: Source, workspace: Callable[..., Workspace]
 ) -> None:
     later = workspace(trained.out.store)
-    network, recipe = source.load(trained.out.path(trained.report.artifacts["model"]))
-    weights = source.weights_of(network)
+    network, recipe = flax_network.load(trained.out.path(trained.report.artifacts["model"]))
+    weights = flax_network.get_weights(network)
     weights["layers/0/kernel"][0, 0, 0, 0] += 0.5
-    source.put_weights(network, weights)
+    flax_network.set_weights(network, weights)
     path = later.folder / "other.npz"
-    source.save(path, recipe, network)
+    flax_network.save(path, recipe, network)
     golden = trained.report.artifacts["golden"]
-    report = export(Jax2Onnx(), later, model=later.keep(path), signature=trained.signature, golden=golden)
-    checked = check_numerics(NumericsConfig(), later, model=report.artifacts["model"], golden=golden)
+    report = export(Jax2Onnx(), later, model=later.store_file(path), signature=trained.signature, golden=golden)
+    checked = numerics(NumericsConfig(), later, model=report.artifacts["model"], golden=golden)
     assert "numerics.max_abs_error" in [check.name for check in checked.failures]

@@ -33,20 +33,21 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC
 
-from tasks.artifact import Artifact
-from tasks.data.dataset import ArraySplit
-from tasks.data.golden import Golden
-from tasks.errors import StageError
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import ArraySplit
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
 from tasks.export import export
 from tasks.export.skl2onnx import Skl2Onnx
-from tasks.report import Report
-from tasks.runtime.session import open_session, run_in_batches
-from tasks.signature import Signature, TensorSpec
+from tasks.numerics import NumericsConfig, numerics
+from tasks.structure import StructureConfig, structure
 from tasks.train.sklearn import SklearnTraining
-from tasks.train.sklearn_brought import SklearnModel
-from tasks.validate.numerics import NumericsConfig, check_numerics
-from tasks.validate.structure import StructureConfig, check_structure
-from tasks.workspace import Workspace
+from tasks.train.sklearn_pretrained import SklearnModel
 
 FEATURES, CLASSES = 8, 3
 RNG = np.random.default_rng(0)
@@ -72,9 +73,9 @@ class Exported:
         return self.out.path(self.model)
 
     def gates(self, limit: float = 1e-4) -> tuple[Report[Any], Report[Any]]:
-        structure = check_structure(StructureConfig(), self.out, model=self.model)
+        checked = structure(StructureConfig(), self.out, model=self.model)
         config = NumericsConfig(max_abs_error=limit, max_rel_error=limit)
-        return structure, check_numerics(config, self.out, model=self.model, golden=self.golden)
+        return checked, numerics(config, self.out, model=self.model, golden=self.golden)
 
 
 @pytest.fixture
@@ -114,14 +115,14 @@ def test_svc_answers_as_the_source_when_run_at_any_batch_size(exported) -> None:
     golden, session = Golden.load(model.out.path(model.golden)), open_session(model.path)
     for batch in (1, 2, 3, 7, 64):
         for case in golden.cases.values():
-            actual = run_in_batches(session, case.inputs, batch)
+            actual = batched_inference(session, case.inputs).run(batch)
             assert np.array_equal(actual["label"], case.outputs["label"])
             np.testing.assert_allclose(actual["probabilities"], case.outputs["probabilities"], rtol=0, atol=1e-5)
 
 
 def test_svc_passes_both_gates_when_it_is_exported(exported) -> None:
     for report in exported().gates(1e-5):
-        report.enforce()
+        report.raise_if_blocked()
 
 
 CLASSIFIERS = {
@@ -147,8 +148,8 @@ CLASSIFIERS = {
 def test_classifier_passes_both_gates_when_it_is_brought(exported, name: str) -> None:
     model = exported(CLASSIFIERS[name].fit(POINTS, LABELS))
     for report in model.gates():
-        report.enforce()
-    assert model.signature.answer in ("probabilities", "scores")
+        report.raise_if_blocked()
+    assert model.signature.primary_output in ("probabilities", "scores")
 
 
 @pytest.mark.parametrize("estimator", [LogisticRegression(), SVC(), LinearSVC(), RidgeClassifier()], ids=repr)
@@ -156,7 +157,7 @@ def test_classifier_of_two_text_classes_passes_both_gates_when_it_is_brought(exp
     few = LABELS < 2
     model = exported(estimator.fit(POINTS[few], NAMES[LABELS[few]]), {"features": POINTS[few]}, labels=False)
     for report in model.gates():
-        report.enforce()
+        report.raise_if_blocked()
     assert model.signature.labels == ("apple", "pear")
     assert [(o.dtype, o.shape[1:]) for o in model.signature.outputs] == [("str", ()), ("float32", (2,))]
 
@@ -175,7 +176,7 @@ def test_classifier_of_two_text_classes_passes_both_gates_when_it_is_brought(exp
 def test_model_that_is_no_classifier_passes_both_gates_when_it_is_brought(exported, estimator, outputs) -> None:
     model = exported(estimator.fit(POINTS, LABELS.astype(float)), labels=False)
     for report in model.gates():
-        report.enforce()
+        report.raise_if_blocked()
     assert {o.name: o.shape[1] if len(o.shape) > 1 else None for o in model.signature.outputs} == outputs
 
 
@@ -195,7 +196,7 @@ def test_pipeline_over_columns_of_several_types_passes_both_gates(exported) -> N
     )
     model = exported(make_pipeline(columns, LogisticRegression()).fit(frame, LABELS), table)
     for report in model.gates():
-        report.enforce()
+        report.raise_if_blocked()
     assert [(i.name, i.dtype, i.shape) for i in model.signature.inputs] == [
         ("weight", "float32", ("batch", 1)),
         ("age", "int64", ("batch", 1)),
@@ -210,7 +211,7 @@ def test_pipeline_over_texts_passes_both_gates(exported) -> None:
         make_pipeline(CountVectorizer(lowercase=False), LogisticRegression()).fit(texts, LABELS), {"text": texts}
     )
     for report in model.gates():
-        report.enforce()
+        report.raise_if_blocked()
 
 
 @pytest.mark.parametrize("opset", [13, 18, 22])
@@ -224,7 +225,7 @@ def test_export_names_its_batch_and_its_tensors_when_any_opset_is_asked_for(expo
     assert axes == {"features": ["batch", FEATURES], "label": ["batch"], "probabilities": ["batch", CLASSES]}
     assert [(o.domain, o.version) for o in onnx.load(model.path).opset_import if not o.domain] == [("", opset)]
     for report in model.gates():
-        report.enforce()
+        report.raise_if_blocked()
 
 
 def test_export_has_the_same_bytes_when_repeated(exported) -> None:
@@ -261,15 +262,15 @@ def test_numerics_gate_fails_when_a_label_differs_though_probabilities_agree(exp
     golden.real.outputs["label"][0] += 1
     path = model.out.folder / "golden.npz"
     golden.save(path)
-    changed = Exported(model.out, model.model, model.out.keep(path), model.signature, model.report)
+    changed = Exported(model.out, model.model, model.out.store_file(path), model.signature, model.report)
     assert "numerics.min_top1_agreement" in [check.name for check in changed.gates()[1].failures]
 
 
 @pytest.fixture(scope="module")
 def svc(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     """The source and an ONNX session of one trained model."""
-    from tasks.artifact import Store
-    from tasks.sources import sklearn as source
+    from gauntlet.core.artifact import Store
+    from gauntlet.frameworks.sklearn import estimator as source
 
     out = Workspace(Store(tmp_path_factory.mktemp("store")), tmp_path_factory.mktemp("svc"))
     split = ArraySplit({"features": POINTS}, LABELS)

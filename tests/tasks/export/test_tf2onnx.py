@@ -1,4 +1,4 @@
-"""Both exporters of TensorFlow: the source's answers in either layout, its signature's names, no leaked constant."""
+"""Both TensorFlow exporters: the framework model's outputs in either layout, the signature's names, no stray input."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,24 +8,25 @@ import numpy as np
 import onnx
 import pytest
 
-from tasks.artifact import Artifact
-from tasks.data.dataset import ArraySplit
-from tasks.data.golden import Golden
-from tasks.diagnose import diagnose, fix
-from tasks.diagnose.finding import Evidence
-from tasks.errors import StageError
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import ArraySplit
+from gauntlet.diagnosis import diagnose, fix
+from gauntlet.diagnosis.findings import CallerHints
+from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
 from tasks.export import export
 from tasks.export.saved_model import SavedModel
 from tasks.export.tf2onnx import Tf2Onnx
-from tasks.report import Report
-from tasks.runtime.session import open_session, run_in_batches
-from tasks.signature import Signature, TensorSpec
-from tasks.sources.keras.start import start
+from tasks.numerics import NumericsConfig, numerics
+from tasks.structure import StructureConfig, structure
 from tasks.train.facts import TrainFacts
-from tasks.train.keras_brought import KerasModel, SavedModelFolder
-from tasks.validate.numerics import NumericsConfig, check_numerics
-from tasks.validate.structure import StructureConfig, check_structure
-from tasks.workspace import Workspace
+from tasks.train.keras_pretrained import KerasModel, SavedModelFolder
 
 EXPORTERS = (Tf2Onnx(), SavedModel())
 PICTURES = np.random.default_rng(0).standard_normal((40, 8, 8, 3)).astype(np.float32)
@@ -34,7 +35,7 @@ Bring = Callable[..., tuple[Report[TrainFacts], Workspace]]
 
 def network() -> Any:
     """Return what trips exporters: constants of a Normalization, batch norms, a depthwise step, and a gate."""
-    keras = start()
+    keras = start_tensorflow()
     layers = keras.layers
     pixels = keras.Input((8, 8, 3), name="pixels")
     x = layers.Normalization(mean=[0.1, 0.2, 0.3], variance=[0.5, 0.6, 0.7])(layers.Rescaling(2.0)(pixels))
@@ -59,7 +60,7 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model_folder(model_file: Path) -> Path:
-    start().saving.load_model(model_file).export(model_file.parent / "saved", verbose=False)
+    start_tensorflow().saving.load_model(model_file).export(model_file.parent / "saved", verbose=False)
     return model_file.parent / "saved"
 
 
@@ -91,8 +92,8 @@ def exported(
 
 
 def pass_the_gates(source: Report[TrainFacts], model: Artifact, out: Workspace) -> None:
-    check_structure(StructureConfig(), out, model=model).enforce()
-    check_numerics(NumericsConfig(max_abs_error=1e-5), out, model=model, golden=source.artifacts["golden"]).enforce()
+    structure(StructureConfig(), out, model=model).raise_if_blocked()
+    numerics(NumericsConfig(max_abs_error=1e-5), out, model=model, golden=source.artifacts["golden"]).raise_if_blocked()
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
@@ -109,7 +110,7 @@ def test_export_answers_as_the_source_at_any_batch_size_in_the_layout_of_the_dat
     golden, session = Golden.load(out.path(source.artifacts["golden"])), open_session(out.path(model))
     for case in golden.cases.values():
         for batch in (1, 2, 3, 7):
-            actual = run_in_batches(session, case.inputs, batch)
+            actual = batched_inference(session, case.inputs).run(batch)
             for name, expected in case.outputs.items():
                 np.testing.assert_allclose(actual[name], expected, rtol=0, atol=1e-5)
     (value,) = proto.graph.input
@@ -136,7 +137,7 @@ def test_export_has_the_same_bytes_when_repeated_and_the_opset_that_is_asked_for
 def test_export_keeps_names_apart_when_there_are_several_inputs_and_outputs(
     bring: Bring, tmp_path: Path, exporter: Tf2Onnx | SavedModel
 ) -> None:
-    keras = start()
+    keras = start_tensorflow()
     # The order of the names differs from the order of the tensors, and an output is called as an input.
     words, side = keras.Input((4,), name="words", dtype="int32"), keras.Input((3,), name="side")
     x = keras.layers.Concatenate()([keras.layers.Flatten()(keras.layers.Embedding(9, 3)(words)), side])
@@ -155,13 +156,15 @@ def test_export_keeps_names_apart_when_there_are_several_inputs_and_outputs(
 def test_export_is_right_at_every_size_when_the_network_takes_any(
     bring: Bring, tmp_path: Path, exporter: Tf2Onnx | SavedModel, layout: str
 ) -> None:
-    layers = start().layers
-    pixels = start().Input((None, None, 3))
+    layers = start_tensorflow().layers
+    pixels = start_tensorflow().Input((None, None, 3))
     x = layers.Conv2D(4, 3, strides=2, padding="same", activation="relu")(pixels)
     scores = layers.Dense(5)(layers.GlobalAveragePooling2D()(x))
-    start().Model(pixels, [scores, x]).save(tmp_path / "any.keras")
+    start_tensorflow().Model(pixels, [scores, x]).save(tmp_path / "any.keras")
     pictures = PICTURES if layout == "NHWC" else np.ascontiguousarray(PICTURES.transpose(0, 3, 1, 2))
-    source, out = bring(KerasModel(model=tmp_path / "any.keras", sizes=((12, 10), (7, 9))), {"input": pictures}, layout)
+    source, out = bring(
+        KerasModel(model=tmp_path / "any.keras", input_sizes=((12, 10), (7, 9))), {"input": pictures}, layout
+    )
     model, proto = exported(exporter, source, out)
     pass_the_gates(source, model, out)
     assert list(Golden.load(out.path(source.artifacts["golden"])).cases) == ["real", "random", "12x10", "7x9"]
@@ -182,7 +185,7 @@ def test_structural_gate_stops_leaked_constants_and_lets_the_mended_model_pass(
     source.facts.signature.write(proto)
     onnx.save(proto, leaky)
     kept_out, kept = keep_model(proto, out.store)
-    failures = {check.name: check for check in check_structure(StructureConfig(), kept_out, model=kept).failures}
+    failures = {check.name: check for check in structure(StructureConfig(), kept_out, model=kept).failures}
     assert set(failures) == {"structure.undeclared_inputs"}
     stopped = failures["structure.undeclared_inputs"]
     assert stopped.value == 2
@@ -192,7 +195,7 @@ def test_structural_gate_stops_leaked_constants_and_lets_the_mended_model_pass(
     needed = next(value.name for value in proto.graph.input if "Sub/y" in value.name)
     mean = np.array([0.1, 0.2, 0.3], np.float32)
     np.savez(tmp_path / "constants.npz", **{needed: mean.reshape(1, 1, 1, 3)})
-    evidence = Evidence(constants=tmp_path / "constants.npz")
+    evidence = CallerHints(constants=tmp_path / "constants.npz")
     mending = fix(leaky, tmp_path / "mended.onnx", evidence, diagnose(leaky, evidence))
     assert mending.output is not None
     mended_out, mended = keep_model(onnx.load(tmp_path / "mended.onnx"), out.store)
@@ -201,7 +204,7 @@ def test_structural_gate_stops_leaked_constants_and_lets_the_mended_model_pass(
 
 def leaky_export(model_file: Path, target: Path, path: str) -> onnx.ModelProto:
     """Export on one of the two ways that leave constants behind as required inputs."""
-    keras = start()
+    keras = start_tensorflow()
     model = keras.saving.load_model(model_file)
     if path == "keras.Model.export":
         model(PICTURES[:1])
@@ -216,7 +219,7 @@ def leaky_export(model_file: Path, target: Path, path: str) -> onnx.ModelProto:
 
 
 def test_export_leaves_an_operator_that_onnx_does_not_have_to_the_structural_gate(bring: Bring, tmp_path: Path) -> None:
-    start()
+    start_tensorflow()
     import tensorflow as tf
 
     class Module(tf.Module):
@@ -229,7 +232,7 @@ def test_export_leaves_an_operator_that_onnx_does_not_have_to_the_structural_gat
     rows = np.random.default_rng(3).standard_normal((12, 3)).astype(np.float32)
     source, out = bring(SavedModelFolder(model=tmp_path / "gamma"), {"row": rows}, "none")
     model, _ = exported(SavedModel(), source, out)
-    names = {check.name for check in check_structure(StructureConfig(), out, model=model).failures}
+    names = {check.name for check in structure(StructureConfig(), out, model=model).failures}
     assert "structure.unregistered_operators" in names
 
 

@@ -5,15 +5,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tasks.data.dataset import ArraySplit
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.splits import ArraySplit
 from tasks.export import export
-from tasks.export.vote import Both
-from tasks.signature import Signature, TensorSpec
+from tasks.export.cross_check import BothTorchExporters
+from tasks.numerics import NumericsConfig, numerics
+from tasks.structure import StructureConfig, structure
 from tasks.train import train
 from tasks.train.torch import TorchTraining
-from tasks.validate.numerics import NumericsConfig, check_numerics
-from tasks.validate.structure import StructureConfig, check_structure
-from tasks.workspace import Workspace
 
 CLASSES = 4
 ARCHITECTURES = [
@@ -43,7 +43,7 @@ def test_both_exporters_are_right_when_the_architecture_is_torchvisions(
     labels = np.arange(24) % CLASSES
     pictures = (rng.standard_normal((24, 3, 32, 32)) + labels[:, None, None, None]).astype(np.float32)
     splits = {
-        split: out.keep(ArraySplit({"input": pictures}, labels).save(out.folder, split))
+        split: out.store_file(ArraySplit({"input": pictures}, labels).save(out.folder, split))
         for split in ("train", "validation", "test")
     }
     signature = Signature(
@@ -54,15 +54,14 @@ def test_both_exporters_are_right_when_the_architecture_is_torchvisions(
     source = train(TorchTraining(architecture=name, epochs=1), out, splits=splits, signature=signature)
     golden = source.artifacts["golden"]
     exported = export(
-        Both(prefer="dynamo"),
+        BothTorchExporters(prefer="dynamo"),
         workspace(),
         model=source.artifacts["model"],
         signature=source.facts.signature,
         golden=golden,
     )
-    assert (exported.facts.vote.used, exported.facts.vote.wrong) == ("dynamo", {})
-    assert max(row.max_abs_error for row in exported.facts.vote.distances) <= 1e-4
+    assert (exported.facts.cross_check.used, exported.facts.cross_check.wrong) == ("dynamo", {})
+    assert max(row.max_abs_error for row in exported.facts.cross_check.distances) <= 1e-4
     model = exported.artifacts["model"]
-    assert not check_structure(StructureConfig(), out, model=model).failures
-    numerics = check_numerics(NumericsConfig(batch_sizes=(1, 2, 3, 7)), out, model=model, golden=golden)
-    assert not numerics.failures
+    assert not structure(StructureConfig(), out, model=model).failures
+    assert not numerics(NumericsConfig(batch_sizes=(1, 2, 3, 7)), out, model=model, golden=golden).failures

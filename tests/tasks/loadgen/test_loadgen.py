@@ -2,21 +2,24 @@
 
 import math
 from collections.abc import Callable
+from importlib.util import find_spec
 
+import needs
 import numpy as np
 import onnx
+import onnx_text
 import pytest
-from onnx import TensorProto, helper
 
-from tasks.artifact import Artifact
-from tasks.errors import GateFailed, StageError
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import GateFailed, StageError
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
+from gauntlet.runtime.session import open_session
+from gauntlet.targets import OrtCuda
 from tasks.loadgen import LoadGenFacts, Scenario, loadgen
-from tasks.report import Report
-from tasks.runtime.session import open_session
-from tasks.targets import OrtCuda
-from tasks.workspace import Workspace
 
-pytest.importorskip("mlperf_loadgen", reason="needs the extra: make loadgen")
+if find_spec("mlperf_loadgen") is None:
+    needs.missing("mlperf_loadgen is not installed; install it with: make loadgen")
 
 QUICK = {"min_duration_s": 0.2, "timeout_s": 60, "threads": 1}
 Run = Callable[..., Report[LoadGenFacts]]
@@ -41,13 +44,13 @@ def run(trained, workspace: Callable[..., Workspace]) -> Run:
 )
 def test_loadgen_is_valid_when_the_model_is_sound(run: Run, names: tuple[str, ...]) -> None:
     report = run(*({"scenario": name} for name in names))
-    report.enforce()
+    report.raise_if_blocked()
     results = {result.scenario: result for result in report.facts.results}
     assert tuple(results) == names
     assert [check.name for check in report.checks] == ["loadgen.valid"] * len(names)
     for result in results.values():
         assert result.valid
-        assert result.unmet == ()
+        assert result.unmet_conditions == ()
         assert math.isfinite(result.value)
         assert result.value > 0
     single = results["SingleStream"].figures
@@ -66,24 +69,24 @@ def test_loadgen_asks_the_model_where_it_is_to_be_run(trained, workspace: Callab
 def test_gate_says_no_when_there_are_too_few_queries_for_the_duration(run: Run) -> None:
     report = run({"scenario": "SingleStream", "expected_latency_ms": 1000, "min_queries": 1, "min_duration_s": 2})
     assert report.facts.results[0].valid is False
-    assert "min duration not met" in report.facts.results[0].unmet
+    assert "min duration not met" in report.facts.results[0].unmet_conditions
     with pytest.raises(
         GateFailed, match=r"loadgen\.valid: 0 must be == 1; .*LoadGen says INVALID: min duration not met"
     ):
-        report.enforce()
+        report.raise_if_blocked()
 
 
 def test_gate_says_no_when_the_server_cannot_keep_up(run: Run) -> None:
     report = run({"scenario": "Server", "target_qps": 1000, "target_latency_ms": 0.001, "min_queries": 100})
-    assert "performance constraints not met" in report.facts.results[0].unmet
+    assert "performance constraints not met" in report.facts.results[0].unmet_conditions
     with pytest.raises(GateFailed, match="INVALID"):
-        report.enforce()
+        report.raise_if_blocked()
 
 
 @pytest.mark.parametrize("scenario", ["SingleStream", "Offline"])
 def test_accuracy_is_the_models_own_when_loadgen_notes_the_answers_down(run: Run, trained, scenario: str) -> None:
     report = run({"scenario": scenario, "mode": "accuracy", "min_accuracy": 0.5})
-    report.enforce()
+    report.raise_if_blocked()
     with np.load(trained.store.path(trained.test)) as file:
         samples = {name: file[name] for name in file.files if name != "labels"}
         labels = file["labels"]
@@ -99,39 +102,32 @@ def test_gate_says_no_when_the_answers_are_wrong(run: Run, trained, workspace: C
     output = proto.graph.output[0].name
     for node in proto.graph.node:
         node.output[:] = ["right" if name == output else name for name in node.output]
-    proto.graph.node.append(helper.make_node("Neg", ["right"], [output]))
+    onnx_text.extend(proto, f"{{ {output} = Neg(right) }}")
     out = workspace(trained.store)
     onnx.save(proto, out.folder / "wrong.onnx")
     report = run(
-        {"scenario": "Offline", "mode": "accuracy", "min_accuracy": 0.9}, model=out.keep(out.folder / "wrong.onnx")
+        {"scenario": "Offline", "mode": "accuracy", "min_accuracy": 0.9},
+        model=out.store_file(out.folder / "wrong.onnx"),
     )
     with pytest.raises(GateFailed, match=r"loadgen\.min_accuracy"):
-        report.enforce()
+        report.raise_if_blocked()
 
 
 def test_stage_ends_loadgen_when_the_model_hangs(run: Run, trained, workspace: Callable[..., Workspace]) -> None:
     """A loop of ten thousand million turns: nobody waits for it."""
-    turns = helper.make_tensor("turns", TensorProto.INT64, [], [10**10])
-    go = helper.make_tensor("go", TensorProto.BOOL, [], [True])
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["c"], ["c_out"]), helper.make_node("Identity", ["v"], ["v_out"])],
-        "body",
-        [
-            helper.make_tensor_value_info("i", TensorProto.INT64, []),
-            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("v", TensorProto.FLOAT, None),
-        ],
-        [
-            helper.make_tensor_value_info("c_out", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("v_out", TensorProto.FLOAT, None),
-        ],
-    )
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3, 32, 32]) for n in ("input", "y"))
-    graph = helper.make_graph(
-        [helper.make_node("Loop", ["turns", "go", "input"], ["y"], body=body)], "g", [x], [y], [turns, go]
-    )
+    model = onnx_text.model("""
+        endless (float[n,3,32,32] input) => (float[n,3,32,32] y)
+        <int64 turns = {10000000000}, bool go = {1}>
+        {
+            y = Loop(turns, go, input) <
+                body = body (int64 i, bool c, float[] v) => (bool c_out, float[] v_out) {
+                    c_out = Identity(c)
+                    v_out = Identity(v)
+                }
+            >
+        }
+    """)
     out = workspace(trained.store)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     onnx.save(model, out.folder / "endless.onnx")
     with pytest.raises(StageError, match="LoadGen, Offline: it was not done within 2 s"):
-        run({"scenario": "Offline", "timeout_s": 2}, model=out.keep(out.folder / "endless.onnx"))
+        run({"scenario": "Offline", "timeout_s": 2}, model=out.store_file(out.folder / "endless.onnx"))

@@ -1,4 +1,4 @@
-"""A small network with known nodes, its golden answers, and passes of a user's own that do it good or harm."""
+"""A small network with known nodes, its golden outputs, and user-defined passes that improve or break it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_text
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
-from tasks.artifact import Artifact
-from tasks.data.golden import Case, Golden
-from tasks.optimize.own import OwnPass
-from tasks.runtime.session import open_session, run_in_batches
-from tasks.signature import describe
-from tasks.workspace import Workspace
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.signature import signature_from_graph
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden, GoldenCase
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from tasks.optimize.python_pass import PythonPass
 
 OWN = '''
 import os, signal, time
@@ -101,43 +102,47 @@ def needless_work(model):
 '''
 
 
-def network(widths: tuple[int, ...] = (16, 16, 32)) -> onnx.ModelProto:
-    """Return conv, norm, relu and identity for each width, then an average and `fc`; nodes are numbered from 1."""
+NETWORK = """
+    network (float[batch,3,16,16] x) => (float[batch,10] y)
+    <
+        float[16,3,3,3] w1, float[16] b1, float[16] scale1, float[16] shift1, float[16] mean1, float[16] var1,
+        float[16,16,3,3] w2, float[16] b2, float[16] scale2, float[16] shift2, float[16] mean2, float[16] var2,
+        float[32,16,3,3] w3, float[32] b3, float[32] scale3, float[32] shift3, float[32] mean3, float[32] var3,
+        float[32,10] wf, float[10] bf
+    >
+    {
+        [conv1] c1 = Conv<pads = [1, 1, 1, 1]>(x, w1, b1)
+        [norm1] n1 = BatchNormalization(c1, scale1, shift1, mean1, var1)
+        [relu1] r1 = Relu(n1)
+        [same1] i1 = Identity(r1)
+        [conv2] c2 = Conv<pads = [1, 1, 1, 1]>(i1, w2, b2)
+        [norm2] n2 = BatchNormalization(c2, scale2, shift2, mean2, var2)
+        [relu2] r2 = Relu(n2)
+        [same2] i2 = Identity(r2)
+        [conv3] c3 = Conv<pads = [1, 1, 1, 1]>(i2, w3, b3)
+        [norm3] n3 = BatchNormalization(c3, scale3, shift3, mean3, var3)
+        [relu3] r3 = Relu(n3)
+        [same3] i3 = Identity(r3)
+        [pool] pooled = GlobalAveragePool(i3)
+        [flatten] flat = Flatten(pooled)
+        [fc] y = Gemm(flat, wf, bf)
+    }
+"""
+
+
+def network() -> onnx.ModelProto:
     rng = np.random.default_rng(0)
-    weights: dict[str, Any] = {}
-    nodes, before, channels = [], "x", 3
-    for i, width in enumerate(widths, start=1):
-        weights |= {f"w{i}": rng.normal(0, 0.2, (width, channels, 3, 3)), f"b{i}": rng.normal(0, 1, width)}
-        weights |= {f"{name}{i}": rng.uniform(0.5, 1.5, width) for name in ("scale", "shift", "mean", "var")}
-        norm = [f"{name}{i}" for name in ("scale", "shift", "mean", "var")]
-        nodes += [
-            helper.make_node("Conv", [before, f"w{i}", f"b{i}"], [f"c{i}"], f"conv{i}", pads=[1, 1, 1, 1]),
-            helper.make_node("BatchNormalization", [f"c{i}", *norm], [f"n{i}"], f"norm{i}"),
-            helper.make_node("Relu", [f"n{i}"], [f"r{i}"], f"relu{i}"),
-            helper.make_node("Identity", [f"r{i}"], [f"i{i}"], f"same{i}"),
-        ]
-        before, channels = f"i{i}", width
-    weights |= {"wf": rng.normal(0, 1, (channels, 10)), "bf": rng.normal(0, 1, 10)}
-    nodes += [
-        helper.make_node("GlobalAveragePool", [before], ["pooled"], "pool"),
-        helper.make_node("Flatten", ["pooled"], ["flat"], "flatten"),
-        helper.make_node("Gemm", ["flat", "wf", "bf"], ["y"], "fc"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 16, 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 10])],
-        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    describe(model).write(model)
+    norms: dict[str, Any] = {}
+    for i, width in enumerate((16, 16, 32), start=1):
+        norms |= {f"{name}{i}": rng.uniform(0.5, 1.5, width) for name in ("scale", "shift", "mean", "var")}
+    model = onnx_text.model(NETWORK, norms)
+    signature_from_graph(model).write(model)
     return model
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and its golden answers in one store."""
+    """A model and its golden outputs in one store."""
 
     model: Artifact
     golden: Artifact
@@ -151,13 +156,13 @@ def subject(keep_model: Callable[..., tuple[Workspace, Artifact]], workspace: Ca
     cases = {}
     for title in ("real", "random"):
         inputs: dict[str, Any] = {"x": rng.normal(0, 1, (16, 3, 16, 16)).astype(np.float32)}
-        cases[title] = Case(inputs, run_in_batches(session, inputs, 8))
+        cases[title] = GoldenCase(inputs, batched_inference(session, inputs).run(8))
     Golden(cases, {}).save(out.folder / "golden.npz")
-    golden = out.keep(out.folder / "golden.npz")
+    golden = out.store_file(out.folder / "golden.npz")
     return Subject(model, golden, workspace(out.store))
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Callable[..., OwnPass]:
+def own(tmp_path: Path) -> Callable[..., PythonPass]:
     (tmp_path / "own_passes.py").write_text(OWN)
-    return lambda name: OwnPass(function=f"own_passes:{name}", folder=tmp_path)
+    return lambda name: PythonPass(function=f"own_passes:{name}", code_folder=tmp_path)

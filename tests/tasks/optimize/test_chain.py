@@ -7,36 +7,33 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from brought_models import MODELS, Made
 
-from tasks.artifact import Artifact
-from tasks.data.golden import Case, Golden
-from tasks.errors import StageError
-from tasks.model_file import copy_model
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Check, Report
+from gauntlet.core.signature import Signature
+from gauntlet.onnx_model.model_file import copy_model
+from gauntlet.runtime.session import open_session
+from gauntlet.runtime.subprocess_runner import run_in_subprocess
+from tasks.numerics import NumericsConfig, numerics
 from tasks.optimize import OptimizeFacts, optimize
 from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import halves
+from tasks.optimize.latency_check import LatencyCheck
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
-from tasks.optimize.own import OwnPass
-from tasks.optimize.pace import Pace
-from tasks.optimize.shrink import Search, smallest
-from tasks.optimize.transaction import PassFacts, State, Terms, proceed
-from tasks.report import Check, Report
-from tasks.runtime.sandbox import run_apart
-from tasks.runtime.session import open_session, run_in_batches
-from tasks.signature import Signature, describe
-from tasks.validate.numerics import NumericsConfig, check_numerics
-from tasks.workspace import Workspace
+from tasks.optimize.python_pass import PythonPass
+from tasks.optimize.reduce_failing_model import ReductionSettings, reduce_failing_model
+from tasks.optimize.verified_pass import ChainState, PassFacts, PassRequirements, try_pending_passes
 
-Own = Callable[[str], OwnPass]
+Own = Callable[[str], PythonPass]
 
 
-def work(subject, *passes, timeout_s: float = 60, bisect_s: float = 60) -> Report[OptimizeFacts]:
-    chain = Chain(passes=passes, timeout_s=timeout_s, bisect_s=bisect_s)
+def work(subject, *passes, timeout_s: float = 60, reduction_budget_s: float = 60) -> Report[OptimizeFacts]:
+    chain = Chain(passes=passes, timeout_s=timeout_s, reduction_budget_s=reduction_budget_s)
     return optimize(chain, subject.out, model=subject.model, golden=subject.golden)
 
 
@@ -48,8 +45,8 @@ def check(report: Report[OptimizeFacts], name: str) -> Check:
     return next(c for c in report.checks if c.name == name)
 
 
-def answers(folder: Path, name: str) -> list[np.ndarray]:
-    """Run a model as anybody would who was sent the three files."""
+def run(folder: Path, name: str) -> list[np.ndarray]:
+    """Run a model from the three files alone."""
     with np.load(folder / "inputs.npz") as inputs:
         return ort.InferenceSession(folder / name).run(None, dict(inputs))
 
@@ -89,7 +86,7 @@ def test_wrong_pass_in_a_chain_of_ten_is_named_with_its_node_and_a_model_that_an
     folder = subject.out.path(report.artifacts["failing-wrong_bias"]).parent
     assert sorted(file.name for file in folder.iterdir()) == ["after.onnx", "failing.onnx", "inputs.npz"]
     assert [node.name for node in onnx.load(folder / "failing.onnx").graph.node] == ["conv2"]
-    (right,), (spoilt,) = answers(folder, "failing.onnx"), answers(folder, "after.onnx")
+    (right,), (spoilt,) = run(folder, "failing.onnx"), run(folder, "after.onnx")
     np.testing.assert_allclose(spoilt, right + 0.5, rtol=1e-4)  # just what the pass does
     own("wrong_bias").apply(folder / "failing.onnx", tmp_path / "again.onnx")
     assert not np.allclose(
@@ -99,9 +96,9 @@ def test_wrong_pass_in_a_chain_of_ten_is_named_with_its_node_and_a_model_that_an
     assert facts["onnxsim"].outcome == "accepted"
     assert report.facts.nodes_after < report.facts.nodes_before
     assert report.failures == ()
-    check_numerics(
+    numerics(
         NumericsConfig(samples=8), subject.out, model=report.artifacts["model"], golden=subject.golden
-    ).enforce()
+    ).raise_if_blocked()
     assert Signature.read(onnx.load(subject.out.path(report.artifacts["model"]))).inputs[0].name == "x"
 
 
@@ -120,7 +117,7 @@ def test_pass_is_dropped_when_it_fails_or_makes_no_valid_model(subject, own: Own
 
 @pytest.mark.slow
 def test_chain_goes_on_behind_a_pass_that_crashes(subject, own: Own) -> None:
-    facts = by_name(work(subject, own("crash"), OnnxSlim(), bisect_s=0))
+    facts = by_name(work(subject, own("crash"), OnnxSlim(), reduction_budget_s=0))
     assert [facts[name].outcome for name in ("crash", "onnxslim")] == ["rejected", "accepted"]
     assert "signal 11" in facts["crash"].reason
 
@@ -142,9 +139,9 @@ def test_candidate_is_rejected_when_a_lone_pass_crashes(subject, own: Own) -> No
 
 @pytest.mark.slow
 def test_chain_goes_on_behind_a_pass_that_hangs(subject, own: Own) -> None:
-    facts = by_name(work(subject, own("hang"), OnnxSlim(), timeout_s=8, bisect_s=0))
+    facts = by_name(work(subject, own("hang"), OnnxSlim(), timeout_s=8, reduction_budget_s=0))
     assert [facts[name].outcome for name in ("hang", "onnxslim")] == ["rejected", "accepted"]
-    assert facts["hang"].reason.startswith("it was not done within 8 s")
+    assert facts["hang"].reason.startswith("timed out after 8 s")
 
 
 def test_group_is_bisected_to_the_single_pass_when_it_breaks_the_model(subject) -> None:
@@ -159,11 +156,11 @@ def test_group_is_bisected_to_the_single_pass_when_it_breaks_the_model(subject) 
 def test_process_ends_behind_a_split_group_so_that_the_halves_get_time_of_their_own(subject, tmp_path: Path) -> None:
     group = OnnxOptimizer(passes=("eliminate_identity", "split_predict", "eliminate_deadend", "fuse_bn_into_conv"))
     copy_model(subject.out.path(subject.model), tmp_path / "original.onnx")
-    State(pending=(group, OnnxSlim()), model="original.onnx").write(tmp_path)
-    terms = Terms(numerics=NumericsConfig(samples=8), pace=Pace(), timeout_s=60)
+    ChainState(pending=(group, OnnxSlim()), model="original.onnx").write(tmp_path)
+    terms = PassRequirements(numerics=NumericsConfig(samples=8), latency_check=LatencyCheck(), timeout_s=60)
     golden = subject.out.path(subject.golden)
-    run_apart(proceed, tmp_path, golden, terms, timeout_s=180, memory_bytes=4_000_000_000)
-    state = State.read(tmp_path)
+    run_in_subprocess(try_pending_passes, tmp_path, golden, terms, timeout_s=180, memory_bytes=4_000_000_000)
+    state = ChainState.read(tmp_path)
     assert [step.facts.outcome for step in state.steps] == ["split"]
     assert state.pending == (*halves(group), OnnxSlim())
 
@@ -179,16 +176,16 @@ def test_process_ends_behind_a_split_group_so_that_the_halves_get_time_of_their_
 def test_smallest_model_is_found_when_only_the_absolute_or_the_top1_limit_failed(
     subject, own: Own, tmp_path: Path, limits: dict[str, float]
 ) -> None:
-    search = Search(
+    search = ReductionSettings(
         graph_pass=own("another_class"),
         kind="wrong",
         numerics=NumericsConfig(**limits),
         budget_s=60,
-        where="here",
+        isolate_trials=False,
         try_s=10,
         memory_bytes=4_000_000_000,
     )
-    found = smallest(search, subject.out.path(subject.model), subject.out.path(subject.golden), tmp_path)
+    found = reduce_failing_model(search, subject.out.path(subject.model), subject.out.path(subject.golden), tmp_path)
     assert found is not None
     assert found.nodes == ("Gemm 'fc'",)
 
@@ -208,7 +205,7 @@ def test_chain_writes_nothing_that_only_this_processor_can_load(subject) -> None
     if "com.microsoft.nchwc" not in loaded:
         pytest.skip("ONNX Runtime has no layout of its own for this processor")
     assert facts.outcome == "rejected"
-    assert "laid out for this processor alone" in facts.reason
+    assert "a layout specific to this processor" in facts.reason
 
 
 def session_graph(subject) -> onnx.GraphProto:
@@ -237,25 +234,6 @@ def test_chain_goes_on_where_it_was_when_it_was_killed(subject, own: Own) -> Non
 def test_chain_says_so_when_the_golden_answers_do_not_fit(subject) -> None:
     path = subject.out.folder / "golden.npz"
     np.savez(path, **{"inputs/real/other": np.zeros((2, 2)), "outputs/real/y": np.zeros((2, 10))})
-    golden: Artifact = subject.out.keep(path)
+    golden: Artifact = subject.out.store_file(path)
     with pytest.raises(StageError, match="no samples for the input 'x'"):
         optimize(Chain(passes=(OnnxSlim(),)), subject.out, model=subject.model, golden=golden)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
-def test_chain_keeps_a_model_of_any_kind_what_it_was(
-    tmp_path: Path, workspace: Callable[..., Workspace], make: Callable[[Path], Made]
-) -> None:
-    path, samples = make(tmp_path)
-    proto = onnx.load(path)
-    describe(proto).write(proto)
-    out = workspace()
-    onnx.save(proto, path)
-    inputs = {name: array[:16] for name, array in samples.items() if name != "labels"}
-    Golden({"real": Case(inputs, run_in_batches(open_session(path), inputs, 4))}, {}).save(tmp_path / "golden.npz")
-    golden, model = out.keep(tmp_path / "golden.npz"), out.keep(path)
-    report = optimize(Chain(), out, model=model, golden=golden)
-    broken = [f for f in report.facts.passes if f.outcome == "rejected"]  # no pass of this world takes every model
-    assert all(f.reason and f.artifact in report.artifacts for f in broken if f.broke)
-    check_numerics(NumericsConfig(samples=8), out, model=report.artifacts["model"], golden=golden).enforce()

@@ -7,32 +7,32 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_text
 import pytest
-from onnx import TensorProto, helper
 
-from tasks.accuracy import AccuracyConfig, check_accuracy
-from tasks.artifact import Artifact
-from tasks.data.golden import Case, Golden
-from tasks.errors import StageError
-from tasks.optimize import OptimizeConfig, optimize, users_files
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Signature
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden, GoldenCase
+from gauntlet.runtime.session import supported_ir_version
+from tasks.accuracy import AccuracyConfig, accuracy
+from tasks.numerics import NumericsConfig, numerics
+from tasks.optimize import OptimizeConfig, optimize, user_files
 from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import LAYOUT_DOMAINS, GraphPass, apply_pass, halves
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScriptRewriter
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
-from tasks.optimize.own import OwnPass
-from tasks.runtime.session import supported_ir_version
-from tasks.signature import Signature
-from tasks.validate.numerics import NumericsConfig, check_numerics
-from tasks.validate.structure import StructureConfig, check_structure
-from tasks.workspace import Workspace
+from tasks.optimize.python_pass import PythonPass
+from tasks.structure import StructureConfig, structure
 
-MEMBERS = typing.get_args(typing.get_args(OptimizeConfig)[0])
+MEMBERS = (*typing.get_args(typing.get_args(GraphPass)[0]), Chain)
 LEVELS = typing.get_args(OrtGraph.model_fields["level"].annotation)
-OWN = OwnPass(function="identity_free:remove", folder=Path(__file__).parent)
+OWN = PythonPass(function="identity_free:remove", code_folder=Path(__file__).parent)
 PASSES = [
-    *(m() for m in MEMBERS if m not in (OrtGraph, OwnPass)),
+    *(m() for m in MEMBERS if m not in (OrtGraph, PythonPass)),
     *(OrtGraph(level=level) for level in LEVELS),
     OWN,
 ]
@@ -53,12 +53,12 @@ def test_model_keeps_structure_and_numbers_when_a_pass_is_applied(
 ) -> None:
     out = workspace(trained.store)
     apply_pass(graph_pass, out.path(trained.model), out.folder / "model.onnx")
-    model = out.keep(out.folder / "model.onnx")
-    check_structure(StructureConfig(), out, model=model).enforce()
-    check_numerics(NumericsConfig(), out, model=model, golden=trained.golden).enforce()
-    check_accuracy(
+    model = out.store_file(out.folder / "model.onnx")
+    structure(StructureConfig(), out, model=model).raise_if_blocked()
+    numerics(NumericsConfig(), out, model=model, golden=trained.golden).raise_if_blocked()
+    accuracy(
         AccuracyConfig(max_accuracy_drop=0, min_sqnr_db=60), out, model=model, golden=trained.golden, test=trained.test
-    ).enforce()
+    ).raise_if_blocked()
     assert onnx.load(out.path(model)).ir_version <= supported_ir_version()
 
 
@@ -69,7 +69,7 @@ def test_optimize_reports_what_is_in_the_file_and_keeps_the_signature(
     out = workspace(trained.store)
     report = optimize(graph_pass, out, model=trained.model, golden=trained.golden)
     model = report.artifacts["model"]
-    check_numerics(NumericsConfig(), out, model=model, golden=trained.golden).enforce()
+    numerics(NumericsConfig(), out, model=model, golden=trained.golden).raise_if_blocked()
     proto = onnx.load(out.path(model))
     assert Signature.read(proto) == Signature.read(trained.proto())
     assert report.facts.nodes_before == trained.export.facts.nodes
@@ -77,24 +77,22 @@ def test_optimize_reports_what_is_in_the_file_and_keeps_the_signature(
     assert report.facts.size_bytes == out.path(model).stat().st_size
     domains = [n.domain for n in proto.graph.node if n.domain]
     assert report.facts.custom_operators == {d: domains.count(d) for d in set(domains)}
-    assert trained.store.intact(trained.model)
+    assert trained.store.is_intact(trained.model)
 
 
 def redundant() -> onnx.ModelProto:
     """Return a model with an Identity that every pass removes."""
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4]) for name in "xz"]
-    chain = [helper.make_node("Identity", ["x"], ["y"], "same"), helper.make_node("Relu", ["y"], ["z"], "relu")]
-    graph = helper.make_graph(chain, "g", value[:1], value[1:])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    text = "redundant (float[batch,4] x) => (float[batch,4] z) { [same] y = Identity(x) [relu] z = Relu(y) }"
+    proto = onnx_text.model(text)
     Signature(inputs=(), outputs=(), labels=("a", "b")).write(proto)
     return proto
 
 
 def golden_of(out: Workspace) -> Artifact:
-    """Return the redundant model's answers."""
+    """Return the redundant model's outputs."""
     values = np.ones((8, 4), np.float32)
-    Golden({"real": Case({"x": values}, {"z": values})}, {}).save(out.folder / "golden.npz")
-    return out.keep(out.folder / "golden.npz")
+    Golden({"real": GoldenCase({"x": values}, {"z": values})}, {}).save(out.folder / "golden.npz")
+    return out.store_file(out.folder / "golden.npz")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +134,7 @@ def test_candidate_goes_on_when_a_model_came_with_a_layout_and_gets_no_more_of_i
 
 def test_candidate_goes_on_when_the_runtime_makes_another_graph_of_it(keep_model: Keep) -> None:
     out, model = keep_model(redundant())
-    other = OwnPass(function="identity_free:replace", folder=OWN.folder)
+    other = PythonPass(function="identity_free:replace", code_folder=OWN.code_folder)
     assert optimize(other, out, model=model, golden=golden_of(out)).failures == ()
 
 
@@ -152,7 +150,11 @@ def test_stage_fails_when_the_runtime_refuses_the_model(keep_model: Keep) -> Non
 
 @pytest.mark.parametrize(
     "graph_pass",
-    [OnnxOptimizer(passes=("fuse_all",)), OnnxScriptRewriter(rules=("no_rule",)), OwnPass(function="nowhere:at_all")],
+    [
+        OnnxOptimizer(passes=("fuse_all",)),
+        OnnxScriptRewriter(rules=("no_rule",)),
+        PythonPass(function="nowhere:at_all"),
+    ],
     ids=lambda value: value.name,
 )
 def test_pass_raises_when_there_is_none_of_its_name(tmp_path: Path, graph_pass: Any) -> None:
@@ -162,12 +164,10 @@ def test_pass_raises_when_there_is_none_of_its_name(tmp_path: Path, graph_pass: 
 
 
 def test_chain_takes_every_single_pass() -> None:
-    singles = set(typing.get_args(typing.get_args(GraphPass)[0]))
-    assert singles == set(MEMBERS) - {Chain}
+    assert typing.get_args(typing.get_args(OptimizeConfig)[0]) == (GraphPass, Chain)
+    assert typing.get_args(Chain.model_fields["passes"].annotation)[0] == GraphPass
     assert (
-        users_files(Chain(passes=(OnnxSlim(), OWN)))
-        == users_files(OWN)
-        == (Path(__file__).parent / "identity_free.py",)
+        user_files(Chain(passes=(OnnxSlim(), OWN))) == user_files(OWN) == (Path(__file__).parent / "identity_free.py",)
     )
 
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 import onnx
 import pytest
 from conftest import Trained
-from twins import twinned
+from saturating_model import with_doubled_channels
 
-from tasks.artifact import Artifact
+from gauntlet.calibration.percentile import Percentile
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
 from tasks.calibrate import CalibrateConfig, calibrate
-from tasks.portability import PortabilityConfig, PortabilityFacts, check_portability
+from tasks.portability import PortabilityConfig, PortabilityFacts, portability
 from tasks.quantize import quantize
 from tasks.quantize.static import StaticInt8
-from tasks.ranges.percentile import Percentile
-from tasks.report import Report
-from tasks.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ def twins(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Twinned
         return Workspace(trained.store, root / name)
 
     start = workspace("start")
-    onnx.save(twinned(trained.proto()), start.folder / "model.onnx")
-    model = start.keep(start.folder / "model.onnx")
+    onnx.save(with_doubled_channels(trained.proto()), start.folder / "model.onnx")
+    model = start.store_file(start.folder / "model.onnx")
     often_at_the_top = Percentile(percentile=93)
-    full = StaticInt8(method=often_at_the_top)
+    full = StaticInt8(calibration_method=often_at_the_top)
     recipes = {"full": full, "seven_bit": full.replace(reduce_range=True), "signed": full.replace(activations="s8")}
     found = calibrate(
         CalibrateConfig(),
@@ -64,7 +64,7 @@ def judge(twins: Twinned, workspace: Callable[..., Workspace]) -> Callable[..., 
 
     def run(model: Artifact, **config: object) -> Report[PortabilityFacts]:
         chosen = PortabilityConfig.model_validate(config)
-        return check_portability(
+        return portability(
             chosen,
             workspace(twins.trained.store),
             model=model,

@@ -6,17 +6,18 @@ import numpy as np
 import onnx
 import pytest
 
-from tasks.artifact import Artifact
-from tasks.data.read import read_split
-from tasks.errors import GateFailed
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import GateFailed
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature
+from gauntlet.datasets import read_split
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.operator_libraries import VARIABLE, session_options
+from gauntlet.runtime.processor import METADATA_KEY, Processor
+from gauntlet.runtime.session import open_session
 from tasks.portability import PortabilityConfig, PortabilityFacts
-from tasks.portability.emulate import ARM64_ROOT
-from tasks.portability.simulate import Network
-from tasks.report import Report
-from tasks.runtime.libraries import VARIABLE, session_options
-from tasks.runtime.processor import METADATA_KEY, this_processor
-from tasks.runtime.session import open_session, run_in_batches
-from tasks.signature import Signature
+from tasks.portability.emulation import ARM64_ROOT
+from tasks.portability.simulation import SaturationSimulator
 
 Judge = Callable[..., Report[PortabilityFacts]]
 
@@ -44,7 +45,7 @@ def test_signed_activations_need_vnni_when_arm_judges_them(
         return options
 
     here = judge(twins.signed).facts
-    monkeypatch.setattr("tasks.runtime.session.session_options", with_the_default_of_arm)
+    monkeypatch.setattr("gauntlet.runtime.session.session_options", with_the_default_of_arm)
     there = judge(twins.signed).facts
     assert (there.verdict, there.kernels) == (here.verdict, here.kernels) == ("needs VNNI", 4)
 
@@ -55,7 +56,7 @@ def test_float_model_is_safe_everywhere(twins: object, judge: Judge) -> None:
 
 
 def test_verdict_is_in_the_model_beside_its_signature(twins: object, judge: Judge) -> None:
-    report = judge(twins.full, elsewhere="refuse")
+    report = judge(twins.full, on_unsupported_processor="refuse")
     told = props(twins, report.artifacts["model"])
     assert '"verdict": "needs VNNI"' in told[METADATA_KEY]
     assert '"elsewhere": "refuse"' in told[METADATA_KEY]
@@ -65,9 +66,9 @@ def test_verdict_is_in_the_model_beside_its_signature(twins: object, judge: Judg
 def test_candidate_is_rejected_when_it_needs_vnni_and_must_not(twins: object, judge: Judge) -> None:
     report = judge(twins.full, needs_vnni="reject")
     with pytest.raises(GateFailed, match=r"portability.needs_vnni: 1 must be == 0.*reduce_range"):
-        report.enforce()
-    judge(twins.full, needs_vnni="accept").enforce()
-    judge(twins.seven_bit, needs_vnni="reject").enforce()
+        report.raise_if_blocked()
+    judge(twins.full, needs_vnni="accept").raise_if_blocked()
+    judge(twins.seven_bit, needs_vnni="reject").raise_if_blocked()
 
 
 def test_little_saturation_is_safe_when_the_limits_say_so(twins: object, judge: Judge) -> None:
@@ -78,9 +79,9 @@ def test_little_saturation_is_safe_when_the_limits_say_so(twins: object, judge: 
 def test_simulated_network_answers_as_the_runtime_does_here(twins: object) -> None:
     path = twins.trained.store.path(twins.full)
     samples = read_split(twins.trained.store.path(twins.trained.test)).take(slice(0, 8))
-    found = Network(path).run(samples)
-    simulated = found.saturating if this_processor().saturates else found.exact
-    here = run_in_batches(open_session(path), samples, 8)
+    found = SaturationSimulator(path).run(samples)
+    simulated = found.saturating if Processor.current().saturates else found.exact
+    here = batched_inference(open_session(path), samples).run(8)
     for name, values in simulated.items():
         np.testing.assert_allclose(values, here[name], atol=0.02 * np.abs(here[name]).max())
 
@@ -88,15 +89,15 @@ def test_simulated_network_answers_as_the_runtime_does_here(twins: object) -> No
 def test_one_run_does_for_both_when_nothing_saturates(twins: object) -> None:
     samples = read_split(twins.trained.store.path(twins.trained.test)).take(slice(0, 8))
     for name, same in (("seven_bit", True), ("full", False)):
-        found = Network(twins.trained.store.path(getattr(twins, name))).run(samples)
+        found = SaturationSimulator(twins.trained.store.path(getattr(twins, name))).run(samples)
         assert all((found.saturating[n] is found.exact[n]) == same for n in found.exact)
-        assert any(loss.saturated for loss in found.losses.values()) != same
+        assert any(error.saturated for error in found.errors.values()) != same
 
 
 def test_emulation_is_not_there_when_the_model_may_need_operator_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "operators.so")
     reasons = PortabilityConfig(emulate=("x86-avx2", "arm64")).emulators()
-    assert set(reasons.values()) == {"unavailable: an emulated processor is not given operator_libraries"}
+    assert set(reasons.values()) == {"unavailable: emulated processors do not support operator_libraries"}
 
 
 def test_emulation_that_is_not_there_is_told_and_stops_nothing(
@@ -104,6 +105,6 @@ def test_emulation_that_is_not_there_is_told_and_stops_nothing(
 ) -> None:
     monkeypatch.setenv(ARM64_ROOT, str(tmp_path))
     report = judge(twins.seven_bit, emulate=["arm64"])
-    report.enforce()
+    report.raise_if_blocked()
     assert report.facts.emulated[0].runtime.startswith("unavailable: ")
     assert "arm64 unavailable" in next(c for c in report.checks if c.name == "portability.unavailable").detail

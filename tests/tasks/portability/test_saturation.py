@@ -5,7 +5,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.portability.saturation import Loss, Operand, Pairs, saturation
+from tasks.portability.saturation import Operand, SaturationError, WeightPairs, saturation
 
 SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 5), st.integers(1, 5))
 
@@ -18,12 +18,12 @@ def drawn(shape: tuple[int, int, int], seed: int, largest: int) -> tuple[npt.NDA
     return a, w
 
 
-def lost(a: npt.NDArray[np.uint8], w: npt.NDArray[np.int8]) -> Loss:
-    return saturation(Operand(a, 1, a.max(axis=1).astype(np.int32)), Pairs.of(w), w.shape[1])
+def lost(a: npt.NDArray[np.uint8], w: npt.NDArray[np.int8]) -> SaturationError:
+    return saturation(Operand(a, 1, a.max(axis=1).astype(np.int32)), WeightPairs.from_weights(w), w.shape[1])
 
 
 def can_saturate(w: npt.NDArray[np.int8]) -> bool:
-    return len(Pairs.of(w)) > 0
+    return len(WeightPairs.from_weights(w)) > 0
 
 
 def one_by_one(a: npt.NDArray[np.uint8], w: npt.NDArray[np.int8]) -> tuple[npt.NDArray[np.int64], int]:

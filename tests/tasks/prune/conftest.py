@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import pytest
 from pydantic import TypeAdapter
 
-from tasks.artifact import Artifact, Store
-from tasks.data.dataset import ArraySplit, labels_of
-from tasks.data.digits import Digits
+from gauntlet.core.artifact import Artifact, Store
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.splits import ArraySplit, require_labels
 from tasks.prune import PruneConfig, PruneFacts, prune
-from tasks.report import Report
 from tasks.train import train
 from tasks.train.facts import TrainFacts
 from tasks.train.torch import TorchTraining
-from tasks.workspace import Workspace
 
 SIZES = {"train": 400, "validation": 150, "calibration": 60, "test": 250}
 
@@ -40,8 +40,8 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Learned:
     data, splits = Digits(image_size=8).load(), {}
     for name, size in SIZES.items():
         split = data.splits[name]
-        some = ArraySplit(split.take(slice(0, size)), labels_of(split)[:size])
-        splits[name] = out.keep(some.save(out.folder, name))
+        some = ArraySplit(split.take(slice(0, size)), require_labels(split)[:size])
+        splits[name] = out.store_file(some.save(out.folder, name))
     config = TorchTraining(architecture="small-cnn", epochs=10, learning_rate=0.01)
     return Learned(out.store, splits, train(config, out, splits=splits, signature=data.signature))
 

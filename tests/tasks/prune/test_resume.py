@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifact import Store
+from gauntlet.core.artifact import Store
 
 EPOCHS = 5
 SCRIPT = """
 import json, logging, sys
 from pathlib import Path
 from pydantic import TypeAdapter
-from tasks.artifact import Artifact, Store
+from gauntlet.core.artifact import Artifact, Store
 from tasks.prune import PruneConfig, prune
-from tasks.signature import Signature
-from tasks.workspace import Workspace
+from gauntlet.core.signature import Signature
+from gauntlet.core.workspace import Workspace
 
 class Tell(logging.Handler):
     def emit(self, record):
@@ -26,27 +26,27 @@ class Tell(logging.Handler):
 
 logging.getLogger("gauntlet.progress").setLevel(logging.INFO)
 logging.getLogger("gauntlet.progress").addHandler(Tell())
-told = json.loads(sys.argv[1])
-out = Workspace(Store(Path(told["store"])), Path(told["folder"]))
+settings = json.loads(sys.argv[1])
+out = Workspace(Store(Path(settings["store"])), Path(settings["folder"]))
 out.folder.mkdir(exist_ok=True)
 report = prune(
-    TypeAdapter(PruneConfig).validate_python(told["config"]),
+    TypeAdapter(PruneConfig).validate_python(settings["config"]),
     out,
-    network=Artifact(**told["network"]),
-    signature=Signature(**told["signature"]),
-    golden=Artifact(**told["golden"]),
-    splits={name: Artifact(**artifact) for name, artifact in told["splits"].items()},
+    network=Artifact(**settings["network"]),
+    signature=Signature(**settings["signature"]),
+    golden=Artifact(**settings["golden"]),
+    splits={name: Artifact(**artifact) for name, artifact in settings["splits"].items()},
 )
 print(report.artifacts["network"].sha256)
 """
-CONFIGS = [{"kind": "structured", "macs": 0.5, "round_to": 8}, {"kind": "unstructured", "sparsity": 0.8}]
+CONFIGS = [{"kind": "structured", "macs_fraction": 0.5, "round_to": 8}, {"kind": "unstructured", "sparsity": 0.8}]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c["kind"])
 def test_pruning_goes_on_and_ends_at_the_same_weights_when_killed(learned, pruned, tmp_path: Path, config) -> None:
     config = {"epochs": EPOCHS, "learning_rate": 0.01, "batch_size": 16, **config}
-    told = {
+    settings = {
         "config": config,
         "store": str(Store(learned.store.root).root),
         "folder": str(tmp_path / "killed"),
@@ -57,7 +57,7 @@ def test_pruning_goes_on_and_ends_at_the_same_weights_when_killed(learned, prune
     }
 
     def start() -> subprocess.Popen[str]:
-        return subprocess.Popen([sys.executable, "-c", SCRIPT, json.dumps(told)], stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen([sys.executable, "-c", SCRIPT, json.dumps(settings)], stdout=subprocess.PIPE, text=True)
 
     process, first = start(), []
     while not first or first[-1] < 2:

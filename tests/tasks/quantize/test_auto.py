@@ -4,11 +4,11 @@ from typing import get_args
 
 import pytest
 
-from configs.load import load
+from configs.loader import load
 from configs.schema import PipelineConfig
-from tasks.quantize.auto import Operators, recipes_for
+from gauntlet.runtime.processor import Processor
+from tasks.quantize.auto import Operators, recommended_recipes
 from tasks.quantize.static import StaticInt8
-from tasks.runtime.processor import Processor
 
 VNNI = Processor("x86_64", frozenset({"avx2", "avx512f", "avx512_vnni"}))
 AVX2 = Processor("x86_64", frozenset({"avx2"}))
@@ -22,7 +22,7 @@ OPERATORS: tuple[Operators, ...] = get_args(Operators)
 def test_auto_offers_few_recipes_with_names_of_their_own(
     processor: Processor, operators: Operators, without_vnni: bool
 ) -> None:
-    recipes = recipes_for(processor, operators, without_vnni=without_vnni)
+    recipes = recommended_recipes(processor, operators, without_vnni=without_vnni)
     assert 2 <= len({r.name for r in recipes}) == len(recipes) <= 8
     static = [r for r in recipes if isinstance(r, StaticInt8)]
     assert all(type(r).model_validate(r.model_dump()) == r for r in recipes)
@@ -31,14 +31,14 @@ def test_auto_offers_few_recipes_with_names_of_their_own(
 
 def test_auto_offers_unsigned_activations_on_x86_and_signed_ones_on_arm() -> None:
     def activations(processor: Processor) -> set[str]:
-        return {r.activations for r in recipes_for(processor, "convolutions") if isinstance(r, StaticInt8)}
+        return {r.activations for r in recommended_recipes(processor, "convolutions") if isinstance(r, StaticInt8)}
 
     assert (activations(VNNI), activations(AVX2), activations(ARM)) == ({"u8"}, {"u8"}, {"s8"})
 
 
 def test_auto_offers_seven_bits_where_sums_saturate() -> None:
     def seven_bits(processor: Processor) -> bool:
-        return any(r.reduce_range for r in recipes_for(processor, "convolutions"))
+        return any(r.reduce_range for r in recommended_recipes(processor, "convolutions"))
 
     assert (seven_bits(VNNI), seven_bits(AVX2), seven_bits(ARM)) == (False, True, False)
 
@@ -46,38 +46,38 @@ def test_auto_offers_seven_bits_where_sums_saturate() -> None:
 @pytest.mark.parametrize("processor", [VNNI, AVX2, ARM])
 def test_auto_offers_seven_bits_everywhere_when_the_model_must_be_right_without_vnni(processor: Processor) -> None:
     for operators in OPERATORS:
-        recipes = recipes_for(processor, operators, without_vnni=True)
+        recipes = recommended_recipes(processor, operators, without_vnni=True)
         assert recipes[1] == recipes[0].replace(reduce_range=True)
-    assert recipes_for(AVX2, "unknown") == recipes_for(VNNI, "unknown", without_vnni=True)
+    assert recommended_recipes(AVX2, "unknown") == recommended_recipes(VNNI, "unknown", without_vnni=True)
 
 
 @pytest.mark.parametrize(("needs_vnni", "seven_bit"), [("accept", False), ("reject", True)])
 def test_auto_offers_seven_bits_when_a_candidate_that_needs_vnni_is_rejected(
     needs_vnni: str, seven_bit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("configs.schema.this_processor", lambda: VNNI)
+    monkeypatch.setattr(Processor, "current", lambda: VNNI)
     config = PipelineConfig.model_validate({"quantize": "auto", "portability": {"needs_vnni": needs_vnni}})
     assert any(recipe.reduce_range for recipe in config.quantize) == seven_bit
 
 
 def test_auto_offers_what_a_further_runtime_wants_when_the_winner_may_be_shipped_there() -> None:
-    usual = set(recipes_for(VNNI, "convolutions"))
+    usual = set(recommended_recipes(VNNI, "convolutions"))
 
-    def more(*shipping: str) -> list[str]:
-        return [r.name for r in recipes_for(VNNI, "convolutions", shipping=shipping) if r not in usual]
+    def more(*kinds: str) -> list[str]:
+        return [r.name for r in recommended_recipes(VNNI, "convolutions", deploy_kinds=kinds) if r not in usual]
 
     assert more() == more("ort-cpu", "ort-cuda") == []
     assert more("openvino", "ort-openvino") == ["static-u8s8-inputs"]
     assert more("ort-tensorrt") == ["static-s8s8-symmetric-inputs"]
     shipped = ("benchmark.targets=[ort-cpu, ort-openvino-f32, openvino-int8]", "quantize=auto")
-    told = load("digits-resnet18", (*shipped, "benchmark.also_ship_on=[ort-openvino-f32]"))
+    told = load("digits-resnet18", (*shipped, "benchmark.deploy_targets=[ort-openvino-f32]"))
     assert [r.name for r in told.quantize if r.name.endswith("-inputs")] == ["static-u8s8-inputs"]
     silent = load("digits-resnet18", shipped)
     assert not any(r.name.endswith("-inputs") for r in silent.quantize)
 
 
 def test_auto_quantises_no_convolution_at_each_call() -> None:
-    kinds = {o: [r.name for r in recipes_for(VNNI, o) if r.kind == "dynamic"] for o in OPERATORS}
+    kinds = {o: [r.name for r in recommended_recipes(VNNI, o) if r.kind == "dynamic"] for o in OPERATORS}
     assert kinds["convolutions"] == []
     assert kinds["unknown"] == ["dynamic-u8-matmul"]
     assert kinds["matrices"] == ["dynamic-u8-matmul", "dynamic-s8-matmul"]
@@ -102,5 +102,7 @@ def test_auto_is_in_the_schema_that_forms_are_drawn_from() -> None:
 
 def test_auto_offers_one_recipe_that_leaves_the_head_in_float() -> None:
     for processor in (VNNI, AVX2, ARM):
-        heads = [r for r in recipes_for(processor, "convolutions") if isinstance(r, StaticInt8) and r.float_head]
+        heads = [
+            r for r in recommended_recipes(processor, "convolutions") if isinstance(r, StaticInt8) and r.float_head
+        ]
         assert len(heads) == 1

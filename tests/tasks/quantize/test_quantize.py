@@ -1,4 +1,4 @@
-"""Quantisation: every member of the union makes a smaller model that still answers."""
+"""Quantization: every recipe kind makes a smaller model that still runs."""
 
 import itertools
 import typing
@@ -6,30 +6,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import brought_models
 import numpy as np
 import onnx
+import pretrained_models
 import pytest
+from calibrated_recipes import calibrated, quantized
 from onnx import TensorProto
 from pydantic import ValidationError
-from recipes import calibrated, quantized
 
-from tasks.accuracy import AccuracyConfig, AccuracyFacts, check_accuracy
-from tasks.artifact import Artifact
-from tasks.data.read import read_split
-from tasks.errors import StageError
+from gauntlet.calibration.entropy import Entropy
+from gauntlet.calibration.percentile import Percentile
+from gauntlet.calibration.ranges import Ranges
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature, signature_from_graph
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
+from gauntlet.onnx_model.operator_types import quantized_nodes
+from tasks.accuracy import AccuracyConfig, AccuracyFacts, accuracy
 from tasks.quantize import QuantizeConfig, methods_of, quantize
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.float16 import Float16
-from tasks.quantize.static import StaticInt8, head
-from tasks.ranges import Ranges
-from tasks.ranges.entropy import Entropy
-from tasks.ranges.percentile import Percentile
-from tasks.report import Report
-from tasks.runtime.macs import quantized_nodes
-from tasks.signature import Signature, describe
-from tasks.validate.structure import StructureConfig, check_structure
-from tasks.workspace import Workspace
+from tasks.quantize.static import StaticInt8, head_nodes
+from tasks.structure import StructureConfig, structure
 
 MEMBERS = typing.get_args(typing.get_args(QuantizeConfig)[0])
 STATIC = [
@@ -42,9 +42,9 @@ STATIC += [
     StaticInt8(activations="s8", symmetric=True),
     StaticInt8(reduce_range=True),
     StaticInt8(float_head=True),
-    StaticInt8(placement="inputs"),
-    StaticInt8(method=Entropy()),
-    StaticInt8(method=Percentile(percentile=99.99)),
+    StaticInt8(qdq_placement="inputs"),
+    StaticInt8(calibration_method=Entropy()),
+    StaticInt8(calibration_method=Percentile(percentile=99.99)),
 ]
 DYNAMIC = [DynamicInt8(weights="u8"), DynamicInt8(weights="s8"), DynamicInt8(reduce_range=True)]
 RECIPES = [*STATIC, *DYNAMIC, Float16()]
@@ -63,26 +63,30 @@ def test_names_are_short_and_unique_when_every_field_is_changed() -> None:
         "dynamic-s8",
     ]
     everything = StaticInt8(
-        format="qoperator", per_channel=False, method=Percentile(percentile=99.9), symmetric=True, reduce_range=True
+        format="qoperator",
+        per_channel=False,
+        calibration_method=Percentile(percentile=99.9),
+        symmetric=True,
+        reduce_range=True,
     )
     assert everything.name == "static-u8s8-qoperator-per-tensor-percentile99.9-symmetric-7bit"
-    assert DynamicInt8(operators="matmul", reduce_range=True).name == "dynamic-u8-matmul-7bit"
+    assert DynamicInt8(op_types="matmul", reduce_range=True).name == "dynamic-u8-matmul-7bit"
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
-        ({"activations": "s8", "weights": "u8"}, "no kernels"),
-        ({"activations": "u16", "format": "qoperator"}, "take format qdq"),
+        ({"activations": "s8", "weights": "u8"}, "has no kernels"),
+        ({"activations": "u16", "format": "qoperator"}, "use format qdq"),
     ],
 )
-def test_recipe_is_refused_when_the_runtime_cannot_run_it(fields: dict[str, str], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_recipe_is_refused_when_the_runtime_cannot_run_it(fields: dict[str, str], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         StaticInt8.model_validate(fields)
 
 
-def accuracy(trained, out: Workspace, model: Artifact, **config: float) -> Report[AccuracyFacts]:
-    return check_accuracy(AccuracyConfig(**config), out, model=model, golden=trained.golden, test=trained.test)
+def accuracy_report(trained, out: Workspace, model: Artifact, **config: float) -> Report[AccuracyFacts]:
+    return accuracy(AccuracyConfig(**config), out, model=model, golden=trained.golden, test=trained.test)
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +103,11 @@ def test_quantize_keeps_structure_answers_and_signature_when_a_recipe_is_applied
 ) -> None:
     out = workspace(trained.store)
     report = quantize(recipe, out, model=trained.model, **ranges)
-    report.enforce()
+    report.raise_if_blocked()
     model = report.artifacts["model"]
-    check_structure(StructureConfig(max_opset=21), out, model=model).enforce()
-    judged = accuracy(trained, out, model, max_accuracy_drop=0.05, min_sqnr_db=10)
-    judged.enforce()
+    structure(StructureConfig(max_opset=21), out, model=model).raise_if_blocked()
+    judged = accuracy_report(trained, out, model, max_accuracy_drop=0.05, min_sqnr_db=10)
+    judged.raise_if_blocked()
     assert judged.facts.top1_agreement > 0.9
     assert np.isfinite(judged.facts.sqnr_db)  # it was quantised: the answers are near, not the same
     assert Signature.read(onnx.load(out.path(model))) == Signature.read(trained.proto())
@@ -111,7 +115,7 @@ def test_quantize_keeps_structure_answers_and_signature_when_a_recipe_is_applied
     assert report.facts.size_ratio == trained.model.size_bytes / model.size_bytes
     assert report.facts.calibration_images == (128 if recipe.kind == "static" else 0)
     assert list(out.folder.iterdir()) == []
-    assert all(trained.store.intact(artifact) for artifact in (trained.model, *ranges.values()))
+    assert all(trained.store.is_intact(artifact) for artifact in (trained.model, *ranges.values()))
 
 
 def kinds_of(out: Workspace, report: Report[Any]) -> tuple[onnx.ModelProto, set[int], list[str]]:
@@ -136,7 +140,7 @@ def test_each_field_of_a_recipe_shows_in_the_model(
     assert "QLinearConv" in apply(StaticInt8(format="qoperator"))[2]
     wide, _, _ = apply(StaticInt8(activations="u16"))
     assert TensorProto.UINT16 in {t.data_type for t in wide.graph.initializer}
-    around, inputs = apply(StaticInt8())[0], apply(StaticInt8(placement="inputs"))[0]
+    around, inputs = apply(StaticInt8())[0], apply(StaticInt8(qdq_placement="inputs"))[0]
     behind = {n.input[0] for n in inputs.graph.node if n.op_type == "QuantizeLinear"}
     assert not behind & {n.output[0] for n in inputs.graph.node if n.op_type in ("Conv", "Gemm")}
     assert "QuantizeLinear" in {n.op_type for n in inputs.graph.node}
@@ -148,7 +152,7 @@ def test_each_field_of_a_recipe_shows_in_the_model(
     zeros = [t for t in even.graph.initializer if t.data_type == TensorProto.INT8 and not t.dims]
     assert zeros
     assert all(onnx.numpy_helper.to_array(t) == 0 for t in zeros)
-    operators = apply(DynamicInt8(operators="matmul"))[2]
+    operators = apply(DynamicInt8(op_types="matmul"))[2]
     assert "ConvInteger" not in operators
     assert "MatMulInteger" in operators
     proto, _, _ = apply(StaticInt8(float_head=True))
@@ -167,10 +171,10 @@ def test_named_nodes_stay_in_float_when_a_recipe_is_told_so(
     gemm = next(node for node in onnx.load(source).graph.node if node.op_type == "Gemm")
     weights = next(t for t in onnx.load(source).graph.initializer if t.name == gemm.input[1])
     known = Ranges.read(trained.store.path(ranges["ranges"]))
-    recipe.write(trained.path, prepared, known, tmp_path / "all.onnx")
-    recipe.write(trained.path, prepared, known, tmp_path / "some.onnx", float_nodes=frozenset({gemm.name}))
+    recipe.quantize(trained.path, prepared, known, tmp_path / "all.onnx")
+    recipe.quantize(trained.path, prepared, known, tmp_path / "some.onnx", float_nodes=frozenset({gemm.name}))
     everything, some = onnx.load(tmp_path / "all.onnx"), onnx.load(tmp_path / "some.onnx")
-    size = np.prod(weights.dims)  # the dynamic quantiser transposes them
+    size = np.prod(weights.dims)  # the dynamic quantizer transposes them
 
     def in_float(proto: onnx.ModelProto) -> bool:
         return size in {np.prod(t.dims) for t in proto.graph.initializer if t.data_type == TensorProto.FLOAT}
@@ -201,9 +205,9 @@ def test_accuracy_gate_fails_when_calibration_saw_only_zeros(trained, workspace:
     out = workspace(trained.store)
     real = read_split(out.path(trained.artifacts["calibration"]))
     np.savez(out.folder / "zeros.npz", input=np.zeros((len(real), 3, 32, 32), np.float32), labels=real.labels)
-    zeros = out.keep(out.folder / "zeros.npz")
+    zeros = out.store_file(out.folder / "zeros.npz")
     model = quantized(StaticInt8(), out, trained.model, zeros, trained.test).artifacts["model"]
-    judged = accuracy(trained, out, model)
+    judged = accuracy_report(trained, out, model)
     assert "accuracy.max_accuracy_drop" in {check.name for check in judged.failures}
     assert judged.facts.accuracy < judged.facts.reference_accuracy - 0.2
 
@@ -211,46 +215,52 @@ def test_accuracy_gate_fails_when_calibration_saw_only_zeros(trained, workspace:
 def test_static_recipe_raises_a_stage_error_when_there_are_no_ranges(
     trained, workspace: Callable[..., Workspace], ranges: dict[str, Artifact]
 ) -> None:
-    with pytest.raises(StageError, match="static-u8s8: static quantisation needs ranges; the calibration failed, or"):
+    with pytest.raises(
+        StageError, match="static-u8s8: static quantization needs activation ranges; the calibration failed, or"
+    ):
         quantize(StaticInt8(), workspace(trained.store), model=trained.model)
     with pytest.raises(StageError, match="no percentile99 ranges; the calibration made entropy, minmax, "):
-        quantize(StaticInt8(method=Percentile(percentile=99)), workspace(trained.store), model=trained.model, **ranges)
+        quantize(
+            StaticInt8(calibration_method=Percentile(percentile=99)),
+            workspace(trained.store),
+            model=trained.model,
+            **ranges,
+        )
 
 
 @pytest.mark.parametrize("recipe", [StaticInt8(), DynamicInt8(), Float16()], ids=lambda r: r.name)
-def test_quantize_says_so_when_there_is_nothing_to_quantise(
+def test_quantize_says_so_when_there_is_nothing_to_quantize(
     workspace: Callable[..., Workspace], tmp_path: Path, recipe: Any
 ) -> None:
-    path, samples = brought_models.text_labels(tmp_path)
+    path, samples = pretrained_models.text_labels(tmp_path)
     out = workspace()
     for split in ("calibration", "test"):
         np.savez(tmp_path / f"{split}.npz", **samples)
     proto = onnx.load(path)
-    describe(proto).write(proto)
+    signature_from_graph(proto).write(proto)
     onnx.save(proto, path)
-    splits = [out.keep(tmp_path / f"{split}.npz") for split in ("calibration", "test")]
-    report = quantized(recipe, out, out.keep(path), *splits)
+    splits = [out.store_file(tmp_path / f"{split}.npz") for split in ("calibration", "test")]
+    report = quantized(recipe, out, out.store_file(path), *splits)
     assert [check.name for check in report.failures] == ["quantize.quantized_nodes"]
-    assert "finds nothing to quantise among LinearClassifier, ZipMap" in report.failures[0].detail
+    assert "finds nothing to quantize among LinearClassifier, ZipMap" in report.failures[0].detail
 
 
 def test_integer_operators_are_refused_where_only_inputs_are_rounded() -> None:
-    with pytest.raises(ValidationError, match="for placement inputs, take format qdq"):
-        StaticInt8(placement="inputs", format="qoperator")
+    with pytest.raises(ValidationError, match="qdq_placement inputs requires format qdq"):
+        StaticInt8(qdq_placement="inputs", format="qoperator")
 
 
 def test_head_is_what_no_product_follows() -> None:
     """Two outputs: scores behind a product, and a shortcut's sum behind two of them."""
-    make = onnx.helper.make_node
-    nodes = [
-        make("Conv", ["x", "w"], ["a"], "inner"),
-        make("Relu", ["a"], ["b"], "between"),
-        make("Conv", ["b", "w"], ["c"], "left"),
-        make("Gemm", ["b", "w"], ["d"], "right"),
-        make("Add", ["c", "d"], ["sum"], "add"),
-        make("MatMul", ["b", "w"], ["e"], "scores"),
-        make("Softmax", ["e"], ["shares"], "softmax"),
-    ]
-    outputs = [onnx.ValueInfoProto(name=name) for name in ("sum", "shares")]
-    found = head(onnx.GraphProto(node=nodes, output=outputs))
-    assert found == {"left", "right", "add", "scores", "softmax"}
+    graph = onnx.parser.parse_graph("""
+        two_heads (float[n] x, float[n] w) => (sum, shares) {
+            [inner] a = Conv(x, w)
+            [between] b = Relu(a)
+            [left] c = Conv(b, w)
+            [right] d = Gemm(b, w)
+            [add] sum = Add(c, d)
+            [scores] e = MatMul(b, w)
+            [softmax] shares = Softmax(e)
+        }
+    """)
+    assert head_nodes(graph) == {"left", "right", "add", "scores", "softmax"}

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_text
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from gauntlet.core.signature import signature_from_graph
+from gauntlet.datasets.splits import ArraySplit
 from tasks.accuracy import AccuracyConfig
-from tasks.data.dataset import ArraySplit
-from tasks.repair.quality import Limits, Quality, Reference
-from tasks.signature import describe
+from tasks.repair.quality import Limits, QualitySummary, ReferenceOutputs
 
 COUNT = 40
 INPUTS = np.random.default_rng(0).standard_normal((COUNT, 3)).astype(np.float32)
@@ -21,32 +21,37 @@ EYE = np.eye(3)
 
 def write(path: Path, weights: np.ndarray) -> Path:
     """Write a model of two outputs: scores, and the inputs' opposites."""
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["scores"]), helper.make_node("Neg", ["x"], ["other"])]
-    x, *outputs = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3]) for n in ("x", "scores", "other"))
-    kept = [numpy_helper.from_array(weights.astype(np.float32), "w")]
-    proto = helper.make_model(
-        helper.make_graph(nodes, "g", [x], outputs, kept), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
-    )
-    describe(proto).write(proto)
+    text = """
+        two_outputs (float[n,3] x) => (float[n,3] scores, float[n,3] other)
+        <float[3,3] w>
+        {
+            scores = MatMul(x, w)
+            other = Neg(x)
+        }
+    """
+    proto = onnx_text.model(text, {"w": weights}, opset=17)
+    signature_from_graph(proto).write(proto)
     onnx.save(proto, path)
     return path
 
 
 @pytest.fixture
-def reference(tmp_path: Path) -> Callable[..., Reference]:
-    def make(labels: np.ndarray | None, whole: Path | None = None, weights: np.ndarray = EYE) -> Reference:
-        return Reference(write(tmp_path / "m.onnx", weights), ArraySplit({"x": INPUTS}, labels), COUNT, whole)
+def reference(tmp_path: Path) -> Callable[..., ReferenceOutputs]:
+    def make(labels: np.ndarray | None, whole: Path | None = None, weights: np.ndarray = EYE) -> ReferenceOutputs:
+        return ReferenceOutputs(write(tmp_path / "m.onnx", weights), ArraySplit({"x": INPUTS}, labels), COUNT, whole)
 
     return make
 
 
-def allowed(quality: Quality, test_images: int = COUNT, **limits: object) -> bool:
+def allowed(quality: QualitySummary, test_images: int = COUNT, **limits: object) -> bool:
     accuracy = AccuracyConfig.model_validate(limits)
-    return Limits(accuracy, accuracy.min_sqnr_db, test_images).allow(quality)
+    return Limits(accuracy, accuracy.min_sqnr_db, test_images).accept(quality)
 
 
 @pytest.mark.parametrize("output", ["scores", "other"])
-def test_answers_are_not_good_when_any_output_is_no_number(reference: Callable[..., Reference], output: str) -> None:
+def test_answers_are_not_good_when_any_output_is_no_number(
+    reference: Callable[..., ReferenceOutputs], output: str
+) -> None:
     made = reference(CLASSES)
     assert allowed(made.quality(made.answers))
     spoilt = made.answers[output].copy()
@@ -56,7 +61,7 @@ def test_answers_are_not_good_when_any_output_is_no_number(reference: Callable[.
     assert not allowed(quality, min_sqnr_db=-1000)
 
 
-def test_cosine_decides_too_when_there_are_no_labels(reference: Callable[..., Reference]) -> None:
+def test_cosine_decides_too_when_there_are_no_labels(reference: Callable[..., ReferenceOutputs]) -> None:
     made = reference(None)
     turned = made.quality(made.answers | {"other": made.answers["other"] + 1})
     assert (turned.paired, turned.top1_agreement) == (None, 1)
@@ -64,7 +69,7 @@ def test_cosine_decides_too_when_there_are_no_labels(reference: Callable[..., Re
     assert allowed(turned, min_sqnr_db=-100, min_cosine=0.5)
 
 
-def test_unproven_loss_is_not_good_enough_when_the_gate_rejects_it(reference: Callable[..., Reference]) -> None:
+def test_unproven_loss_is_not_good_enough_when_the_gate_rejects_it(reference: Callable[..., ReferenceOutputs]) -> None:
     made = reference(CLASSES)
     same = made.quality(made.answers)
     assert same.paired is not None
@@ -75,7 +80,7 @@ def test_unproven_loss_is_not_good_enough_when_the_gate_rejects_it(reference: Ca
 
 
 def test_loss_of_a_pruned_model_is_against_the_whole_one_and_its_noise_against_its_own_answers(
-    reference: Callable[..., Reference], tmp_path: Path
+    reference: Callable[..., ReferenceOutputs], tmp_path: Path
 ) -> None:
     whole = write(tmp_path / "whole.onnx", EYE)
     pruned = reference(CLASSES, whole, weights=np.diag([1, 1, 0]))

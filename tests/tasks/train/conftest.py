@@ -5,14 +5,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tasks.artifact import Artifact
-from tasks.data.dataset import ArraySplit, Dataset, labels_of
-from tasks.data.digits import Digits
-from tasks.report import Report
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.splits import ArraySplit, Dataset, require_labels
 from tasks.train import train
 from tasks.train.facts import TrainFacts
 from tasks.train.torch import TorchTraining
-from tasks.workspace import Workspace
 
 SIZES = {"train": 193, "validation": 60, "calibration": 10, "test": 40}  # 193: the last step of an epoch has one image
 
@@ -34,7 +34,9 @@ def small(digits: Dataset, workspace: Callable[..., Workspace]) -> Callable[...,
             inputs = split.take(slice(0, size))["input"].copy()
             if change:
                 change(name, inputs)
-            kept[name] = out.keep(ArraySplit({"input": inputs}, labels_of(split)[:size]).save(out.folder, name))
+            kept[name] = out.store_file(
+                ArraySplit({"input": inputs}, require_labels(split)[:size]).save(out.folder, name)
+            )
         return kept
 
     return make

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.artifact import Store
-from tasks.data.dataset import ArraySplit, Dataset
-from tasks.data.digits import Digits
-from tasks.data.golden import Golden
-from tasks.errors import StageError
-from tasks.report import Report
-from tasks.signature import Signature, TensorSpec
-from tasks.sources import flax as source
+from gauntlet.core.artifact import Store
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import ArraySplit, Dataset
+from gauntlet.frameworks.flax import network as flax_network
 from tasks.train.facts import TrainFacts
 from tasks.train.flax import FlaxTraining
-from tasks.workspace import Workspace
 
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes longer here than computing
 SIZES = {"train": 131, "validation": 60, "calibration": 10, "test": 40}  # 131: the last step of an epoch is not full
@@ -68,7 +68,7 @@ def test_train_has_the_same_digests_when_the_seed_is_the_same(fit: Fit) -> None:
 def test_train_learns_keeps_the_best_epoch_and_saves_its_answers(fit: Fit, workspace: Callable[..., Workspace]) -> None:
     out = workspace()
     report = fit(out=out, epochs=6, output_name="scores")
-    report.enforce()
+    report.raise_if_blocked()
     facts, history = report.facts, report.facts.history
     assert [epoch.epoch for epoch in history] == [1, 2, 3, 4, 5, 6]
     assert history[-1].train_loss < 0.9 * history[0].train_loss
@@ -77,15 +77,17 @@ def test_train_learns_keeps_the_best_epoch_and_saves_its_answers(fit: Fit, works
     assert history[-1].learning_rate == pytest.approx(0, abs=1e-9)
     assert history[0].learning_rate == pytest.approx(0.02 * (1 + np.cos(np.pi / 6)) / 2)
     assert not facts.stopped_early
-    network, recipe = source.load(out.path(report.artifacts["model"]))
+    network, recipe = flax_network.load(out.path(report.artifacts["model"]))
     golden = Golden.load(out.path(report.artifacts["golden"]))
-    scores = source.scores_of(network, recipe)(source.parts_of(network), golden.real.inputs["input"])
+    scores = flax_network.scores_function(network, recipe)(
+        flax_network.split_state(network), golden.real.inputs["input"]
+    )
     assert np.array_equal(scores, golden.real.outputs["scores"])
-    assert (facts.signature.answer, facts.signature.outputs[0].shape) == ("scores", ("batch", 10))
+    assert (facts.signature.primary_output, facts.signature.outputs[0].shape) == ("scores", ("batch", 10))
     assert facts.parameters == 3 * 9 * 6 + 2 * 6 + 6 * 10 + 10
     with np.load(out.path(report.artifacts["predictions"])) as file:
         right = np.mean(file["validation"] == file["validation_labels"])
-        assert np.array_equal(file["test"], golden.answers["scores"].argmax(1))
+        assert np.array_equal(file["test"], golden.test_outputs["scores"].argmax(1))
     assert right == history[facts.best_epoch - 1].validation_accuracy
 
 
@@ -95,7 +97,7 @@ def test_train_stops_early_when_the_loss_does_not_fall(fit: Fit) -> None:
     losses = [epoch.validation_loss for epoch in facts.history]
     assert facts.stopped_early
     assert len(losses) == facts.best_epoch + 2 < 30
-    assert all(loss > losses[facts.best_epoch - 1] for loss in losses[facts.best_epoch :])
+    assert all(loss >= losses[facts.best_epoch - 1] for loss in losses[facts.best_epoch :])
 
 
 def failing_loss(report: Report[TrainFacts]) -> float:
@@ -120,7 +122,7 @@ def test_train_fails_its_check_when_training_images_are_not_finite(fit: Fit, dig
 def test_train_fails_its_check_when_only_validation_images_are_not_finite(fit: Fit, digits: Dataset) -> None:
     def damage(name: str, inputs: np.ndarray) -> None:
         if name == "validation":
-            inputs[7] = 3e38  # the network answers with infinities; a NaN would be lost in its pooling
+            inputs[7] = 3e38  # the network outputs infinities; a NaN would be lost in its pooling
 
     report = fit(small(digits, damage), patience=2)
     assert not np.isfinite(failing_loss(report))
@@ -142,7 +144,7 @@ def test_train_refuses_the_data_when_samples_are_no_pictures(workspace: Callable
     split = ArraySplit({"input": np.zeros((20, 4), np.float32)}, np.zeros(20, np.int64))
     spec = TensorSpec(name="input", dtype="float32", shape=("batch", 4))
     signature = Signature(inputs=(spec,), outputs=(), layout="none", labels=("a", "b"))
-    with pytest.raises(StageError, match=r"flax takes pictures; the data has samples of shape \(4,\)"):
+    with pytest.raises(StageError, match=r"flax takes images; the data has samples of shape \(4,\)"):
         FlaxTraining().fit(dict.fromkeys(SIZES, split), signature, workspace())
 
 
@@ -189,11 +191,11 @@ def test_train_goes_on_and_ends_at_the_same_weights_when_stopped_twice(
 SCRIPT = """
 import json, logging, sys
 from pathlib import Path
-from tasks.artifact import Store
-from tasks.data.dataset import read_arrays
-from tasks.signature import Signature
+from gauntlet.core.artifact import Store
+from gauntlet.datasets.splits import read_npz_split
+from gauntlet.core.signature import Signature
 from tasks.train.flax import FlaxTraining
-from tasks.workspace import Workspace
+from gauntlet.core.workspace import Workspace
 
 class Tell(logging.Handler):
     def emit(self, record):
@@ -202,11 +204,11 @@ class Tell(logging.Handler):
 
 logging.getLogger("gauntlet.progress").setLevel(logging.INFO)
 logging.getLogger("gauntlet.progress").addHandler(Tell())
-told = json.loads(sys.argv[1])
-root = Path(told["root"])
-splits = {name: read_arrays(root / f"{name}.npz") for name in ("train", "validation", "test")}
+settings = json.loads(sys.argv[1])
+root = Path(settings["root"])
+splits = {name: read_npz_split(root / f"{name}.npz") for name in ("train", "validation", "test")}
 out = Workspace(Store(root / "store"), root)
-report = FlaxTraining(**told["config"]).fit(splits, Signature(**told["signature"]), out)
+report = FlaxTraining(**settings["config"]).fit(splits, Signature(**settings["signature"]), out)
 print(report.artifacts["model"].sha256)
 """
 
@@ -216,8 +218,8 @@ def test_train_goes_on_and_ends_at_the_same_weights_when_killed(fit: Fit, digits
     config = TINY | {"epochs": 6}
     for name, split in small(digits).items():
         split.save(tmp_path, name)
-    told = json.dumps({"root": str(tmp_path), "config": config, "signature": digits.signature.model_dump()})
-    command = [sys.executable, "-c", SCRIPT, told]
+    settings = json.dumps({"root": str(tmp_path), "config": config, "signature": digits.signature.model_dump()})
+    command = [sys.executable, "-c", SCRIPT, settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         done = [int(process.stdout.readline()), int(process.stdout.readline())]
         process.kill()

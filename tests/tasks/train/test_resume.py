@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifact import Artifact, Store
-from tasks.data.dataset import Dataset
+from gauntlet.core.artifact import Artifact, Store
+from gauntlet.datasets.splits import Dataset
 
 EPOCHS = 6
 SCRIPT = """
 import json, logging, sys
 from pathlib import Path
-from tasks.artifact import Artifact, Store
-from tasks.signature import Signature
+from gauntlet.core.artifact import Artifact, Store
+from gauntlet.core.signature import Signature
 from tasks.train import train
 from tasks.train.torch import TorchTraining
-from tasks.workspace import Workspace
+from gauntlet.core.workspace import Workspace
 
 class Tell(logging.Handler):
     def emit(self, record):
@@ -28,21 +28,21 @@ class Tell(logging.Handler):
 
 logging.getLogger("gauntlet.progress").setLevel(logging.INFO)
 logging.getLogger("gauntlet.progress").addHandler(Tell())
-told = json.loads(sys.argv[1])
-splits = {name: Artifact(**artifact) for name, artifact in told["splits"].items()}
-out = Workspace(Store(Path(told["store"])), Path(told["folder"]))
+settings = json.loads(sys.argv[1])
+splits = {name: Artifact(**artifact) for name, artifact in settings["splits"].items()}
+out = Workspace(Store(Path(settings["store"])), Path(settings["folder"]))
 out.folder.mkdir(exist_ok=True)
-config = TorchTraining(architecture="small-cnn", epochs=told["epochs"], batch_size=16, learning_rate=0.01)
-report = train(config, out, splits=splits, signature=Signature(**told["signature"]))
+config = TorchTraining(architecture="small-cnn", epochs=settings["epochs"], batch_size=16, learning_rate=0.01)
+report = train(config, out, splits=splits, signature=Signature(**settings["signature"]))
 print(report.artifacts["model"].sha256)
 """
 
 
 @pytest.fixture
 def start(digits: Dataset, small, tmp_path: Path) -> Callable[[], subprocess.Popen[str]]:
-    """Return a function that starts the training in one folder; it tells each epoch, then the digest."""
+    """Return a function that starts the training in one folder; it logs each epoch, then the digest."""
     splits: dict[str, Artifact] = small()
-    told = {
+    settings = {
         "splits": {name: artifact.model_dump() for name, artifact in splits.items()},
         "store": str(Store(tmp_path / "store").root),
         "signature": digits.signature.model_dump(),
@@ -51,7 +51,7 @@ def start(digits: Dataset, small, tmp_path: Path) -> Callable[[], subprocess.Pop
     }
 
     def run() -> subprocess.Popen[str]:
-        return subprocess.Popen([sys.executable, "-c", SCRIPT, json.dumps(told)], stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen([sys.executable, "-c", SCRIPT, json.dumps(settings)], stdout=subprocess.PIPE, text=True)
 
     return run
 
@@ -64,7 +64,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[list[int], str]:
 
 
 def killed_after(process: subprocess.Popen[str], epoch: int) -> list[int]:
-    """Kill the process as soon as it has told that epoch; return the epochs that it did."""
+    """Kill the process as soon as it has logged that epoch; return the epochs that it did."""
     done: list[int] = []
     while not done or done[-1] < epoch:
         done.append(int(process.stdout.readline()))

@@ -6,18 +6,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tasks.artifact import Artifact
-from tasks.data.dataset import ArraySplit, Dataset, labels_of
-from tasks.data.golden import Golden
-from tasks.data.read import read_split
-from tasks.errors import StageError
-from tasks.report import Report
-from tasks.signature import TensorSpec
-from tasks.sources import torch as source
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.signature import TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import ArraySplit, Dataset, require_labels
+from gauntlet.frameworks.torch import network as torch_network
 from tasks.train import train
 from tasks.train.facts import TrainFacts
 from tasks.train.torch import TorchTraining
-from tasks.workspace import Workspace
 
 Fit = Callable[..., Report[TrainFacts]]
 Small = Callable[..., dict[str, Artifact]]
@@ -35,7 +35,7 @@ def test_train_learns_and_keeps_the_best_epoch_when_it_is_left_alone(
     fit: Fit, small: Small, workspace: Callable[..., Workspace]
 ) -> None:
     report = fit(small(), epochs=6)
-    report.enforce()
+    report.raise_if_blocked()
     history = report.facts.history
     assert [epoch.epoch for epoch in history] == [1, 2, 3, 4, 5, 6]
     assert history[-1].train_loss < 0.8 * history[0].train_loss
@@ -54,7 +54,7 @@ def test_train_saves_what_the_network_answers_when_it_ends(
     out = workspace()
     splits = small()
     report = fit(splits, output_name="scores")
-    network, example = source.load(out.path(report.artifacts["model"]))
+    network, example = torch_network.load_network(out.path(report.artifacts["model"]))
     signature = report.facts.signature
     golden = Golden.load(out.path(report.artifacts["golden"]))
     with np.load(out.path(report.artifacts["predictions"])) as file:
@@ -64,12 +64,12 @@ def test_train_saves_what_the_network_answers_when_it_ends(
             "test": (40,),
         }
         evenly = np.linspace(0, 192, 40).round().astype(int)
-        assert np.array_equal(file["train_labels"], labels_of(read_split(out.path(splits["train"])))[evenly])
-        assert np.array_equal(file["test"], golden.answers["scores"].argmax(1))
+        assert np.array_equal(file["train_labels"], require_labels(read_split(out.path(splits["train"])))[evenly])
+        assert np.array_equal(file["test"], golden.test_outputs["scores"].argmax(1))
         assert np.array_equal(file["test_labels"], golden.labels)
-    assert np.array_equal(source.predict(network, golden.real.inputs["input"]), golden.real.outputs["scores"])
+    assert np.array_equal(torch_network.predict(network, golden.real.inputs["input"]), golden.real.outputs["scores"])
     assert np.array_equal(example["input"], golden.real.inputs["input"][:2])
-    assert (signature.outputs[0].name, signature.answer) == ("scores", "scores")
+    assert (signature.outputs[0].name, signature.primary_output) == ("scores", "scores")
     assert report.facts.parameters == sum(p.numel() for p in network.parameters())
 
 
@@ -79,8 +79,8 @@ def test_train_stops_early_when_the_loss_does_not_fall(fit: Fit, small: Small) -
     losses = [epoch.validation_loss for epoch in flat.history]
     assert flat.stopped_early
     assert len(losses) == flat.best_epoch + 2 < 30
-    assert all(loss > losses[flat.best_epoch - 1] for loss in losses[flat.best_epoch :])
-    report.enforce()
+    assert all(loss >= losses[flat.best_epoch - 1] for loss in losses[flat.best_epoch :])
+    report.raise_if_blocked()
 
 
 def test_train_does_not_say_stopped_early_when_all_epochs_ran(fit: Fit, small: Small) -> None:
@@ -138,7 +138,7 @@ def test_train_says_how_far_it_is_when_it_runs(fit: Fit, small: Small, caplog: p
 
 def test_train_takes_a_torchvision_model_when_it_is_named(fit: Fit, small: Small, digits: Dataset) -> None:
     report = fit(small(), architecture="shufflenet_v2_x0_5", epochs=1)
-    report.enforce()
+    report.raise_if_blocked()
     assert report.facts.architecture == "shufflenet_v2_x0_5"
     assert report.facts.signature.outputs[0].shape == ("batch", 10)
 
@@ -147,7 +147,7 @@ def test_train_is_refused_before_the_first_epoch_when_the_pictures_are_too_small
     with pytest.raises(StageError, match="alexnet does not take pictures of 8x8 pixels"):
         fit(small(), architecture="alexnet")
     with pytest.raises(StageError, match=r"small-cnn does not take pictures of 4x8 pixels .*leave this size out"):
-        fit(small(), sizes=[(8, 8), (4, 8)])
+        fit(small(), input_sizes=[(8, 8), (4, 8)])
 
 
 def test_train_is_refused_when_the_data_is_no_pictures(digits: Dataset, workspace: Callable[..., Workspace]) -> None:
@@ -156,15 +156,15 @@ def test_train_is_refused_when_the_data_is_no_pictures(digits: Dataset, workspac
     )
     out = workspace()
     split = ArraySplit({"input": np.zeros((20, 64), np.float32)}, np.arange(20) % 10)
-    splits = {name: out.keep(split.save(out.folder, name)) for name in ("train", "validation", "test")}
-    with pytest.raises(StageError, match=r"takes pictures; the data has samples of shape \(64,\).*torch-model"):
+    splits = {name: out.store_file(split.save(out.folder, name)) for name in ("train", "validation", "test")}
+    with pytest.raises(StageError, match=r"takes images; the data has samples of shape \(64,\).*torch-model"):
         train(TorchTraining(architecture="small-cnn"), out, splits=splits, signature=signature)
 
 
 def test_train_answers_at_other_sizes_when_they_are_asked(
     fit: Fit, small: Small, workspace: Callable[..., Workspace]
 ) -> None:
-    report = fit(small(), sizes=[(16, 12)])
+    report = fit(small(), input_sizes=[(16, 12)])
     golden = Golden.load(workspace().path(report.artifacts["golden"]))
     assert report.facts.signature.inputs[0].shape == ("batch", 3, "height", "width")
     case = golden.cases["16x12"]
@@ -189,12 +189,12 @@ def test_train_takes_pictures_with_channels_last_when_the_data_has_them(
     )
     out, rng = workspace(), np.random.default_rng(0)
     split = ArraySplit({"input": rng.integers(0, 255, (40, 8, 8, 3)).astype(np.uint8)}, np.arange(40) % 10)
-    splits = {name: out.keep(split.save(out.folder, name)) for name in ("train", "validation", "test")}
+    splits = {name: out.store_file(split.save(out.folder, name)) for name in ("train", "validation", "test")}
     config = TorchTraining(architecture="small-cnn", epochs=1)
     report = train(config, out, splits=splits, signature=signature)
-    report.enforce()
+    report.raise_if_blocked()
     assert report.facts.signature.inputs == (TensorSpec(name="input", dtype="float32", shape=("batch", 8, 8, 3)),)
-    network, example = source.load(out.path(report.artifacts["model"]))
+    network, example = torch_network.load_network(out.path(report.artifacts["model"]))
     assert network(example["input"]).shape == (2, 10)
 
 
@@ -211,7 +211,7 @@ def test_train_ends_at_the_same_weights_when_it_was_interrupted_among_random_lay
 ) -> None:
     config = {"architecture": "mnasnet0_5", "epochs": 2, "augment": {"flip": True}}  # it has dropout
     split, out = ArraySplit({"input": np.random.default_rng(0).random((24, 3, 8, 8))}, np.arange(24) % 10), workspace()
-    splits = {name: out.keep(split.save(out.folder, name)) for name in ("train", "validation", "test")}
+    splits = {name: out.store_file(split.save(out.folder, name)) for name in ("train", "validation", "test")}
     whole, half = fit(splits, **config), workspace()
     with pytest.raises(KeyboardInterrupt):
         fit(splits, Killed(half.store, half.folder), **config)

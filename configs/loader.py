@@ -1,0 +1,178 @@
+"""Load a configuration from a YAML file and `--set` arguments."""
+
+import difflib
+import inspect
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from configs.deprecated_keys import rename_keys, rename_setting
+from configs.schema import PipelineConfig
+from gauntlet.core.errors import ConfigError
+
+PRESETS = Path(__file__).parent
+
+
+def load(source: str, settings: tuple[str, ...] = ()) -> PipelineConfig:
+    """Read a configuration.
+
+    Args:
+        source: a YAML file, or the name of a preset (`digits-resnet18`).
+        settings: `key.path=value`; list elements by index, values in YAML syntax.
+
+    Raises:
+        ConfigError: with the file, the key, the value and the allowed values.
+    """
+    path = _find(source)
+    values = _parse(path)
+    try:
+        values = rename_keys(values)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    for setting in settings:
+        _apply(values, setting)
+    try:
+        return PipelineConfig.model_validate(values)
+    except ValidationError as error:
+        messages: dict[str, list[str]] = {}  # a union gives one message per type
+        for problem in error.errors():
+            subject, _, message = _explain(problem).rpartition(": ")
+            messages.setdefault(subject, []).append(message)
+        lines = [f"{path}: {subject}{': ' if subject else ''}{', or '.join(m)}" for subject, m in messages.items()]
+        raise ConfigError("\n".join(lines)) from error
+
+
+def presets() -> dict[str, Path]:
+    """Return the configurations that ship with the project, by name."""
+    return {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
+
+
+def _find(source: str) -> Path:
+    path = Path(source)
+    if path.is_file():
+        return path
+    if source in presets():
+        return presets()[source]
+    raise ConfigError(
+        f"{source}: no such file or preset{_hint(path.stem, [*presets()])} (presets: {', '.join(presets())})"
+    )
+
+
+def _hint(word: str, allowed: list[str]) -> str:
+    near = difflib.get_close_matches(word, allowed, n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not readable as YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected a mapping of keys to values, got {type(values).__name__}")
+    return values
+
+
+def _apply(values: dict[str, Any], setting: str) -> None:
+    """Write one `key.path=value` into the nested values."""
+    key, separator, text = setting.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"--set {setting}: write key.path=value, for example --set train.epochs=5")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {setting}: the value is not YAML: {error}") from error
+    if isinstance(value, str):
+        value = _number(value)
+    key, value = rename_setting(key, value)
+    *parents, last = key.split(".")
+    if parents and parents[0] in ("optimize", "quantize", "overrides"):  # index into a list that the file omits
+        values.setdefault(parents[0], PipelineConfig().model_dump(mode="json")[parents[0]])
+    node: Any = values
+    for name in parents:
+        node = _step(node, name, setting)
+    if isinstance(node, list):
+        node[_index(node, last, setting)] = value
+    elif isinstance(node, dict):
+        node[last] = value
+    else:
+        raise ConfigError(f"--set {setting}: '{'.'.join(parents)}' is the value {node!r} and has no keys")
+
+
+def _number(text: str) -> float | str:
+    """Read 1e-12 as a number; YAML 1.1 requires a decimal point in it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _step(node: Any, name: str, setting: str) -> Any:
+    if isinstance(node, list):
+        return node[_index(node, name, setting)]
+    if isinstance(node, dict):
+        if node.get(name) is None:
+            node[name] = {}
+        return node[name]
+    raise ConfigError(f"--set {setting}: {name!r} is below the value {node!r}, which has no keys")
+
+
+def _index(node: list[Any], name: str, setting: str) -> int:
+    if name.isdecimal() and int(name) < len(node):
+        return int(name)
+    indices = f"index out of range (0 to {len(node) - 1})" if node else "the list is empty"
+    raise ConfigError(f"--set {setting}: {name!r}: {indices}")
+
+
+def _explain(problem: Any) -> str:
+    """Return one of pydantic's errors as key, value, and allowed values."""
+    location = [part for part in problem["loc"] if part != "function-after"]
+    model, key = _walk(location)
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden" and model is not None:
+        allowed = [*model.model_fields]
+        return f"{key}: unknown key{_hint(str(location[-1]), allowed)} (allowed: {', '.join(allowed)})"
+    if not key:
+        return message
+    if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        expected = problem["ctx"].get("expected_tags")
+        kind = problem["ctx"].get("tag", "missing")
+        return f"{key}.kind: {kind}" + (f" (allowed: {expected})" if expected else "; a kind is required")
+    value = "" if problem["type"] == "missing" else f" {problem['input']!r}:"
+    return f"{key}:{value} {message[:1].lower()}{message[1:]}"
+
+
+def _walk(location: list[str | int]) -> tuple[type[BaseModel] | None, str]:
+    """Follow a location through the schema; return the innermost model and the key as in the file.
+
+    Pydantic inserts the tag of a union's member into the location; the file does not contain it, so it is omitted.
+    """
+    model: type[BaseModel] | None = PipelineConfig
+    options: list[type[BaseModel]] = []
+    key: list[str] = []
+    leaf = False
+    for part in location:
+        tagged = [o for o in options if o.model_fields["kind"].default == part] if len(options) > 1 else []
+        if tagged:
+            model, options = tagged[0], []
+            continue
+        if leaf and isinstance(part, str):  # the tag of a union member
+            continue
+        key.append(str(part))
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part) if model else None
+        options = _models(field.annotation) if field else []
+        leaf = field is not None and not options and typing.get_origin(field.annotation) is not dict
+        model = options[0] if len(options) == 1 else model if not options and field is None else None
+    return model, ".".join(key)
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """Return the models in a type, inside unions, tuples and annotations."""
+    if inspect.isclass(annotation) and not typing.get_args(annotation):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [model for argument in typing.get_args(annotation) for model in _models(argument)]

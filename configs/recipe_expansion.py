@@ -1,0 +1,52 @@
+"""Expand the key `quantize` into a list of recipes: `auto`, and recipes that contain lists."""
+
+import re
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from pydantic import ValidationInfo
+
+from gauntlet.runtime.processor import Processor
+from tasks.quantize.auto import Operators, recommended_recipes
+from tasks.train import TrainConfig
+
+
+def expand_recipes(recipes: Any, info: ValidationInfo) -> Any:
+    """Replace `auto` by the recipes that suit this machine's processor, and a recipe with lists by its combinations.
+
+    The report and the stages see only the expanded list.
+    """
+    if isinstance(recipes, list):
+        return [combination for recipe in recipes for combination in combinations(recipe)]
+    if not isinstance(recipes, str):
+        return recipes
+    if recipes != "auto":
+        raise ValueError("write auto, or a list of recipes")
+    portability = info.data.get("portability")
+    without_vnni = portability is not None and portability.needs_vnni == "reject"
+    operators, race = model_kind(info.data.get("train")), info.data.get("benchmark")
+    deploy_kinds = [target.kind for target in race.targets if target.name in race.deploy_targets] if race else []
+    return recommended_recipes(Processor.current(), operators, without_vnni=without_vnni, deploy_kinds=deploy_kinds)
+
+
+def combinations(value: Any) -> Iterator[Any]:
+    """Yield every combination of one element from each list in a value; an empty list stays as it is.
+
+    `{kind: static, per_channel: [true, false]}` gives two recipes; two such lists give their product.
+    """
+    if isinstance(value, list) and value:
+        for element in value:
+            yield from combinations(element)
+    elif isinstance(value, dict):
+        for chosen in product(*map(combinations, value.values())):
+            yield dict(zip(value, chosen, strict=True))
+    else:
+        yield value
+
+
+def model_kind(train: TrainConfig | None) -> Operators:
+    """Return which operators dominate the models of a `train` part, as far as the configuration shows it."""
+    if train is None or train.kind not in ("torch", "keras", "flax"):
+        return "matrices" if train and train.kind.startswith("sklearn") else "unknown"
+    return "unknown" if re.search("vit|swin", getattr(train, "architecture", "")) else "convolutions"

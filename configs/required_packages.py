@@ -1,0 +1,35 @@
+"""Frameworks are optional extras: check that those of a configuration are installed before a run starts."""
+
+import importlib.util
+from typing import Any
+
+from configs.schema import PipelineConfig
+from gauntlet.core.errors import ConfigError
+from tasks.loadgen import PACKAGES as LOADGEN
+
+
+def needed_packages(config: PipelineConfig) -> dict[str, tuple[str, str]]:
+    """Return the optional packages of a configuration: package -> (the key that needs it, the extra)."""
+    parts: dict[str, Any] = {"data": config.data, "train": config.train, "export": config.export}
+    parts |= {f"optimize.{number}": graph_pass for number, graph_pass in enumerate(config.optimize)}
+    parts |= {f"quantize.{number}": recipe for number, recipe in enumerate(config.quantize)}
+    needed: dict[str, tuple[str, str]] = {}
+    for key, part in parts.items():
+        for package, extra in getattr(part, "packages", {}).items():
+            needed.setdefault(package, (f"{key}.kind {part.kind!r}", extra))
+    if config.loadgen:
+        needed |= {package: ("loadgen", extra) for package, extra in LOADGEN.items()}
+    return needed
+
+
+def require_packages(config: PipelineConfig) -> None:
+    """Check that all packages of a configuration are installed.
+
+    Raises:
+        ConfigError: with the part that needs a missing package, and the command that installs it.
+    """
+    for package, (part, extra) in needed_packages(config).items():
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(
+                f"{config.name}: {part} needs {package}, which is not installed; install it with: make {extra}"
+            )

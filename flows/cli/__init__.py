@@ -1,0 +1,1 @@
+"""The command line: `main` parses with `options` and calls the module of the command."""

@@ -1,0 +1,275 @@
+"""`gauntlet bench`: any models on any targets, in one race."""
+
+import argparse
+import tempfile
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from flows.record.locks import HOST_LOCK, locked
+from gauntlet.benchmarking.contender import RacePlan
+from gauntlet.benchmarking.session_options import describe_sessions
+from gauntlet.benchmarking.target_comparison import BenchResult, ModelOnTarget, compare_targets
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import ConfigError
+from gauntlet.core.run_report import BenchmarkRow
+from gauntlet.datasets.random_inputs import random_inputs
+from gauntlet.reporting.latency_plot import plot_latency, require_picture
+from gauntlet.reporting.text_format import milliseconds, number, percent, printable, speedup
+from gauntlet.runtime.resources import usable_threads
+from gauntlet.runtime.subprocess_runner import run_in_subprocess
+from gauntlet.targets import DEFAULT_TARGETS, Target, by_name, with_options
+from gauntlet.targets.ort_cpu import OrtCpu
+
+NOISY = 0.05
+READING_BYTES = 8 << 30
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Measure, print, and return the exit code: 1 when a pair ran here and failed, or is not what it claims to be."""
+    threads = options.threads or [usable_threads()]
+    targets = resolve_targets(options.targets, options.target)
+    targets = with_memory_limit(targets + extra_sessions(options.session, threads, targets), options.memory_gb)
+    models = named([Path(name) for name in options.models])
+    plot = Path(options.plot) if options.plot else None
+    if plot is not None:
+        require_picture(plot)
+    console = Console()
+    comparison = _race(options, console, models, targets, threads[0])
+    if options.json:
+        print(comparison.model_dump_json(indent=1))  # noqa: T201
+    else:
+        print_comparison(console, comparison)
+    if plot is not None:
+        draw(comparison, plot)
+    if options.mlflow:
+        from flows.tracking.bench_run import record_bench  # imports MLflow, which takes seconds
+
+        where = record_bench(comparison, options.mlflow, plot)
+        if not options.json:
+            console.print(f"MLflow: {where}", highlight=False, soft_wrap=True)
+    return 1 if comparison.failed or comparison.reference is None else 0
+
+
+def _race(
+    options: argparse.Namespace, console: Console, models: dict[str, Path], targets: list[Target], threads: int
+) -> BenchResult:
+    """Race every model on every target, with a bar on a terminal."""
+    source, samples = _file(options.framework_model), _samples(options, next(iter(models.values())))
+    plan = _plan(options, threads)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    quiet = options.json or not console.is_terminal
+    waiting = Console(stderr=True)
+    with (
+        Progress(*columns, console=console, transient=True, disable=quiet) as bar,
+        tempfile.TemporaryDirectory() as tmp,
+    ):
+        task = bar.add_task("starting", total=plan.rounds)
+        with locked(HOST_LOCK, on_wait=lambda: waiting.print("Waiting for other onnx-gauntlet work on this host ...")):
+            return compare_targets(
+                models,
+                targets,
+                samples,
+                Path(tmp),
+                plan,
+                source=source,
+                inputs_description=options.inputs or f"random, seed {options.seed}",
+                say=lambda text: bar.update(task, description=printable(text)),
+                on_round=lambda done: bar.update(task, completed=done),
+            )
+
+
+def _plan(options: argparse.Namespace, threads: int) -> RacePlan:
+    return RacePlan(
+        batch_sizes=tuple(dict.fromkeys(options.batch)),
+        rounds=options.rounds,
+        block_ms=options.block_ms,
+        threads=threads,
+        timeout_s=options.timeout,
+        seed=options.seed,
+        min_calls=3,
+        early_stopping=options.early_stopping,
+    )
+
+
+def resolve_targets(names: list[str], written: list[dict[str, str]]) -> list[Target]:
+    """Return the targets with these names (`all` stands for every default one), then those written with options.
+
+    Raises:
+        ConfigError: when a name, kind, option or value is unknown, or a target is given twice.
+    """
+    usual = names or ([] if written else ["ort-cpu"])
+    found = {t.name: t for name in usual for t in (DEFAULT_TARGETS if name == "all" else (by_name(name),))}
+    for options in written:
+        target = with_options(options)
+        if target.name in found:
+            raise ConfigError(f"--target: {target.name} is given twice; name each target once")
+        found[target.name] = target
+    return list(found.values())
+
+
+def with_memory_limit(targets: list[Target], memory_gb: float | None) -> list[Target]:
+    """Return the targets with a memory limit, except those that have one of their own."""
+    return [target if target.memory_gb else target.replace(memory_gb=memory_gb) for target in targets]
+
+
+def extra_sessions(asked: list[dict[str, str]], threads: list[int], targets: list[Target]) -> list[Target]:
+    """Return ort-cpu with further numbers of threads, and with other session options.
+
+    Args:
+        asked: options of each session.
+        threads: of the default session, then of further ones.
+        targets: what is raced anyway; their sessions must differ from the ones asked for.
+
+    Raises:
+        ConfigError: when an option or value is unknown, a session needs too many threads, or two sessions are the same.
+    """
+    try:
+        found = [OrtCpu.model_validate({"threads": n}) for n in threads[1:]]
+        found += [OrtCpu.model_validate(options) for options in asked]
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        raise ConfigError(f"--session {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    own = [target for target in targets if isinstance(target, OrtCpu) and target.env is None]
+    usual = [] if OrtCpu() in own else [OrtCpu()]
+    describe_sessions((*usual, *own, *found), threads[0], usable_threads())
+    return list(found)
+
+
+def named(paths: list[Path]) -> dict[str, Path]:
+    """Return the models under distinct names: the file's, or the whole path where two files share a name."""
+    for path in paths:
+        _file(str(path))
+    twice = next((path for path, count in Counter(path.resolve() for path in paths).items() if count > 1), None)
+    if twice:
+        raise ConfigError(
+            f"{twice.name} is given twice; name each model once: the first is raced against itself anyway"
+        )
+    shared = Counter(path.stem for path in paths)
+    return {path.stem if shared[path.stem] == 1 else str(path): path for path in paths}
+
+
+def _file(name: str | None) -> Path | None:
+    if name is not None and not Path(name).is_file():
+        raise ConfigError(f"{name}: no such file")
+    return Path(name) if name is not None else None
+
+
+def _samples(options: argparse.Namespace, model: Path) -> NamedArrays:
+    """Return enough samples for the largest batch; the samples of a file are repeated where there are fewer."""
+    largest = max(options.batch)
+    path = _file(options.inputs)
+    if path is None:
+        made = run_in_subprocess(
+            random_inputs, model, largest, dict(options.shape), options.seed,
+            timeout_s=options.timeout, memory_bytes=READING_BYTES,
+        )  # fmt: skip
+        return made.value
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            given = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"--inputs {path}: not an .npz file of arrays ({error})") from error
+    empty = [name for name, array in given.items() if array.ndim == 0 or len(array) == 0]
+    if empty or not given:
+        raise ConfigError(f"--inputs {path}: {f'{empty[0]!r} holds no samples' if empty else 'it is empty'}")
+    return {name: np.resize(array, (largest, *array.shape[1:])) for name, array in given.items()}
+
+
+def draw(comparison: BenchResult, path: Path) -> None:
+    """Plot what was measured."""
+    lines = {
+        pair.name: [(p.batch, p.middle_ms, p.low_ms, p.high_ms) for p in pair.latency]
+        for pair in comparison.pairs
+        if pair.latency
+    }
+    plot_latency(
+        lines,
+        path,
+        f"{comparison.rounds} interleaved rounds, {comparison.threads} threads; bars hold 90 % of the rounds",
+    )
+
+
+def print_comparison(console: Console, comparison: BenchResult) -> None:
+    """Print the table, what is not in it and why, and how noisy the machine was."""
+    measured = [pair for pair in comparison.pairs if pair.status == "measured"]
+    if measured:
+        console.print(_table(comparison, measured))
+    for pair in comparison.pairs:
+        if pair in comparison.failed:
+            told = "not ranked" if pair.status == "failed" else "failed"
+            console.print(f"[bold red]{told}:[/] {_text(pair)}", highlight=False)
+    for reason, pairs in _others(comparison).items():
+        console.print(f"{', '.join(pairs)}: {escape(printable(reason))}", style="dim", highlight=False)
+    machine = comparison.machine
+    if machine is None:
+        console.print("Nothing was measured.", style="bold red")
+        return
+    if comparison.fixed_batch is not None:
+        console.print(f"The model takes batches of {comparison.fixed_batch} only; no other was measured.", style="dim")
+    noise = f"the reference against itself: {percent(comparison.aa_deviation)} apart"
+    load = f"other work on the machine: {number(machine.other_load_cores, 2)} cores"
+    style = "yellow" if comparison.aa_deviation > NOISY else "dim"
+    threads = f"{comparison.threads} threads, {comparison.rounds} rounds, inputs: {escape(comparison.inputs)}"
+    console.print(f"{threads}; {noise}; {load}", style=style, highlight=False)
+
+
+def _table(comparison: BenchResult, measured: list[ModelOnTarget]) -> Table:
+    table = Table(header_style="bold")
+    table.add_column("model", overflow="fold")
+    table.add_column("target", no_wrap=True)
+    table.add_column("precision", no_wrap=True)
+    table.add_column("SQNR dB", justify="right", no_wrap=True)
+    batches = sorted({row.batch for pair in measured for row in pair.rows})
+    for batch in batches:
+        table.add_column(f"batch {batch}", justify="right", no_wrap=True)
+    for pair in measured:
+        rows = {row.batch: row for row in pair.rows}
+        cells = []
+        for batch in batches:
+            row = rows.get(batch)
+            cells.append(f"{milliseconds(row.median_ms)}\n{_verdict(row)}" if row else "[red]failed[/]")
+        truth = pair.validation
+        words = (
+            pair.model,
+            pair.target,
+            truth.effective if truth else "",
+            number(truth.quality_db, 4) if truth else "",
+        )
+        table.add_row(*(escape(printable(word)) for word in words), *cells)
+    return table
+
+
+def _verdict(row: BenchmarkRow) -> str:
+    """Return what a row says against the reference, in words that need no colour."""
+    if row.verdict == "reference":
+        return "reference"
+    gain = escape(speedup(row.speedup, row.speedup_low, row.speedup_high))
+    if row.stopped_after_round is not None:
+        return f"[red]{gain}\ndropped after round {row.stopped_after_round}[/]"
+    if row.verdict == "not resolved":
+        return f"{gain}\nnot resolved" + (f", {row.more_rounds} more rounds" if row.more_rounds else "")
+    colour = {"faster": "green", "slower": "red"}[row.verdict]
+    return f"[{colour}]{gain}\n{row.verdict}[/]"
+
+
+def _others(comparison: BenchResult) -> dict[str, list[str]]:
+    """Return the pairs that were not tried, by reason; a target that is unavailable here is named once."""
+    found: dict[str, list[str]] = {}
+    for pair in comparison.pairs:
+        if pair.status in ("unavailable", "not applicable"):
+            name = pair.target if pair.status == "unavailable" else pair.name
+            names = found.setdefault(f"{pair.status}: {pair.reason}", [])
+            names += [escape(printable(name))] if escape(printable(name)) not in names else []
+    return found
+
+
+def _text(pair: ModelOnTarget) -> str:
+    return escape(printable(f"{pair.name}: {pair.reason}"))

@@ -1,0 +1,208 @@
+"""What a person sees on the terminal: a line a verdict, a bar for long work, and the table at the end."""
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from flows.record.home import Home
+from gauntlet.core.report import Check
+from gauntlet.core.run_report import CAUSE_SEPARATOR, CandidateEntry, RunReport
+from gauntlet.core.workspace import steps_log
+from gauntlet.reporting import timeline
+from gauntlet.reporting.text_format import milliseconds, number, percent, size, speedup
+
+NAME_WIDTH, LEAST_WIDTH = 28, 12
+"""Names are folded to no less than the first while a column can be left out, and never to less than the second."""
+CLOSE = (0, 1, 0, 0)
+"""Padding of a cell: one column to its right, beside the one that the border takes."""
+STYLES = {logging.WARNING: "yellow", logging.ERROR: "bold red"}
+
+
+class Lines(logging.Handler):
+    """Prints the project's log records, and turns progress records into a bar where there is a terminal."""
+
+    def __init__(self, console: Console, bar: Progress) -> None:
+        super().__init__(logging.INFO)
+        self.console, self.bar = console, bar
+        self.task: TaskID | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the record, or move the bar."""
+        total = getattr(record, "total", None)
+        if total is not None:
+            self._move(record.done, total, record.unit)  # type: ignore[attr-defined]
+        elif self.task is not None:
+            self.bar.remove_task(self.task)
+            self.task = None
+        if record.name != steps_log.name:
+            self._print(record.getMessage(), indented=total is not None, level=record.levelno)
+
+    def _print(self, message: str, *, indented: bool, level: int) -> None:
+        text = Text(message.strip(), style=STYLES.get(level, "dim" if indented else ""))
+        left = 2 if indented or message.startswith(" ") else 0
+        self.console.print(Padding(text, (0, 0, 0, left), expand=False), highlight=False)
+
+    def _move(self, done: int, total: int, unit: str) -> None:
+        if self.task is None or self.bar.tasks[-1].description != unit:
+            if self.task is not None:
+                self.bar.remove_task(self.task)
+            self.task = self.bar.add_task(unit, total=total)
+        self.bar.update(self.task, completed=done, total=total)
+
+
+@contextmanager
+def live(console: Console) -> Iterator[None]:
+    """Show what happens inside."""
+    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    log = logging.getLogger("gauntlet")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        handler = Lines(console, bar)
+        for logger in (log, steps_log):
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+        steps_log.propagate = False
+        try:
+            yield
+        finally:
+            for logger in (log, steps_log):
+                logger.removeHandler(handler)
+
+
+def print_report(console: Console, report: RunReport, home: Home) -> None:
+    """Print the candidates, why some were rejected, failed checks, the verdict, and where the files are."""
+    if report.candidates:
+        console.print(candidates_table(report, console.width))
+    rejected = reasons(report)
+    if rejected:
+        console.print("Rejected:")
+    for reason, names in rejected.items():
+        line = Text(", ".join(names), style="bold").append(f": {reason}", style="not bold dim")
+        console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
+    for check in unmet(report):
+        note = f" (overridden: {check.override})" if check.override else ""
+        style = "bold red" if check.blocks else "yellow"
+        console.print(Text(f"{check.severity}: {check}{note}", style=style), highlight=False)
+    if report.verdict == "passed":
+        console.print(f"[bold green]Winner: {escape(report.winner or '')}[/], {escape(report.reason)}", highlight=False)
+    else:
+        console.print(
+            f"[bold red]Failed at {report.stopped_at or 'the start'}:[/] {escape(report.reason)}", highlight=False
+        )
+    model = timeline.model_file(report, home.store.root)
+    if model is not None:
+        console.print(f"Model: {_shortened(model)}", markup=False, highlight=False, soft_wrap=True)
+    page = home.runs / report.run_id / "report.html"
+    console.print(f"Report: {_shortened(page)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _shortened(path: Path) -> Path:
+    """Return a path relative to the current folder, where it is inside."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def candidates_table(report: RunReport, width: int) -> Table:
+    """Return the table of candidates with as many columns as the width has room for.
+
+    Where it is narrow, long names are folded. Milliseconds are left out first, then all batch sizes but the first, then
+    SQNR where the accuracy is known. The verdict always stays.
+    """
+    batches, names = timeline.batch_sizes(report), [len(candidate.name) for candidate in report.candidates]
+    scored = any(candidate.accuracy is not None for candidate in report.candidates)
+    layouts = [(batches, True, True), (batches, False, True), (batches[:1], False, True)]
+    layouts += [(batches[:1], False, not scored)]
+    for shown, times, sqnr in layouts:
+        table = _table(report, shown, times=times, sqnr=sqnr)
+        room = max(names) - max(0, _wanted(table, width) - width)
+        if room >= min(max(names), NAME_WIDTH):
+            break
+    return _table(report, shown, times=times, sqnr=sqnr, name_width=max(room, LEAST_WIDTH))
+
+
+def _wanted(table: Table, width: int) -> int:
+    """Return how wide a table wants to be."""
+    return Console(width=10 * width).measure(table).maximum
+
+
+def _table(report: RunReport, batches: list[int], *, times: bool, sqnr: bool, name_width: int = 1000) -> Table:
+    title = f"{report.name}, run {report.run_id}"
+    table = Table(title=escape(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=CLOSE)
+    table.add_column("candidate", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    quality = ("accuracy", "size", *(("SQNR dB",) if sqnr else ()))
+    speeds = [(f"ms, batch {batch}",) * times + (f"speed-up, batch {batch}",) for batch in batches]
+    for title in (*quality, *(title for pair in speeds for title in pair)):
+        table.add_column(title, justify="right", no_wrap=True)
+    several = len({candidate.target for candidate in report.candidates if candidate.target}) > 1
+    for candidate in report.candidates:
+        style = "bold green" if candidate.name == report.winner else "dim" if candidate.status == "rejected" else ""
+        numbers = (percent(candidate.accuracy), size(candidate.size_bytes), number(candidate.sqnr_db, 3))
+        cells = [
+            folded(candidate.name, name_width),
+            _verdict(candidate, report.winner, several=several),
+            *numbers[: len(quality)],
+        ]
+        table.add_row(*map(escape, cells), *_speeds(candidate, batches, times=times), style=style)
+    return table
+
+
+def folded(name: str, width: int) -> str:
+    """Return a name on as many lines as it takes, broken behind hyphens where it has them."""
+    lines = [""]
+    for part in re.findall(r"[^-]*-|[^-]+", name):
+        if lines[-1] and len(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line[start : start + width] for line in lines for start in range(0, max(1, len(line)), width))
+
+
+def reasons(report: RunReport) -> dict[str, list[str]]:
+    """Return why candidates were rejected, and which ones each reason holds for."""
+    found: dict[str, list[str]] = {}
+    for candidate in report.candidates:
+        if candidate.status == "rejected":
+            found.setdefault(_reason(candidate), []).append(candidate.name)
+    return found
+
+
+def unmet(report: RunReport) -> list[Check]:
+    """Return the checks of the main line that did not pass, but for those that the run's reason tells anyway."""
+    checks = [check for entry in report.stages if entry.candidate is None for check in entry.checks]
+    return [check for check in checks if not check.passed and not (check.blocks and str(check) in report.reason)]
+
+
+def _speeds(candidate: CandidateEntry, batches: list[int], *, times: bool) -> list[str]:
+    cells = []
+    rows = timeline.own_rows(candidate)
+    for batch in batches:
+        row = rows.get(batch)
+        if times:
+            cells.append("" if row is None else milliseconds(row.median_ms).removesuffix(" ms"))
+        if row is None:
+            cells.append("")
+        elif row.verdict == "reference":
+            cells.append("1")
+        else:
+            cells.append(escape(speedup(row.speedup, row.speedup_low, row.speedup_high)))
+    return cells
+
+
+def _verdict(candidate: CandidateEntry, winner: str | None, *, several: bool) -> str:
+    status = "winner" if candidate.name == winner else "reference" if candidate.parent is None else candidate.status
+    return f"{status}\non {candidate.target}" if several and status != "rejected" and candidate.target else status
+
+
+def _reason(candidate: CandidateEntry) -> str:
+    # The numbers of a measured candidate stand in the table already.
+    reason, _, cause = candidate.reason.partition("\n")[0].partition(CAUSE_SEPARATOR)
+    reason = reason.partition(": ")[0] if candidate.benchmark else reason
+    return f"{reason}, because {cause}" if cause else reason

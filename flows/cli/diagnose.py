@@ -1,0 +1,130 @@
+"""`gauntlet diagnose`: the faults of a model file, their causes, and their fixes."""
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.padding import Padding
+from rich.text import Text
+
+from gauntlet.core.errors import ConfigError
+from gauntlet.diagnosis import diagnose, fix
+from gauntlet.diagnosis.findings import ALWAYS_LISTED, TITLES, CallerHints, Diagnosis, Finding, FixResult
+from gauntlet.reporting.text_format import milliseconds, number, printable, size
+
+MARKS = {"error": ("✗", "bold red"), "warning": ("!", "bold yellow")}
+
+
+def diagnose_model(options: argparse.Namespace) -> int:
+    """Diagnose, fix where asked to, print, and return the exit code: 1 when an error is left."""
+    evidence = CallerHints(data=_file(options.data), layout=options.layout, constants=_file(options.constants))
+    model, target = Path(options.model), Path(options.fix) if options.fix else None
+    if target is not None and target.suffix != ".onnx":
+        raise ConfigError(f"--fix {target}: the result needs a name that ends in .onnx")
+    console = Console()
+    found = diagnose(model, evidence, options.timeout)
+    last, mending, after = found, None, None
+    if not options.json:
+        print_diagnosis(console, found)
+    if target is not None:
+        mending = fix(model, target, evidence, found, options.timeout)
+        if mending.output is not None:
+            last = after = diagnose(target, _of_the_mended(evidence, mending), options.timeout)
+    if options.json:
+        parts = {"diagnosis": found, "mending": mending, "after": after}
+        dumped = {name: part.model_dump(mode="json") if part else None for name, part in parts.items()}
+        print(json.dumps(dumped, indent=2))  # noqa: T201
+        return 1 if last.errors else 0
+    if mending is not None:
+        print_mending(console, mending)
+    if after is not None:
+        print_diagnosis(console, after)
+    elif target is None:
+        _offer(console, options, found)
+    return 1 if last.errors else 0
+
+
+def _file(name: str | None) -> Path | None:
+    if name is not None and not Path(name).is_file():
+        raise ConfigError(f"{name}: no such file")
+    return Path(name) if name is not None else None
+
+
+def _of_the_mended(evidence: CallerHints, mending: FixResult) -> CallerHints:
+    """Return the caller's hints for the fixed model: constants that are bound now are no inputs any more."""
+    bound = any(step.kept and step.fault == "leaked_constant" for step in mending.steps)
+    return evidence.replace(constants=None) if bound else evidence
+
+
+def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
+    """Print the model's facts, the findings, and what was checked without a finding."""
+    opsets = ", ".join(f"opset {v}" if d == "ai.onnx" else f"{d} {v}" for d, v in diagnosis.opsets.items())
+    facts = [size(diagnosis.size_bytes), opsets, f"IR {diagnosis.ir_version}", f"{number(diagnosis.nodes)} nodes"]
+    if diagnosis.batches:
+        facts.append(f"ran with batch {', '.join(map(str, diagnosis.batches))}")
+    if diagnosis.timing is not None:
+        first, later = diagnosis.timing.first_answer_ms, diagnosis.timing.steady_ms
+        facts.append(f"first call {milliseconds(first)}, later calls {milliseconds(later)}")
+    console.print(f"\n[bold]{_text(diagnosis.model)}[/]  {_text(', '.join(f for f in facts if f))}", highlight=False)
+    for finding in diagnosis.findings:
+        console.print(_finding(finding))
+    for fault in ALWAYS_LISTED:
+        if fault in {finding.fault for finding in diagnosis.findings}:
+            continue
+        if fault in diagnosis.unchecked:
+            why = f"  {TITLES[fault]}: not checked: {diagnosis.unchecked[fault]}"
+            console.print(Padding(Text(f"–{printable(why)[1:]}", "dim"), (0, 0, 0, 2)))
+        else:
+            console.print(f"  [green]✓[/] [dim]{TITLES[fault]}[/]", highlight=False)
+
+
+def _finding(finding: Finding) -> Group:
+    mark, style = MARKS[finding.severity]
+    title = Text.assemble((f"  {mark} ", style), (TITLES[finding.fault], style))
+    cause = Padding(Text(printable(finding.cause)), (0, 0, 0, 4))
+    way_out = Padding(Text.assemble(("Fix: ", "bold"), printable(finding.fix)), (0, 0, 0, 4))
+    return Group(title, cause, way_out)
+
+
+def print_mending(console: Console, mending: FixResult) -> None:
+    """Print each fix that was tried, and where the fixed model is."""
+    if not mending.steps:
+        console.print("\nNothing here can be fixed automatically; no file is written.", style="yellow")
+        return
+    console.print("\n[bold]Fixes[/]")
+    for step in mending.steps:
+        mark, style = ("✓", "green") if step.kept else ("✗", "bold red")
+        line = Text.assemble((f"{mark} ", style), (f"{TITLES[step.fault]}: ", "bold"), printable(step.done))
+        if step.compared:
+            error = f"largest difference {number(step.max_abs_error, 2)} to " if step.max_abs_error is not None else ""
+            line.append(f"; {error or 'compared with '}{printable(step.compared)}", "dim")
+        console.print(Padding(line, (0, 0, 0, 2)))
+    if mending.output is None:
+        console.print("No fix was kept; no file is written.", style="bold red")
+    else:
+        console.print(f"Written: {_text(mending.output)}", highlight=False, soft_wrap=True)
+
+
+def _offer(console: Console, options: argparse.Namespace, diagnosis: Diagnosis) -> None:
+    if not diagnosis.findings:
+        console.print("\n[bold green]No fault found.[/]")
+        return
+    warnings = len(diagnosis.findings) - len(diagnosis.errors)
+    counts = [
+        f"{n} {word}{'s' if n > 1 else ''}"
+        for n, word in ((len(diagnosis.errors), "error"), (warnings, "warning"))
+        if n
+    ]
+    console.print(f"\n{', '.join(counts)}.", style="bold", highlight=False)
+    if any(finding.fixable for finding in diagnosis.findings):
+        given = {name: getattr(options, name) for name in ("data", "layout", "constants")}
+        words = ["gauntlet", "diagnose", options.model, "--fix", str(Path(options.model).with_suffix(".fixed.onnx"))]
+        words += [word for name, value in given.items() if value for word in (f"--{name}", value)]
+        console.print(f"Fix it with: {_text(shlex.join(words))}", highlight=False, soft_wrap=True)
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,29 @@
+"""The entry point of the command line; a command's module is imported only when the command is called."""
+
+import argparse
+import pkgutil
+import sys
+from collections.abc import Callable, Sequence
+
+from flows.cli.options import parser
+from gauntlet.core.errors import PipelineError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(options.command)
+        return command(options)
+    except PipelineError as error:
+        print(f"gauntlet: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("gauntlet: interrupted; run the same command again to continue", file=sys.stderr)  # noqa: T201
+        return 130
+    except BrokenPipeError:  # the reader of our output has closed it
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""The parser of all commands. It imports argparse alone, so that `gauntlet --help` answers at once.
+
+Each command names the function that runs it as text; `main` imports it when the command is called.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+INVALID = "2 invalid configuration or arguments"
+EXIT_CODES = f"exit codes: 0 passed, 1 a gate failed, {INVALID}, 3 a stage broke, 130 interrupted, 143 terminated"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    top = argparse.ArgumentParser(
+        prog="gauntlet",
+        description="Run a model through the gauntlet: train, export, check, optimize, quantize, race, select.",
+        epilog=EXIT_CODES,
+    )
+    top.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    for add in (
+        _add_run,
+        _add_validate,
+        _add_show,
+        _add_ui,
+        _add_sync,
+        _add_diagnose,
+        _add_inspect,
+        _add_bench,
+        _add_targets,
+    ):
+        add(commands)
+    return top
+
+
+class _PrintVersion(argparse.Action):
+    """Like argparse's own `version` action, but the version is looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(parser.prog, version("onnx-gauntlet"))  # noqa: T201
+        parser.exit()
+
+
+def _add_run(commands: "Commands") -> None:
+    run = commands.add_parser("run", help="run the pipeline", epilog=EXIT_CODES)
+    run.set_defaults(command="flows.cli.run:run_pipeline")
+    run.add_argument("--fresh", action="store_true", help="repeat everything; use no results of earlier runs")
+    run.add_argument("config", help="a YAML file, or the name of a preset")
+    _add_set(run)
+
+
+def _add_validate(commands: "Commands") -> None:
+    validate = commands.add_parser("validate", help="check a configuration without running it")
+    validate.set_defaults(command="flows.cli.validate:validate_config")
+    validate.add_argument("--schema", action="store_true", help="print the JSON Schema of a configuration and exit")
+    validate.add_argument("config", nargs="?", help="a YAML file, or the name of a preset")
+    _add_set(validate)
+
+
+def _add_set(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="change one value; may be repeated"
+    )
+
+
+def _add_show(commands: "Commands") -> None:
+    show = commands.add_parser("show", help="show the report of a run")
+    show.set_defaults(command="flows.cli.show:show_run")
+    show.add_argument("run", nargs="?", help="id of the run, or its first characters; the newest by default")
+    show.add_argument("--json", action="store_true", help="print report.json")
+
+
+def _add_ui(commands: "Commands") -> None:
+    ui = commands.add_parser("ui", help="serve the Prefect and MLflow pages on this machine until Ctrl-C")
+    ui.set_defaults(command="flows.cli.ui:serve_ui")
+    ui.add_argument("--prefect-port", type=int, default=4200, help="by default 4200, or a free one")
+    ui.add_argument("--mlflow-port", type=int, default=5000, help="by default 5000, or a free one")
+
+
+def _add_sync(commands: "Commands") -> None:
+    sync = commands.add_parser("sync", help="send to MLflow what could not be sent during a run")
+    sync.set_defaults(command="flows.cli.sync:sync_runs")
+
+
+def _add_diagnose(commands: "Commands") -> None:
+    codes = f"exit codes: 0 no error found, 1 an error found, {INVALID}, 3 the file cannot be read"
+    diagnose = commands.add_parser("diagnose", help="find common faults of a model, and fix them", epilog=codes)
+    diagnose.set_defaults(command="flows.cli.diagnose:diagnose_model")
+    diagnose.add_argument("model", metavar="MODEL", help="an .onnx file; it is opened in a process of its own")
+    diagnose.add_argument("--data", metavar="FILE.npz", help="samples by input name, and expected outputs by theirs")
+    diagnose.add_argument("--layout", choices=["NCHW", "NHWC"], help="memory layout of the caller's images")
+    diagnose.add_argument("--constants", metavar="FILE.npz", help="values of leaked constants, by input name")
+    diagnose.add_argument("--fix", metavar="OUT.onnx", help="write a copy in which what can be fixed safely is fixed")
+    diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="by default 7, more for large files")
+    diagnose.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_inspect(commands: "Commands") -> None:
+    inspect = commands.add_parser("inspect", help="show what a model holds: shapes, parameters, MACs, layers, graph")
+    inspect.set_defaults(command="flows.cli.inspect:inspect_model")
+    inspect.add_argument("model", metavar="MODEL", help="an .onnx file; its external data is not read")
+    views = inspect.add_mutually_exclusive_group()
+    views.add_argument("--graph", action="store_true", help="print every node with its shapes")
+    views.add_argument("--json", action="store_true", help="print JSON")
+    views.add_argument("--netron", action="store_true", help="open it in the browser, served on this machine only")
+    inspect.add_argument("--port", type=int, help="for --netron; by default a free one")
+
+
+def _add_bench(commands: "Commands") -> None:
+    codes = f"exit codes: 0 measured, 1 a model failed or is not what it claims to be, {INVALID}, 3 a stage broke"
+    bench = commands.add_parser("bench", help="race any ONNX models on any targets", epilog=codes)
+    bench.set_defaults(command="flows.cli.bench:bench")
+    bench.add_argument("models", nargs="+", metavar="MODEL", help=".onnx files; the first is the reference")
+    _add_bench_targets(bench)
+    _add_bench_race(bench)
+    bench.add_argument("--json", action="store_true", help="print JSON")
+    bench.add_argument("--plot", metavar="FILE", help="plot latency against batch size into a .png or .svg file")
+    bench.add_argument("--mlflow", metavar="EXPERIMENT", help="record the results in MLflow, too")
+
+
+def _add_bench_targets(bench: argparse.ArgumentParser) -> None:
+    names = "names from `gauntlet targets`, or all; the first that can run here is the reference; by default ort-cpu"
+    bench.add_argument("--targets", type=_names, default=[], metavar="NAME,...", help=names)
+    target = "one more target, with its options, as in a configuration: kind=openvino,precision=bf16,env=FOLDER"
+    bench.add_argument("--target", type=_options, action="append", default=[], metavar="kind=KIND,...", help=target)
+    threads = "of each session; by default all that may be used. ort-cpu also races with each further number"
+    bench.add_argument("--threads", type=_sizes, metavar="N,...", help=threads)
+    bench.add_argument(
+        "--session",
+        type=_options,
+        action="append",
+        default=[],
+        metavar="OPTION=VALUE,...",
+        help="race ort-cpu with other session options, too: "
+        "threads=1, spinning=false, arena=false, parallel=true, level=extended",
+    )
+    model = "a run's trained model (.pt, .keras, .zip, .npz, .skops), for the targets of its framework"
+    bench.add_argument("--framework-model", metavar="FILE", help=model)
+    bench.add_argument("--source", dest="framework_model", metavar="FILE", help=argparse.SUPPRESS)  # its old name
+    memory = "memory limit of each worker; by default half of what this process may use"
+    bench.add_argument("--memory-gb", type=float, metavar="GB", help=memory)
+
+
+def _add_bench_race(bench: argparse.ArgumentParser) -> None:
+    bench.add_argument("--batch", type=_sizes, default=[1, 8], metavar="N,...", help="batch sizes; by default 1,8")
+    bench.add_argument("--rounds", type=_at_least(6), default=16, help="by default 16, at least 6")
+    bench.add_argument("--block-ms", type=float, default=60.0, help="time of each pair in a round and batch size")
+    drop = "drop pairs early once they are proven not to be the fastest"
+    bench.add_argument("--early-stopping", action="store_true", help=drop)
+    bench.add_argument("--early-drop", dest="early_stopping", action="store_true", help=argparse.SUPPRESS)  # old name
+    bench.add_argument("--inputs", metavar="FILE.npz", help="samples by input name; by default random")
+    shape = "shape of one sample, where the model leaves it open; may be repeated"
+    bench.add_argument("--shape", type=_shape, action="append", default=[], metavar="INPUT=3x224x224", help=shape)
+    bench.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="for any one reply of a worker")
+    bench.add_argument("--seed", type=int, default=0, help="of the random inputs and the order of the race")
+
+
+def _add_targets(commands: "Commands") -> None:
+    targets = commands.add_parser("targets", help="list the execution targets that can run here, and why others cannot")
+    targets.set_defaults(command="flows.cli.targets:show_targets")
+    targets.add_argument("--json", action="store_true", help="print JSON")
+    install = targets.add_subparsers(metavar="install NAME").add_parser(
+        "install", help="create the Python environment of a target"
+    )
+    install.set_defaults(command="flows.cli.targets:install_environment")
+    install.add_argument("name", metavar="NAME", help="openvino, or web")
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _sizes(text: str) -> list[int]:
+    return [_at_least(1)(size) for size in text.split(",")]
+
+
+def _options(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name and value for name, _, value in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r}: write OPTION=VALUE,...")
+    return {name: value for name, _, value in pairs}
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.strip().isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    return number
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, axes = text.rpartition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text!r}: write INPUT=3x224x224")
+    return name, tuple(_at_least(1)(axis) for axis in axes.split("x"))

@@ -1,0 +1,25 @@
+"""`gauntlet sync`: what a tracking server missed is sent to it."""
+
+import argparse
+
+from flows.record.home import Home
+from flows.recording import close_interrupted
+from flows.tracking.sender import Sender
+from gauntlet.core.errors import StageError
+
+
+def sync_runs(_options: argparse.Namespace) -> int:
+    """Send what is missing of every run.
+
+    Raises:
+        StageError: when a server cannot be reached or refuses the record.
+    """
+    home = Home.find()
+    close_interrupted(home)
+    senders = [Sender(home, folder) for folder in home.run_folders()]
+    waiting = [sender for sender in senders if not sender.everything_sent()]
+    unsent = [sender.folder.name for sender in waiting if not sender.send()]
+    print(f"{len(waiting) - len(unsent)} of {len(waiting)} runs sent")  # noqa: T201
+    if unsent:
+        raise StageError(f"not sent: {', '.join(unsent)}; the server cannot be reached, or refuses the record")
+    return 0

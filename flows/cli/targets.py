@@ -1,0 +1,52 @@
+"""`gauntlet targets`: which execution targets can run here, why the others cannot, and environments that add some."""
+
+import argparse
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gauntlet.reporting.text_format import printable
+from gauntlet.runtime.resources import usable_threads
+from gauntlet.targets import DEFAULT_TARGETS
+from gauntlet.targets.environments import install
+
+
+def show_targets(options: argparse.Namespace) -> int:
+    """Try every default target and print whether it can run, and why not."""
+    console = Console()
+    with console.status("trying every target ...") as status:
+        status.start() if console.is_terminal and not options.json else status.stop()
+        with ThreadPoolExecutor(usable_threads()) as pool:
+            reasons = list(pool.map(lambda target: target.unavailable(), DEFAULT_TARGETS))
+    if options.json:
+        entries = [
+            {
+                "name": t.name,
+                "available": why is None,
+                "reason": why,
+                "precision": t.declared_precision,
+                **t.model_dump(mode="json"),
+            }
+            for t, why in zip(DEFAULT_TARGETS, reasons, strict=True)
+        ]
+        print(json.dumps(entries, indent=2))  # noqa: T201
+        return 0
+    table = Table(header_style="bold")
+    table.add_column("target", no_wrap=True)
+    table.add_column("precision", no_wrap=True)
+    table.add_column("can run here", overflow="fold")
+    for target, why in zip(DEFAULT_TARGETS, reasons, strict=True):
+        word = "[green]yes[/]" if why is None else f"no: {escape(printable(why))}"
+        table.add_row(target.name, target.declared_precision, word, style="" if why is None else "dim")
+    console.print(table)
+    console.print("To measure on some of them: gauntlet bench MODEL.onnx --targets NAME,NAME", style="dim")
+    return 0
+
+
+def install_environment(options: argparse.Namespace) -> int:
+    """Create the Python environment of a target."""
+    install(options.name, lambda text: Console().print(escape(text), highlight=False, soft_wrap=True))
+    return 0

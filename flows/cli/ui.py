@@ -1,0 +1,39 @@
+"""`gauntlet ui`: the Prefect and MLflow pages on the loopback, until Ctrl-C."""
+
+import argparse
+import os
+import signal
+import threading
+
+import psutil
+from rich.console import Console
+
+from flows.record.home import Home
+from flows.servers.local_servers import HOST, free_port, port_is_free, prefect_server, start_mlflow, stop
+
+
+def serve_ui(options: argparse.Namespace) -> int:
+    """Start what does not run yet, print the addresses, wait for Ctrl-C or SIGTERM, and stop what was started."""
+    console, home = Console(), Home.find()
+    done = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: done.set())
+    console.print("Starting the pages ...", highlight=False)
+    with prefect_server(home, options.prefect_port) as api:
+        tracking = os.environ.get("MLFLOW_TRACKING_URI", "")
+        mlflow = None
+        if not tracking.startswith("http"):
+            port = options.mlflow_port if port_is_free(options.mlflow_port) else free_port()
+            mlflow = start_mlflow(home, port)
+            tracking = f"http://{HOST}:{port}"
+        try:
+            console.print(f"Prefect  {api.removesuffix('/api')}/runs", highlight=False, soft_wrap=True)
+            console.print(
+                f"MLflow   {tracking}/#/experiments?workflowType=machine_learning", highlight=False, soft_wrap=True
+            )
+            console.print("Ctrl-C stops both.", highlight=False)
+            done.wait()
+        finally:
+            if mlflow is not None:
+                stop(psutil.Process(mlflow.pid))
+    return 0

@@ -1,0 +1,92 @@
+"""A run in this process, started from the command line."""
+
+import importlib
+import json
+import os
+import time
+import urllib.request
+from pathlib import Path
+
+from configs.schema import PipelineConfig
+from flows.record.home import Home
+from flows.record.journal import Journal
+from flows.servers.local_servers import prefect_server
+from gauntlet.core.errors import PipelineError, StageError
+
+SETTLE_TIMEOUT_S = 20
+
+
+def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path, int]:
+    """Run the flow; return the run's folder, which holds its report, and the exit code.
+
+    With `fresh`, results of earlier runs are not used.
+    """
+    # Prefect's own lines go to its server; the terminal shows ours. Prefect reads this when it is imported, below.
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    before = set(home.run_folders())
+    problem: PipelineError | None = None
+
+    def prepare() -> None:
+        importlib.import_module("flows.pipeline")
+        importlib.import_module("flows.tracking.server").prepare_local_store(home, config)
+        importlib.import_module("flows.record.cache_key").installed_packages()  # the first stage needs them
+
+    with prefect_server(home, while_starting=prepare) as api:
+        from flows.pipeline import pipeline
+
+        try:
+            pipeline(config, fresh=fresh)
+        except PipelineError as error:
+            problem = error
+        except Exception as error:  # a bug: the run's folder has the traceback
+            problem = StageError(f"{type(error).__name__}: {error}")
+        finally:
+            folder = find_own_run(home, before)
+            wait_for_prefect_events(api, folder)
+    if folder is None:
+        raise problem or StageError("the run left no report")
+    return folder, problem.exit_code if problem else 0
+
+
+def find_own_run(home: Home, before: set[Path]) -> Path | None:
+    """Return the folder of this process's run; other processes may have started runs in the meantime."""
+    for folder in reversed(home.run_folders()):
+        if folder not in before and (folder / "report.json").exists():
+            first = next(iter(Journal(folder / "journal.jsonl")))
+            if first["pid"] == os.getpid():
+                return folder
+    return None
+
+
+def wait_for_prefect_events(api: str, folder: Path | None) -> None:
+    """Wait until the Prefect server has written the run's last task: it receives them as events and writes them later.
+
+    A server that is stopped too early shows a run without half of its tasks, and Prefect's threads in this process wait
+    a minute for it at exit.
+    """
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        worker.drain_all(timeout=SETTLE_TIMEOUT_S)
+    if folder is None:
+        return
+    events = list(Journal(folder / "journal.jsonl"))
+    flow_run = events[0]["tags"].get("prefect.flow_run_id")
+    expected = 2 * sum(event["op"] == "work_finished" for event in events)
+    query = {
+        "flow_runs": {"id": {"any_": [flow_run]}},
+        "task_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}},
+    }
+    request = urllib.request.Request(
+        f"{api}/task_runs/count", json.dumps(query).encode(), {"Content-Type": "application/json"}
+    )
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    while flow_run and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(request, timeout=5) as response:
+                if json.load(response) >= expected:
+                    return
+        except OSError:
+            return
+        time.sleep(0.2)

@@ -1,0 +1,113 @@
+"""The cache key: a digest of inputs by content, configuration, code, packages and the processor's instructions."""
+
+import hashlib
+import importlib.metadata
+import json
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import tasks
+from gauntlet.core.artifact import Artifact, sha256_of
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.user_code import imported_modules, module_file
+from gauntlet.runtime.processor import Processor
+
+OUR_PACKAGES = ("tasks", "gauntlet")
+PROCESSOR_INDEPENDENT = ("tasks.data", "tasks.train", "tasks.prune")
+"""Stages whose results hold on any processor. The others' depend on the kernels of the processor at hand: whether INT8
+sums saturate, which layout and which graph is fast."""
+
+
+def cache_key(
+    function: Callable[..., Any], config: Any, inputs: Mapping[str, Any], here: Processor | None = None
+) -> str:
+    """Return the digest that names a piece of work.
+
+    It is the same on every machine with the same packages and, unless the stage is in `PROCESSOR_INDEPENDENT`, the same
+    instructions.
+
+    Args:
+        function: the stage.
+        config: its configuration.
+        inputs: its inputs, by name.
+        here: the processor; by default, this machine's.
+    """
+    parts = {
+        "stage": f"{function.__module__}.{function.__qualname__}",
+        "config": canonical_json(config),
+        "inputs": canonical_json(inputs),
+        **code_digests(function.__module__),
+    }
+    if function.__module__ not in PROCESSOR_INDEPENDENT:
+        here = here or Processor.current()
+        parts["processor"] = [here.architecture, *here.instructions]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def canonical_json(value: Any) -> Any:
+    """Return a JSON value that is equal exactly when the contents are equal.
+
+    Raises:
+        TypeError: for a value without comparable content, such as a session or a model in memory.
+    """
+    match value:
+        case Artifact():
+            return {"name": value.name, "sha256": value.sha256}
+        case Frozen():
+            return {"type": type(value).__name__, "value": json.loads(value.model_dump_json())}
+        case Path():
+            return {"name": value.name, "sha256": sha256_of([value]) if value.is_file() else "missing"}
+        case Mapping():
+            # Pairs, because order matters: the first model of a race is the reference.
+            return [[str(key), canonical_json(item)] for key, item in value.items()]
+        case tuple() | list():
+            return [canonical_json(item) for item in value]
+        case None | bool() | int() | float() | str():
+            return value
+    raise TypeError(f"a stage takes values and artifacts, not {type(value).__name__}")
+
+
+@lru_cache
+def code_digests(module: str) -> dict[str, dict[str, str]]:
+    """Return the digests of the module and of all our modules that it imports, and the versions of other packages."""
+    code: dict[str, str] = {}
+    packages: set[str] = set()
+    pending = [module]
+    while pending:
+        name = pending.pop()
+        if name in code:
+            continue
+        found = _read(name)
+        if found is None:  # not a module but a name in one, or a package without code
+            continue
+        code[name], imports = found
+        for imported in imports:
+            if imported.split(".")[0] in OUR_PACKAGES:
+                pending.append(imported)
+            else:
+                packages.add(imported.split(".")[0])
+    return {"code": code, "packages": _versions(packages)}
+
+
+@lru_cache
+def _read(module: str) -> tuple[str, frozenset[str]] | None:
+    """Return the digest of one of our modules, and what it imports."""
+    path = module_file(Path(tasks.__file__).parent.parent, module)
+    if path is None:
+        return None
+    source = path.read_bytes()
+    return hashlib.sha256(source).hexdigest(), imported_modules(source)
+
+
+def _versions(modules: set[str]) -> dict[str, str]:
+    names = {module: installed_packages().get(module, []) for module in modules - sys.stdlib_module_names}
+    return {name: importlib.metadata.version(name) for found in names.values() for name in sorted(set(found))}
+
+
+@lru_cache
+def installed_packages() -> Mapping[str, list[str]]:
+    """Return the names of the distributions that provide each top-level module; reading them takes a second."""
+    return importlib.metadata.packages_distributions()

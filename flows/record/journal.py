@@ -1,0 +1,37 @@
+"""A run's event log: one JSON object a line, on disk before anything else is told of the event."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class Journal:
+    """An append-only file of events. A line that a kill cut short is ignored."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def append(self, op: str, **details: Any) -> None:
+        """Write one event, with the time in milliseconds since 1970."""
+        event = {"op": op, "time_ms": int(time.time() * 1000), **details}
+        with self.path.open("ab") as file:
+            if file.tell() and not self._ends_whole():
+                file.write(b"\n")
+            file.write(json.dumps(event, default=str).encode() + b"\n")
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if not self.path.exists():
+            return
+        for line in self.path.read_bytes().splitlines():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue
+
+    def _ends_whole(self) -> bool:
+        with self.path.open("rb") as file:
+            file.seek(-1, 2)
+            return file.read(1) == b"\n"

@@ -1,0 +1,58 @@
+"""A run's report among the artifacts of its Prefect flow run."""
+
+import logging
+import math
+from typing import Any
+
+from prefect import runtime
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+
+from gauntlet.core.run_report import CandidateEntry, RunReport
+from gauntlet.reporting.text_format import size, speedup
+
+log = logging.getLogger("gauntlet")
+
+MLFLOW_RUN = "MLflow run"
+"""The title of the link to the run's page in MLflow."""
+
+
+def publish_artifacts(report: RunReport, summary: str) -> None:
+    """Show the report on the page of the flow run, where there is one. A failure is logged: the verdict stands.
+
+    Args:
+        report: of the run.
+        summary: the report as Markdown.
+    """
+    if runtime.flow_run.id is None:
+        return
+    try:
+        _create_artifacts(report, summary)
+    except Exception as error:
+        log.warning("Prefect did not accept the report's artifacts: %s", error)
+
+
+def _create_artifacts(report: RunReport, summary: str) -> None:
+    create_markdown_artifact(key="gate-report", markdown=summary, description=f"Verdict of {report.run_id}")
+    if report.candidates:
+        create_table_artifact(key="candidates", table=[_row(c) for c in report.candidates], description=report.reason)
+    url = report.links.get(MLFLOW_RUN)
+    if url:
+        create_link_artifact(key="mlflow-run", link=url, link_text=f"MLflow: {report.run_id}")
+        charts = f"{url.partition('/runs/')[0]}/models?viewMode=CHART&workflowType=machine_learning"
+        create_link_artifact(key="mlflow-candidates", link=charts, link_text="MLflow: the candidates side by side")
+
+
+def _row(candidate: CandidateEntry) -> dict[str, Any]:
+    accuracy = candidate.accuracy
+    speedups = {
+        f"speed-up, batch {row.batch} on {row.target}": speedup(row.speedup, row.speedup_low, row.speedup_high)
+        for row in candidate.benchmark
+    }
+    return {
+        "candidate": candidate.name,
+        "status": candidate.status,
+        "accuracy": None if accuracy is None or math.isnan(accuracy) else round(accuracy, 4),
+        "size": size(candidate.size_bytes),
+        **speedups,
+        "reason": candidate.reason,
+    }

@@ -1,0 +1,199 @@
+"""One run's record, from its first stage to its report."""
+
+import math
+import secrets
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from prefect.client.schemas.objects import State
+
+from configs.schema import PipelineConfig
+from flows.record.environment import environment
+from flows.record.home import Home
+from flows.record.journal import Journal
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import PipelineError
+from gauntlet.core.report import Check, Report
+from gauntlet.core.run_report import CandidateEntry, RunReport, StageEntry
+from tasks.accuracy import AccuracyFacts
+from tasks.benchmark.facts import BenchmarkFacts
+from tasks.select import Fidelity, SelectFacts
+
+
+class RunListener(Protocol):
+    """Is told what happens in a run, each time after the record has it."""
+
+    def opened(self, run_id: str) -> None:
+        """The run has started."""
+
+    def stage_recorded(self, report: Report[Any]) -> None:
+        """A stage has reported; its gate has not judged it yet."""
+
+    def candidate_opened(self, candidate: CandidateEntry) -> None:
+        """A candidate exists; its stages follow."""
+
+    def progressed(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """A stage that is at work has finished a step, for example an epoch."""
+
+    def closed(self, report: RunReport) -> None:
+        """The run has ended and its files are written."""
+
+
+class Run:
+    """Collects what the stages report and becomes a `RunReport`."""
+
+    def __init__(
+        self,
+        run_id: str,
+        home: Home,
+        config: PipelineConfig,
+        *,
+        fresh: bool = False,
+        listeners: tuple[RunListener, ...] = (),
+    ) -> None:
+        self.id, self.home, self.config, self.fresh, self.listeners = run_id, home, config, fresh, listeners
+        self.folder = home.runs / run_id
+        self.journal = Journal(self.folder / "journal.jsonl")
+        self.started_at, self._start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+        self.environment = environment()
+        self.stages: list[StageEntry] = []
+        self.candidates: dict[str, CandidateEntry] = {}
+        self.at_stage: str | None = None
+        self.winner: str | None = None
+        self.reason = ""
+        self.done: set[str] = set()  # keys of the work that this run has finished or found in the cache
+        self.producing_gates: dict[str, State[Any]] = {}  # digest of an artifact -> state of the gate that accepted it
+
+    def open(self) -> None:
+        """Open the record."""
+        for listener in self.listeners:
+            listener.opened(self.id)
+
+    def overridden(self, check: Check, candidate: str | None) -> Check:
+        """Return the check with the reason why a person lets it pass, where the configuration overrides it."""
+        for override in self.config.overrides:
+            if (override.check, override.candidate) == (check.name, candidate):
+                return check.replace(override=override.reason)
+        return check
+
+    def record(self, report: Report[Any]) -> None:
+        """Add a stage's report to the record, before its gate judges it."""
+        self.stages.append(StageEntry.model_validate_json(report.model_dump_json()))
+        if report.candidate is not None:
+            self.update(report.candidate, **_candidate_changes(report))
+        for listener in self.listeners:
+            listener.stage_recorded(report)
+
+    def progress(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Pass on the metrics of one step of a stage that is at work."""
+        for listener in self.listeners:
+            listener.progressed(stage, step, metrics)
+
+    def add_candidate(
+        self, name: str, parent: str | None, *, model: Artifact | None = None, accuracy: float | None = None
+    ) -> None:
+        """Open the record of a candidate; it counts as accepted until a gate rejects it."""
+        candidate = CandidateEntry(
+            name=name,
+            parent=parent,
+            status="accepted",
+            reason="",
+            artifact=model,
+            size_bytes=model.size_bytes if model else None,
+            accuracy=accuracy,
+        )
+        self.candidates[name] = candidate
+        for listener in self.listeners:
+            listener.candidate_opened(candidate)
+
+    def update(self, name: str, **changes: Any) -> None:
+        """Change what is known of a candidate."""
+        self.candidates[name] = self.candidates[name].replace(**changes)
+
+    def rejected_by(self, stage: str, candidate: str | None) -> bool:
+        """Tell whether the stage's gate has rejected the candidate."""
+        found = [s for s in self.stages if (s.stage, s.candidate) == (stage, candidate)]
+        return any(check.blocks for entry in found for check in entry.checks)
+
+    @property
+    def accepted_models(self) -> dict[str, Artifact]:
+        """The models that no gate has rejected, by candidate; the reference comes first."""
+        return {c.name: c.artifact for c in self.candidates.values() if c.status == "accepted" and c.artifact}
+
+    @property
+    def fidelities(self) -> dict[str, Fidelity]:
+        """How close each candidate is to the network that it was made from: the trained one, or a pruned one."""
+        pruned = {pruning.name for pruning in self.config.prune}
+
+        def network(name: str) -> str:
+            parent = self.candidates[name].parent
+            return name if name in pruned or parent is None else network(parent)
+
+        return {
+            c.name: Fidelity(network=network(c.name), sqnr_db=c.sqnr_db)
+            for c in self.candidates.values()
+            if c.sqnr_db is not None and not math.isnan(c.sqnr_db)
+        }
+
+    def record_selection(self, race: BenchmarkFacts, selection: SelectFacts) -> None:
+        """Take over what the race measured and what was decided."""
+        for result in race.results:
+            verdict = selection.decision(result.candidate)
+            session = race.session(result.candidate)
+            self.update(
+                result.candidate,
+                benchmark=result.rows,
+                target=result.target or None,
+                session=session and session.options,
+                status="accepted" if verdict.accepted else "rejected",
+                reason=verdict.reason,
+            )
+        self.winner, self.reason = selection.winner, selection.reason
+
+    def report(self, error: BaseException | None, links: dict[str, str]) -> RunReport:
+        """Return the report of the run as it stands.
+
+        Args:
+            error: what ended the run early, where something did.
+            links: pages of other tools that show the run, by title.
+        """
+        if error is not None:
+            self.reason = str(error) if isinstance(error, PipelineError) else f"{type(error).__name__}: {error}"
+        return RunReport(
+            run_id=self.id,
+            name=self.config.name,
+            started_at=self.started_at,
+            verdict="failed" if error is not None else "passed",
+            stopped_at=self.at_stage if error is not None else None,
+            reason=self.reason,
+            winner=self.winner if error is None else None,
+            seconds=time.monotonic() - self._start,
+            environment=self.environment,
+            config=self.config.model_dump(mode="json"),
+            links=links,
+            stages=tuple(self.stages),
+            candidates=tuple(self.candidates.values()),
+        )
+
+    def close(self, report: RunReport) -> None:
+        """Close the record; the report's files are written."""
+        for listener in self.listeners:
+            listener.closed(report)
+
+
+def new_run_id(name: str) -> str:
+    """Return an id that sorts by time and names the model: `20260131-120000-digits-resnet18-1f2e`."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
+
+
+def _candidate_changes(report: Report[Any]) -> dict[str, Any]:
+    """Return what a stage's report changes in its candidate's entry."""
+    changes: dict[str, Any] = {}
+    if "model" in report.artifacts:
+        model = report.artifacts["model"]
+        changes |= {"artifact": model, "size_bytes": model.size_bytes}
+    if isinstance(report.facts, AccuracyFacts):
+        changes |= {"accuracy": report.facts.accuracy, "sqnr_db": report.facts.sqnr_db}
+    return changes

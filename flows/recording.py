@@ -1,0 +1,92 @@
+"""Opens and closes the record of a run, and connects tracking, the report's files and Prefect's page to it."""
+
+import contextlib
+import logging
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from prefect import runtime
+from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Crashed
+
+from configs.schema import PipelineConfig
+from flows.record.home import Home
+from flows.record.journal import Journal
+from flows.record.locks import is_locked, locked
+from flows.record.prefect_artifacts import MLFLOW_RUN, publish_artifacts
+from flows.record.report_files import write_report
+from flows.record.run import Run, new_run_id
+from flows.tracking.events import TrackingEvents
+from flows.tracking.sender import Sender
+from gauntlet.core.errors import PipelineError
+
+INTERRUPTED = "interrupted: the process ended without a verdict"
+
+
+@contextmanager
+def recording(config: PipelineConfig, *, fresh: bool = False) -> Iterator[Run]:
+    """Record the run that happens inside; however it ends, its report is written.
+
+    Args:
+        config: of the run.
+        fresh: whether results of earlier runs are left unused.
+    """
+    logging.getLogger("gauntlet").setLevel(logging.INFO)
+    home = Home.find()
+    mark_flow_runs_crashed(close_interrupted(home))
+    run_id = new_run_id(config.name)
+    tracking = TrackingEvents(home, config, Journal(home.runs / run_id / "journal.jsonl"))
+    run = Run(run_id, home, config, fresh=fresh, listeners=(tracking,))
+    with locked(run.folder / "lock"):
+        try:
+            run.open()
+            yield run
+        except BaseException as error:
+            if not isinstance(error, PipelineError):
+                (run.folder / "error.txt").write_text("".join(traceback.format_exception(error)))
+            _close(run, tracking, error)
+            raise
+        else:
+            _close(run, tracking, None)
+
+
+def _close(run: Run, tracking: TrackingEvents, error: BaseException | None) -> None:
+    """Write the report before any server is told of it."""
+    pages = {"Prefect flow run": runtime.flow_run.ui_url, MLFLOW_RUN: tracking.run_url()}
+    report = run.report(error, links={title: str(url) for title, url in pages.items() if url})
+    summary = write_report(report, run.folder, run.home.store.root)
+    run.close(report)
+    publish_artifacts(report, summary)
+
+
+def close_interrupted(home: Home) -> list[str]:
+    """Close the record of runs whose process is gone; MLflow would show them as running for ever.
+
+    Returns:
+        The ids of their Prefect flow runs.
+    """
+    flow_runs = []
+    for folder in home.run_folders():
+        journal = Journal(folder / "journal.jsonl")
+        ended = {e["run"] for e in journal if e["op"] == "end"}
+        started = [e["run"] for e in journal if e["op"] == "start" and e["run"] not in ended]
+        if not started or is_locked(folder / "lock"):
+            continue
+        for name in started:
+            journal.append("tags", run=name, tags={"gate.reason": INTERRUPTED})
+            journal.append("end", run=name, status="KILLED")
+        flow_runs += [e["tags"]["prefect.flow_run_id"] for e in journal if "prefect.flow_run_id" in e.get("tags", {})]
+        Sender(home, folder).send()
+    return flow_runs
+
+
+def mark_flow_runs_crashed(flow_runs: list[str]) -> None:
+    """Set the flow runs to Crashed: nothing else does when a run and its worker were killed together."""
+    with get_client(sync_client=True) as client:
+        for flow_run in flow_runs:
+            with contextlib.suppress(ObjectNotFound):  # the run may belong to another server
+                message = "The process ended without a verdict; a later run noticed."
+                client.set_flow_run_state(UUID(flow_run), Crashed(message=message), force=True)

@@ -1,0 +1,1 @@
+"""Prefect and MLflow servers on this machine."""

@@ -1,0 +1,189 @@
+"""Servers on this machine's loopback: a Prefect server for runs that have none, and an MLflow server for people."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from flows.record.home import Home
+from flows.record.locks import locked, try_exclusive
+from flows.servers.database_templates import copy_template
+from gauntlet.core.artifact import write_atomically
+from gauntlet.core.errors import StageError
+
+HOST = "127.0.0.1"
+PREFECT_PORT = 4200
+MLFLOW_PORT = 5000
+START_TIMEOUT_S = 120
+
+
+@contextmanager
+def prefect_server(home: Home, port: int = PREFECT_PORT, while_starting: Callable[[], object] = int) -> Iterator[str]:
+    """Give this process a Prefect server, and yield the address of its API. `while_starting` is called in the meantime.
+
+    The user's own server is used where the environment or the Prefect profile names one. Otherwise all runs of this
+    home share a server on the loopback, which keeps its history there. Its last user stops it: each holds a shared
+    lock, which the kernel releases even when a process is killed.
+    """
+    url = os.environ.get("PREFECT_API_URL") or profile_api_url()
+    if url:
+        while_starting()
+        yield url
+        return
+    home.prefect.mkdir(parents=True, exist_ok=True)
+    os.environ["PREFECT_HOME"] = str(home.prefect)
+    with locked(home.prefect / "users.lock", shared=True) as users:
+        try:  # from here on, so that an interrupted start leaves no server behind either
+            with locked(home.prefect / "start.lock"):
+                url = running(home)
+                port = port if port_is_free(port) else free_port()
+                os.environ["PREFECT_API_URL"] = url or f"http://{HOST}:{port}/api"
+                if url is None:
+                    start_prefect(home, port, while_starting)
+                else:
+                    while_starting()
+            yield os.environ["PREFECT_API_URL"]
+        finally:
+            os.environ.pop("PREFECT_API_URL", None)
+            if try_exclusive(users):
+                stop_prefect(home)
+
+
+def profile_api_url() -> str | None:
+    """Return the server that the user's active Prefect profile names, without importing Prefect."""
+    folder = Path(os.environ.get("PREFECT_HOME", Path.home() / ".prefect"))
+    try:
+        profiles = tomllib.loads((folder / "profiles.toml").read_text())
+    except (OSError, tomllib.TOMLDecodeError):
+        return None
+    active = os.environ.get("PREFECT_PROFILE") or profiles.get("active")
+    url = profiles.get("profiles", {}).get(active, {}).get("PREFECT_API_URL")
+    return str(url) if url else None
+
+
+def running(home: Home) -> str | None:
+    """Return the API address of this home's server, if it runs."""
+    process = recorded_process(home)
+    if process is None:
+        return None
+    url = str(json.loads((home.prefect / "server.json").read_text())["url"])
+    return url if responds(f"{url}/health") else None
+
+
+def start_prefect(home: Home, port: int, while_starting: Callable[[], object]) -> None:
+    """Start the server, note its process and address, and wait until it responds."""
+    origin = f"http://{HOST}:{port}"
+    environment = os.environ | {
+        "PREFECT_HOME": str(home.prefect),
+        "PREFECT_SERVER_API_HOST": HOST,
+        "PREFECT_SERVER_API_PORT": str(port),  # without it, the page calls port 4200 on whatever port it is served
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin,  # the default lets any page that a user visits call the API
+        "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+    }
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
+    copy_template("prefect", home.prefect / "prefect.db")
+    process = launch(command, environment, home.prefect / "server.log")
+    note = {"pid": process.pid, "created": psutil.Process(process.pid).create_time(), "url": f"{origin}/api"}
+    write_atomically(home.prefect / "server.json", json.dumps(note))
+    while_starting()
+    wait_until_up(process, f"{origin}/api/health", "Prefect server", home.prefect / "server.log")
+
+
+def stop_prefect(home: Home) -> None:
+    """Stop this home's server, if it runs."""
+    process = recorded_process(home)
+    if process is not None:
+        stop(process)
+    (home.prefect / "server.json").unlink(missing_ok=True)
+
+
+def recorded_process(home: Home) -> psutil.Process | None:
+    """Return the noted server process, unless it has ended and another process has taken its id."""
+    try:
+        note = json.loads((home.prefect / "server.json").read_text())
+        process = psutil.Process(note["pid"])
+        return process if abs(process.create_time() - note["created"]) < 1 else None
+    except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
+        return None
+
+
+def start_mlflow(home: Home, port: int) -> subprocess.Popen[bytes]:
+    """Start MLflow's server on this home's store and wait until it responds."""
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # saves eight processes
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", home.mlflow_uri]
+    command += ["--artifacts-destination", (home.root / "mlartifacts").as_uri()]
+    process = launch(command, environment, home.root / "mlflow-server.log")
+    wait_until_up(process, f"http://{HOST}:{port}/health", "MLflow server", home.root / "mlflow-server.log")
+    return process
+
+
+def launch(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a server in a session of its own: Ctrl-C reaches this process only, which stops the server in order."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+
+
+def wait_until_up(process: subprocess.Popen[bytes], url: str, name: str, log: Path) -> None:
+    """Wait until a server responds.
+
+    Raises:
+        StageError: when it ends instead, or does not respond in time.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if responds(url):
+            return
+        if process.poll() is not None:
+            raise StageError(f"{name} did not start: it ended with exit code {process.returncode}; see {log}")
+        time.sleep(0.1)
+    stop(psutil.Process(process.pid))
+    raise StageError(f"{name} did not respond within {START_TIMEOUT_S} s; see {log}")
+
+
+def stop(process: psutil.Process, patience_s: float = 10) -> None:
+    """Stop a server and its children with SIGTERM; kill what is left after `patience_s`."""
+    try:
+        family = [process, *process.children(recursive=True)]
+        process.send_signal(signal.SIGTERM)
+    except psutil.NoSuchProcess:
+        return
+    _, alive = psutil.wait_procs(family, timeout=patience_s)
+    for survivor in alive:
+        survivor.kill()
+    psutil.wait_procs(alive, timeout=patience_s)
+
+
+def responds(url: str) -> bool:
+    """Tell whether a GET of the address succeeds."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:  # an address that we made or noted ourselves
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def port_is_free(port: int) -> bool:
+    """Tell whether nothing listens on the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex((HOST, port)) != 0
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])

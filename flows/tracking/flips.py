@@ -1,0 +1,62 @@
+"""The images whose predicted class a candidate changed, as a table that MLflow shows with the images."""
+
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import numpy.typing as npt
+from mlflow import MlflowClient
+
+from gauntlet.datasets import read_split
+from gauntlet.datasets.splits import Split
+from gauntlet.metrics.accuracy_comparison import Flip
+
+TABLE = "flips.json"
+MAX_IMAGES = 50
+CHANNELS = (1, 3)
+
+
+def flip_rows(flips: tuple[Flip, ...], labels: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the table's rows with class names; a class without a name is shown by its number."""
+
+    def named(number: int) -> str:
+        return labels[number] if 0 <= number < len(labels) else str(number)
+
+    return [
+        {"image": f.image, "truth": named(f.truth), "before": named(f.before), "after": named(f.after)} for f in flips
+    ]
+
+
+def log_flips(client: MlflowClient, run_id: str, flips: list[dict[str, Any]], test: Path) -> None:
+    """Log the table to a candidate's run, once: MLflow appends to a table that exists.
+
+    An image costs two files, so only the first fifty flips are sent; `report.json` has all of them.
+    """
+    if TABLE in (file.path for file in client.list_artifacts(run_id)):
+        return
+    shown = flips[:MAX_IMAGES]
+    columns = {name: [flip[name] for flip in shown] for name in shown[0]}
+    images = images_of(read_split(test), [flip["image"] for flip in shown])
+    client.log_table(run_id, columns | ({"picture": images} if images else {}), TABLE)
+
+
+def images_of(split: Split, indices: list[int]) -> list[mlflow.Image]:
+    """Return some of a split's samples as MLflow images; none where the samples are not images.
+
+    Each is stretched to the full range of values, because a model's inputs are normalised.
+    """
+    arrays = split.take(np.array(indices))
+    samples = next(iter(arrays.values()))
+    if len(arrays) != 1 or samples.dtype.kind != "f" or samples.ndim != 4:
+        return []
+    if samples.shape[1] in CHANNELS:
+        samples = np.moveaxis(samples, 1, 3)
+    return [mlflow.Image(_stretched(sample)) for sample in samples] if samples.shape[3] in CHANNELS else []
+
+
+def _stretched(sample: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    values = np.nan_to_num(sample.astype(np.float64))
+    span = float(np.ptp(values))
+    stretched: npt.NDArray[np.uint8] = np.rint((values - values.min()) * (255 / span if span else 0)).astype(np.uint8)
+    return stretched

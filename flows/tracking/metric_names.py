@@ -1,0 +1,77 @@
+"""The names under which MLflow shows a report: few, with units, the same for every model."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from configs.schema import REFERENCE
+from gauntlet.core.report import Report
+from gauntlet.core.run_report import CandidateEntry, RunReport
+from tasks.accuracy import AccuracyFacts
+from tasks.evaluate import EvaluateFacts
+from tasks.numerics import NumericsFacts
+
+Metrics = dict[str, float]
+
+
+def stage_metrics(report: Report[Any]) -> Metrics:
+    """Return the metrics of one stage: each check's value, the stage's seconds, and what is worth a chart."""
+    values: dict[str, JsonValue] = {f"gate.{check.name}": check.value for check in report.checks}
+    values[f"seconds.{report.stage}"] = report.seconds
+    if isinstance(report.facts, EvaluateFacts):
+        values |= {"quality.top1": report.facts.accuracy, "quality.macro_f1": report.facts.macro_f1}
+    return finite(values)
+
+
+def quality_metrics(report: Report[Any]) -> Metrics:
+    """Return what a stage's report says of a candidate's quality, beyond what the candidate's entry holds."""
+    match report.facts:
+        case NumericsFacts():
+            errors = [check.value for check in report.checks if check.name == "numerics.max_abs_error"]
+            return finite({"quality.max_abs_error": errors[0]}) if errors else {}
+        case AccuracyFacts(integer_share=share) if share is not None:
+            return finite({"quality.integer_mac_share": share.share})
+    return {}
+
+
+def candidate_metrics(candidate: CandidateEntry, quality: Metrics) -> Metrics:
+    """Return a candidate's headline numbers.
+
+    Args:
+        candidate: as it stands at the end of the run.
+        quality: the `quality_metrics` of its stages.
+    """
+    values: dict[str, JsonValue] = {
+        "quality.top1": candidate.accuracy,
+        "quality.sqnr_db": candidate.sqnr_db,
+        "size.mb": None if candidate.size_bytes is None else candidate.size_bytes / 1e6,
+    }
+    for row in candidate.benchmark:
+        place = f"b{row.batch}" if row.target == candidate.benchmark[0].target else f"{row.target}.b{row.batch}"
+        values |= {
+            f"latency.{place}.p50_ms": row.median_ms,
+            f"speedup.{place}": row.speedup,
+            f"speedup.{place}.low": row.speedup_low,
+            f"speedup.{place}.high": row.speedup_high,
+        }
+    return quality | finite(values)
+
+
+def parent_metrics(report: RunReport, best: Metrics) -> Metrics:
+    """Return what the parent run shows in a table of runs: the winner's numbers, and how many candidates passed.
+
+    Args:
+        report: of the run.
+        best: the winner's `candidate_metrics`; empty where there is no winner.
+    """
+    accepted = [c for c in report.candidates if c.status == "accepted" and c.name != REFERENCE]
+    counts = {"candidates_passed": len(accepted), "candidates_tried": max(0, len(report.candidates) - 1)}
+    values = {f"best.{name}": value for name, value in best.items()}
+    return finite({**values, **counts, "seconds.total": report.seconds})
+
+
+def finite(values: Mapping[str, JsonValue]) -> Metrics:
+    """Keep the numbers: MLflow has no place for a missing value, and draws infinity as a huge one."""
+    return {k: float(v) for k, v in values.items() if isinstance(v, int | float) and math.isfinite(v)}

@@ -1,0 +1,77 @@
+"""The MLflow server that a run is recorded on: its address, its experiment, and whether it can be reached."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import mlflow
+from mlflow import MlflowClient
+
+from configs.schema import PipelineConfig
+from flows.record.home import Home
+from flows.record.locks import locked
+from flows.servers.database_templates import copy_template
+
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
+
+
+def tracking_server(home: Home, config: PipelineConfig) -> tuple[str, str]:
+    """Return the address of the server, and the name of the experiment that a run is recorded in."""
+    uri = config.tracking.uri or os.environ.get(URI_VARIABLE) or home.mlflow_uri
+    return uri, config.tracking.experiment or config.name
+
+
+def prepare_local_store(home: Home, config: PipelineConfig) -> None:
+    """Create the tables and the experiment of a new local store ahead of time: it takes seconds.
+
+    A failure shows again, and is reported, when the run sends its first events.
+    """
+    uri, experiment = tracking_server(home, config)
+    if uri.startswith("sqlite:"):
+        with contextlib.suppress(Exception):
+            if uri == home.mlflow_uri:
+                with locked(home.locks / "mlflow-experiment"):
+                    copy_template("mlflow", home.mlflow_db)
+            experiment_id(home, MlflowClient(uri), uri, experiment)
+
+
+@contextmanager
+def tracking_uri(uri: str) -> Iterator[None]:
+    """Set the server for MLflow's fluent calls, and restore the environment variable that MLflow sets with it."""
+    before = os.environ.get(URI_VARIABLE)
+    mlflow.set_tracking_uri(uri)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(URI_VARIABLE, None)
+        else:
+            os.environ[URI_VARIABLE] = before
+
+
+def require_reachable(uri: str, timeout_s: float = 1.0) -> None:
+    """Raise `OSError` when a tracking server's port is closed: the client would retry for minutes."""
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https") and parts.hostname:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection((parts.hostname, port), timeout=timeout_s).close()
+
+
+def experiment_id(home: Home, client: MlflowClient, uri: str, name: str) -> str:
+    """Return the experiment's id; create or restore it where necessary.
+
+    The lock is needed because two processes cannot initialise one SQLite file.
+    """
+    with locked(home.locks / "mlflow-experiment"):
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
+            folder = home.root / "mlartifacts" / name
+            tags = {"mlflow.experimentKind": "custom_model_development"}
+            location = folder.as_uri() if uri.startswith("sqlite:") else None
+            return str(client.create_experiment(name, location, tags))
+        if experiment.lifecycle_stage == "deleted":
+            client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)

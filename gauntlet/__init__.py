@@ -1,0 +1,1 @@
+"""The library under the pipeline: no stage, no Prefect, no MLflow."""

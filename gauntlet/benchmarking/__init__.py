@@ -1,0 +1,1 @@
+"""The interleaved benchmark and its statistics."""

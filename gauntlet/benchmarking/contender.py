@@ -1,0 +1,133 @@
+"""The entries of a race, its plan, and the measurements of each contender."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gauntlet.benchmarking.early_stopping import EarlyStop
+from gauntlet.runtime.worker import WORKER_COMMAND
+from gauntlet.runtime.worker_client import WorkerClient
+
+TURNS = 3
+
+
+@dataclass(frozen=True)
+class RaceEntry:
+    """One model on one target."""
+
+    model: Path
+    command: tuple[str, ...] = WORKER_COMMAND
+    options: Mapping[str, Any] = field(default_factory=dict)
+    target: str = "ort-cpu"
+    threads: int | None = None
+    """Overrides the plan's number of threads."""
+    baseline: str | None = None
+    """For a session variant: the name of the same file with the default options. The variant is stopped early if it
+    does not gain on the baseline at the first batch size."""
+
+    def request(self, inputs: Path, threads: int) -> tuple[Path, Path, int, Mapping[str, Any]]:
+        """Return the arguments of a worker's load request: model, inputs, threads, options."""
+        return self.model, inputs, self.threads or threads, self.options
+
+
+@dataclass(frozen=True)
+class RacePlan:
+    """The settings of a race."""
+
+    batch_sizes: tuple[int, ...]
+    rounds: int
+    block_ms: float
+    """How long a contender runs at one batch size in one round, over all its turns."""
+    threads: int
+    timeout_s: float
+    """For each reply of a worker."""
+    seed: int = 0
+    min_calls: int = 1
+    """Least number of calls of a block, however long they take."""
+    early_stopping: bool = False
+    rounds_per_process: int = 3
+    """Least number of rounds after which every process is restarted."""
+
+    @property
+    def turns(self) -> int:
+        """Number of turns that a block is split into in a round, at most its number of calls.
+
+        A short slowdown of the machine then affects all contenders, not one.
+        """
+        return min(TURNS, self.min_calls)
+
+
+@dataclass
+class MeasuredBlock:
+    """The measurements of a contender at one batch size in one round."""
+
+    calls_ms: list[float] = field(default_factory=list)
+    energies_mj: list[float | None] = field(default_factory=list)
+    """One value per turn; None where energy cannot be read."""
+
+
+@dataclass
+class Contender:
+    """An entry in the race and its measurements so far. Lists have one value per round, by batch size."""
+
+    name: str
+    entry: RaceEntry
+    worker: WorkerClient
+    starting_s: float = 0.0
+    """Time until the first outputs, including the worker's imports and what the runtime compiles."""
+    load_ms: float = 0.0
+    first_call_ms: float = 0.0
+    peak_rss_bytes: int = 0
+    warm_up_blocks: dict[int, int] = field(default_factory=dict)
+    round_medians_ms: dict[int, list[float]] = field(default_factory=dict)
+    round_quartiles_ms: dict[int, list[float]] = field(default_factory=dict)
+    """Lower quartiles, which are compared: other work on the machine makes calls slower and never faster, so fast calls
+    say more about the model. Without other work, medians have the same ratios."""
+    calls_ms: dict[int, list[float]] = field(default_factory=dict)
+    """Every call of every round."""
+    energy_mj: dict[int, list[float | None]] = field(default_factory=dict)
+    """Energy of one call."""
+    stopped: dict[int, EarlyStop] = field(default_factory=dict)
+    design_effect: dict[int, float] = field(default_factory=dict)
+    """Of the process generations of the race, see `gauntlet.benchmarking.design_effect`; by batch size."""
+    repeatability_db: float = math.inf
+    """Least SQNR of timed outputs against the first ones of the same process and batch size."""
+    past_processor_s: float = 0.0
+    """Processor time of its processes that have ended."""
+    failed: dict[int, str] = field(default_factory=dict)
+    """Why it failed, by batch size; measurements at other batch sizes remain valid."""
+    error: str | None = None
+    """Why it failed in the whole race."""
+
+    def runs(self, batch: int) -> bool:
+        """Return whether it is still in the race at a batch size."""
+        return self.error is None and batch not in self.stopped and batch not in self.failed
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The batch sizes at which it was measured, in the plan's order."""
+        return tuple(batch for batch in self.round_medians_ms if batch not in self.failed and self.error is None)
+
+    @property
+    def failure(self) -> str | None:
+        """Why it failed, in one line, or None."""
+        return (
+            self.error or "; ".join(f"batch {batch}: {reason}" for batch, reason in sorted(self.failed.items())) or None
+        )
+
+    def add_round(self, batch: int, block: MeasuredBlock) -> None:
+        """Add the measurements of a round."""
+        spent = [energy for energy in block.energies_mj if energy is not None]
+        whole = len(spent) == len(block.energies_mj)
+        self.energy_mj[batch].append(sum(spent) / len(block.calls_ms) if whole else None)
+        self.calls_ms[batch] += block.calls_ms
+        self.round_medians_ms[batch].append(float(np.median(block.calls_ms)))
+        self.round_quartiles_ms[batch].append(float(np.quantile(block.calls_ms, 0.25)))
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of all its processes so far."""
+        return self.past_processor_s + self.worker.processor_seconds()

@@ -1,0 +1,83 @@
+"""Turn the rounds of a race into the rows of its table."""
+
+import math
+
+import numpy as np
+from scipy.special import stdtrit
+
+from gauntlet.benchmarking.confidence import (
+    CONFIDENCE,
+    median_shift_interval,
+    percentile_bound,
+    rounds_to_resolve,
+    widen_interval,
+)
+from gauntlet.benchmarking.contender import Contender
+from gauntlet.core.run_report import BenchmarkRow
+
+
+def rows(contender: Contender, base: Contender, *, resolution: float) -> tuple[BenchmarkRow, ...]:
+    """Return a contender's rows against a base, one per batch size at which both were measured.
+
+    Args:
+        contender: the measured contender; may be the base itself, whose verdict is then `reference`.
+        base: the contender to compare with; only rounds in which both ran count.
+        resolution: relative difference below which the verdict is neither `faster` nor `slower`.
+    """
+    common = [batch for batch in contender.batches if batch in base.batches]
+    return tuple(row(contender, base, batch, resolution=resolution) for batch in common)
+
+
+def aa_deviation(control: Contender, base: Contender) -> float:
+    """Return the largest distance from 1 of the speed-up of the control over its base; NaN if not measured."""
+    return max((abs(one.speedup - 1) for one in rows(control, base, resolution=0)), default=math.nan)
+
+
+def row(contender: Contender, base: Contender, batch: int, *, resolution: float) -> BenchmarkRow:
+    """Return a contender's row at one batch size; the arguments are those of `rows`."""
+    bound = math.log1p(resolution)
+    times, calls = contender.round_quartiles_ms[batch], contender.calls_ms[batch]
+    beside = base.round_quartiles_ms[batch][: len(times)]
+    logs = np.log(beside) - np.log(times[: len(beside)])
+    effect = contender.design_effect.get(batch, 1.0)
+    center, low, high = widen_interval(median_shift_interval(logs), effect)
+    stop = contender.stopped.get(batch)
+    if stop and math.isinf(high):
+        low, high = _rough_interval(logs, center)
+    if contender is base:
+        verdict = "reference"
+    elif (stop and stop.reason == "slower") or high < -bound:
+        verdict = "slower"
+    else:
+        verdict = "faster" if low > bound else "not resolved"
+    unsure = verdict == "not resolved" and not stop
+    more = rounds_to_resolve((center, low, high), bound, len(logs)) if unsure else None
+    energy = [mj for mj in contender.energy_mj[batch] if mj is not None]
+    return BenchmarkRow(
+        target=contender.entry.target,
+        batch=batch,
+        median_ms=float(np.median(contender.round_medians_ms[batch])),
+        speedup=math.exp(center),
+        speedup_low=math.exp(low),
+        speedup_high=_exp(high),
+        verdict=verdict,
+        design_effect=effect,
+        more_rounds=more,
+        calls=len(calls),
+        p90_ms=percentile_bound(calls, 90),
+        p99_ms=percentile_bound(calls, 99),
+        energy_mj=float(np.median(energy)) if energy else None,
+        stopped_after_round=stop.after_round if stop else None,
+        stopped_for=stop.compared_with if stop else None,
+        stopped_as=stop.reason if stop else None,
+    )
+
+
+def _rough_interval(logs: np.ndarray, center: float) -> tuple[float, float]:
+    """Return Student's interval: the few rounds of a stopped contender do not allow an exact one of 95 %."""
+    reach = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1)) / math.sqrt(len(logs))
+    return center - reach, center + reach
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf

@@ -1,0 +1,82 @@
+"""Session variants that race with the candidates: the same file with fewer threads, no spinning, or no arena."""
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field
+
+from gauntlet.benchmarking.contender import Contender, RaceEntry
+from gauntlet.benchmarking.rows import rows
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import ConfigError
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.workspace import Workspace
+from gauntlet.targets.base import BaseTarget
+from gauntlet.targets.ort_cpu import OrtCpu
+
+
+class SessionVariant(Frozen):
+    """One set of session options; its rows have its name as their target."""
+
+    name: str
+    options: dict[str, str | int | bool] = Field(description="named as in ONNX Runtime's SessionOptions")
+
+
+def describe_sessions(targets: Sequence[OrtCpu], threads: int, usable: int) -> tuple[SessionVariant, ...]:
+    """Return the session variants; the first is the baseline of the others.
+
+    Args:
+        targets: CPU targets with session options.
+        threads: number for targets that do not set one.
+        usable: number of threads that this process may use.
+
+    Raises:
+        ConfigError: when a target asks for more than `usable` threads, or has the same options as another one.
+    """
+    variants: list[SessionVariant] = []
+    for target in targets:
+        if target.threads and target.threads > usable:
+            problem = f"{target.name} asks for {target.threads} threads, and this process may use {usable}"
+            raise ConfigError(f"sessions: {problem}; lower its threads, or remove it")
+        options = target.session_options(threads)
+        same = next((variant.name for variant in variants if variant.options == options), None)
+        if same is not None:
+            raise ConfigError(f"sessions: {target.name} is the same as {same} here; remove it")
+        variants.append(SessionVariant(name=target.name, options=options))
+    return tuple(variants)
+
+
+def entries(models: Mapping[str, Artifact], targets: Sequence[OrtCpu], workspace: Workspace) -> dict[str, RaceEntry]:
+    """Return every model in every session variant; entries of the first one have the model's name alone."""
+    return {
+        contender_name(name, target, targets): RaceEntry(
+            workspace.path(model),
+            target.command(),
+            target.options(),
+            target.name,
+            baseline=None if target == targets[0] else name,
+        )
+        for target in targets
+        for name, model in models.items()
+    }
+
+
+def contender_name(candidate: str, target: BaseTarget, targets: Sequence[OrtCpu]) -> str:
+    """Return the name of a candidate with a session variant or on another target; candidate names have no spaces."""
+    return candidate if target == targets[0] else f"{candidate} on {target.name}"
+
+
+def best_session(tried: Sequence[Contender], batch: int, resolution: float) -> Contender:
+    """Return the contender with the best session variant or target of one candidate.
+
+    This is the first one still in the race, unless others are proven faster: then the fastest of these.
+    """
+    running = [one for one in tried if one.runs(batch)]
+    if not running:
+        return next((one for one in tried if one.error is None), tried[0])
+    first, *others = running
+    proven = {}
+    for one in others:
+        row = next(row for row in rows(one, first, resolution=resolution) if row.batch == batch)
+        if row.verdict == "faster":
+            proven[row.speedup] = one
+    return proven[max(proven)] if proven else first

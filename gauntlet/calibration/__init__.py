@@ -1,0 +1,1 @@
+"""Activation ranges for static quantization."""

@@ -1,0 +1,1 @@
+"""Values that travel between stages, and what they are made of."""

@@ -1,0 +1,109 @@
+"""Files by content: a name for what was made, and the store that keeps it whole or not at all."""
+
+import hashlib
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen
+
+
+class Artifact(Frozen):
+    """A file in a content-addressed store. A model with external data is one artifact."""
+
+    name: str = Field(description="file name, for example model.onnx")
+    sha256: str = Field(description="digest of the file; of the sorted list of files where there are several")
+    size_bytes: int = Field(ge=0, description="size of all its files")
+    path: str = Field(description="the file, relative to the store")
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of artifacts, addressed by content.
+
+    A file appears in it complete or not at all: it is written under a temporary name, flushed to disk, and renamed.
+    """
+
+    root: Path
+
+    def put(self, file: Path, *companions: Path) -> Artifact:
+        """Move `file`, and the `companions` that it refers to by name, into the store.
+
+        Raises:
+            StageError: when two of the files have the same name.
+        """
+        files = [file, *companions]
+        if len({f.name for f in files}) != len(files):
+            raise StageError(f"{file.name}: two files of one artifact have the same name")
+        digest = sha256_of(files)
+        artifact = Artifact(
+            name=file.name,
+            sha256=digest,
+            size_bytes=sum(f.stat().st_size for f in files),
+            path=f"{digest[:2]}/{digest}-{file.name}/{file.name}",  # the same bytes may bear two names
+        )
+        home = self.path(artifact).parent
+        if home.exists() and not self.is_intact(artifact):
+            shutil.rmtree(home, ignore_errors=True)
+        if home.exists():
+            for f in files:
+                f.unlink()
+            return artifact
+        incoming = self.root / "incoming" / uuid.uuid4().hex
+        incoming.mkdir(parents=True)
+        for f in files:
+            shutil.move(f, incoming / f.name)
+            fsync(incoming / f.name)
+        fsync(incoming)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            incoming.rename(home)
+        except OSError:  # somebody else stored the same bytes first
+            if not self.is_intact(artifact):
+                raise
+            shutil.rmtree(incoming)
+        fsync(home.parent)
+        return artifact
+
+    def path(self, artifact: Artifact) -> Path:
+        """Return where the artifact's main file lies."""
+        return self.root / artifact.path
+
+    def is_intact(self, artifact: Artifact) -> bool:
+        """Tell whether the artifact is there and its bytes are the ones it was named for."""
+        home = self.path(artifact).parent
+        if not self.path(artifact).is_file():
+            return False
+        return sha256_of([f for f in home.iterdir() if f.is_file()]) == artifact.sha256
+
+
+def sha256_of(files: list[Path]) -> str:
+    """Return the SHA-256 of one file, or of the sorted `digest  name` lines of several."""
+    if len(files) == 1:
+        with files[0].open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    lines = sorted(f"{sha256_of([f])}  {f.name}\n" for f in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def fsync(path: Path) -> None:
+    """Force a file, or a folder's list of names, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small text file so that a reader sees the old one or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    temporary.write_text(text, encoding="utf-8")
+    fsync(temporary)
+    temporary.replace(path)

@@ -1,0 +1,33 @@
+"""The one base of every value that travels: immutable, strict about its fields, and able to write NaN down."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
+
+Number = Annotated[
+    float,
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}),
+]
+"""A float whose JSON form keeps NaN and the infinities, as strings: a report breaks exactly when it matters."""
+
+JsonObject = dict[str, JsonValue]
+
+
+def _whole(share: float) -> float:
+    if abs(100 * share - round(100 * share)) > 1e-9:
+        raise ValueError(f"write a whole percent, for example {max(0.01, round(share, 2))}")
+    return share
+
+
+Percent = Annotated[float, Field(ge=0.01, le=0.99), AfterValidator(_whole)]
+"""A share of whole percents: 0.25 is the candidate `pruned-25`."""
+
+
+class Frozen(BaseModel):
+    """An immutable pydantic model that refuses unknown fields and round-trips NaN through JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", protected_namespaces=())
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed (the values are trusted, as those of `model_copy`)."""
+        return self.model_copy(update=changes)

@@ -1,0 +1,21 @@
+"""Opens a split that the data stage has kept, whatever form it has."""
+
+from pathlib import Path
+
+from gauntlet.datasets import image_arrays, image_files
+from gauntlet.datasets.image_arrays import ImageArraySplit
+from gauntlet.datasets.image_files import ImageFileSplit
+from gauntlet.datasets.splits import Split, read_npz_split
+
+
+def read_split(path: Path) -> Split:
+    """Return the split in a file of the data stage.
+
+    Raises:
+        StageError: when the file, or one that it names, cannot be read.
+    """
+    if path.name.endswith(image_files.SUFFIX):
+        return ImageFileSplit.load(path)
+    if path.name.endswith(image_arrays.SUFFIX):
+        return ImageArraySplit.load(path)
+    return read_npz_split(path)

@@ -1,0 +1,114 @@
+"""Apply the safe fixes in a child process: each on a copy whose outputs are compared, then kept or undone."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+
+from gauntlet.core.signature import TensorSpec
+from gauntlet.diagnosis.context import ModelContext, arrays, signature_of
+from gauntlet.diagnosis.faults import (
+    frozen_batch,
+    leaked_constant,
+    missing_shapes,
+    slow_first_call,
+    training_mode,
+    unsupported_version,
+    wrong_layout,
+)
+from gauntlet.diagnosis.findings import CallerHints, Fault, FixAttempt, FixResult
+from gauntlet.diagnosis.fix_verification import LIMIT, ComparisonModel, smallest_batch, verify_fix
+from gauntlet.onnx_model.graph import Shape, one_line, tensor_shape
+from gauntlet.onnx_model.model_file import exceeds_protobuf_limit, write_model
+
+FIXES: dict[Fault, Callable[[ModelContext], str]] = {
+    "training_mode": lambda context: training_mode.fix(context.proto),
+    "too_new": lambda context: unsupported_version.fix(context.proto),
+    "leaked_constant": leaked_constant.fix,
+    "frozen_batch": lambda context: frozen_batch.fix(
+        context, smallest_batch(ComparisonModel(context.proto), context)[0]
+    ),
+    "wrong_layout": wrong_layout.fix,
+    "missing_shapes": lambda context: missing_shapes.fix(context.proto),
+    "slow_first_call": lambda context: slow_first_call.fix(context.proto),
+}
+"""In order of application: random outputs, and models that do not load, must be fixed before others are compared."""
+
+
+def apply_fixes(path: Path, target: Path, hints: CallerHints, faults: tuple[Fault, ...]) -> FixResult:
+    """Apply the fixes of the given faults; write the model with its weights to `target` if any fix was kept."""
+    proto = onnx.load(path)
+    data, known = arrays(hints.data), arrays(hints.constants)
+
+    def context(model: onnx.ModelProto) -> ModelContext:
+        return ModelContext(path, model, signature_of(model), data, known, hints.layout)
+
+    steps: list[FixAttempt] = []
+    for fault, fix in FIXES.items():
+        if fault not in faults:
+            continue
+        changed = onnx.ModelProto()
+        changed.CopyFrom(proto)
+        step = _try(fault, fix, context(proto), context(changed))
+        steps.append(step)
+        if step.kept:
+            proto = changed
+    if not any(step.kept for step in steps):
+        return FixResult(output=None, steps=tuple(steps))
+    _write(proto, target)
+    return FixResult(output=str(target), steps=tuple(steps))
+
+
+def _try(fault: Fault, fix: Callable[[ModelContext], str], before: ModelContext, after: ModelContext) -> FixAttempt:
+    try:
+        done = fix(after)
+        _update_signature(fault, before, after)
+        error, compared = verify_fix(fault, before, after)
+    except MemoryError:
+        raise
+    except Exception as failure:  # converters and passes raise arbitrary exceptions; the fix is undone
+        return FixAttempt(fault=fault, done=f"not applied: {one_line(failure)}", kept=False)
+    if error is not None and not error <= LIMIT:
+        done = f"undone: the outputs change by {error:.3g}, above the limit of {LIMIT:g}"
+        return FixAttempt(fault=fault, done=done, kept=False, max_abs_error=error, compared=compared)
+    return FixAttempt(fault=fault, done=done, kept=True, max_abs_error=error, compared=compared)
+
+
+def _update_signature(fault: Fault, before: ModelContext, after: ModelContext) -> None:
+    """Change the signature only where the fix changed the graph; the rest is the contract with the callers."""
+    signature = signature_of(after.proto)
+    if signature is None:
+        return
+    was, now = (
+        {value.name: tensor_shape(value) for value in (*context.graph.input, *context.graph.output)}
+        for context in (before, after)
+    )
+
+    def specs(old: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+        changed = {name: shape for name, shape in now.items() if shape != was.get(name)}
+        return tuple(spec.replace(shape=_named(changed.get(spec.name), spec)) for spec in old)
+
+    signature = signature.replace(inputs=specs(signature.inputs), outputs=specs(signature.outputs))
+    if fault == "wrong_layout":
+        signature = signature.replace(layout=wrong_layout.image_inputs(after.graph)[0].layout)
+    signature.write(after.proto)
+
+
+def _named(shape: Shape | None, spec: TensorSpec) -> tuple[int | str, ...]:
+    if shape is None or len(shape) != len(spec.shape):
+        return spec.shape
+    return tuple(old if new is None else new for new, old in zip(shape, spec.shape, strict=True))
+
+
+def _write(proto: onnx.ModelProto, target: Path) -> None:
+    """Write a temporary file and rename it, so that an interruption leaves the old file intact."""
+    if exceeds_protobuf_limit(proto):  # the weights go into a second file, which the first one names
+        write_model(proto, target)
+        return
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        write_model(proto, unfinished)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)

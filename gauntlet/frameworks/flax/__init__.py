@@ -1,0 +1,1 @@
+"""Flax networks: build, save, load, train, predict."""

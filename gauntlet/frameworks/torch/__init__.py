@@ -1,0 +1,1 @@
+"""PyTorch networks: build, save, load, train, predict."""

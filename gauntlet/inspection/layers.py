@@ -1,0 +1,104 @@
+"""Weights and MACs of a model, by node and by operator type."""
+
+import math
+from collections.abc import Iterator
+
+import onnx
+from onnx import helper
+from pydantic import Field
+
+from gauntlet.core.frozen import Frozen
+from gauntlet.onnx_model.graph import all_nodes, format_shape, inferred_shapes
+from gauntlet.onnx_model.macs import node_macs, with_batch_of_one
+from gauntlet.onnx_model.model_file import bodies
+
+NOT_PARAMETERS = {onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.STRING}
+
+
+class Layer(Frozen):
+    """One node. A stored tensor that several nodes read counts for the first one only."""
+
+    name: str = Field(description="the node's name, or its first output's")
+    operator: str
+    output: str = Field(description="shape of the first output, for one sample where the batch is dynamic")
+    parameters: int
+    weights_bytes: int
+    macs: int | None = Field(description="None where a shape is unknown")
+
+
+class OperatorRow(Frozen):
+    """All nodes of one type."""
+
+    operator: str
+    count: int
+    parameters: int
+    weights_bytes: int
+    macs: int | None = Field(description="None where any node's MACs are unknown")
+
+
+def layers(proto: onnx.ModelProto) -> list[Layer]:
+    """Return a row for every node, including those of branches."""
+    shapes = inferred_shapes(with_batch_of_one(proto), through_values=True)
+    stored = {tensor.name: tensor for tensor in _stored(proto.graph)}
+    # A dequantized weight belongs to the node that computes with it.
+    through = {n.output[0]: n.input for n in all_nodes(proto.graph) if n.op_type == "DequantizeLinear" and n.output}
+    through = {name: inputs for name, inputs in through.items() if inputs and inputs[0] in stored}
+    rows = []
+    for node in all_nodes(proto.graph):
+        if node.op_type == "Constant" or (node.output and node.output[0] in through):
+            continue
+        names = [source for name in node.input for source in through.get(name, [name])]
+        own = [stored.pop(name) for name in dict.fromkeys(names) if name in stored]
+        rows.append(
+            Layer(
+                name=node.name or next(iter(node.output), ""),
+                operator=f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type,
+                output=format_shape(shapes.get(node.output[0]) if node.output else None),
+                parameters=sum(math.prod(t.dims) for t in own if t.data_type not in NOT_PARAMETERS),
+                weights_bytes=sum(_bytes(t) for t in own),
+                macs=node_macs(node, shapes),
+            )
+        )
+    return rows
+
+
+def by_operator(rows: list[Layer]) -> tuple[OperatorRow, ...]:
+    """Return the sums by operator type, sorted by bytes of weights, then MACs, both descending."""
+    groups: dict[str, list[Layer]] = {}
+    for row in rows:
+        groups.setdefault(row.operator, []).append(row)
+    summed = [
+        OperatorRow(
+            operator=operator,
+            count=len(group),
+            parameters=sum(row.parameters for row in group),
+            weights_bytes=sum(row.weights_bytes for row in group),
+            macs=None if any(row.macs is None for row in group) else sum(row.macs or 0 for row in group),
+        )
+        for operator, group in groups.items()
+    ]
+    return tuple(sorted(summed, key=lambda row: (-row.weights_bytes, -(row.macs or 0), -row.count, row.operator)))
+
+
+def _stored(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield initializers and constants under the names that nodes read, including those of subgraphs."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "value" and node.output:
+                tensor = attribute.t
+                yield onnx.TensorProto(name=node.output[0], dims=tensor.dims, data_type=tensor.data_type)
+        for body in bodies(node):
+            yield from _stored(body)
+
+
+def _bytes(tensor: onnx.TensorProto) -> int:
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return sum(len(text) for text in tensor.string_data)
+    try:
+        kind = helper.tensor_dtype_to_string(tensor.data_type)
+        item = int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    except (KeyError, ValueError, TypeError):  # not an ONNX type
+        return 0
+    values: int = math.prod(tensor.dims)
+    return (values + 1) // 2 if kind.endswith("INT4") else values * item

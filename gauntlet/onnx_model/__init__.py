@@ -1,0 +1,1 @@
+"""An ONNX model as a file and as a graph."""

@@ -1,0 +1,162 @@
+"""Multiply-accumulate operations of nodes, from shapes alone; `gauntlet.runtime.integer_share` counts what ran."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from gauntlet.onnx_model.graph import (
+    Shape,
+    all_nodes,
+    inferred_shapes,
+    read_untrusted_graph,
+    required_inputs,
+    tensor_shape,
+    without_weights,
+)
+from gauntlet.onnx_model.operator_types import FLOAT_OPS, INTEGER_OPS, quantized_nodes
+
+COUNTED = INTEGER_OPS | FLOAT_OPS
+UNCOUNTED = {"Attention", "GRU", "LSTM", "RNN", "Einsum", "MultiHeadAttention", "DeformConv", "If", "Loop", "Scan"}
+"""These multiply too, in ways that no shape alone tells."""
+MULTIPLY = (COUNTED | UNCOUNTED) - {"If", "Loop", "Scan"}
+Macs = dict[str, tuple[str, int | None]]
+
+
+def node_macs(node: onnx.NodeProto, shapes: dict[str, Shape]) -> int | None:
+    """Return output values x length of the sum behind each; 0 for other operators, None where a shape is unknown."""
+    if node.op_type in UNCOUNTED:
+        return None
+    if node.op_type not in COUNTED:
+        return 0
+    if not node.output or len(node.input) < 2:
+        return None
+    output, left = _size(shapes.get(node.output[0])), shapes.get(node.input[0])
+    if "Conv" in node.op_type:
+        # Weights (outputs, inputs / groups, *kernel); a transposed convolution's (inputs, outputs / groups, *kernel).
+        place = 3 if node.op_type == "QLinearConv" and len(node.input) > 3 else 1
+        sums = _size((shapes.get(node.input[place]) or (None,))[1:])
+        values = _size(left) if node.op_type == "ConvTranspose" else output
+        return None if values is None or sums is None else values * sums
+    if not left:
+        return None
+    transposed = any(a.name == "transA" and a.i for a in node.attribute)
+    length = left[-2] if transposed and len(left) > 1 else left[-1]
+    return output * length if output is not None and isinstance(length, int) else None
+
+
+def with_batch_of_one(proto: onnx.ModelProto, samples: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
+    """Return the model without its weights' values, with a dynamic batch set to one sample.
+
+    Args:
+        proto: the model.
+        samples: shapes (n, ...) of the samples' arrays by input, which other open axes are taken from; as in
+            `gauntlet.runtime.batched_inference`, an array with one axis more than its input holds whole inputs.
+    """
+    bare = without_weights(proto)
+    inputs = [(i, tensor_shape(i) or (1,)) for i in required_inputs(bare.graph)]
+    batch = {shape[0] for _, shape in inputs if isinstance(shape[0], str)}
+    if any(not isinstance(axis, int) for _, shape in inputs for axis in (shape if samples else shape[:1])):
+        del bare.graph.value_info[:]
+        for output in bare.graph.output:
+            output.type.tensor_type.ClearField("shape")
+    for value, shape in inputs:
+        dims, given = value.type.tensor_type.shape.dim, tuple((samples or {}).get(value.name, ()))
+        whole = len(given) == len(dims) + 1
+        for place, dim in enumerate(dims):
+            if not whole and (place == 0 or dim.dim_param in batch) and not isinstance(shape[place], int):
+                dim.dim_value = 1
+            elif len(given) == len(dims) + whole and not isinstance(shape[place], int):
+                dim.dim_value = given[place + whole]
+    return bare
+
+
+def macs_by_node(proto: onnx.ModelProto, samples: Mapping[str, Sequence[int]] | None = None) -> Macs:
+    """Return operator and operations of each node that multiplies, for one sample; None where a shape is unknown."""
+    try:
+        shapes = inferred_shapes(with_batch_of_one(proto, samples), through_values=True)
+    except Exception:  # shape inference refuses what the runtime takes
+        shapes = {}
+    found = [node for node in all_nodes(proto.graph) if node.op_type in MULTIPLY]
+    return {n.name or f"{n.op_type} of {next(iter(n.output), '')}": (n.op_type, node_macs(n, shapes)) for n in found}
+
+
+@dataclass(frozen=True)
+class ModelMacs:
+    """What a model's file says of its arithmetic."""
+
+    quantized: bool
+    precision: Literal["f32", "f16", "bf16"]
+    """The coarsest float that it multiplies with."""
+    macs: Macs
+    shape_nodes: frozenset[str] = frozenset()
+    """Nodes that see nothing but shapes and constants; providers leave them to the processor on purpose."""
+
+    def share(self, asked: str, placed: Mapping[str, Sequence[Sequence[str]]]) -> float:
+        """Return the share of multiplications on the provider that was asked for; of nodes, where nothing multiplies.
+
+        What is not found elsewhere is there: a provider that compiles a part of the graph shows it as one node. It is
+        NaN where a node elsewhere multiplies, and nobody knows how much.
+
+        Args:
+            asked: the provider.
+            placed: name and operator of the nodes, by provider.
+        """
+        if not placed.get(asked):
+            return 0.0
+        elsewhere = [node for provider, found in placed.items() if provider != asked for node in found]
+        if self.macs:
+            moved = [self._macs(name, kind) for name, kind in elsewhere]
+            known = [count for count in moved if count is not None]
+            if len(known) < len(moved):
+                return math.nan
+            return 1 - sum(known) / sum(count or 0 for _, count in self.macs.values()) if any(known) else 1.0
+        here, there = (sum(name not in self.shape_nodes for name, _ in part) for part in (placed[asked], elsewhere))
+        return here / (here + there) if there else 1.0
+
+    def _macs(self, name: str, kind: str) -> float | None:
+        """Return a node's operations; of one whose name the runtime changed, the average of its kind."""
+        if name in self.macs:
+            return self.macs[name][1]
+        if kind not in MULTIPLY:
+            return 0
+        alike = [count for operator, count in self.macs.values() if ("Conv" in operator) == ("Conv" in kind)]
+        known = [count for count in alike if count is not None]
+        return sum(known) / len(known) if known and len(known) == len(alike) and kind in COUNTED else None
+
+
+def read_model_macs(model: Path, inputs: Path) -> ModelMacs:
+    """Read a model's arithmetic for the samples of an `.npz` file, arrays of shape (n, ...) by input."""
+    proto = read_untrusted_graph(model)
+    with np.load(inputs, allow_pickle=False) as file:
+        macs = macs_by_node(proto, {name: file[name].shape for name in file.files})
+    return ModelMacs(quantized_nodes(proto) > 0, _precision(proto.graph), macs, _shape_nodes(proto.graph))
+
+
+def _precision(graph: onnx.GraphProto) -> Literal["f32", "f16", "bf16"]:
+    stored = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    constants = [node for node in all_nodes(graph) if node.op_type == "Constant"]
+    stored |= {n.output[0]: a.t.data_type for n in constants for a in n.attribute if a.name == "value"}
+    kinds = {stored.get(name) for node in all_nodes(graph) if node.op_type in MULTIPLY for name in node.input}
+    return "bf16" if TensorProto.BFLOAT16 in kinds else "f16" if TensorProto.FLOAT16 in kinds else "f32"
+
+
+def _shape_nodes(graph: onnx.GraphProto) -> frozenset[str]:
+    known, found = {"", *(tensor.name for tensor in graph.initializer)}, set()
+    for node in graph.node:
+        if node.op_type in ("Shape", "Size") or known.issuperset(node.input):
+            known.update(node.output)
+            found.add(node.name)
+    return frozenset(found - {""})
+
+
+def _size(shape: Shape | None) -> int | None:
+    if shape is None:
+        return None
+    known = [axis for axis in shape if isinstance(axis, int)]
+    return math.prod(known) if len(known) == len(shape) else None

@@ -1,0 +1,24 @@
+"""Operator types that multiply, in integers and in floats. It imports nothing: workers read it."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+
+INTEGER_OPS = {
+    "ConvInteger",
+    "DynamicQuantizeMatMul",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "MatMulNBits",
+    "QGemm",
+    "QLinearConv",
+    "QLinearMatMul",
+}
+FLOAT_OPS = {"Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv"}
+QUANTIZED_OPS = INTEGER_OPS | {"DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"}
+
+
+def quantized_nodes(model: "onnx.ModelProto") -> int:
+    """Return the number of nodes that compute in integers, or convert between integers and floats."""
+    return sum(node.op_type in QUANTIZED_OPS for node in model.graph.node)

@@ -1,0 +1,108 @@
+"""Matplotlib figures as SVG inside a page: text stays text, colours follow the page's theme, and ids are unique."""
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from markupsafe import Markup
+
+from gauntlet.reporting.text_format import printable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH_PX = 880
+"""A figure's width where the page has room; one unit of its drawing is one pixel there."""
+
+THEME = ("ink", "muted", "line", "paper", "c0", "c1", "c2", "c3", "c4", "c5")
+"""The page's CSS variables. Each is drawn in a colour of its own, which `embed` replaces by the variable."""
+INK, MUTED, LINE, PAPER, *SERIES = (f"#0000{number:02x}" for number in range(1, len(THEME) + 1))
+MARKERS = "osD^vP"
+
+STYLE: dict[Any, Any] = {
+    "font.size": 12,
+    "text.parse_math": False,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.titlesize": 12,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "xtick.color": MUTED,
+    "xtick.labelcolor": MUTED,
+    "ytick.color": MUTED,
+    "ytick.labelcolor": INK,
+    "ytick.left": False,
+    "legend.frameon": False,
+    "legend.fontsize": 12,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "onnx-gauntlet",
+}
+NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+NAMESPACES = {"": "http://www.w3.org/2000/svg", "xlink": "http://www.w3.org/1999/xlink"}
+PLACEHOLDER = re.compile(r"#0000([0-9a-f]{2})")
+
+
+@contextmanager
+def themed(height_px: float) -> Iterator["Figure"]:
+    """Give a figure of the page's width and style; what is drawn inside, and `embed`, keep to that style."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        yield Figure(figsize=(WIDTH_PX / 72, height_px / 72), layout="constrained")  # 72 units an inch
+
+
+def embed(figure: "Figure", name: str, text: str) -> Markup:
+    """Return a figure as an SVG element.
+
+    Args:
+        figure: made by `themed`.
+        name: begins every id in it, so that two figures fit in one page.
+        text: says what a reader without eyesight must know of it.
+    """
+    for artist in figure.findobj():
+        artist.set_clip_on(False)  # what lies outside is moved to the border by those who draw
+    for axes in figure.axes:
+        axes.patch.set_visible(False)
+    figure.patch.set_visible(False)
+    written = StringIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # characters that matplotlib's font lacks: the browser has them
+        figure.savefig(written, format="svg", metadata=NO_METADATA)
+    root = ElementTree.fromstring(written.getvalue())
+    for prefix, uri in NAMESPACES.items():
+        ElementTree.register_namespace(prefix, uri)
+    _adapt(root, name)
+    del root.attrib["width"], root.attrib["height"]
+    root.attrib |= {"class": "drawing", "role": "img", "aria-label": printable(text)}
+    return Markup(ElementTree.tostring(root, encoding="unicode"))  # written by an XML writer
+
+
+def short(text: str, most: int = 44) -> str:
+    """Return a name as one line that a figure has room for."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _adapt(root: ElementTree.Element, name: str) -> None:
+    """Make ids the figure's own, colours the page's, and drop what would apply to the whole page."""
+    link, style_of_page = f"{{{NAMESPACES['xlink']}}}href", f"{{{NAMESPACES['']}}}style"
+    for element in root.iter():
+        for child in [child for child in element if child.tag == style_of_page]:
+            element.remove(child)
+        element.text, element.tail = (part if part and part.strip() else None for part in (element.text, element.tail))
+        if "id" in element.attrib:
+            element.attrib["id"] = f"{name}-{element.attrib['id']}"
+        if link in element.attrib:
+            element.attrib[link] = f"#{name}-{element.attrib[link][1:]}"
+        if "style" in element.attrib:
+            style = re.sub(r"font-family: [^;]*;?", "", element.attrib["style"])
+            element.attrib["style"] = PLACEHOLDER.sub(lambda found: f"var(--{THEME[int(found[1], 16) - 1]})", style)

@@ -1,0 +1,51 @@
+"""How a training went: loss and accuracy over its epochs."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from markupsafe import Markup
+
+from gauntlet.reporting.drawing import LINE, SERIES, embed, themed
+from gauntlet.reporting.text_format import number, percent
+
+HEIGHT_PX = 170
+DRAWABLE = 1e30
+"""Larger values are left out, as those that are no numbers."""
+
+
+def prepare(facts: Any) -> dict[str, Any]:
+    """Return what the page shows of the facts of `train`."""
+    return {"training": facts, "drawing": draw(facts["history"])}
+
+
+def draw(history: list[Any]) -> Markup | None:
+    """Return the curves, or None where there are too few epochs for one."""
+    if len(history) < 2:
+        return None
+    quantities: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+        ("Training loss", "train_loss", number),
+        ("Validation loss", "validation_loss", number),
+        ("Validation accuracy", "validation_accuracy", percent),
+    )
+    epochs = [epoch["epoch"] for epoch in history]
+    told = []
+    with themed(HEIGHT_PX) as figure:
+        row = figure.subplots(1, len(quantities), gridspec_kw={"wspace": 0.1})
+        for axes, (name, key, write) in zip(row, quantities, strict=True):
+            values = [epoch[key] for epoch in history]
+            _curve(axes, epochs, values, f"{name}\n{write(values[0])} → {write(values[-1])}")
+            told.append(f"{name}: {write(values[0])} after the first epoch, {write(values[-1])} after the last")
+        return embed(figure, "curves", f"{len(history)} epochs. {'; '.join(told)}.")
+
+
+def _curve(axes: Any, epochs: list[int], values: list[float], title: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    shown = [value if abs(value) < DRAWABLE else math.nan for value in values]  # NaN interrupts the line
+    axes.plot(epochs, shown, color=SERIES[0], linewidth=2, marker="o", markersize=3)
+    axes.set_title(title, loc="left")
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(3))
+    axes.grid(visible=True, axis="y", color=LINE)

@@ -1,0 +1,1 @@
+"""The runtimes that a worker can open a model with, one file each."""

@@ -1,0 +1,88 @@
+"""OpenVINO's own runtime, with the precision that it was told to compute in."""
+
+import io
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.runtime.engines.base import ONE_RELU, Engine, TensorInfo
+
+HINT = "INFERENCE_PRECISION_HINT"
+VERSION = ov.__version__.partition("-")[0]
+MULTIPLY = {"Convolution", "GroupConvolution", "Deconvolution", "FullyConnected", "MatMul"}
+ORT_TYPES = {"f32": "float", "f16": "float16", "f64": "double", "boolean": "bool", "string": "string"}
+ORT_TYPES |= {
+    f"{sign}{bits}": f"{name}{bits}" for sign, name in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)
+}
+
+
+def unavailable_reason(options: dict[str, Any]) -> str | None:
+    """Return why the device is not here, or what it would compute in instead: it silently takes another precision."""
+    core, device = ov.Core(), options["device"]
+    if device not in core.available_devices:
+        return f"OpenVINO {VERSION} finds no {device}, only {', '.join(core.available_devices) or 'nothing'}"
+    asked = options.get("properties", {})
+    compiled = core.compile_model(core.read_model(io.BytesIO(ONE_RELU)), device, asked)
+    if HINT in asked and (got := compiled.get_property(HINT).get_type_name()) != asked[HINT]:
+        name = core.get_property(device, "FULL_DEVICE_NAME").strip()
+        return f"OpenVINO {VERSION} computes in {got} where {asked[HINT]} is asked for, on the {name}"
+    return None
+
+
+class OpenVinoEngine(Engine):
+    """A compiled model and one request of it."""
+
+    def __init__(self, model: Path, threads: int, options: dict[str, Any]) -> None:
+        self.runtime = f"openvino {VERSION}"
+        self.device = options["device"]
+        if os.environ.get("GAUNTLET_OPERATOR_LIBRARIES"):
+            raise StageError("operator libraries are ONNX Runtime's; OpenVINO cannot load them")
+        properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1} | options.get("properties", {})
+        if self.device == "CPU":
+            properties["INFERENCE_NUM_THREADS"] = threads
+        try:
+            self.compiled = ov.Core().compile_model(str(model), self.device, properties)
+        except RuntimeError as error:
+            raise StageError(f"OpenVINO {VERSION} refuses the model: {error}") from error
+        self.request = self.compiled.create_infer_request()
+        self.inputs = [_port(value) for value in self.compiled.inputs]
+        self.outputs = [_port(value) for value in self.compiled.outputs]
+
+    def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
+        """Share the inputs' memory with the request, and read the outputs where it left them."""
+        for name, array in feed.items():
+            self.request.set_tensor(name, ov.Tensor(array, shared_memory=True))
+        outputs = range(len(self.compiled.outputs))
+        return self.request.infer, lambda _: [np.array(self.request.get_output_tensor(i).data) for i in outputs]
+
+    def placement(self, feed: NamedArrays) -> dict[str, Any]:
+        """Return the nodes of the compiled graph, and the types that its multiplying kernels compute in."""
+        infos = [node.get_rt_info() for node in self.compiled.get_runtime_model().get_ordered_ops()]
+        told = [
+            (str(_text(i, "originalLayersNames")), _text(i, "layerType"), _text(i, "runtimePrecision")) for i in infos
+        ]
+        kernels = Counter(precision for _, kind, precision in told if kind in MULTIPLY)
+        nodes = [[name, kind] for name, kind, _ in told]
+        return {"asked": self.device, "nodes": {self.device: nodes}, "kernels": dict(kernels)}
+
+
+def load_engine(model: Path, threads: int, options: dict[str, Any]) -> OpenVinoEngine:
+    """Load a model; `options` are those of the target."""
+    return OpenVinoEngine(model, threads, options)
+
+
+def _text(info: Any, name: str) -> str:
+    return str(info[name].astype(str)) if name in info else ""
+
+
+def _port(value: Any) -> TensorInfo:
+    shape = [axis.get_length() if axis.is_static else "?" for axis in value.partial_shape]
+    kind = value.element_type.get_type_name()
+    return TensorInfo(value.any_name, f"tensor({ORT_TYPES.get(kind, kind)})", shape)

@@ -1,0 +1,88 @@
+"""Whether two graphs are the same, whatever their nodes and tensors are called."""
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+from gauntlet.onnx_model.model_file import read_graph
+from gauntlet.runtime.session import open_session
+
+Content = Callable[[onnx.TensorProto], str]
+
+
+def optimized_graph_fingerprint(model: Path) -> str:
+    """Return the digest of the graph that the runtime makes of a model, without the values of its weights."""
+    with TemporaryDirectory() as folder:
+        optimised = Path(folder) / "optimised.onnx"
+        open_session(model, save_to=optimised)
+        return graph_fingerprint(read_graph(optimised), weights=False)
+
+
+def graph_fingerprint(proto: onnx.ModelProto, folder: Path | None = None, *, weights: bool = True) -> str:
+    """Return the digest of what a graph computes, whatever its nodes and tensors are called and in whatever order.
+
+    Args:
+        proto: the model.
+        folder: where the files lie that hold weights which were not read with it.
+        weights: whether their values count, or only their types and shapes.
+    """
+
+    def content(tensor: onnx.TensorProto) -> str:
+        told = f"{tensor.data_type} {list(tensor.dims)}"
+        return f"{told} {_values(tensor, folder)}" if weights else told
+
+    return _graph(proto.graph, {}, content)
+
+
+def _graph(graph: onnx.GraphProto, outer: dict[str, str], content: Content) -> str:
+    """Return the digest of a graph; a tensor is known by all that it is computed from."""
+    known = dict(outer)
+    known |= {tensor.name: content(tensor) for tensor in graph.initializer}
+    for value in graph.input:
+        known.setdefault(value.name, f"{value.name} {value.type.tensor_type.elem_type}")
+    computed = []
+    for node in graph.node:
+        attributes = [_attribute(a, known, content) for a in sorted(node.attribute, key=lambda a: a.name)]
+        made = _digest([node.domain, node.op_type, *(known.get(name, "") for name in node.input), "|", *attributes])
+        known |= {name: f"{made} {place}" for place, name in enumerate(node.output) if name}
+        computed.append(made)
+    return _digest([*sorted(computed), "|", *(known.get(value.name, "") for value in graph.output)])
+
+
+def _attribute(attribute: onnx.AttributeProto, known: dict[str, str], content: Content) -> str:
+    if attribute.type == onnx.AttributeProto.TENSOR:
+        return f"{attribute.name} {content(attribute.t)}"
+    if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+        bodies = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
+        return f"{attribute.name} {[_graph(body, known, content) for body in bodies]}"
+    bare = onnx.AttributeProto()
+    bare.CopyFrom(attribute)
+    bare.doc_string = ""
+    text: str = bare.SerializeToString(deterministic=True).hex()
+    return text
+
+
+def _digest(parts: list[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _values(tensor: onnx.TensorProto, folder: Path | None) -> str:
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return f"{list(tensor.string_data)}"
+    if folder is None or not uses_external_data(tensor):
+        return hashlib.sha256(numpy_helper.to_array(tensor).tobytes()).hexdigest()
+    place = ExternalDataInfo(tensor)
+    file = folder / place.location
+    return _part(file, file.stat().st_mtime_ns, place.offset or 0, place.length)
+
+
+@cache  # a chain asks for the same weights behind each pass
+def _part(file: Path, changed_ns: int, offset: int, length: int | None) -> str:
+    return hashlib.sha256(np.memmap(file, np.uint8, "r", offset, length).data).hexdigest()

@@ -1,0 +1,136 @@
+"""The one place where an ONNX Runtime session is built, and what this runtime can take."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import onnxruntime as ort
+
+from gauntlet.core.errors import StageError
+from gauntlet.runtime.operator_libraries import session_options
+from gauntlet.runtime.processor import Processor, session_settings
+from gauntlet.runtime.resources import usable_threads
+
+Level = Literal["off", "basic", "extended", "all"]
+
+LEVELS = {
+    "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+EXTERNAL_FILE = "session.optimized_model_external_initializers_file_name"
+
+ort.set_default_logger_severity(3)
+
+
+def open_session(
+    model: Path | bytes,
+    *,
+    level: Level = "all",
+    threads: int | None = None,
+    parallel: bool = False,
+    arena: bool = True,
+    save_to: Path | None = None,
+    profile_to: Path | None = None,
+    provider: str = "CPUExecutionProvider",
+    provider_options: Mapping[str, str] | None = None,
+    others: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+    processor: Processor | None = None,
+) -> Any:
+    """Return an `InferenceSession`, on the CPU by default, with the operators of `gauntlet.runtime.operator_libraries`.
+
+    Another provider may hand nodes, or silently all of them, to the CPU: ask the session what it got.
+
+    Args:
+        model: a file, or a serialised model.
+        level: graph optimisation.
+        threads: intra-op threads; by default as many as this process may use.
+        parallel: also run branches of the graph side by side, on as many threads again.
+        arena: keep memory between calls.
+        save_to: also write the optimised graph here.
+        profile_to: also profile, into a file of this name with a time stamp behind it; `end_profiling` returns it.
+        provider: execution provider.
+        provider_options: its options.
+        others: providers that may take, in this order, what it does not; the CPU comes last.
+        settings: further entries of the session's configuration.
+        processor: what the model must be right on, where it says what it needs; by default this machine's.
+
+    Raises:
+        StageError: when the runtime refuses the model, or a library of operators, or the model this processor.
+    """
+    options = session_options()
+    options.graph_optimization_level = LEVELS[level]
+    options.intra_op_num_threads = threads or usable_threads()
+    options.enable_cpu_mem_arena = arena
+    if parallel:
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+        options.inter_op_num_threads = options.intra_op_num_threads
+    options.log_severity_level = 3
+    if save_to is not None:
+        _save_optimized(options, model, save_to)
+    if profile_to is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile_to)
+    for name, value in (settings or {}).items():
+        options.add_session_config_entry(name, value)
+    providers = [(provider, dict(provider_options or {})), *others]
+    try:
+        return _session(model, options, providers, processor)
+    except StageError:
+        raise
+    except Exception as error:  # the runtime raises many types, all of them private
+        raise StageError(f"ONNX Runtime {ort.__version__} refuses the model: {error}") from error
+
+
+def _save_optimized(options: Any, model: Path | bytes, path: Path) -> None:
+    """Ask for the optimised graph as a file, with its weights beside it where the model is that large."""
+    from gauntlet.onnx_model.model_file import is_large_file  # a worker needs neither it nor onnx
+
+    options.optimized_model_filepath = str(path)
+    if isinstance(model, Path) and is_large_file(model):
+        options.add_session_config_entry(EXTERNAL_FILE, f"{path.name}.data")
+
+
+def _session(model: Path | bytes, options: Any, providers: list[Any], processor: Processor | None) -> Any:
+    """Open the session; on the CPU, once more with what the model's metadata asks for on this processor."""
+    source = model if isinstance(model, bytes) else str(model)
+    session = ort.InferenceSession(source, options, providers=providers, enable_fallback=0)
+    if providers[0][0] != "CPUExecutionProvider":
+        return session
+    needed = session_settings(session.get_modelmeta().custom_metadata_map, processor or Processor.current())
+    for name, value in needed.items():
+        options.add_session_config_entry(name, value)
+    return ort.InferenceSession(source, options, providers=providers, enable_fallback=0) if needed else session
+
+
+@lru_cache
+def supported_opset() -> int:
+    """Return the newest operator set of the default domain that this runtime loads without complaint."""
+    import onnx.defs
+
+    return next(v for v in range(onnx.defs.onnx_opset_version(), 0, -1) if _loads(opset=v, ir_version=8))
+
+
+@lru_cache
+def supported_ir_version() -> int:
+    """Return the newest IR version that this runtime loads."""
+    import onnx
+
+    return next(v for v in range(onnx.IR_VERSION, 0, -1) if _loads(opset=13, ir_version=v))
+
+
+def _loads(opset: int, ir_version: int) -> bool:
+    from onnx import TensorProto, helper
+
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", value[:1], value[1:])
+    probe = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+    try:
+        open_session(probe.SerializeToString(), threads=1)
+    except StageError:
+        return False
+    return True

@@ -1,0 +1,204 @@
+"""One candidate in a process of its own: a crash, a hang or a leak costs this process and nothing else.
+
+It reads one JSON object a line on standard input and replies to each with one on standard output:
+
+    {"do": "check_available", "options": ...}  -> {"unavailable": a reason, or null}
+    {"do": "load", "model": ..., "inputs": ..., "threads": ..., "options": ...}
+                                               -> {"load_ms": ..., "runtime": ..., "fixed_batch": a number, or null}
+    {"do": "run", "batch": ..., "at_least_ms": ...}
+                                               -> {"samples_ms": [...], "peak_rss_bytes": ..., "repeatability_db": ...}
+    {"do": "write_outputs", "batch": ..., "path": ...}
+                                               -> {"outputs": [...]}, and their arrays in a file
+    {"do": "placement"}                        -> see `gauntlet.runtime.engines.base.Engine.placement`
+    {"do": "profile", "batch": ..., "calls": ..., "folder": ...}
+                                               -> {"trace": ...}
+    {"do": "memory"}                           -> {"rss_bytes": ..., "peak_rss_bytes": ...}
+
+`inputs` is an `.npz` file with one array an input, shape (n, ...); a call takes its first samples. `options` are a
+target's: `engine` is the module that knows the runtime, `memory_bytes` a limit, which by default is `MEMORY_SHARE` of
+what this process may use. `repeatability_db` is the worst signal to noise ratio so far between a timed output and the
+first one at that batch size. An error is reported as {"error": ...}.
+
+This file also runs as it is in another Python environment, which has numpy and a runtime but not this project.
+"""
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import re
+import resource
+import sys
+import types
+from pathlib import Path
+from threading import get_native_id
+from time import monotonic, perf_counter_ns, sleep
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gauntlet.core.arrays import Array, NamedArrays
+    from gauntlet.runtime.batched_inference import BatchedInference
+    from gauntlet.runtime.engines.base import Engine
+
+ENGINE = "gauntlet.runtime.engines.ort"
+WORKER_COMMAND = (sys.executable, "-m", "gauntlet.runtime.worker")
+MEMORY_SHARE = 0.5
+"""Of what this process may use, the limit of a worker whose target states none; the others and the run need memory."""
+RESERVED_BYTES = 1 << 30
+"""On top of the limit of memory: stacks of threads and arenas are asked for long before they are used."""
+NO_MEMORY = re.compile("bad.?alloc|MemoryError|allocate memory|out of memory|not enough memory", re.IGNORECASE)
+"""How the runtimes say that the system refused memory; none of them has an exception of its own for it."""
+LONGEST_REST_S = 0.5
+"""Nobody waits longer for the runtime's threads to fall asleep."""
+TASKS = Path("/proc/self/task")
+
+
+class Worker:
+    """The loaded model and its inputs."""
+
+    engine: "Engine"
+    calls: "BatchedInference"
+    memory_bytes = 0
+    """Its limit, once it was told to load something."""
+
+    def check_available(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Say whether the target can run here."""
+        module = importlib.import_module(options.get("engine", ENGINE))
+        reason = module.unavailable_reason(options) if hasattr(module, "unavailable_reason") else None
+        return {"unavailable": reason}
+
+    def load(self, model: str, inputs: str, threads: int, options: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Let the runtime load the model, and read the inputs."""
+        from gauntlet.runtime.resources import usable_memory_bytes
+
+        options = options or {}
+        self.memory_bytes = int(options.get("memory_bytes") or MEMORY_SHARE * usable_memory_bytes())
+        limit_memory(self.memory_bytes)
+        module = importlib.import_module(options.get("engine", ENGINE))
+        start = perf_counter_ns()
+        self.engine = module.load_engine(Path(model), threads, options)
+        load_ms = (perf_counter_ns() - start) / 1e6
+        from gauntlet.runtime.batched_inference import batched_inference
+
+        with np.load(inputs, allow_pickle=False) as file:
+            samples = {name: file[name] for name in file.files}
+        self.engine.set_samples(samples)
+        self.calls = batched_inference(self.engine, samples)
+        self.first: dict[int, list[Array]] = {}
+        self.repeatability_db = math.inf
+        return {"load_ms": load_ms, "runtime": self.engine.runtime, "fixed_batch": self.calls.fixed_batch}
+
+    def run(self, batch: int, at_least_ms: float) -> dict[str, Any]:
+        """Call the model again and again, at least once and for at least the given time; return every duration."""
+        samples_ms, last = self.engine.measure(self._feed(batch), at_least_ms)
+        first = self.first.setdefault(batch, last)
+        self.repeatability_db = min(self.repeatability_db, *map(sqnr_db, last, first))
+        peak = self.memory()["peak_rss_bytes"]
+        wait_for_idle_threads()
+        return {"samples_ms": samples_ms, "repeatability_db": self.repeatability_db, "peak_rss_bytes": peak}
+
+    def write_outputs(self, batch: int, path: str) -> dict[str, Any]:
+        """Run all samples and write the outputs by name, shape (n, ...), to an `.npz` file."""
+        outputs = self.calls.run(batch)
+        np.savez(path, allow_pickle=False, **outputs)
+        return {"outputs": list(outputs)}
+
+    def placement(self) -> dict[str, Any]:
+        """Say what runs where, in a call of the smallest batch."""
+        return self.engine.placement(self._feed(self.calls.batch(1)))
+
+    def profile(self, batch: int, calls: int, folder: str) -> dict[str, Any]:
+        """Write the runtime's own trace of some calls."""
+        return {"trace": self.engine.profile(self._feed(batch), calls, folder)}
+
+    def memory(self) -> dict[str, Any]:
+        """Return this process's resident memory, with that of the ones it started."""
+        from gauntlet.runtime.resources import peak_rss_bytes
+
+        pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
+        children = self.engine.children_rss_bytes()
+        rss = pages * resource.getpagesize() + children
+        return {"rss_bytes": rss, "peak_rss_bytes": peak_rss_bytes() + children}
+
+    def _feed(self, batch: int) -> "NamedArrays":
+        if self.calls.batch(batch) != batch:
+            raise ValueError(f"the model takes batches of {self.calls.batch(batch)}, not of {batch}")
+        return {name: np.ascontiguousarray(array) for name, array in self.calls.feed(0, batch).items()}
+
+
+def sqnr_db(actual: "Array", expected: "Array") -> float:
+    """Return how far two answers are apart: infinite where they are equal, -infinite where they cannot be compared."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return -math.inf
+    if np.array_equal(actual, expected, equal_nan=actual.dtype.kind == "f"):
+        return math.inf
+    if actual.dtype.kind not in "fiub":
+        return -math.inf
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
+    signal, noise = float(np.sum(b**2)), float(np.sum((a - b) ** 2))
+    return 10 * math.log10(signal / noise) if signal > 0 and 0 < noise < math.inf else -math.inf
+
+
+def wait_for_idle_threads() -> None:
+    """Wait until no other thread of this process runs, as far as the system tells (Linux).
+
+    ONNX Runtime's were seen to spin for 25 ms after the last call, on a processor that the next contender needs then.
+    """
+    end = monotonic() + LONGEST_REST_S
+    while monotonic() < end and any(thread != get_native_id() for thread in running_threads()):
+        sleep(0.002)
+
+
+def running_threads() -> list[int]:
+    """Return this process's threads that run or could, by the system's numbers."""
+    found = []
+    for task in TASKS.iterdir() if TASKS.exists() else ():
+        with contextlib.suppress(OSError):  # it has just ended
+            if (task / "stat").read_text().rpartition(") ")[2].startswith("R"):
+                found.append(int(task.name))
+    return found
+
+
+def limit_memory(memory_bytes: int) -> None:
+    """Let the system refuse memory beyond the limit: what is written to, not what is reserved (Linux 4.7)."""
+    limit = memory_bytes + RESERVED_BYTES
+    with contextlib.suppress(ValueError, OSError):  # a lower limit is in force already
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def _blamed(text: str, memory_bytes: int) -> str:
+    """Return an error with the limit of memory in front, where that is what it met."""
+    met = memory_bytes and NO_MEMORY.search(text)
+    return f"it needs more memory than it may have ({memory_bytes / 1e9:.3g} GB): {text}" if met else text
+
+
+def serve(requests: TextIO, answers: TextIO) -> None:
+    """Answer requests until there are no more."""
+    worker = Worker()
+    for line in requests:
+        request = json.loads(line)
+        answer: dict[str, Any]
+        try:
+            answer = getattr(worker, request.pop("do"))(**request)
+        except Exception as error:  # the runtimes' own exceptions share no public base
+            name = type(error).__name__
+            plain = name == "StageError" or isinstance(error, (OSError, ValueError)) or type(error) is RuntimeError
+            answer = {"error": _blamed(str(error) if plain else f"{name}: {error}", worker.memory_bytes)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    if not __package__:  # started as a file: of this project, and of nothing beside it, the modules can be found
+        project = types.ModuleType("gauntlet")
+        project.__path__ = [str(Path(__file__).resolve().parents[1])]
+        sys.modules["gauntlet"] = project
+    with contextlib.suppress(OSError):  # where memory runs out, Linux is to end this process, not the run
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    # What a library prints on standard output must not mix with the answers.
+    private = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    serve(sys.stdin, private)

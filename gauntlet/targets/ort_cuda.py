@@ -1,0 +1,34 @@
+"""ONNX Runtime on an NVIDIA GPU."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from gauntlet.targets.base import Precision
+from gauntlet.targets.ort import OrtTarget
+
+
+class OrtCuda(OrtTarget):
+    """The CUDA provider, with inputs and outputs in the GPU's memory.
+
+    The provider computes float32 convolutions and products in TF32 (10 bits of mantissa) unless it is told not to; here
+    it is always told.
+    """
+
+    kind: Literal["ort-cuda"] = "ort-cuda"
+    tf32: bool = Field(False, description="let float32 be multiplied with 10 bits of mantissa; the name says so")
+    provider: ClassVar[str] = "CUDAExecutionProvider"
+    device: ClassVar[str | None] = "cuda"
+
+    @property
+    def declared_precision(self) -> Precision:
+        """TF32 where it is allowed."""
+        return "tf32" if self.tf32 else "f32"
+
+    def name_suffix(self) -> tuple[str, ...]:
+        """Return the precision, where it is not float32."""
+        return ("tf32",) if self.tf32 else ()
+
+    def provider_options(self) -> dict[str, str]:
+        """Return whether TF32 is allowed, and that the fastest convolution is searched for."""
+        return {"use_tf32": str(int(self.tf32)), "cudnn_conv_algo_search": "EXHAUSTIVE"}

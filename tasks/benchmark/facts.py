@@ -1,0 +1,60 @@
+"""The facts of a benchmark: the race, its A/A control, and the timing of each candidate."""
+
+import math
+
+from pydantic import Field
+
+from gauntlet.benchmarking.machine_load import MachineLoad
+from gauntlet.benchmarking.session_options import SessionVariant
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.run_report import BenchmarkRow
+from tasks.benchmark.candidate_profile import CandidateProfile
+from tasks.benchmark.other_targets import OtherTargetResult
+
+
+class CandidateTiming(Frozen):
+    """The measurements of one candidate."""
+
+    candidate: str
+    error: str | None = Field(description="why it was not measured")
+    target: str = Field(
+        "",
+        description="chosen target: one of `BenchmarkFacts.session_variants`, or another target; its rows come first",
+    )
+    own_noise_db: Number = Field(
+        math.inf, description="SQNR of that target's outputs against exact outputs of the same file, in dB"
+    )
+    rows: tuple[BenchmarkRow, ...]
+    load_ms: Number
+    first_call_ms: Number
+    peak_rss_bytes: int = Field(description="peak memory of the worker process")
+    warm_up_blocks: dict[int, int] = Field(description="half blocks before the first round, by batch size")
+    round_medians_ms: dict[int, tuple[Number, ...]] = Field(description="raw values by batch size, one per round")
+    round_quartiles_ms: dict[int, tuple[Number, ...]] = Field(
+        description="lower quartiles, from which speed-ups are computed"
+    )
+
+
+class BenchmarkFacts(Frozen):
+    """The race and its A/A control."""
+
+    reference: str
+    threads: int
+    rounds: int
+    block_ms: Number
+    resolution: Number
+    machine: MachineLoad
+    aa_deviation: Number = Field(description="largest distance from 1 of the FP32 model's speed-up over itself")
+    control: tuple[BenchmarkRow, ...]
+    results: tuple[CandidateTiming, ...]
+    session_variants: tuple[SessionVariant, ...] = ()
+    other_targets: tuple[OtherTargetResult, ...] = Field((), description="the candidates on other targets")
+    profiles: tuple[CandidateProfile, ...] = ()
+
+    def result(self, candidate: str) -> CandidateTiming:
+        """Return the timing of one candidate."""
+        return next(r for r in self.results if r.candidate == candidate)
+
+    def session(self, candidate: str) -> SessionVariant | None:
+        """Return the candidate's chosen session variant; None where another target was chosen."""
+        return next((s for s in self.session_variants if s.name == self.result(candidate).target), None)

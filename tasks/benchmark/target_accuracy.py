@@ -1,0 +1,53 @@
+"""Check a candidate's accuracy on a deployment target before it races there."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.report import Check
+from gauntlet.core.signature import Signature
+from gauntlet.datasets import read_split
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import batches
+from gauntlet.metrics.accuracy_comparison import AccuracyLimits, accuracy_checks, compare_accuracy
+from gauntlet.runtime.worker_client import WorkerClient
+from gauntlet.targets.base import BaseTarget
+
+BATCH = 16
+SAMPLES_AT_ONCE = 512
+"""Most samples that a worker holds at once."""
+
+
+@dataclass(frozen=True)
+class TargetAccuracy:
+    """The accuracy limits, and the reference outputs to compare with."""
+
+    limits: AccuracyLimits
+    golden: Path
+    test: Path
+
+    def checks(self, model: Path, target: BaseTarget, *, threads: int, timeout_s: float) -> tuple[Check, ...]:
+        """Run all test samples on the target and check the accuracy drop against the FP32 model.
+
+        Raises:
+            WorkerFailed: when the target fails.
+        """
+        signature = Signature.read(onnx.load(model, load_external_data=False))
+        outputs = self._outputs(model, target, threads, timeout_s)
+        return accuracy_checks(self.limits, compare_accuracy(Golden.load(self.golden), signature, outputs))
+
+    def _outputs(self, model: Path, target: BaseTarget, threads: int, timeout_s: float) -> NamedArrays:
+        parts = []
+        with WorkerClient(target.command()) as worker, tempfile.TemporaryDirectory() as folder:
+            inputs, results = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
+            for samples in batches(read_split(self.test), SAMPLES_AT_ONCE):
+                np.savez(inputs, allow_pickle=False, **samples)
+                worker.load(model, inputs, threads, timeout_s, target.options())
+                worker.request({"do": "write_outputs", "batch": BATCH, "path": str(results)}, timeout_s)
+                with np.load(results, allow_pickle=False) as file:
+                    parts.append({name: file[name] for name in file.files})
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,122 @@
+"""Checks of the calibration set: enough images, every class covered, and no image of the test split."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from gauntlet.calibration.ranges import Ranges
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.report import Check
+from gauntlet.datasets.audit import shared_samples
+from gauntlet.datasets.splits import Split
+
+Severity = Literal["error", "warning"]
+
+MAX_NAMED = 5
+"""How many tensors, classes or images a message names."""
+
+
+class RangeChange(Frozen):
+    """How far the ranges computed from part of the images are from the final ones."""
+
+    method: str
+    images: int
+    change: Number = Field(description="largest shift of a range's end, as a share of the final range's width")
+    tensor: str = Field(description="the tensor whose range changes most")
+
+
+def changes(after: Mapping[int, Ranges]) -> tuple[RangeChange, ...]:
+    """Compare the ranges computed from part of the images with the final ones, by method."""
+    *earlier, last = sorted(after)
+    result = []
+    for method, final in after[last].methods.items():
+        for images in earlier:
+            shifts = {t: _shift(r, final[t]) for t, r in after[images].methods[method].items()}
+            if shifts:
+                worst = max(shifts, key=lambda tensor: shifts[tensor])
+                result.append(RangeChange(method=method, images=images, change=shifts[worst], tensor=worst))
+    return tuple(result)
+
+
+def _shift(before: tuple[float, float], after: tuple[float, float]) -> float:
+    distance = max(abs(old - new) for old, new in zip(before, after, strict=True))
+    width = after[1] - after[0]
+    return distance / width if width else 0.0
+
+
+def convergence_check(range_changes: tuple[RangeChange, ...], images: int, limit: float, severity: Severity) -> Check:
+    """Check the change of the ranges from half of the images to all; with too few images to halve, it fails."""
+    half = [change for change in range_changes if change.images == max(c.images for c in range_changes)]
+    worst = max(half, key=lambda change: change.change, default=None)
+    enough = worst is not None and worst.change <= limit
+    if worst is None:
+        detail = f"not converged at {images} images: too few to compare half of them with all"
+    else:
+        verdict = f"{images} images are enough" if enough else f"not converged at {images} images"
+        detail = (
+            f"{verdict}: from {worst.images} of them, the {worst.method} range of {worst.tensor!r} differs by "
+            f"{worst.change:.1%} of its width"
+        )
+    return Check(
+        name="calibrate.max_range_change",
+        value=worst and worst.change,
+        op="<=",
+        limit=limit,
+        severity=severity,
+        detail=detail,
+        remedy=""
+        if enough
+        else "raise calibrate.images (and the calibration split's size), or use a method that clips outliers",
+    )
+
+
+def class_coverage_check(split: Split, images: int, labels: tuple[str, ...], severity: Severity) -> Check | None:
+    """Check that every class has a calibration image; None without labels."""
+    if split.labels is None or not labels:
+        return None
+    present = set(np.unique(split.labels[:images]).tolist())
+    missing = [name for number, name in enumerate(labels) if number not in present]
+    return Check(
+        name="calibrate.missing_classes",
+        value=len(missing),
+        op="==",
+        limit=0,
+        unit="classes",
+        severity=severity,
+        detail=f"no calibration image of {', '.join(missing[:MAX_NAMED])}" if missing else "",
+        remedy="raise calibrate.images, or add images of every class to the calibration split" if missing else "",
+    )
+
+
+def finite_check(non_finite: tuple[str, ...]) -> Check:
+    """Check that every activation is finite: NaN and infinity have no range."""
+    return Check(
+        name="calibrate.non_finite_tensors",
+        value=len(non_finite),
+        op="==",
+        limit=0,
+        unit="tensors",
+        detail=f"NaN or infinity in {', '.join(non_finite[:MAX_NAMED])} (in graph order)" if non_finite else "",
+        remedy="check the node that computes the first of them, and the images; until then, remove the static recipes"
+        if non_finite
+        else "",
+    )
+
+
+def test_overlap_check(split: Split, images: int, test: Split, severity: Severity) -> Check:
+    """Check that no calibration image is in the test split, where it would inflate the quantized model's accuracy."""
+    shared = [(ours, theirs) for ours, theirs in shared_samples(split, test) if ours < images]
+    return Check(
+        name="calibrate.test_overlap",
+        value=len(shared),
+        op="==",
+        limit=0,
+        unit="images",
+        severity=severity,
+        detail="; ".join(f"calibration[{ours}] is test[{theirs}]" for ours, theirs in shared[:MAX_NAMED]),
+        remedy="remove them from the calibration split: calibrating on test images overstates the accuracy"
+        if shared
+        else "",
+    )

@@ -1,0 +1,161 @@
+"""Cross-check PyTorch's two exporters against the framework model."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.report import Check
+from gauntlet.core.signature import Signature
+from gauntlet.datasets.golden import Golden, GoldenCase
+from gauntlet.metrics.error_metrics import max_abs_error, max_rel_error
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from tasks.export.dynamo import Dynamo
+from tasks.export.torchscript import TorchScript
+
+Exporter = Literal["torchscript", "dynamo"]
+BATCH = 7  # differs from the batch size of the exporters' example
+
+
+class OutputDistance(Frozen):
+    """Largest difference between two of the three models, on one kind of inputs."""
+
+    data: str = Field(description="real, random, or an input size")
+    between: str
+    max_abs_error: Number
+    max_rel_error: Number = Field(description="relative to the largest magnitude of the first model's output")
+
+
+class CrossCheck(Frozen):
+    """The result of comparing both exporters with the framework model."""
+
+    used: Exporter = Field(description="the exporter whose model is used")
+    wrong: dict[Exporter, str] = Field(description="each exporter that differs from the framework model, and how")
+    distances: tuple[OutputDistance, ...] = Field(description="empty when the runtime loads neither model")
+
+    def check(self) -> Check:
+        """Return the check that names the wrong exporters: a warning for one, an error for both."""
+        if not self.distances:
+            return Check(
+                name="export.wrong_exporters",
+                value=None,
+                op="==",
+                limit=0,
+                severity="warning",
+                detail="exporters not compared: " + "; ".join(self.wrong.values()),
+                remedy="see the structure gate for what the runtime does not support",
+            )
+        other = "; the other one agrees with the source and is used"
+        detail = "; ".join(f"{exporter}: {why}" for exporter, why in self.wrong.items())
+        remedy = (
+            "set export.kind to the correct exporter; its warnings name lines of the network that cause a difference"
+        )
+        if len(self.wrong) == 2:
+            remedy = "change the network so that nothing in Python depends on values or sizes, or export it yourself"
+        return Check(
+            name="export.wrong_exporters",
+            value=len(self.wrong),
+            op="==",
+            limit=0,
+            severity="error" if len(self.wrong) == 2 else "warning",
+            detail=detail + (other if len(self.wrong) == 1 else ""),
+            remedy=remedy if self.wrong else "",
+        )
+
+
+class BothTorchExporters(Frozen):
+    """Both of PyTorch's exporters. One that agrees with the framework model is used; one that does not is reported."""
+
+    kind: Literal["both"] = "both"
+    prefer: Exporter = Field("torchscript", description="the exporter to use when both are right")
+    torchscript: TorchScript = Field(default_factory=TorchScript)
+    dynamo: Dynamo = Field(default_factory=Dynamo)
+    max_rel_error: float = Field(
+        1e-4, ge=0, description="largest difference, relative to the output's largest magnitude"
+    )
+
+    framework: ClassVar[str] = "torch"
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that are read."""
+        return (*self.torchscript.files(), *self.dynamo.files())
+
+    def write(self, model: Path, signature: Signature, path: Path, golden: Golden) -> CrossCheck:
+        """Export the network with both exporters, compare both models with the framework model, and keep one.
+
+        Raises:
+            StageError: when neither exporter can export the network.
+        """
+        outputs: dict[Exporter, Mapping[str, NamedArrays]] = {}
+        wrong: dict[Exporter, str] = {}
+        written: list[Exporter] = []
+        files: dict[Exporter, Path] = {}
+        exporters: dict[Exporter, TorchScript | Dynamo] = {"torchscript": self.torchscript, "dynamo": self.dynamo}
+        for name, exporter in exporters.items():
+            files[name] = path.with_name(name) / path.name
+            files[name].parent.mkdir(exist_ok=True)
+            try:
+                exporter.write(model, signature, files[name])
+                written.append(name)
+                outputs[name] = _outputs(files[name], golden.cases)
+            except StageError as error:
+                wrong[name] = str(error)
+        if not written:
+            raise StageError("; ".join(wrong.values()))
+        reference = {title: case.outputs for title, case in golden.cases.items()}
+        distances = [row for name in outputs for row in _distances("source", reference, name, outputs[name])]
+        if len(outputs) == 2:
+            distances += _distances("torchscript", outputs["torchscript"], "dynamo", outputs["dynamo"])
+        wrong |= {name: why for name in outputs if (why := self._difference(name, distances))}
+        right = [name for name in (self.prefer, *exporters) if name in outputs and name not in wrong]
+        used = (right or [name for name in (self.prefer, *exporters) if name in written])[0]
+        for file in files[used].parent.iterdir():
+            file.rename(path.with_name(file.name))
+        return CrossCheck(used=used, wrong=wrong, distances=tuple(distances))
+
+    def _difference(self, name: Exporter, distances: list[OutputDistance]) -> str:
+        """Describe how an exporter differs from the framework model; empty within the tolerance."""
+        far = {d.between: d for d in sorted(distances, key=_size) if not d.max_rel_error <= self.max_rel_error}
+        largest = far.get(f"source and {name}")
+        if largest is None:
+            return ""
+        detail = f"{largest.max_abs_error:.3g} from the source on {largest.data} inputs"
+        if "source and dynamo" in far and "source and torchscript" in far and BETWEEN not in far:
+            detail += ", and the other exporter agrees with it: check whether the source itself is repeatable"
+        return detail
+
+
+BETWEEN = "torchscript and dynamo"
+
+
+def _size(distance: OutputDistance) -> float:
+    return float(np.nan_to_num(distance.max_rel_error, nan=np.inf))
+
+
+def _outputs(model: Path, cases: Mapping[str, GoldenCase]) -> dict[str, NamedArrays]:
+    session = open_session(model)
+    return {title: batched_inference(session, case.inputs).run(BATCH) for title, case in cases.items()}
+
+
+def _distances(
+    first: str, expected: Mapping[str, NamedArrays], second: str, actual: Mapping[str, NamedArrays]
+) -> list[OutputDistance]:
+    rows = []
+    for data, outputs in expected.items():
+        pairs = [(array, actual[data].get(name)) for name, array in outputs.items()]
+        fits = all(other is not None and other.shape == array.shape for array, other in pairs)
+        rows.append(
+            OutputDistance(
+                data=data,
+                between=f"{first} and {second}",
+                max_abs_error=max(max_abs_error(b, a) for a, b in pairs if b is not None) if fits else np.inf,
+                max_rel_error=max(max_rel_error(b, a) for a, b in pairs if b is not None) if fits else np.inf,
+            )
+        )
+    return rows

@@ -1,0 +1,222 @@
+"""A pass as a transaction: applied to a copy, which is kept only if it is valid, accurate and not slower.
+
+All of this runs in a subprocess. Its progress is stored in a file, so that the parent process can tell which pass ended
+it and continue after that pass.
+"""
+
+import os
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Literal, Self
+
+import numpy as np
+import onnx
+from pydantic import Field
+
+from gauntlet.core.artifact import write_atomically
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.datasets.golden import Golden, GoldenCase, first_samples
+from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
+from gauntlet.onnx_model.graph import one_line, required_inputs
+from gauntlet.onnx_model.model_file import model_files, read_graph
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.graph_fingerprint import graph_fingerprint, optimized_graph_fingerprint
+from gauntlet.runtime.session import open_session
+from tasks.optimize.graph_pass import GraphPass, apply_pass, halves, layout_nodes
+from tasks.optimize.latency_check import LatencyCheck, speed_ratio
+
+PassFailure = Literal["", "fails", "invalid", "wrong", "crash"]
+"""How a pass broke the model; empty if it did not."""
+
+PASS = "pass-"
+"""Prefix of the files that passes write."""
+
+
+class PassFacts(Frozen):
+    """The result of one pass, or of a group of passes."""
+
+    name: str
+    outcome: Literal["accepted", "unchanged", "rejected", "split"] = Field(
+        description="unchanged: the pass changed nothing; split: the group broke the model and its halves were tried"
+    )
+    reason: str = ""
+    broke: PassFailure = Field("", description="how the pass broke the model; empty if it did not")
+    nodes_before: int
+    nodes_after: int | None = Field(None, description="None without a result")
+    seconds: Number = Field(0.0, description="duration of the pass, without its verification")
+    max_abs_error: Number | None = Field(None, description="difference from the model before the chain")
+    speed: Number | None = Field(None, description="in multiples of the speed before the pass; None if not measured")
+    speed_low: Number | None = None
+    speed_high: Number | None = None
+    first_divergence: str | None = None
+    nodes: tuple[str, ...] = Field((), description="nodes of the smallest subgraph that the pass breaks")
+    artifact: str | None = Field(None, description="the stage's artifact that reproduces the failure")
+
+
+class PassAttempt(Frozen):
+    """A pass that was tried: its input file and its result."""
+
+    graph_pass: GraphPass
+    source: str
+    facts: PassFacts
+
+
+class ChainState(Frozen):
+    """The progress of a chain."""
+
+    pending: tuple[GraphPass, ...]
+    steps: tuple[PassAttempt, ...] = ()
+    model: str = Field(description="file of the last accepted model, in the chain's folder")
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read what `write` wrote."""
+        return cls.model_validate_json((folder / "state.json").read_bytes())
+
+    def write(self, folder: Path) -> None:
+        """Write the state atomically."""
+        write_atomically(folder / "state.json", self.model_dump_json())
+
+    def after(self, facts: PassFacts, model: str | None = None) -> Self:
+        """Return the state after the first pending pass; a group that broke the model is followed by its halves."""
+        tried, rest = self.pending[0], self.pending[1:]
+        parts = halves(tried) if facts.broke else ()
+        facts = facts.replace(outcome="split") if parts else facts
+        step = PassAttempt(graph_pass=tried, source=self.model, facts=facts)
+        return self.replace(pending=(*parts, *rest), steps=(*self.steps, step), model=model or self.model)
+
+    def tidy(self, folder: Path) -> None:
+        """Remove results that are no longer needed, which may be gigabytes; keep the inputs of passes that failed."""
+        models = (self.model, *(step.source for step in self.steps if step.facts.broke))
+        needed = {
+            file for name in models for file in model_files(folder / name)
+        }  # weights may be in an earlier pass's file
+        for file in folder.glob(f"{PASS}*"):
+            if file not in needed:
+                file.unlink()
+
+
+class PassRequirements(Frozen):
+    """The limits on a pass."""
+
+    numerics: Tolerances
+    latency_check: LatencyCheck
+    timeout_s: float
+
+
+def try_pending_passes(folder: Path, golden: Path, requirements: PassRequirements) -> None:
+    """Try the pending passes in order, and record each.
+
+    A pass that exceeds its time limit ends this process, because a library call cannot be interrupted otherwise. After
+    splitting a group the function returns: the time limit of the process covers the passes pending at its start.
+    """
+    state, parent = ChainState.read(folder), os.getppid()
+    verifier = PassVerifier.from_model(folder / "original.onnx", golden, requirements)
+    while state.pending:
+        signal.setitimer(signal.ITIMER_REAL, requirements.timeout_s)
+        destination = folder / f"{PASS}{len(state.steps)}-{os.getpid()}.onnx"
+        facts = verifier.verify(state.pending[0], folder / state.model, destination)
+        if os.getppid() != parent:  # the parent was killed, and another process may use this folder
+            return
+        state = state.after(facts, destination.name if facts.outcome == "accepted" else None)
+        state.write(folder)
+        state.tidy(folder)
+        if state.steps[-1].facts.outcome == "split":
+            return
+
+
+@dataclass
+class PassVerifier:
+    """Verifies passes against the outputs of the model before the chain."""
+
+    cases: dict[str, GoldenCase]
+    requirements: PassRequirements
+    fingerprints: dict[Path, str] = field(default_factory=dict)
+    """Digests of the models seen so far."""
+    optimized_fingerprints: dict[Path, str] = field(default_factory=dict)
+    """Digests of these models as ONNX Runtime optimizes them."""
+
+    @classmethod
+    def from_model(cls, original: Path, golden: Path, requirements: PassRequirements) -> Self:
+        """Run the model before the chain on the golden inputs."""
+        session, count = open_session(original), requirements.numerics.samples
+        cases = {}
+        for title, case in Golden.load(golden).cases.items():
+            inputs = first_samples(case.inputs, count)
+            cases[title] = GoldenCase(inputs, batched_inference(session, inputs).run(count))
+        return cls(cases, requirements)
+
+    def verify(self, graph_pass: GraphPass, model: Path, destination: Path) -> PassFacts:
+        """Apply one pass, and accept or reject the result."""
+        before, start = read_graph(model), perf_counter()
+        facts = PassFacts(name=graph_pass.name, outcome="rejected", nodes_before=len(before.graph.node))
+        try:
+            after = apply_pass(graph_pass, model, destination)
+        except MemoryError:
+            raise
+        except Exception as error:  # passes may raise anything
+            return facts.replace(broke="fails", reason=f"it fails: {type(error).__name__}: {one_line(error)}")
+        facts = facts.replace(nodes_after=len(after.graph.node), seconds=perf_counter() - start)
+        self.fingerprints[model] = self.fingerprints.get(model) or graph_fingerprint(before, model.parent)
+        self.fingerprints[destination] = graph_fingerprint(after, destination.parent)
+        if self.fingerprints[destination] == self.fingerprints[model]:
+            return facts.replace(outcome="unchanged")
+        if layout_nodes(after) > layout_nodes(before):
+            return facts.replace(reason=f"{layout_nodes(after)} nodes have a layout specific to this processor")
+        invalid = validity_error(before, after, destination)
+        if invalid:
+            return facts.replace(broke="invalid", reason=invalid)
+        facts = self._compare(facts, destination)
+        return facts if facts.broke else self._check_latency(facts, model, destination)
+
+    def _compare(self, facts: PassFacts, model: Path) -> PassFacts:
+        tolerances = self.requirements.numerics
+        try:
+            comparison = compare_outputs(tolerances, open_session(model), self.cases)
+        except StageError as error:
+            return facts.replace(broke="invalid", reason=one_line(error))
+        errors = [row.max_abs_error for row in comparison.rows]
+        facts = facts.replace(max_abs_error=float(np.max(errors)) if errors else None)
+        wrong = next((row for row in comparison.rows if not row.within(tolerances)), None)
+        if comparison.failures:
+            return facts.replace(broke="wrong", reason=comparison.failures[0])
+        if wrong:
+            reason = f"'{wrong.output}' changes by {facts.max_abs_error:.3g} ({wrong.data} inputs, batch {wrong.batch})"
+            return facts.replace(broke="wrong", reason=reason)
+        return facts
+
+    def _check_latency(self, facts: PassFacts, before: Path, after: Path) -> PassFacts:
+        for model in (before, after):
+            known = self.optimized_fingerprints.get(model)
+            self.optimized_fingerprints[model] = known or optimized_graph_fingerprint(model)
+        if self.optimized_fingerprints[before] == self.optimized_fingerprints[after]:
+            return facts.replace(outcome="accepted", reason="the runtime optimizes it to the same graph as before")
+        settings, inputs = self.requirements.latency_check, next(iter(self.cases.values())).inputs
+        speed, low, high = speed_ratio(settings, before, after, inputs)
+        facts = facts.replace(speed=speed, speed_low=low, speed_high=high)
+        if high < 1 - settings.max_slowdown:
+            return facts.replace(reason=f"slower: {speed:.2f}x the speed [{low:.2f}, {high:.2f}]")
+        return facts.replace(outcome="accepted")
+
+
+def validity_error(before: onnx.ModelProto, after: onnx.ModelProto, path: Path) -> str:
+    """Return why the result is not valid ONNX with the same inputs and outputs; empty if it is."""
+    for kind, old, new in (
+        ("inputs", required_inputs(before.graph), required_inputs(after.graph)),
+        ("outputs", before.graph.output, after.graph.output),
+    ):
+        if _names(old) != _names(new):
+            return f"it changes the {kind} from {_names(old)} to {_names(new)}"
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception as error:  # the checker and shape inference raise many types
+        return f"not valid ONNX: {one_line(error)}"
+    return ""
+
+
+def _names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
+    return [value.name for value in values]

@@ -1,0 +1,155 @@
+"""Emulation of other processors: Python and ONNX Runtime run under `qemu-user`. Its timings are not used."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from pydantic import Field
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.signature import Signature
+from gauntlet.datasets.splits import Split
+from gauntlet.runtime.batched_inference import BatchedInference, batched_inference
+from gauntlet.runtime.operator_libraries import operator_libraries
+from gauntlet.runtime.session import open_session
+from tasks.portability.prediction import compare_predictions
+
+EmulatedProcessor = Literal["x86-avx2", "arm64"]
+
+ARM64_ROOT = "GAUNTLET_ARM64_ROOT"
+"""Environment variable: the folder that `.ci/arm64` fills."""
+VERSION = r'__version__ = "([^"]*)"'
+SCRIPT = Path(__file__).with_name("run_emulated.py")
+BATCH = 8
+
+
+class EmulationResult(Frozen):
+    """The model on one emulated processor and on this one, with the same images."""
+
+    target: EmulatedProcessor
+    runtime: str = Field(description="emulated runtime and processor, or `unavailable: reason`")
+    images: int = Field(description="0 where the emulator is unavailable")
+    sqnr_db: Number | None
+    top1_agreement: Number | None
+    accuracy: Number | None = Field(description="None without labels")
+    accuracy_here: Number | None
+
+    @property
+    def drop(self) -> float | None:
+        """Accuracy lost by emulation; without labels, the share of changed predictions."""
+        if self.accuracy is not None and self.accuracy_here is not None:
+            return self.accuracy_here - self.accuracy
+        return None if self.top1_agreement is None else 1 - self.top1_agreement
+
+
+def arm64_root() -> Path:
+    """Return the folder of an Arm Python and ONNX Runtime, which may not exist."""
+    return Path(os.environ.get(ARM64_ROOT) or Path.home() / ".cache" / "onnx-gauntlet" / "arm64")
+
+
+def emulator_status(target: EmulatedProcessor) -> str:
+    """Return the emulated runtime and processor, or `unavailable: reason`; part of the cache key of the stage."""
+    if operator_libraries():
+        return "unavailable: emulated processors do not support operator_libraries"
+    qemu = {"x86-avx2": "qemu-x86_64", "arm64": "qemu-aarch64"}[target]
+    if shutil.which(qemu) is None:
+        return f"unavailable: {qemu} is not installed (Debian: qemu-user)"
+    if target == "x86-avx2":
+        if platform.machine() != "x86_64":
+            return "unavailable: this environment's Python is not built for x86-64"
+        return f"onnxruntime {ort.__version__} as Haswell"
+    version = arm64_root() / "site" / "onnxruntime" / "__init__.py"
+    if not version.is_file():
+        return f"unavailable: no Arm runtime in {arm64_root()} (create it with .ci/arm64)"
+    match = re.search(VERSION, version.read_text())
+    return f"onnxruntime {match[1] if match else '?'} as Cortex-A72"
+
+
+def emulated(
+    target: EmulatedProcessor, runtime: str, model: Path, split: Split, *, images: int, timeout_s: float
+) -> EmulationResult:
+    """Run the first images of a split on an emulated processor and on this one, and compare the outputs.
+
+    Args:
+        target: the emulated processor.
+        runtime: its `emulator_status`.
+        model: an ONNX file with a signature.
+        split: the images.
+        images: number of images.
+        timeout_s: time limit of the emulated run.
+    """
+    nothing = {"sqnr_db": None, "top1_agreement": None, "accuracy": None, "accuracy_here": None}
+    if runtime.startswith("unavailable"):
+        return EmulationResult(target=target, runtime=runtime, images=0, **nothing)
+    inference = batched_inference(open_session(model), split.take(slice(0, images)))
+    try:
+        outputs = emulated_outputs(target, model, inference, batch=BATCH, timeout_s=timeout_s)
+    except subprocess.TimeoutExpired:  # emulation is slow; a timeout is no fault of the model
+        fix = "raise portability.timeout_s or lower portability.emulation_images"
+        reason = f"unavailable: timed out after {timeout_s:g} s; {fix}"
+        return EmulationResult(target=target, runtime=reason, images=0, **nothing)
+    labels = None if split.labels is None else split.labels[:images]
+    comparison = compare_predictions(
+        outputs, inference.run(BATCH), labels, Signature.read(onnx.load(model, load_external_data=False))
+    )
+    return EmulationResult(
+        target=target,
+        runtime=runtime,
+        images=len(inference),
+        sqnr_db=comparison.sqnr_db,
+        top1_agreement=comparison.top1_agreement,
+        accuracy=comparison.accuracy,
+        accuracy_here=comparison.other_accuracy,
+    )
+
+
+def emulated_outputs(
+    target: EmulatedProcessor, model: Path, samples: BatchedInference, *, batch: int, timeout_s: float
+) -> NamedArrays:
+    """Return the model's outputs for all samples on an emulated processor, by name, shape (n, ...).
+
+    Raises:
+        StageError: when the emulated process crashes.
+        subprocess.TimeoutExpired: when it exceeds the time limit.
+    """
+    size = samples.batch(batch)
+    starts = range(0, len(samples), size)
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, outputs = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
+        feeds = [samples.feed(start, size) for start in starts]
+        flat = {f"{call}/{name}": array for call, feed in enumerate(feeds) for name, array in feed.items()}
+        np.savez(inputs, allow_pickle=False, **flat)
+        _run([*_command(target), str(SCRIPT), str(model), str(inputs), str(outputs)], target, timeout_s)
+        with np.load(outputs, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    names = dict.fromkeys(key.split("/", 1)[1] for key in arrays)
+    parts: Mapping[str, Sequence[np.ndarray]] = {n: [arrays[f"{i}/{n}"] for i in range(len(starts))] for n in names}
+    join = np.stack if samples.one_sample_per_call else np.concatenate
+    return {name: join(calls)[: len(samples)] for name, calls in parts.items()}
+
+
+def _command(target: EmulatedProcessor) -> list[str]:
+    if target == "x86-avx2":
+        return ["qemu-x86_64", "-cpu", "Haswell", sys.executable]
+    root = arm64_root()
+    python = next(iter(sorted((root / "usr" / "bin").glob("python3.[0-9]*"))))
+    return ["qemu-aarch64", "-cpu", "cortex-a72", "-L", str(root), "-E", f"PYTHONPATH={root / 'site'}", str(python)]
+
+
+def _run(command: list[str], target: EmulatedProcessor, timeout_s: float) -> None:
+    process = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if process.returncode:
+        last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
+        raise StageError(f"{target} exited with code {process.returncode}: {last_line[:300]}")

@@ -1,0 +1,89 @@
+"""Golden inputs at image sizes other than the data's, and the dynamic axes that they need."""
+
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import Split
+
+Length = Annotated[int, Field(ge=1, le=4096)]
+InputSizes = tuple[tuple[Length, Length], ...]
+"""Heights and widths, in pixels."""
+
+SAMPLES = 16
+DESCRIPTION = "[height, width] pairs besides the data's own; with any, both axes are dynamic, and each size is compared"
+PRETRAINED_SIZES_HELP = (
+    "[height, width] pairs besides the data's own, for a model that takes images of any size; each is compared"
+)
+
+
+def resized_samples(test: Split, sizes: InputSizes, signature: Signature) -> dict[str, NamedArrays]:
+    """Return the first test images, resized by nearest neighbor: case name, for example `48x40`, -> inputs.
+
+    Raises:
+        StageError: when there are sizes but no input is an image.
+    """
+    if not sizes:
+        return {}
+    images = _image_inputs(signature)
+    real = test.take(slice(0, SAMPLES))
+    return {
+        f"{height}x{width}": {
+            name: _resized(array, height, width, signature.layout) if name in images else array
+            for name, array in real.items()
+        }
+        for height, width in sizes
+    }
+
+
+def with_dynamic_size(signature: Signature) -> Signature:
+    """Return the signature with the image axes named `height` and `width`, so dynamic, instead of fixed."""
+    images = _image_inputs(signature)
+
+    def dynamic(spec: TensorSpec) -> TensorSpec:
+        batch, *rest = spec.shape
+        named = (rest[0], "height", "width") if signature.layout == "NCHW" else ("height", "width", rest[2])
+        return spec.replace(shape=(batch, *named))
+
+    inputs = tuple(dynamic(spec) if spec.name in images else spec for spec in signature.inputs)
+    return signature.replace(inputs=inputs)
+
+
+def outputs_of(golden: Golden) -> tuple[TensorSpec, ...]:
+    """Return the specs of the outputs: an axis whose length differs between input sizes is dynamic."""
+    cases = golden.cases.values()
+    return tuple(
+        TensorSpec(name=name, dtype=array.dtype.name, shape=_axes(name, [c.outputs[name].shape for c in cases]))
+        for name, array in golden.test_outputs.items()
+    )
+
+
+def _axes(name: str, shapes: list[tuple[int, ...]]) -> tuple[int | str, ...]:
+    lengths = [set(axis) for axis in zip(*(shape[1:] for shape in shapes), strict=True)]
+    axes = [min(seen) if len(seen) == 1 else f"{name}_{index}" for index, seen in enumerate(lengths, start=1)]
+    return ("batch", *axes)
+
+
+def _image_inputs(signature: Signature) -> set[str]:
+    names = {spec.name for spec in signature.inputs if len(spec.shape) == 4 and signature.layout != "none"}
+    if not names:
+        shapes = {spec.name: spec.shape for spec in signature.inputs}
+        raise StageError(
+            f"train.input_sizes: no input is an image (layout {signature.layout}, shapes {shapes}); remove input_sizes"
+        )
+    return names
+
+
+def _resized(array: npt.NDArray[np.generic], height: int, width: int, layout: str) -> npt.NDArray[np.generic]:
+    """Resize images by nearest neighbor."""
+    first = 2 if layout == "NCHW" else 1
+    for axis, length in ((first, height), (first + 1, width)):
+        indices = ((np.arange(length) + 0.5) * array.shape[axis] / length).astype(np.intp)
+        array = array.take(indices, axis)
+    return array

@@ -1,1 +1,0 @@
-"""Is the file a sound ONNX model, and does it compute what its source computes?"""

@@ -1,0 +1,144 @@
+"""Load configurations from files and --set arguments, and refuse invalid ones."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.loader import load
+from configs.schema import PipelineConfig
+from gauntlet.core.errors import ConfigError
+
+CHOICES: dict[str, st.SearchStrategy[Any]] = {
+    "name": st.from_regex(r"[a-z][a-z0-9-]{0,10}", fullmatch=True).filter(lambda s: isinstance(yaml.safe_load(s), str)),
+    "data.seed": st.integers(0, 1000),
+    "data.image_size": st.integers(8, 224),
+    "train.epochs": st.integers(1, 1000),
+    "train.learning_rate": st.floats(1e-9, 1.0),
+    "train.architecture": st.sampled_from(["resnet18", "small-cnn"]),
+    "evaluate.min_accuracy": st.floats(0, 1),
+    "export.opset": st.integers(13, 20),
+    "numerics.max_abs_error": st.floats(0, 1e3),
+    "numerics.batch_sizes": st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    "benchmark.threads": st.none() | st.integers(1, 8),
+    "select.require_speedup": st.booleans(),
+    "tracking.uri": st.none() | st.sampled_from(["http://host:5000", "sqlite:///a.db"]),
+}
+SETTINGS = st.lists(st.sampled_from(sorted(CHOICES)), unique=True, max_size=5).flatmap(
+    lambda keys: st.fixed_dictionaries({key: CHOICES[key] for key in keys})
+)
+
+
+def nested(settings: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in settings.items():
+        *parents, last = key.split(".")
+        place = values
+        for name in parents:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return values
+
+
+def written(folder: Path, values: Any) -> str:
+    path = folder / "config.yaml"
+    path.write_text(values if isinstance(values, str) else yaml.safe_dump(values), encoding="utf-8")
+    return str(path)
+
+
+def word(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+
+
+@given(settings=SETTINGS)
+def test_load_is_the_same_when_a_value_is_set_instead_of_written(tmp_path: Path, settings: dict[str, Any]) -> None:
+    base = {"name": "base", "data.kind": "digits"}
+    edited = load(written(tmp_path, nested(base | settings)))
+    words = tuple(f"{key}={word(value)}" for key, value in settings.items())
+    assert load(written(tmp_path, nested(base)), words) == edited
+    assert PipelineConfig.model_validate_json(edited.model_dump_json()) == edited
+    for key, value in settings.items():
+        found: Any = edited
+        for name in key.split("."):
+            found = getattr(found, name)
+        assert found == (tuple(value) if isinstance(value, list) else value)
+
+
+def test_set_changes_one_element_when_a_list_is_indexed(tmp_path: Path) -> None:
+    path = written(tmp_path, {"optimize": [{"kind": "ort", "level": "basic"}, {"kind": "onnxslim"}], "quantize": []})
+    assert load(path, ("optimize.0.level=all",)).candidates == ("fp32", "ort-all", "onnxslim")
+    assert load(path, ("optimize.1={kind: onnxsim}",)).candidates == ("fp32", "ort-basic", "onnxsim")
+    assert load(path, ("optimize=[]",)).candidates == ("fp32",)
+
+
+@pytest.mark.parametrize("text", ["1e-12", "1.0e-12", "0.000000000001"])
+def test_set_reads_a_number_when_it_is_written_as_people_do(tmp_path: Path, text: str) -> None:
+    assert load(written(tmp_path, {}), (f"numerics.max_abs_error={text}",)).numerics.max_abs_error == 1e-12
+
+
+def test_set_makes_the_part_when_the_file_leaves_it_empty(tmp_path: Path) -> None:
+    assert load(written(tmp_path, "train:\n"), ("train.epochs=7",)).train.epochs == 7
+
+
+def test_later_set_wins_when_two_name_the_same_key(tmp_path: Path) -> None:
+    assert load(written(tmp_path, {}), ("train.epochs=7", "train.epochs=8")).train.epochs == 8
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("train.epochs", "write key.path=value"),
+        ("=5", "write key.path=value"),
+        ("train.epochs=[1", "the value is not YAML"),
+        ("name.first=5", "has no keys"),
+        ("name.first.second=5", "is below the value 'base'"),
+        ("optimize.7.kind=ort", "'7': index out of range (0 to 0)"),
+        ("optimize.first.kind=ort", "'first': index out of range (0 to 0)"),
+        ("optimize.-1=ort", "'-1': index out of range"),
+    ],
+)
+def test_set_is_refused_and_repeated_when_it_leads_nowhere(tmp_path: Path, setting: str, message: str) -> None:
+    path = written(tmp_path, {"name": "base", "optimize": [{"kind": "onnxslim"}]})
+    with pytest.raises(ConfigError) as caught:
+        load(path, (setting,))
+    assert str(caught.value).startswith(f"--set {setting}: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [unclosed", "not readable as YAML"),
+        ("- a\n- b\n", "expected a mapping of keys to values, got list"),
+        ("", "got NoneType"),
+        ("just words", "got str"),
+        ("!!python/object/apply:os.system ['true']", "not readable as YAML"),
+    ],
+)
+def test_load_refuses_naming_the_file_when_it_is_no_mapping(tmp_path: Path, text: str, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)
+
+
+def test_load_refuses_naming_the_file_when_it_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_bytes(b"name: \xff\xfe")
+    with pytest.raises(ConfigError, match=r"config\.yaml: not readable as YAML"):
+        load(str(tmp_path / "config.yaml"))
+
+
+def test_load_suggests_the_nearest_preset_when_there_is_no_such_file() -> None:
+    with pytest.raises(ConfigError, match=r"digits-resnet81: no such file or preset; did you mean 'digits-resnet18'\?"):
+        load("digits-resnet81")
+    with pytest.raises(ConfigError, match=r"no such file or preset \(presets: .*digits-small-cnn"):
+        load("zzz.yaml")
+
+
+def test_set_reaches_into_a_part_that_the_file_leaves_out() -> None:
+    config = load("digits-small-cnn", ("data.image_size=16", "structure.max_opset=17"))
+    assert (config.data.kind, config.data.image_size, config.structure.max_opset) == ("digits", 16, 17)

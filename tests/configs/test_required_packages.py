@@ -1,0 +1,70 @@
+"""A missing framework is reported in one line before a run starts."""
+
+import os
+from pathlib import Path
+
+import faulty_models
+import onnx
+import pytest
+from harness import command
+
+from configs.loader import load, presets
+from configs.required_packages import needed_packages
+
+NEEDY = {name: needed_packages(load(name)) for name in presets()}
+HIDE = """
+import importlib.machinery, os
+find = importlib.machinery.PathFinder.find_spec
+def hidden(name, path=None, target=None):
+    return None if name in os.environ["HIDDEN"].split(",") else find(name, path, target)
+importlib.machinery.PathFinder.find_spec = hidden
+"""
+
+
+@pytest.fixture
+def hiding(tmp_path: Path) -> dict[str, str]:
+    """Environment of a process in which some packages cannot be found."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(HIDE)
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])}
+
+
+@pytest.mark.parametrize("preset", [name for name, packages in NEEDY.items() if packages])
+def test_run_is_refused_in_one_line_with_the_fix_when_a_package_is_missing(
+    tmp_path: Path, hiding: dict[str, str], preset: str
+) -> None:
+    package, (part, extra) = next(iter(NEEDY[preset].items()))
+    done = command(tmp_path, "run", preset, **hiding, HIDDEN=package)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"gauntlet: {preset}: {part} ")
+    assert line.endswith(f"needs {package}, which is not installed; install it with: make {extra}")
+    assert not (tmp_path / ".gauntlet").exists()
+
+
+@pytest.mark.parametrize("preset", [name for name, packages in NEEDY.items() if packages])
+def test_validate_says_that_it_cannot_run_here_when_a_package_is_missing(
+    tmp_path: Path, hiding: dict[str, str], preset: str
+) -> None:
+    package = next(iter(NEEDY[preset]))
+    done = command(tmp_path, "validate", preset, **hiding, HIDDEN=package)
+    assert done.returncode == 0
+    assert f"but it cannot run here: {preset}: " in done.stdout
+
+
+def test_core_presets_need_nothing_more() -> None:
+    assert NEEDY["digits-resnet18"] == NEEDY["bring-your-own-onnx"] == {}
+
+
+def test_loadgen_needs_its_package_when_a_scenario_is_configured() -> None:
+    asked = load("digits-resnet18", ["loadgen=[{scenario: SingleStream}]"])
+    assert needed_packages(asked) == {"mlperf_loadgen": ("loadgen", "loadgen")}
+
+
+def test_inspect_says_in_one_line_how_to_install_netron(tmp_path: Path, hiding: dict[str, str]) -> None:
+    onnx.save(faulty_models.cnn(), tmp_path / "model.onnx")
+    done = command(tmp_path, "inspect", "model.onnx", "--netron", **hiding, HIDDEN="netron")
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line == "gauntlet: Netron is not installed; install it with: pip install 'onnx-gauntlet[netron]'"

@@ -1,0 +1,158 @@
+"""What a terminal shows of a run: a table that fits, with the verdict of every candidate, and the reasons below it."""
+
+import io
+import logging
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from flows.cli.console import candidates_table, folded, live, print_report, reasons
+from flows.record.home import Home
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Check
+from gauntlet.core.run_report import CAUSE_SEPARATOR, BenchmarkRow, CandidateEntry, RunReport, StageEntry
+from gauntlet.core.workspace import progress_log
+
+SAME = "optimize.same_graph: the runtime makes the same graph of it"
+DROPPED = f"dropped after round 3, slower than small: 0.5x{CAUSE_SEPARATOR}its activations are signed"
+LONG = "static-u8s8-percentile99.99-reduce-range"
+FILE = Artifact(name="model.onnx", sha256="ab", size_bytes=9, path=f"ab/{'ab' * 32}-model.onnx/model.onnx")
+
+
+def measured(speedup: float, verdict: str, batches: tuple[int, ...] = (1,)) -> tuple[BenchmarkRow, ...]:
+    row = {"target": "ort-cpu", "median_ms": 2.0 / speedup, "speedup": speedup, "verdict": verdict}
+    row |= {"speedup_low": speedup - 0.1, "speedup_high": speedup + 0.1}
+    return tuple(BenchmarkRow.model_validate(row | {"batch": batch}) for batch in batches)
+
+
+def candidate(name: str, reason: str = "", rows: tuple[BenchmarkRow, ...] = ()) -> CandidateEntry:
+    status, parent = "rejected" if reason else "accepted", None if name == "fp32" else "fp32"
+    return CandidateEntry(name=name, parent=parent, status=status, reason=reason, benchmark=rows, artifact=FILE)
+
+
+@pytest.fixture
+def report() -> RunReport:
+    candidates = (
+        candidate("fp32", rows=measured(1.0, "reference")),
+        candidate("one", SAME),
+        candidate("two", SAME),
+        candidate("small", rows=measured(3.0, "faster")),
+        candidate("slow", DROPPED, measured(0.5, "slower")),
+    )
+    known = {"run_id": "r", "name": "digits", "started_at": "2026-11-21T00:00:00+00:00", "verdict": "passed"}
+    more = {"stopped_at": None, "reason": "3x", "winner": "small", "seconds": 1.0, "config": {}, "environment": {}}
+    return RunReport.model_validate(known | more | {"stages": (), "candidates": candidates})
+
+
+@pytest.fixture
+def crowded(report: RunReport) -> RunReport:
+    """What `quantize: auto` makes of a run: long names, two batch sizes."""
+    both = (1, 8)
+    more = tuple(
+        candidate(f"{LONG}{end}", DROPPED, measured(12.34, "faster", both)).replace(
+            accuracy=0.98, sqnr_db=33.3, size_bytes=99_200_000
+        )
+        for end in ("", "-float-head", "-repaired")
+    )
+    return report.replace(candidates=(*report.candidates, *more), winner=f"{LONG}-repaired")
+
+
+def printed(report: RunReport, width: int, home: Path = Path("/home")) -> list[str]:
+    text = io.StringIO()
+    print_report(Console(file=text, width=width), report, Home(home))
+    return text.getvalue().splitlines()
+
+
+def test_reasons_stand_below_the_table_once_for_all_who_share_one(report: RunReport) -> None:
+    lines = printed(report, 80)
+    start = lines.index("Rejected:")
+    told = " ".join(" ".join(line for line in lines[start + 1 :] if line.startswith("  ")).split())
+    assert told == (
+        f"one, two: {SAME} slow: dropped after round 3, slower than small, because its activations are signed"
+    )
+
+
+@pytest.mark.parametrize("width", [80, 100, 130, 200])
+def test_table_fits_and_keeps_every_verdict_when_names_are_long(crowded: RunReport, width: int) -> None:
+    lines = [line.rstrip() for line in printed(crowded, width)]
+    table = lines[: lines.index("Rejected:")]
+    assert max(map(len, table)) <= width
+    assert not any("…" in line for line in table)
+    words = [line.split() for line in table]
+    verdicts = [next((w for w in line if w in {"reference", "accepted", "rejected", "winner"}), None) for line in words]
+    assert [v for v in verdicts if v] == ["reference", "rejected", "rejected", "accepted", *["rejected"] * 3, "winner"]
+    assert sum("12.34x [12.24, 12.44]" in line for line in table) == 3
+    assert [any("batch 8" in line for line in table), any("ms, batch 1" in line for line in table)] == [
+        width >= 130,
+        width >= 200,
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 150])
+def test_table_says_where_each_is_to_be_run_when_that_differs(report: RunReport, width: int) -> None:
+    assert not any(" on " in line for line in printed(report, width)[: len(report.candidates) + 4])
+    places = {"fp32": "ort-cpu", "small": "openvino-f32", "slow": "ort-cpu"}
+    candidates = tuple(c.replace(target=places.get(c.name)) for c in report.candidates)
+    cells = [str(cell) for cell in candidates_table(report.replace(candidates=candidates), width).columns[1].cells]
+    assert cells == ["reference\non ort-cpu", "rejected", "rejected", "winner\non openvino-f32", "rejected"]
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "lines"),
+    [
+        ("fp32", 10, ["fp32"]),
+        (LONG, 28, ["static-u8s8-percentile99.99-", "reduce-range"]),
+        (LONG, 16, ["static-u8s8-", "percentile99.99-", "reduce-range"]),
+        ("abcdefghij", 4, ["abcd", "efgh", "ij"]),
+        ("a--b", 2, ["a-", "-b"]),
+    ],
+)
+def test_names_are_folded_behind_hyphens(name: str, width: int, lines: list[str]) -> None:
+    assert folded(name, width).split("\n") == lines
+
+
+def test_nobody_is_rejected_without_being_named(report: RunReport) -> None:
+    rejected = {c.name for c in report.candidates if c.status == "rejected"}
+    assert {name for names in reasons(report).values() for name in names} == rejected
+
+
+def test_winners_file_and_report_are_named_with_paths_that_can_be_copied(
+    report: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert printed(report, 60)[-2:] == [f"Model: /home/store/{FILE.path}", "Report: /home/runs/r/report.html"]
+    monkeypatch.chdir(tmp_path)
+    assert printed(report, 60, tmp_path / ".gauntlet")[-2] == f"Model: .gauntlet/store/{FILE.path}"
+
+
+def test_failed_run_names_its_gate_in_one_line(report: RunReport) -> None:
+    check = Check(name="numerics.max_abs_error", value=0.5, op="<=", limit=1e-4, detail="worst output 'logits'")
+    weak = Check(name="data.small", value=1, op=">", limit=2, severity="warning")
+    entry = StageEntry(
+        stage="numerics", cached=False, seconds=1.0, peak_rss_bytes=0, facts={}, checks=(check, weak), artifacts={}
+    )
+    failed = report.replace(
+        verdict="failed", stopped_at="numerics", reason=str(check), winner=None, stages=(entry,), candidates=()
+    )
+    assert printed(failed, 200) == [
+        "warning: data.small: 1 must be > 2",
+        "Failed at numerics: numerics.max_abs_error: 0.5 must be <= 0.0001; worst output 'logits'",
+        "Report: /home/runs/r/report.html",
+    ]
+
+
+def test_lines_of_a_running_stage_stay_indented_when_they_wrap() -> None:
+    text = io.StringIO()
+    with live(Console(file=text, width=40)):
+        extra = {"done": 1, "total": 6, "unit": "epoch"}
+        progress_log.info("epoch 1/6 train_loss=1.751 validation_loss=1.563", extra=extra)
+        logging.getLogger("gauntlet").warning("  data.small: 1 must be > 2, and this line is longer than 40 (warning)")
+        logging.getLogger("gauntlet").info("data [passed]")
+    lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    assert lines == [
+        "  epoch 1/6 train_loss=1.751",
+        "  validation_loss=1.563",
+        "  data.small: 1 must be > 2, and this",
+        "  line is longer than 40 (warning)",
+        "data [passed]",
+    ]

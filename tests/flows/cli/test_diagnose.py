@@ -1,0 +1,211 @@
+"""`gauntlet diagnose` and `gauntlet inspect` as a person meets them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import faulty_models
+import numpy as np
+import onnx
+import psutil
+import pytest
+from harness import GAUNTLET, command
+from mutations import one_of_each
+
+from gauntlet.diagnosis.findings import TITLES, Diagnosis, FixResult
+from gauntlet.inspection import Inspection
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    onnx.save(faulty_models.cnn(), path)
+    return path
+
+
+def test_sound_model_ends_with_exit_code_0_and_lists_what_was_looked_for(tmp_path: Path, model: Path) -> None:
+    done = command(tmp_path, "diagnose", "model.onnx")
+    assert done.returncode == 0, done.stderr
+    assert "No fault found" in done.stdout
+    for fault in list(TITLES)[:8]:
+        assert TITLES[fault] in done.stdout
+
+
+def test_fault_ends_with_exit_code_1_and_its_fix_is_a_command_that_works(tmp_path: Path, model: Path) -> None:
+    mean = np.full((1, 3, 1, 1), 0.25, np.float32)
+    onnx.save(faulty_models.leaked_constants(), model)
+    np.savez(tmp_path / "constants.npz", **{"model/norm/mean": mean})
+    done = command(tmp_path, "diagnose", "model.onnx", "--constants", "constants.npz")
+    assert done.returncode == 1
+    assert "constant leaked as an input" in done.stdout
+    offered = next(line for line in done.stdout.splitlines() if "gauntlet diagnose" in line)
+    words = offered.partition("gauntlet ")[2].split()
+    assert words == ["diagnose", "model.onnx", "--fix", "model.fixed.onnx", "--constants", "constants.npz"]
+    before = model.read_bytes()
+    mended = command(tmp_path, *words)
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    assert "Written: model.fixed.onnx" in mended.stdout
+    assert "bound 1 as initializers" in mended.stdout
+    assert model.read_bytes() == before
+
+
+def test_warning_alone_ends_with_exit_code_0(tmp_path: Path, model: Path) -> None:
+    onnx.save(faulty_models.missing_shapes(), model)
+    done = command(tmp_path, "diagnose", "model.onnx")
+    assert done.returncode == 0
+    assert "1 warning" in done.stdout
+
+
+def test_json_holds_the_diagnosis_the_fixes_and_the_diagnosis_after(tmp_path: Path, model: Path) -> None:
+    onnx.save(faulty_models.frozen_batch(), model)
+    done = command(tmp_path, "diagnose", "model.onnx", "--json", "--fix", "fixed.onnx", "--layout", "NHWC")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    found = Diagnosis.model_validate(answer["diagnosis"])
+    assert {finding.fault for finding in found.findings} == {"frozen_batch", "wrong_layout"}
+    assert FixResult.model_validate(answer["mending"]).output == "fixed.onnx"
+    assert Diagnosis.model_validate(answer["after"]).findings == ()
+
+
+def test_fix_that_is_refused_writes_nothing_and_says_so(tmp_path: Path, model: Path) -> None:
+    onnx.save(faulty_models.dropout_that_drops(), model)
+    np.savez(tmp_path / "data.npz", x=np.zeros((4, 3, 16, 16), np.float32), y=np.full((4, 10), 7, np.float32))
+    done = command(tmp_path, "diagnose", "model.onnx", "--data", "data.npz", "--fix", "fixed.onnx")
+    assert done.returncode == 1
+    assert "undone: the outputs change by" in done.stdout
+    assert "no file is written" in done.stdout
+    assert not (tmp_path / "fixed.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["diagnose", "nothing.onnx"], ["nothing.onnx: no such file"]),
+        (["diagnose", "notes.txt"], ["notes.txt", "*.onnx"]),
+        (["diagnose", "model.onnx", "--data", "nothing.npz"], ["nothing.npz: no such file"]),
+        (["diagnose", "model.onnx", "--fix", "out.txt"], ["out.txt", ".onnx"]),
+        (["diagnose", "model.onnx", "--layout", "HWC"], ["invalid choice"]),
+        (["inspect", "nothing.onnx"], ["nothing.onnx: no such file"]),
+        (["inspect", "model.onnx", "--json", "--graph"], ["not allowed"]),
+    ],
+)
+def test_wrong_question_ends_with_exit_code_2(
+    tmp_path: Path, model: Path, arguments: list[str], words: list[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("no model")
+    done = command(tmp_path, *arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_damaged_file_ends_with_exit_code_3_and_one_line(tmp_path: Path, model: Path) -> None:
+    model.write_bytes(model.read_bytes()[:700])
+    for verb in ("diagnose", "inspect"):
+        done = command(tmp_path, verb, "model.onnx")
+        assert done.returncode == 3
+        assert done.stdout == ""
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stderr.startswith("gauntlet: model.onnx: not a readable ONNX model")
+
+
+def test_names_of_a_hostile_model_cannot_steer_the_terminal(tmp_path: Path, model: Path) -> None:
+    proto = faulty_models.frozen_batch()
+    proto.graph.node[0].name = "\x1b[2J[bold red]conv[/]"
+    proto.producer_name = "\x1b]0;title\x07"
+    onnx.save(proto, model)
+    for words in (["diagnose", "model.onnx", "--layout", "NHWC"], ["inspect", "model.onnx"]):
+        done = command(tmp_path, *words)
+        assert "\x1b" not in done.stdout
+        assert "[bold red]conv" in done.stdout  # shown as it is, not obeyed
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_damaged_files_never_break_the_command(tmp_path: Path) -> None:
+    for mutation in one_of_each():
+        path = tmp_path / f"{mutation.name}.onnx"
+        path.write_bytes(mutation.content)
+        start = time.monotonic()
+        done = command(tmp_path, "diagnose", path.name)
+        assert time.monotonic() - start < 10, mutation.name
+        assert done.returncode in (0, 1, 3), mutation.name
+        assert "Traceback" not in done.stdout + done.stderr, mutation.name
+        assert len(done.stderr.splitlines()) == (done.returncode == 3), mutation.name
+
+
+def test_inspect_shows_the_model_and_its_json(tmp_path: Path, model: Path) -> None:
+    done = command(tmp_path, "inspect", "model.onnx")
+    assert done.returncode == 0, done.stderr
+    for word in (
+        "x  float[batch, 3, 16, 16]",
+        "opset ai.onnx 18",
+        "By operator",
+        "By layer",
+        "conv2",
+        "76 524",
+        "parameters",
+    ):
+        assert word in done.stdout.replace("\u202f", " "), word
+    assert Inspection.model_validate_json(command(tmp_path, "inspect", "model.onnx", "--json").stdout).macs == 76_524
+    lines = command(tmp_path, "inspect", "model.onnx", "--graph").stdout.splitlines()
+    assert lines[-1] == "y [batch, 10] = Gemm(f, w3, b3)"
+
+
+@pytest.fixture
+def netron(tmp_path: Path, model: Path) -> Iterator[str]:
+    """The address at which `gauntlet inspect --netron` serves the model."""
+    pytest.importorskip("netron")
+    words = [GAUNTLET, "inspect", "model.onnx", "--netron"]
+    environment = {**os.environ, "BROWSER": "true"}  # a browser that ends at once
+    with subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs inherit that it is ignored
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split(" at ")[1].split()[0]
+            listening = [c for c in psutil.Process(process.pid).net_connections() if c.status == psutil.CONN_LISTEN]
+            assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                code = process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        assert code == 0
+
+
+def read(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return bytes(answer.read())
+
+
+def test_netron_serves_the_model_and_nothing_else_of_its_folder(netron: str, tmp_path: Path, model: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    assert b'content="/data/model.onnx"' in read(netron)
+    assert read(f"{netron}/data/model.onnx") == model.read_bytes()
+    for place in ("data/secret.txt", "data/../secret.txt"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            read(f"{netron}/{place}")
+
+
+def test_netron_says_that_its_port_is_taken(tmp_path: Path, model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = command(tmp_path, "inspect", "model.onnx", "--netron", "--port", str(port))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"Netron cannot listen on port {port}" in done.stderr

@@ -1,0 +1,87 @@
+"""Two pieces of work are the same exactly when nothing that could change their result differs."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.record.cache_key import cache_key, canonical_json, code_digests
+from gauntlet.core.artifact import Artifact
+from gauntlet.datasets.digits import Digits
+from gauntlet.runtime.processor import Processor
+from tasks.accuracy import accuracy
+from tasks.data import data
+from tasks.evaluate import EvaluateConfig, evaluate
+from tasks.numerics import numerics
+from tasks.optimize import optimize
+from tasks.prune import prune
+from tasks.quantize import quantize
+from tasks.repair import repair
+from tasks.train import train
+
+ARTIFACT = Artifact(name="model.onnx", sha256="ab" * 32, size_bytes=3, path="ab/abab/model.onnx")
+
+
+def test_work_key_is_the_same_for_the_same_work() -> None:
+    assert cache_key(data, Digits(), {"files": ()}) == cache_key(data, Digits(), {"files": ()})
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_work_key_differs_exactly_when_a_limit_differs(a: float, b: float) -> None:
+    keys = [cache_key(evaluate, EvaluateConfig(min_accuracy=x), {"predictions": ARTIFACT}) for x in (a, b)]
+    assert (keys[0] == keys[1]) == (a == b)
+
+
+def test_work_key_differs_between_stages_with_equal_inputs() -> None:
+    assert cache_key(evaluate, None, {"model": ARTIFACT}) != cache_key(quantize, None, {"model": ARTIFACT})
+
+
+HASWELL = Processor("x86_64", frozenset({"fpu", "avx2"}))
+CASCADE_LAKE = Processor("x86_64", HASWELL.flags | {"avx512f", "avx512_vnni"})
+
+
+@pytest.mark.parametrize("stage", [accuracy, optimize, repair, numerics])
+def test_work_is_done_again_when_the_processor_computes_with_other_instructions(stage) -> None:
+    def key(here: Processor) -> str:
+        return cache_key(stage, None, {"model": ARTIFACT}, here)
+
+    assert key(HASWELL) != key(CASCADE_LAKE)
+    assert key(HASWELL) != key(Processor("aarch64", HASWELL.flags))
+    assert key(HASWELL) == key(Processor("x86_64", HASWELL.flags | {"constant_tsc"}))  # no kernel asks for it
+
+
+@pytest.mark.parametrize("stage", [data, train, prune])
+def test_data_and_training_are_not_repeated_on_another_processor(stage) -> None:
+    assert cache_key(stage, None, {}, HASWELL) == cache_key(stage, None, {}, CASCADE_LAKE)
+
+
+def test_canonical_follows_content_and_not_the_path_of_a_file(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.npz").write_bytes(b"same")
+    one, two = (canonical_json(tmp_path / folder / "x.npz") for folder in ("one", "two"))
+    assert one == two
+    (tmp_path / "two" / "x.npz").write_bytes(b"other")
+    assert canonical_json(tmp_path / "two" / "x.npz") != one
+
+
+def test_canonical_ignores_where_an_artifact_lies_and_minds_the_order_of_models() -> None:
+    elsewhere = ARTIFACT.replace(path="cd/model.onnx")
+    assert canonical_json(elsewhere) == canonical_json(ARTIFACT)
+    assert canonical_json({"a": ARTIFACT, "b": None}) != canonical_json({"b": None, "a": ARTIFACT})
+
+
+def test_canonical_refuses_what_has_no_content() -> None:
+    with pytest.raises(TypeError, match="object"):
+        canonical_json({"session": object()})
+
+
+def test_code_of_a_stage_holds_its_helpers_and_the_packages_that_it_uses() -> None:
+    code = code_digests(train.__module__)
+    assert {"tasks.train", "tasks.train.torch", "gauntlet.frameworks.torch.network", "gauntlet.datasets.golden"} <= set(
+        code["code"]
+    )
+    assert {"torch", "torchvision", "numpy"} <= set(code["packages"])
+    assert "tasks.quantize" not in code["code"]
+    assert "torch" not in code_digests(quantize.__module__)["packages"]

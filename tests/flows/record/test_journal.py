@@ -1,0 +1,63 @@
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.record.journal import Journal
+from flows.record.result_cache import ResultCache
+from gauntlet.core.artifact import Store
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.report import Report
+
+
+class Facts(Frozen):
+    number: float
+
+
+def test_journal_gives_back_what_was_appended(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.append("metrics", metrics={"a": 1.5})
+    journal.append("end", status="FINISHED")
+    assert [(e["op"], e.get("status")) for e in journal] == [("metrics", None), ("end", "FINISHED")]
+
+
+@given(st.integers(1, 40))
+def test_journal_survives_a_line_that_a_kill_cut_short(cut: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.jsonl"
+        journal = Journal(path)
+        journal.append("first")
+        whole = path.stat().st_size
+        journal.append("second", text="x" * 40)
+        with path.open("r+b") as file:
+            file.truncate(max(whole, path.stat().st_size - cut))
+        journal.append("third")
+        ops = [e["op"] for e in journal]
+        assert ops[0] == "first"
+        assert ops[-1] == "third"
+        assert set(ops) <= {"first", "second", "third"}
+
+
+def test_results_forget_work_whose_artifact_is_gone_or_changed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    (tmp_path / "made.bin").write_bytes(b"content")
+    artifact = store.put(tmp_path / "made.bin")
+    results = ResultCache(tmp_path / "results", store)
+    results.save("key", Report(stage="x", facts=Facts(number=1), artifacts={"made": artifact}))
+    found = results.load("key", Report[Facts])
+    assert found is not None
+    assert found.cached
+    store.path(artifact).write_bytes(b"contenT")
+    assert results.load("key", Report[Facts]) is None
+    store.path(artifact).unlink()
+    assert results.load("key", Report[Facts]) is None
+
+
+def test_results_ignore_a_damaged_or_foreign_record(tmp_path: Path) -> None:
+    results = ResultCache(tmp_path, Store(tmp_path / "store"))
+    (tmp_path / "key.json").write_text('{"stage": "x", "facts": {"numb')
+    assert results.load("key", Report[Facts]) is None
+    (tmp_path / "key.json").write_text('{"stage": "x", "facts": {"other": 1}}')
+    assert results.load("key", Report[Facts]) is None

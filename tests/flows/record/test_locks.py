@@ -1,0 +1,55 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from flows.record.locks import is_locked, locked, try_exclusive
+
+HOLD = "import sys, time; from pathlib import Path; from flows.record.locks import locked\n"
+HOLD += "with locked(Path(sys.argv[1]), shared=len(sys.argv) > 2): print('held', flush=True); time.sleep(60)"
+
+
+def hold(path: Path, *shared: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", HOLD, path, *shared], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_lock_is_free_as_soon_as_its_holder_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    holder = hold(path)
+    assert is_locked(path)
+    holder.kill()
+    holder.wait()
+    waited: list[str] = []
+    with locked(path, on_wait=lambda: waited.append("waited")):
+        assert not waited
+
+
+def test_lock_says_that_it_waits_and_then_gets_its_turn(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    holder = hold(path)
+    waited: list[float] = []
+
+    def on_wait() -> None:
+        waited.append(time.monotonic())
+        holder.kill()
+
+    with locked(path, on_wait=on_wait):
+        assert len(waited) == 1
+    holder.wait()
+
+
+def test_shared_lock_becomes_exclusive_only_for_the_last_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    other = hold(path, "shared")
+    with locked(path, shared=True) as descriptor:
+        assert not try_exclusive(descriptor)
+        other.kill()
+        other.wait()
+        assert try_exclusive(descriptor)
+
+
+def test_is_locked_is_false_without_a_file(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path / "none")

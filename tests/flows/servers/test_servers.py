@@ -1,0 +1,96 @@
+"""A Prefect server of our own: shared while it is needed, gone when it is not, whatever happened to its users."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from harness import GAUNTLET
+
+from flows.record.home import Home
+from flows.servers.local_servers import prefect_server, profile_api_url, recorded_process, responds
+
+USER = """
+import sys, time
+from pathlib import Path
+from flows.record.home import Home
+from flows.servers.local_servers import prefect_server
+with prefect_server(Home(Path(sys.argv[1])), 4399) as url:
+    print(url, flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+def environment() -> dict[str, str]:
+    hidden = ("PREFECT_API_URL", "PREFECT_HOME")
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def use(home: Home, seconds: float) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", USER, home.root, str(seconds)], stdout=subprocess.PIPE, text=True, env=environment()
+    )
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
+
+
+def test_server_is_shared_and_outlives_a_killed_user_but_not_the_last_one(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    killed, url = use(home, 600)
+    assert url.startswith("http://127.0.0.1:")
+    assert responds(f"{url}/health")
+    server = recorded_process(home)
+    assert server is not None
+    killed.kill()
+    killed.wait()
+    assert responds(f"{url}/health")  # an orphan now
+    last, same = use(home, 0)
+    assert same == url
+    last.wait()
+    assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+    assert recorded_process(home) is None
+
+
+def test_server_of_the_environment_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    with prefect_server(Home(tmp_path)) as url:
+        assert url == "http://127.0.0.1:1/api"
+    assert not (tmp_path / "prefect").exists()
+
+
+def test_server_of_the_prefect_profile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    assert profile_api_url() is None
+    (tmp_path / "profiles.toml").write_text(
+        'active = "team"\n[profiles.team]\nPREFECT_API_URL = "http://127.0.0.1:2/api"\n'
+    )
+    assert profile_api_url() == "http://127.0.0.1:2/api"
+
+
+def test_recorded_process_is_not_another_one_with_the_same_number(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.prefect.mkdir(parents=True)
+    (home.prefect / "server.json").write_text(f'{{"pid": {os.getpid()}, "created": {time.time() - 1e6}, "url": ""}}')
+    assert recorded_process(home) is None
+
+
+def test_terminated_command_leaves_no_server_behind_even_while_it_starts(tmp_path: Path) -> None:
+    command = subprocess.Popen(
+        [GAUNTLET, "run", "digits-small-cnn"],
+        env=environment() | {"GAUNTLET_HOME": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    note = tmp_path / "prefect" / "server.json"
+    while not note.exists():
+        assert command.poll() is None
+        time.sleep(0.05)
+    server = psutil.Process(json.loads(note.read_text())["pid"])
+    command.terminate()
+    assert command.wait(60) == 143
+    assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+    assert not note.exists()

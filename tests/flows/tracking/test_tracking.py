@@ -1,0 +1,127 @@
+"""MLflow gets everything once, whether it listens during the run or not."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from harness import quick_config
+from mlflow import MlflowClient
+
+from configs.schema import PipelineConfig
+from flows.record.home import Home
+from flows.servers.local_servers import free_port, start_mlflow, stop
+from flows.tracking.sender import Sender
+from gauntlet.core.run_report import RunReport
+
+Run = Callable[[PipelineConfig], RunReport]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, Callable[[], MlflowClient]]]:
+    """The address of a tracking server that is down, and how to bring it up."""
+    port, processes = free_port(), []
+    uri = f"http://127.0.0.1:{port}"
+
+    def up() -> MlflowClient:
+        processes.append(start_mlflow(Home(tmp_path / "server"), port))
+        return MlflowClient(uri)
+
+    yield uri, up
+    for process in processes:
+        stop(psutil.Process(process.pid))
+
+
+def counts(client: MlflowClient, name: str) -> dict[str, int]:
+    experiment = client.get_experiment_by_name(name)
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    parents = [r for r in runs if r.data.tags["stage"] == "pipeline"]
+    history = client.get_metric_history(parents[0].info.run_id, "train.validation_loss")
+    models = client.search_logged_models([experiment.experiment_id])
+    return {"runs": len(runs), "parents": len(parents), "epochs": len(history), "models": len(models)}
+
+
+@pytest.mark.slow
+def test_run_goes_on_without_its_server_and_sync_sends_everything_exactly_once(
+    run: Run, home: Home, server: tuple[str, Callable[[], MlflowClient]]
+) -> None:
+    uri, up = server
+    # A training of its own, so that there are live metrics to send.
+    report = run(
+        quick_config(f"tracking.uri={uri}", "train.epochs=4", "evaluate.min_accuracy=0.5", "evaluate.min_recall=0")
+    )
+    assert report.verdict == "passed"
+    assert "MLflow run" not in report.links
+    sender = Sender(home, home.runs / report.run_id)
+    assert not sender.everything_sent()
+    assert not sender.send()
+
+    client = up()
+    assert sender.send()
+    assert sender.everything_sent()
+    expected = {"runs": 1 + len(report.candidates), "parents": 1, "epochs": 4, "models": len(report.candidates)}
+    assert counts(client, "digits-small-cnn") == expected
+
+    # A kill between an operation and the note that it was done: everything is sent again, nothing is doubled.
+    state = json.loads(sender.state_path.read_text())
+    sender.state_path.write_text(json.dumps({**state, "events": 0}))
+    assert sender.send()
+    assert counts(client, "digits-small-cnn") == expected
+
+
+def test_mlflow_shows_the_run_with_its_candidates(finished_home: Path, finished: RunReport) -> None:
+    report = finished
+    client = MlflowClient(Home(finished_home / ".gauntlet").mlflow_uri)
+    experiment = client.get_experiment_by_name("digits-small-cnn")
+    assert experiment is not None
+    runs = {r.info.run_name: r for r in client.search_runs([experiment.experiment_id])}
+    parent = runs[report.run_id]
+    assert parent.info.status == "FINISHED"
+    assert parent.data.tags["winner"] == report.winner
+    assert parent.data.params["train.architecture"] == "small-cnn"
+    assert parent.data.metrics["quality.top1"] == report.candidates[0].accuracy
+    assert "best.latency.b1.p50_ms" in parent.data.metrics
+    assert {d.dataset.name for d in parent.inputs.dataset_inputs} == {
+        f"digits-{split}" for split in ("train", "validation", "calibration", "test")
+    }
+    files = {f.path for folder in ("report", "pictures") for f in client.list_artifacts(parent.info.run_id, folder)}
+    reports = {f"report/{name}" for name in ("report.json", "report.md", "report.html", "environment.json")}
+    assert files == reports | {"pictures/confusion_matrix.png"}
+    for candidate in report.candidates:
+        child = runs[f"digits-small-cnn-{candidate.name}"]
+        assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert child.data.tags["gate"] == ("pass" if candidate.status == "accepted" else "fail")
+        assert child.data.tags["gate.reason"] == candidate.reason
+        assert child.data.tags.get("target") == child.data.params.get("target") == candidate.target
+        flips = [e.facts["flips"] for e in report.stages if (e.stage, e.candidate) == ("accuracy", candidate.name)]
+        assert ("flips.json" in {f.path for f in client.list_artifacts(child.info.run_id)}) == any(flips)
+        for row in candidate.benchmark[:1]:  # none of those that a gate dropped before the race
+            assert child.data.metrics["latency.b1.p50_ms"] == row.median_ms
+            assert child.data.metrics["speedup.b1.low"] == row.speedup_low
+    assert {c.target for c in report.candidates} == {"ort-cpu", None}  # None: rejected before the benchmark
+    assert {"fp32", "static-u8s8"} <= {candidate.name for candidate in report.candidates if candidate.benchmark}
+    models = {m.name: m for m in client.search_logged_models([experiment.experiment_id])}
+    assert set(models) == {f"digits-small-cnn-{c.name}" for c in report.candidates}
+    assert all(str(m.status) == "READY" for m in models.values())
+
+
+def test_logged_model_is_the_artifact_and_answers_as_it(finished_home: Path, finished: RunReport) -> None:
+    import mlflow
+    import numpy as np
+
+    from flows.tracking.server import tracking_uri
+    from gauntlet.datasets.golden import Golden
+
+    home = Home(finished_home / ".gauntlet")
+    train = finished.stage("train")
+    assert train is not None
+    golden = Golden.load(home.store.path(train.artifacts["golden"]))
+    client = MlflowClient(home.mlflow_uri)
+    model = client.search_logged_models(["1"], "name = 'digits-small-cnn-fp32'")[0]
+    with tracking_uri(home.mlflow_uri):
+        loaded = mlflow.pyfunc.load_model(f"models:/{model.model_id}")
+    answers = loaded.predict({"input": golden.real.inputs["input"][:4]})
+    np.testing.assert_allclose(answers["logits"], golden.real.outputs["logits"][:4], atol=1e-4)
+    assert {s.name for s in loaded.metadata.signature.inputs} == {"input"}

@@ -1,0 +1,124 @@
+"""The store: named by content, whole or not there."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gauntlet.core.artifact import Artifact, Store, sha256_of, write_atomically
+from gauntlet.core.errors import StageError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def written(folder: Path, name: str, content: bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def contents(store: Store) -> dict[str, bytes]:
+    return {str(f.relative_to(store.root)): f.read_bytes() for f in store.root.rglob("*") if f.is_file()}
+
+
+@given(first=st.binary(max_size=40), second=st.binary(max_size=40))
+def test_digest_changes_when_and_only_when_bytes_change(
+    tmp_path_factory: pytest.TempPathFactory, first: bytes, second: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("digest")
+    digests = [sha256_of([written(folder, name, content)]) for name, content in [("a", first), ("b", second)]]
+    assert (digests[0] == digests[1]) == (first == second)
+
+
+@given(first=st.binary(max_size=8), second=st.binary(max_size=8))
+def test_digest_of_several_files_tells_them_apart_when_contents_are_swapped(
+    tmp_path_factory: pytest.TempPathFactory, first: bytes, second: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("digest")
+    files = [written(folder, "model.onnx", first), written(folder, "weights.bin", second)]
+    straight = sha256_of(files)
+    assert sha256_of(files[::-1]) == straight
+    written(folder, "model.onnx", second), written(folder, "weights.bin", first)
+    assert (sha256_of(files) == straight) == (first == second)
+
+
+@given(content=st.binary(max_size=60))
+def test_put_is_idempotent_when_repeated(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    folder = tmp_path_factory.mktemp("put")
+    store = Store(folder / "store")
+    first = store.put(written(folder, "a.bin", content))
+    before = contents(store)
+    second = store.put(written(folder, "a.bin", content))
+    assert second == first
+    assert contents(store) == before
+    assert store.path(first).read_bytes() == content
+    assert first.size_bytes == len(content)
+    assert store.is_intact(first)
+    assert not (folder / "a.bin").exists()
+
+
+def test_intact_is_false_when_the_file_is_truncated_changed_or_gone(store: Store, tmp_path: Path) -> None:
+    artifact = store.put(written(tmp_path, "a.bin", b"0123456789"))
+    for damage in (b"012345678", b"0123456780", b""):
+        store.path(artifact).write_bytes(damage)
+        assert not store.is_intact(artifact)
+    store.path(artifact).unlink()
+    assert not store.is_intact(artifact)
+    assert not store.is_intact(Artifact(name="x", sha256="0" * 64, size_bytes=0, path="00/0/x"))
+
+
+def test_put_replaces_the_copy_when_it_is_damaged(store: Store, tmp_path: Path) -> None:
+    artifact = store.put(written(tmp_path, "a.bin", b"right"))
+    store.path(artifact).write_bytes(b"wrong")
+    assert store.put(written(tmp_path, "a.bin", b"right")) == artifact
+    assert store.path(artifact).read_bytes() == b"right"
+    assert store.is_intact(artifact)
+
+
+def test_put_keeps_both_when_the_same_bytes_bear_two_names(store: Store, tmp_path: Path) -> None:
+    first = store.put(written(tmp_path, "validation.npz", b"same"))
+    second = store.put(written(tmp_path, "calibration.npz", b"same"))
+    assert first.sha256 == second.sha256
+    assert store.is_intact(first)
+    assert store.is_intact(second)
+    assert (store.path(first).name, store.path(second).name) == ("validation.npz", "calibration.npz")
+
+
+def test_put_keeps_files_together_when_a_model_has_external_data(store: Store, tmp_path: Path) -> None:
+    model, weights = written(tmp_path, "model.onnx", b"graph"), written(tmp_path, "weights.bin", b"numbers")
+    artifact = store.put(model, weights)
+    home = store.path(artifact).parent
+    assert artifact.name == "model.onnx"
+    assert artifact.size_bytes == len(b"graphnumbers")
+    assert (home / "weights.bin").read_bytes() == b"numbers"
+    assert store.is_intact(artifact)
+    (home / "weights.bin").write_bytes(b"numberz")
+    assert not store.is_intact(artifact)
+    (home / "weights.bin").unlink()
+    assert not store.is_intact(artifact)
+
+
+def test_put_refuses_when_two_files_have_the_same_name(store: Store, tmp_path: Path) -> None:
+    files = [written(tmp_path / folder, "model.onnx", b"x") for folder in ("a", "b")]
+    with pytest.raises(StageError, match=r"model\.onnx: two files"):
+        store.put(*files)
+    assert all(file.exists() for file in files)
+
+
+def test_put_leaves_nothing_incoming_when_it_is_done(store: Store, tmp_path: Path) -> None:
+    store.put(written(tmp_path, "a.bin", b"1"))
+    store.put(written(tmp_path, "a.bin", b"1"))
+    assert list((store.root / "incoming").iterdir()) == []
+
+
+def test_write_whole_replaces_the_text_when_a_file_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "report.json"
+    for text in ("one", "två"):
+        write_atomically(path, text)
+        assert path.read_text(encoding="utf-8") == text
+    assert [f.name for f in path.parent.iterdir()] == ["report.json"]

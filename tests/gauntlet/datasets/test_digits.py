@@ -1,0 +1,115 @@
+"""The digits: four disjoint, stratified splits of real pictures."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from gauntlet.core.signature import HogFeatures
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
+from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.splits import SPLITS, Dataset
+from tasks.data import data
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return Digits(image_size=16).load()
+
+
+def test_splits_have_the_configured_sizes_when_loaded(dataset: Dataset) -> None:
+    sizes = {name: len(split) for name, split in dataset.splits.items()}
+    assert sizes == {"train": 1797 - 180 - 128 - 360, "validation": 180, "calibration": 128, "test": 360}
+    assert tuple(dataset.splits) == SPLITS
+
+
+def test_splits_share_no_image_when_loaded(dataset: Dataset) -> None:
+    images = [image.tobytes() for split in dataset.splits.values() for image in split.inputs["input"]]
+    assert len(images) == 1797
+    homes = [{image.tobytes() for image in split.inputs["input"]} for split in dataset.splits.values()]
+    assert sum(map(len, homes)) == len(set.union(*homes))
+
+
+def test_splits_have_every_class_in_proportion_when_loaded(dataset: Dataset) -> None:
+    for split in dataset.splits.values():
+        counts = np.bincount(split.labels, minlength=10)
+        assert np.all(np.abs(counts - len(split) / 10) <= max(2, 0.05 * len(split) / 10 + 1))
+
+
+def test_inputs_are_model_ready_when_loaded(dataset: Dataset) -> None:
+    for split in dataset.splits.values():
+        inputs = split.take(slice(None))["input"]
+        assert inputs.dtype == np.float32
+        assert split.labels.dtype == np.int64
+        assert inputs.shape[1:] == (3, 16, 16)
+        assert -1 <= inputs.min() < inputs.max() <= 1
+    assert dataset.signature.inputs[0].shape == ("batch", 3, 16, 16)
+    assert dataset.signature.labels == tuple("0123456789")
+
+
+def test_splits_are_the_same_when_the_seed_is_the_same_and_others_when_not(dataset: Dataset) -> None:
+    again, other = Digits(image_size=16).load(), Digits(image_size=16, seed=1).load()
+    for name in SPLITS:
+        assert np.array_equal(again.splits[name].inputs["input"], dataset.splits[name].inputs["input"])
+        assert not np.array_equal(other.splits[name].inputs["input"], dataset.splits[name].inputs["input"])
+
+
+def test_channels_are_last_when_the_layout_says_so(dataset: Dataset) -> None:
+    last = Digits(image_size=16, layout="NHWC").load()
+    assert (last.signature.layout, last.signature.inputs[0].shape) == ("NHWC", ("batch", 16, 16, 3))
+    for name in SPLITS:
+        inputs = last.splits[name].inputs["input"]
+        assert np.array_equal(inputs.transpose(0, 3, 1, 2), dataset.splits[name].inputs["input"])
+        assert np.array_equal(last.splits[name].labels, dataset.splits[name].labels)
+
+
+def test_inputs_are_vectors_when_histograms_are_wanted(workspace: Callable[..., Workspace]) -> None:
+    config = Digits(image_size=16, hog=HogFeatures(pixels_per_cell=8))
+    assert (config.packages, Digits().packages) == ({"skimage": "sklearn"}, {})
+    report = data(config, workspace())
+    signature = report.facts.signature
+    assert (signature.layout, signature.inputs[0].shape) == ("none", ("batch", 9 * 2 * 2))
+    assert signature.preprocessing.hog == config.hog
+    inputs = read_split(workspace().path(report.artifacts["test"])).take(slice(None))["input"]
+    assert inputs.shape == (360, 36)
+    assert np.allclose(np.linalg.norm(inputs, axis=1), 1, atol=1e-3)  # one block, normalised
+
+
+@pytest.mark.parametrize(
+    ("size", "hog", "told"),
+    [
+        (8, HogFeatures(pixels_per_cell=6), "a block of .* = 12 pixels is larger than image_size 8"),
+        (8, HogFeatures(), None),
+    ],
+)
+def test_digits_refuse_when_no_block_of_histograms_fits(size: int, hog: HogFeatures, told: str | None) -> None:
+    if told is None:
+        assert Digits(image_size=size, hog=hog).hog == hog
+        return
+    with pytest.raises(ValueError, match=told):
+        Digits(image_size=size, hog=hog)
+
+
+def test_prepare_saves_the_splits_and_passes_when_the_data_is_sound(workspace: Callable[..., Workspace]) -> None:
+    out = workspace()
+    report = data(Digits(image_size=8, test_images=100), out)
+    report.raise_if_blocked()
+    assert {check.name for check in report.checks} == {
+        "data.leaked_images",
+        "data.empty_classes",
+        "data.non_finite_values",
+    }
+    assert report.facts.images == {"train": 1389, "validation": 180, "calibration": 128, "test": 100}
+    for name in SPLITS:
+        split = read_split(out.path(report.artifacts[name]))
+        counts = report.facts.images_per_class[name]
+        assert [counts[str(digit)] for digit in range(10)] == np.bincount(split.labels, minlength=10).tolist()
+    assert data(Digits(image_size=8, test_images=100), workspace()).artifacts == report.artifacts
+
+
+def test_digits_refuse_when_the_splits_take_all_images() -> None:
+    with pytest.raises(ValueError, match="take 1788 of 1797 images"):
+        Digits(validation_images=594, calibration_images=594, test_images=600)
+    least = Digits(validation_images=593, calibration_images=594, test_images=600, image_size=8).load()
+    assert np.bincount(least.splits["train"].labels, minlength=10).tolist() == [1] * 10

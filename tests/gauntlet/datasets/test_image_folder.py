@@ -1,0 +1,314 @@
+"""A folder of the user's pictures: read as it lies, refused by name where it is wrong, never whole in memory."""
+
+import os
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from flows.record.cache_key import canonical_json
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
+from gauntlet.datasets.image_folder import ImageFolder
+from gauntlet.datasets.splits import SPLITS, batches
+from gauntlet.images.decoding import decode_image
+from gauntlet.images.preprocessing import preprocess
+from tasks.data import DataFacts, data
+
+Write = Callable[..., Path]
+Make = Callable[..., Workspace]
+
+
+def config(path: Path, **changes: object) -> ImageFolder:
+    return ImageFolder.model_validate({"path": path, "image_size": (8, 10)} | changes)
+
+
+def failed(report: Report[DataFacts]) -> dict[str, float | None]:
+    return {check.name.removeprefix("data."): check.value for check in report.failures}
+
+
+def test_class_folders_are_split_in_proportion_when_they_are_not_split_yet(pictures: Write) -> None:
+    dataset = config(pictures("cat", "dog", "owl", count=20)).load()
+    counts = {name: np.bincount(split.labels).tolist() for name, split in dataset.splits.items()}
+    assert counts == {"train": [12] * 3, "validation": [2] * 3, "calibration": [2] * 3, "test": [4] * 3}
+    files = [name for split in dataset.splits.values() for name in split.files]
+    assert len(files) == len(set(files)) == 60
+    for split in dataset.splits.values():
+        names = [dataset.signature.labels[label] for label in split.labels]
+        assert names == [Path(file).parts[0] for file in split.files]
+
+
+def test_folders_of_splits_are_kept_and_the_missing_ones_are_taken_out_of_train(pictures: Write) -> None:
+    root = pictures("train/cat", "train/dog", "test/cat", "test/dog", count=20)
+    splits = config(root).load().splits
+    assert {name: len(split) for name, split in splits.items()} == {
+        "train": 32,
+        "validation": 4,
+        "calibration": 4,
+        "test": 40,
+    }
+    assert all(file.startswith("test/") == (name == "test") for name, split in splits.items() for file in split.files)
+    pictures("validation/cat", "validation/dog", "calibration/cat", "calibration/dog", count=3)
+    splits = config(root).load().splits
+    assert {name: len(split) for name, split in splits.items()} == {
+        "train": 40,
+        "validation": 6,
+        "calibration": 6,
+        "test": 40,
+    }
+
+
+def test_test_pictures_alone_are_enough_when_nothing_is_to_be_trained(pictures: Write) -> None:
+    splits = config(pictures("test/cat", "test/dog", count=20)).load().splits
+    assert {name: len(split) for name, split in splits.items()} == {"calibration": 4, "test": 36}
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("resize", ["crop", "stretch"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_inputs_are_what_the_signature_says_when_a_saved_split_is_read(
+    pictures: Write, workspace: Make, layout: str, resize: str, channels: int
+) -> None:
+    root, out = pictures("cat", "dog"), workspace()
+    values = {"mean": (0.4,) * channels, "std": (0.2,) * channels}
+    report = data(config(root, layout=layout, resize=resize, **values), out)
+    report.raise_if_blocked()
+    signature = report.facts.signature
+    shape = {"NCHW": (channels, 8, 10), "NHWC": (8, 10, channels)}[layout]
+    assert (signature.inputs[0].shape, signature.layout) == (("batch", *shape), layout)
+    for name in SPLITS:
+        split = read_split(out.path(report.artifacts[name]))
+        order = np.arange(len(split))[::-1]
+        taken = split.take(order)["input"]
+        for row, number in zip(taken, order, strict=True):
+            pixels = decode_image((root / split.files[number]).read_bytes(), channels)
+            assert np.array_equal(row, preprocess(pixels, signature.preprocessing, signature.layout))
+        assert np.array_equal(split.take(slice(0, 2))["input"], taken[::-1][:2])
+    assert report.facts.images_per_class["train"] == {"cat": 6, "dog": 6}
+
+
+@pytest.fixture
+def spoilt(pictures: Write) -> Path:
+    """Ten cats, ten dogs, and one file of each kind that is of no use."""
+    root = pictures("cat", "dog")
+    whole = (root / "cat" / "0000.png").read_bytes()
+    (root / "cat" / "half.png").write_bytes(whole[: len(whole) // 2])
+    (root / "cat" / "empty.jpg").write_bytes(b"")
+    (root / "dog" / "notes.txt").write_text("these are dogs")
+    (root / "dog" / "gone.png").symlink_to(root / "nowhere.png")
+    (root / "dog" / "more").symlink_to(root / "cat")
+    (root / "dog" / "nested").mkdir()
+    (root / "dog" / "nested" / "lost.png").write_bytes(b"\x89PNG")
+    (root / "README.md").write_text("my animals")
+    Image.fromarray(np.zeros((9, 9), np.uint16)).save(root / "dog" / "deep.png")
+    (root / ".cache").mkdir()
+    (root / "cat" / ".DS_Store").write_bytes(b"hidden files are not part of the data")
+    return root
+
+
+SPOILT = {
+    "cat/half.png": "damaged: ",
+    "cat/empty.jpg": "the file is empty",
+    "dog/notes.txt": "no picture",
+    "dog/gone.png": "a link that leads nowhere",
+    "dog/more": "a link to a folder",
+    "dog/nested/lost.png": "no picture, or a damaged one",
+    "README.md": "lies in no class folder",
+    "dog/deep.png": "pixels of mode I;16",
+}
+
+
+def test_files_of_no_use_are_named_counted_and_refused_when_none_may_be_skipped(spoilt: Path, workspace: Make) -> None:
+    report = data(config(spoilt), workspace())
+    assert failed(report) == {"max_skipped": 8}
+    (check,) = report.failures
+    assert "and 3 more" in check.detail
+    assert sum(name in check.detail for name in SPOILT) == 5
+    assert "data.max_skipped" in check.remedy
+    found = {skipped.file: skipped.reason for skipped in report.facts.skipped}
+    assert found.keys() == SPOILT.keys()
+    assert all(found[name].startswith(reason) for name, reason in SPOILT.items())
+
+
+@pytest.mark.parametrize(("limit", "passes"), [(7, False), (8, True)])
+def test_files_of_no_use_are_left_out_and_still_told_when_so_many_may_be_skipped(
+    spoilt: Path, workspace: Make, limit: int, passes: bool
+) -> None:
+    report = data(config(spoilt, max_skipped=limit), workspace())
+    assert (failed(report) == {}) == passes
+    (check,) = [check for check in report.checks if check.name == "data.max_skipped"]
+    assert (check.value, check.limit, check.passed) == (8, limit, passes)
+    assert "cat/half.png" in check.detail
+    assert sum(report.facts.images.values()) == 20
+
+
+def test_folder_without_a_usable_picture_is_refused_naming_the_files(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jpg").write_bytes(b"\xff\xd8\xff")
+    with pytest.raises(StageError, match=r"no usable picture; unusable files \(2\): cat/a\.jpg: .*; dog/a\.jpg: "):
+        config(tmp_path).load()
+
+
+@pytest.mark.parametrize(
+    ("folders", "told"),
+    [
+        ((), "no class folders in it; wanted is train/<class>/<picture>"),
+        (("cat",), r"one class folder \(cat\); a classifier needs two or more"),
+        (("train/cat", "train/dog"), r"there are \['train'\], but no 'test'"),
+        (("train/cat", "test/cat", "val/cat"), r"beside the splits \['train', 'test'\] there are folders .*\['val'\]"),
+        (("train/cat", "train/dog", "test"), r"are no splits with class folders in them: \['test'\]"),
+        (("cat", "dog"), "2 samples are too few: none is left for test"),
+    ],
+)
+def test_folder_is_refused_with_what_is_wanted_when_it_lies_otherwise(
+    pictures: Write, tmp_path: Path, folders: tuple[str, ...], told: str
+) -> None:
+    (tmp_path / "pictures").mkdir()
+    root = pictures(*folders, count=1)
+    with pytest.raises(StageError, match=told) as caught:
+        config(root).load()
+    assert str(caught.value).startswith(str(root))
+
+
+def test_folder_is_refused_when_it_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"nowhere: no such folder; wanted is"):
+        config(tmp_path / "nowhere").load()
+    assert config(tmp_path / "nowhere").files()[0].files == 0
+
+
+def test_first_pictures_are_of_all_classes_when_later_stages_take_only_them(pictures: Write) -> None:
+    splits = config(pictures("cat", "dog", "owl", count=40)).load().splits
+    assert all(set(split.labels[:10]) == {0, 1, 2} for split in splits.values())
+
+
+def test_folder_named_as_a_split_is_a_class_when_it_holds_pictures_itself(pictures: Write) -> None:
+    assert config(pictures("bus", "train", count=20)).load().signature.labels == ("bus", "train")
+
+
+def test_audit_names_the_class_when_only_one_split_has_it(pictures: Write, workspace: Make) -> None:
+    root = pictures("train/cat", "train/dog", "test/cat", "test/dog", "test/owl", count=20)
+    (root / "train" / "yak").mkdir()
+    report = data(config(root), workspace())
+    assert failed(report) == {"empty_classes": 3}
+    assert report.failures[0].detail == "train: owl, train: yak, test: yak"
+
+
+def test_audit_names_both_files_when_the_same_picture_is_in_two_splits(pictures: Write, workspace: Make) -> None:
+    root = pictures("train/cat", "train/dog", "test/cat", "test/dog", count=20)
+    Image.open(root / "train" / "cat" / "0003.png").save(root / "test" / "dog" / "copy.bmp")  # other bytes, same pixels
+    report = data(config(root, split_fractions={"validation": 0, "calibration": 0.1}, seed=2), workspace())
+    assert failed(report) == {"leaked_images": 1}
+    assert "train/cat/0003.png" in report.failures[0].detail
+    assert "test/dog/copy.bmp" in report.failures[0].detail
+
+
+def test_split_is_refused_naming_the_file_when_it_changed_or_vanished_later(pictures: Write, workspace: Make) -> None:
+    root, out = pictures("cat", "dog"), workspace()
+    report = data(config(root), out)
+    split = read_split(out.path(report.artifacts["train"]))
+    first, second = (root / split.files[number] for number in (0, 1))
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(StageError, match=rf"{first}: changed after the data stage read it; run again"):
+        split.take(slice(0, 4))
+    second.unlink()
+    with pytest.raises(StageError, match=rf"{second}: the data stage read this picture, now it cannot be read"):
+        split.take(np.array([1]))
+    assert split.take(slice(2, 4))["input"].shape == (2, 3, 8, 10)
+
+
+def test_identity_changes_exactly_when_a_file_does(pictures: Write) -> None:
+    root = pictures("cat", "dog")
+    here = config(root)
+    before = canonical_json(here.files())
+    assert canonical_json(config(root).files()) == before
+    (root / "cat" / ".hidden").write_text("not part of the data")
+    assert canonical_json(here.files()) == before
+    seen = [before]
+    file = root / "cat" / "0003.png"
+    os.utime(file, ns=(1, 1))
+    seen.append(canonical_json(here.files()))
+    file.rename(root / "cat" / "other.png")
+    seen.append(canonical_json(here.files()))
+    (root / "cat" / "other.png").write_bytes(b"shorter")
+    os.utime(root / "cat" / "other.png", ns=(1, 1))
+    seen.append(canonical_json(here.files()))
+    (root / "cat" / "other.png").unlink()
+    seen.append(canonical_json(here.files()))
+    moved = root.rename(root.with_name("moved"))  # a later stage reads the pictures where they were
+    seen.append(canonical_json(config(moved).files()))
+    assert len({str(state) for state in seen}) == 6
+
+
+def test_manifest_is_the_same_when_only_the_times_of_files_changed(pictures: Write, workspace: Make) -> None:
+    root, out = pictures("cat", "dog"), workspace()
+    first = data(config(root), out)
+    os.utime(root / "cat" / "0003.png", ns=(1, 1))
+    assert data(config(root), workspace()).artifacts == first.artifacts
+
+
+def test_names_that_are_no_text_are_read_and_told_all_the_same(pictures: Write, workspace: Make) -> None:
+    root, out = pictures("cat", "dog"), workspace()
+    odd = os.fsencode(root) + b"/cat/\xff\xfe"
+    os.rename(root / "cat" / "0000.png", odd + b".png")  # noqa: PTH104 - a path of bytes
+    with open(odd + b".txt", "wb") as stream:  # noqa: PTH123 - a path of bytes
+        stream.write(b"no picture")
+    report = data(config(root, max_skipped=1), out)
+    report.raise_if_blocked()
+    assert report.facts.skipped[0].file == r"cat/\xff\xfe.txt"
+    assert Report[DataFacts].model_validate_json(report.model_dump_json()) == report
+    splits = [read_split(out.path(report.artifacts[name])) for name in SPLITS]
+    assert sum(split.take(slice(None))["input"].shape[0] for split in splits) == 20
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_number_of_pictures(tmp_path: Path) -> None:
+    """100 and 1500 pictures of 64x64 make inputs of 5 and 74 MB; a batch of 32 is 1.5 MB, and held twice."""
+    random = np.random.default_rng(0)
+    noise = random.integers(0, 256, (8, 64, 64, 3), np.uint8)
+    for name, count in {"few": 100, "many": 1500}.items():
+        for number in range(count):
+            (tmp_path / name / str(number % 2)).mkdir(parents=True, exist_ok=True)
+            pixels = noise[number % 8].copy()
+            pixels[0, 0] = number // 256, number % 256, 0
+            Image.fromarray(pixels).save(tmp_path / name / str(number % 2) / f"{number}.bmp")
+
+    def peak(path: Path) -> float:
+        tracemalloc.start()
+        dataset = config(path, image_size=(64, 64)).load()
+        seen = 0
+        for split in dataset.splits.values():
+            for inputs in batches(split, 32):
+                seen += inputs["input"].nbytes
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert seen == sum(map(len, dataset.splits.values())) * 4 * 3 * 64 * 64
+        return found / 2**20
+
+    peak(tmp_path / "few")  # what is imported on the way counts once
+    few, many = peak(tmp_path / "few"), peak(tmp_path / "many")
+    assert many < 8
+    assert many - few < 2  # names and digests
+
+
+def test_one_number_is_both_height_and_width() -> None:
+    assert ImageFolder(path="pictures", image_size=64).image_size == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"mean": (0.5, 0.5)}, "mean has 2 values and std 3; give three of each for colour, one for grey"),
+        ({"std": (1.0,)}, "mean has 3 values and std 1"),
+        ({"std": (1.0, 0.0, 1.0)}, "every value must be above 0"),
+        ({"image_size": (0, 5)}, "greater than 0"),
+    ],
+)
+def test_configuration_is_refused_when_its_values_do_not_fit(changes: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        config(Path("pictures"), **changes)

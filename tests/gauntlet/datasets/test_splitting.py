@@ -1,0 +1,83 @@
+"""One set becomes four: nothing lost, nothing twice, every class in proportion."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gauntlet.core.errors import StageError
+from gauntlet.datasets.splitting import SplitFractions, split_indices, stratified_sample
+
+SHARES = st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(1, 4)).map(
+    lambda parts: SplitFractions(validation=parts[0] / 20, calibration=parts[1] / 20, test=parts[2] / 20)
+)
+
+
+@given(
+    classes=st.integers(2, 5),
+    a_class=st.integers(40, 90),
+    shares=SHARES,
+    seed=st.integers(0, 99),
+    labelled=st.booleans(),
+)
+def test_divide_is_disjoint_complete_and_stratified(
+    classes: int, a_class: int, shares: SplitFractions, seed: int, labelled: bool
+) -> None:
+    count = classes * a_class
+    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(classes), a_class)) if labelled else None
+    places = split_indices(count, labels, shares, seed)
+    assert np.array_equal(np.sort(np.concatenate(list(places.values()))), np.arange(count))
+    for name in ("validation", "calibration", "test"):
+        share = getattr(shares, name)
+        assert len(places.get(name, ())) == round(count * share)
+        if labels is not None and share:
+            found = np.bincount(labels[places[name]], minlength=classes)
+            assert np.all(np.abs(found - a_class * share) <= 2)
+    again = split_indices(count, labels, shares, seed)
+    assert all(np.array_equal(places[name], again[name]) for name in places)
+
+
+def test_divide_takes_another_part_when_the_seed_is_another() -> None:
+    first, other = (split_indices(100, None, SplitFractions(), seed)["test"] for seed in (0, 1))
+    assert not np.array_equal(first, other)
+
+
+def test_divide_leaves_training_out_when_all_is_measured_on() -> None:
+    places = split_indices(10, None, SplitFractions(validation=0, calibration=0.5, test=0.5), 0)
+    assert {name: len(numbers) for name, numbers in places.items()} == {"calibration": 5, "test": 5}
+
+
+@pytest.mark.parametrize(
+    ("count", "labels", "told"),
+    [
+        (3, None, "3 samples are too few: none is left for calibration"),
+        (1, None, "1 samples are too few: none is left for test"),
+        (40, np.array([0] * 39 + [1]), "cannot be split so that every class is in each split"),
+        (20, np.arange(20), "cannot be split so that every class is in each split"),
+    ],
+)
+def test_divide_is_refused_when_there_are_too_few(count: int, labels: np.ndarray | None, told: str) -> None:
+    with pytest.raises(StageError, match=told):
+        split_indices(count, labels, SplitFractions(), 0)
+
+
+def test_shares_are_refused_when_they_take_more_than_all() -> None:
+    with pytest.raises(ValueError, match=r"take 1\.1 of the samples; at most 1 can be taken"):
+        SplitFractions(validation=0.5, calibration=0.3, test=0.3)
+
+
+@given(count=st.integers(20, 200), size=st.integers(5, 15), seed=st.integers(0, 9))
+def test_draw_takes_so_many_of_the_numbers_and_leaves_the_others(count: int, size: int, seed: int) -> None:
+    numbers, labels = np.arange(3, 3 * count + 3, 3), np.arange(3 * count + 3) // 3 % 4
+    left, taken = stratified_sample(numbers, size, labels, seed, "a test")
+    assert len(taken) == size
+    assert np.array_equal(np.union1d(left, taken), numbers)
+    assert np.ptp(np.bincount(labels[taken], minlength=4)) <= 2
+
+
+def test_draw_is_refused_when_there_are_too_few() -> None:
+    labels = np.zeros(9, np.int64)
+    with pytest.raises(StageError, match="9 images are wanted for a try; only 9 are there, and some must be left"):
+        stratified_sample(np.arange(9), 9, labels, 0, "a try")
+    with pytest.raises(StageError, match="1 of 9 images cannot be taken for a try so that every class"):
+        stratified_sample(np.arange(9), 1, np.arange(9) % 2, 0, "a try")

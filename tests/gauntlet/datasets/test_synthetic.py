@@ -1,0 +1,111 @@
+"""Random samples in the types and shapes that a model declares."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_text
+import pytest
+
+from gauntlet.core.arrays import INDEX_LIMIT
+from gauntlet.core.errors import StageError
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.synthetic import UNSAID, Synthetic
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from tasks.data import data
+
+
+def model(folder: Path, *inputs: str) -> Path:
+    """Write a model that passes every input through; each is a type and a name."""
+    outputs = ", ".join(f"{declared}_out" for declared in inputs)
+    nodes = " ".join(f"{name}_out = Identity({name})" for _, name in map(str.split, inputs))
+    proto = onnx_text.model(f"through ({', '.join(inputs)}) => ({outputs}) {{ {nodes} }}")
+    path = folder / "model.onnx"
+    onnx.save(proto, path)
+    return path
+
+
+PICTURE = "float[batch,3,height,8] picture"
+INPUTS = (
+    PICTURE,
+    "float16[batch,4] half",
+    "int64[batch,length] ids",
+    "uint8[batch,2] bytes",
+    "bool[batch,length] mask",
+)
+
+
+def test_samples_have_the_declared_types_and_shapes_when_drawn(tmp_path: Path) -> None:
+    dataset = Synthetic(model=model(tmp_path, *INPUTS), samples=30, dynamic_axes={"length": 5}).load()
+    assert {name: len(split) for name, split in dataset.splits.items()} == {"calibration": 10, "test": 20}
+    taken = dataset.splits["test"].take(slice(None))
+    assert {name: (array.dtype.name, array.shape) for name, array in taken.items()} == {
+        "picture": ("float32", (20, 3, UNSAID, 8)),
+        "half": ("float16", (20, 4)),
+        "ids": ("int64", (20, 5)),
+        "bytes": ("uint8", (20, 2)),
+        "mask": ("bool", (20, 5)),
+    }
+    assert set(np.unique(taken["ids"])) == set(range(INDEX_LIMIT))
+    assert set(np.unique(taken["mask"])) == {False, True}
+    assert abs(float(taken["picture"].std()) - 1) < 0.1
+    assert all(split.labels is None for split in dataset.splits.values())
+    assert [spec.name for spec in dataset.signature.inputs] == ["picture", "half", "ids", "bytes", "mask"]
+
+
+def test_the_model_takes_its_samples_when_it_is_called(tmp_path: Path) -> None:
+    path = model(tmp_path, *INPUTS)
+    samples = Synthetic(model=path, samples=16).load().splits["test"].take(slice(None))
+    outputs = batched_inference(open_session(path), samples).run(4)
+    assert all(np.array_equal(outputs[f"{name}_out"], array) for name, array in samples.items())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "axes"),
+    [
+        (("float[2,3] state", "int64 step"), {"state": 3, "step": 1}),
+        (("float[n,3] a", "float[m,3] b"), {"a": 3, "b": 3}),
+    ],
+    ids=["scalar beside a state", "two first axes"],
+)
+def test_each_sample_is_a_whole_input_when_the_model_has_no_batch(
+    tmp_path: Path, inputs: tuple[str, ...], axes: dict[str, int]
+) -> None:
+    path = model(tmp_path, *inputs)
+    samples = Synthetic(model=path, samples=18).load().splits["test"].take(slice(None))
+    session = open_session(path)
+    assert {name: array.ndim for name, array in samples.items()} == axes
+    assert all(len(array) == 12 for array in batched_inference(session, samples).run(1).values())
+
+
+def test_whole_numbers_stay_below_high_when_it_is_set(tmp_path: Path) -> None:
+    path = model(tmp_path, *INPUTS)
+    ids = Synthetic(model=path, samples=300, integer_high=7).load().splits["test"].take(slice(None))["ids"]
+    assert set(np.unique(ids)) == set(range(7))
+
+
+def test_samples_are_decided_by_the_seed(tmp_path: Path) -> None:
+    path = model(tmp_path, *INPUTS)
+    first, again, other = (
+        Synthetic(model=path, seed=seed).load().splits["test"].take(slice(None))["picture"] for seed in (0, 0, 1)
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_synthetic_is_refused_when_the_model_takes_texts_or_cannot_be_read(tmp_path: Path) -> None:
+    path = model(tmp_path, "string[batch] text")
+    with pytest.raises(StageError, match=r"input 'text' is of type str, which cannot be drawn; bring samples"):
+        Synthetic(model=path).load()
+    with pytest.raises(StageError, match=r"nowhere\.onnx"):
+        Synthetic(model=tmp_path / "nowhere.onnx").load()
+
+
+def test_data_stage_passes_when_the_samples_are_drawn(tmp_path: Path, workspace) -> None:
+    config = Synthetic(model=model(tmp_path, PICTURE))
+    out: Workspace = workspace()
+    report = data(config, out, files=config.files())
+    report.raise_if_blocked()
+    assert report.facts.images == {"calibration": 21, "test": 43}
+    assert report.facts.images_per_class == {}

@@ -1,0 +1,84 @@
+"""The arithmetic of comparison."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from gauntlet.metrics.error_metrics import max_abs_error, max_rel_error, sqnr_db, top1_agreement
+
+FINITE = st.floats(-1e6, 1e6, width=32)
+MATRICES = arrays(np.float32, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=FINITE)
+
+
+@given(outputs=MATRICES)
+def test_errors_are_zero_when_a_model_is_compared_with_itself(outputs: np.ndarray) -> None:
+    assert max_abs_error(outputs, outputs) == 0
+    assert max_rel_error(outputs, outputs) == 0
+    assert sqnr_db(outputs, outputs) == math.inf
+    assert top1_agreement(outputs, outputs) == 1
+
+
+@given(outputs=MATRICES, data=st.data())
+def test_errors_are_nan_when_one_value_is_nan(outputs: np.ndarray, data: st.DataObject) -> None:
+    broken = outputs.copy()
+    broken.flat[data.draw(st.integers(0, outputs.size - 1))] = np.nan
+    for pair in [(broken, outputs), (outputs, broken), (broken, broken)]:
+        assert math.isnan(max_abs_error(*pair))
+        assert math.isnan(max_rel_error(*pair))
+        assert math.isnan(sqnr_db(*pair))
+
+
+@given(outputs=MATRICES, power=st.integers(-8, 8), shift=st.floats(-10, 10, width=32))
+def test_errors_scale_as_they_should_when_both_are_scaled(outputs: np.ndarray, power: int, shift: float) -> None:
+    actual, expected = outputs.astype(np.float64) + shift, outputs.astype(np.float64)
+    factor = 2.0**power  # exact in floating point
+    assert max_abs_error(factor * actual, factor * expected) == factor * max_abs_error(actual, expected)
+    if np.any(expected):
+        scaled = max_rel_error(factor * actual, factor * expected)
+        assert scaled == pytest.approx(max_rel_error(actual, expected), rel=1e-12)
+        assert sqnr_db(factor * actual, factor * expected) == pytest.approx(sqnr_db(actual, expected), abs=1e-9)
+    assert top1_agreement(factor * actual, expected) == top1_agreement(actual, expected)
+
+
+@given(actual=MATRICES)
+def test_abs_error_is_symmetric_and_the_largest_when_arrays_differ(actual: np.ndarray) -> None:
+    expected = actual[::-1].copy()
+    assert max_abs_error(actual, expected) == max_abs_error(expected, actual)
+    assert max_abs_error(actual, expected) == np.abs(actual.astype(np.float64) - expected).max()
+
+
+def test_abs_error_is_zero_when_infinities_are_equal_and_infinite_when_not() -> None:
+    inf = np.array([np.inf, -np.inf, 1.0])
+    assert max_abs_error(inf, inf) == 0
+    assert max_abs_error(inf, np.array([np.inf, np.inf, 1.0])) == math.inf
+
+
+def test_rel_error_uses_the_tensors_scale_when_one_logit_is_near_zero() -> None:
+    assert max_rel_error(np.array([100.0, 2e-6]), np.array([100.0, 1e-6])) == pytest.approx(1e-8)
+    assert max_rel_error(np.array([0.5]), np.array([0.0])) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "decibels"),
+    [
+        ([0.9], [1.0], 20.0),
+        ([1.0], [0.0], -math.inf),
+        ([np.inf], [1.0], -math.inf),
+        ([1e200, 0.0], [1e-200, 1.0], -math.inf),
+    ],
+)
+def test_sqnr_is_the_textbook_value_when_computed_by_hand(
+    actual: list[float], expected: list[float], decibels: float
+) -> None:
+    with np.errstate(over="ignore"):
+        assert sqnr_db(np.array(actual), np.array(expected)) == pytest.approx(decibels)
+
+
+def test_top1_agreement_counts_samples_when_some_differ() -> None:
+    actual = np.array([[1, 2], [2, 1], [0, 3], [5, 4]], np.float32)
+    expected = np.array([[0, 9], [0, 9], [0, 9], [9, 0]], np.float32)
+    assert top1_agreement(actual, expected) == 0.75

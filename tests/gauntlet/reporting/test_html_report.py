@@ -1,0 +1,147 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from gauntlet.reporting.html_report import render_html
+
+
+def plain(page: str) -> str:
+    """The page's text without tags, on one line."""
+    body = page[page.index("</style>") :]
+    return " ".join(re.sub(r"<[^>]+>", " ", body).split())
+
+
+def test_a_passed_run_tells_who_won_by_how_much_and_how_sure(passed):
+    page = plain(render_html(passed))
+    assert "✓ Passed digits-resnet18 2026-05-02 12:34 UTC · took 3 min 51 s" in page
+    assert "Winner: static-u8s8" in page
+    assert "Rejected, 3 of 6 candidates: onnxslim, dynamic, static-s8s8." in page
+    assert "Speed 3.72x 95 % interval [3.65, 3.80], batch 1 2.88x [2.61, 3.02] at batch 8" in page
+    assert "Accuracy 98.9 % fp32: 99.2 % Size 11.3 MB fp32: 44.7 MB" in page
+    assert "not resolved" in page
+    assert "0.0417 ≤ 0.01" in page
+    assert "8 predicted as 1 (2), 3 predicted as 9 (1)." in page
+    assert "written by another version" not in page
+
+
+def test_a_failed_run_tells_where_it_stopped_and_how_to_fix_it(stopped_at_numerics):
+    page = plain(render_html(stopped_at_numerics))
+    assert "✗ Failed" in page
+    assert "Stopped at numerics" in page
+    assert "first divergent tensor: /layer3/conv1/Conv_output_0" in page
+    assert "Fix: look at that node" in page
+    assert "benchmark ○ not run" in page
+    assert page.count("must be") == 1, "the reason is not told twice"
+
+
+@pytest.mark.parametrize(
+    ("run", "present", "absent"),
+    [
+        ("passed", {"candidates", "gates", "scores", "training", "record"}, {"stopped"}),
+        ("stopped_at_numerics", {"stopped", "gates", "scores", "training", "record"}, {"candidates"}),
+        ("stopped_at_data", {"stopped", "gates", "training", "record"}, {"candidates", "scores"}),
+    ],
+)
+def test_a_section_is_there_when_its_stage_ran(run, present, absent, request):
+    sections = set(re.findall(r'<h2 id="([a-z-]+)"', render_html(request.getfixturevalue(run))))
+    assert present <= sections
+    assert not absent & sections
+
+
+def test_a_run_in_which_nothing_ran(stopped_at_data):
+    empty = stopped_at_data.replace(stages=(), stopped_at=None, reason="killed", environment={}, config={})
+    page = plain(render_html(empty))
+    assert "killed" in page
+    assert "No stage ran." in page
+
+
+def test_the_page_asks_for_nothing(passed):
+    page = render_html(passed)
+    assert "<script" not in page
+    assert "@import" not in page
+    assert "url(" not in page
+    assert re.findall(r'(?:src|href)="(?!#)([^"]*)"', page) == ["data:,", "http://127.0.0.1:5000/#/experiments/1"]
+
+
+def test_foreign_text_is_escaped(passed):
+    evil = '"><script>alert(1)</script>'
+    page = render_html(passed.replace(name=evil, reason=evil, winner=evil, environment={evil: evil}))
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_tables_have_scopes_and_the_picture_has_words(passed):
+    page = render_html(passed)
+    assert re.search(r"<th(?!ead)(?![^>]*scope=)[^>]*>", page[page.index("<body>") :]) is None
+    pictures = re.findall(r'<svg [^>]*role="img" aria-label="([^"]+)"', page)
+    assert len(pictures) == page.count("<svg ") == 2
+    assert "static-u8s8, batch 1 on ort-cpu: 3.72x [3.65, 3.80], faster, median 1.05 ms" in pictures[0]
+    assert "Training loss: 2.1 after the first epoch, 0.3979 after the last" in pictures[1]
+
+
+def test_no_two_elements_share_an_id(passed):
+    ids = re.findall(r' id="([^"]*)"', render_html(passed))
+    assert len(ids) > 20
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_same_run_gives_the_same_page(passed):
+    assert render_html(passed) == render_html(passed)
+
+
+def test_the_winners_file_and_every_artifact_is_named_with_its_path(passed):
+    model = passed.stage("export").artifacts["model"]
+    won = tuple(c.replace(artifact=model) if c.name == passed.winner else c for c in passed.candidates)
+    page = plain(render_html(passed.replace(candidates=won), Path("/home/me/store")))
+    assert f"Model: /home/me/store/{model.path}" in page
+    assert "relative to the artifact store, /home/me/store ." in page
+    assert page.count(model.path) == 2  # the winner, and the row of the artifact
+
+
+def test_a_candidate_has_one_row_of_numbers_and_its_reason_below_them(passed):
+    table = re.search(r'<table class="candidates.*?</table>', render_html(passed), re.DOTALL)[0]
+    assert len(re.findall(r'<tr role="row">', table)) == 1 + len(passed.candidates)
+    row, below = re.findall(r"<tr.*?</tr>", table, re.DOTALL)[1:3]
+    assert 'class="below"' in below
+    assert "3.72x [3.65, 3.80]" in row
+    assert "2.88x [2.61, 3.02]" in row
+    assert 'colspan="7"' in below
+    assert "faster: 3.72x [3.65, 3.80] at batch 1" in below
+
+
+@pytest.mark.parametrize(
+    ("stage", "facts"),
+    [
+        ("evaluate", {"confusion": [[1, 2], [3]]}),
+        ("train", {"history": [{"epoch": 1}, {"epoch": 2}]}),
+        ("data", {"images": 7}),
+        ("benchmark", {"profiles": [{"profile": {}}]}),
+    ],
+)
+def test_facts_of_another_shape_are_named_and_break_nothing(passed, stage, facts):
+    stages = tuple(s.replace(facts=s.facts | facts) if s.stage == stage else s for s in passed.stages)
+    page = render_html(passed.replace(stages=stages))
+    assert page.count("written by another version") == 1
+    assert f"The facts of stage <code>{stage}</code> were" in page
+
+
+def test_many_classes_give_no_matrix_but_the_worst_classes(passed):
+    count = 60
+    entry = passed.stage("evaluate")
+    classes = [{**entry.facts["classes"][0], "label": f"c{i}", "f1": i / count} for i in range(count)]
+    matrix = [[int(i == j) for j in range(count)] for i in range(count)]
+    large = entry.replace(facts=entry.facts | {"classes": classes, "confusion": matrix})
+    page = render_html(passed.replace(stages=(large,)))
+    assert "Confusion matrix" not in page
+    assert "the 40 with the lowest F1 of 60" in page
+    assert "c0<" in page
+    assert "c59<" not in page
+
+
+def test_an_overridden_check_shows_why(stopped_at_numerics):
+    entry = stopped_at_numerics.stage("numerics")
+    checks = tuple(check.replace(override="accepted until the next release") for check in entry.checks)
+    page = plain(render_html(stopped_at_numerics.replace(stages=(entry.replace(checks=checks),))))
+    assert "≈ overridden" in page
+    assert "Overridden: accepted until the next release" in page

@@ -1,0 +1,118 @@
+from pathlib import Path
+
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Check
+from gauntlet.reporting import stage_facts, timeline
+
+
+def test_a_stopped_run_lists_what_it_did_not_reach(stopped_at_numerics):
+    states = [(step.stage, step.state) for step in timeline.timeline(stopped_at_numerics)]
+    ahead = ("optimize", "prune", "calibrate", "quantize", "repair", "accuracy", "portability", "benchmark", "explain")
+    assert states[4:6] == [("structure", "passed"), ("numerics", "failed")]
+    assert states[6:] == [(stage, "not run") for stage in (*ahead, "select")]
+    assert ("train", "cached") in states
+
+
+def test_candidates_of_one_stage_are_one_step_and_a_dropped_one_does_not_fail_it(passed):
+    step = next(s for s in timeline.timeline(passed) if s.stage == "accuracy")
+    assert (step.state, step.note) == ("passed", "5 candidates, 1 rejected")
+    assert [s.note for s in timeline.timeline(passed) if s.stage == "numerics"] == ["", "1 candidate"]
+
+
+def test_what_makes_candidates_comes_before_what_judges_them(passed):
+    mixed = [e for e in passed.stages if e.candidate is not None][::-1]
+    assert [s.stage for s in timeline.timeline(passed.replace(stages=tuple(mixed)))] == [
+        "quantize", "optimize", "numerics", "accuracy",
+    ]  # fmt: skip
+
+
+def test_a_stage_that_crashed_before_its_report_still_shows(stopped_at_data):
+    crashed = stopped_at_data.replace(stopped_at="train", stages=())
+    first = timeline.timeline(crashed)[0]
+    assert (first.stage, first.state, first.note) == ("train", "failed", "left no report")
+
+
+def test_failed_gates_come_first(passed):
+    states = [gate.state for gate in timeline.gates(passed)]
+    assert states[:2] == ["failed", "warning"]
+    assert set(states[2:]) == {"passed"}
+
+
+def test_obstacles_are_those_of_the_main_line(passed, stopped_at_numerics):
+    assert timeline.blocking_checks(passed) == []
+    names = [gate.check.name for gate in timeline.blocking_checks(stopped_at_numerics)]
+    assert names == ["numerics.max_abs_error"]
+
+
+def test_without_an_obstacle_on_the_main_line_those_of_the_candidates_are_told(passed):
+    lost = passed.replace(verdict="failed", stopped_at="select")
+    assert [gate.candidate for gate in timeline.blocking_checks(lost)] == ["static-s8s8"]
+
+
+def test_an_overridden_check_is_neither_passed_nor_failed():
+    check = Check(name="a.b", value=2, op="<=", limit=1, override="known, ticket 7")
+    assert timeline.state_of(check) == "overridden"
+
+
+def test_the_batch_size_that_the_configuration_names_decides(passed):
+    best = timeline.winner(passed)
+    assert timeline.deciding_row(passed, best).batch == 1
+    assert timeline.deciding_row(passed.replace(config={"select": {"batch": 8}}), best).batch == 8
+    assert timeline.deciding_row(passed.replace(config={"select": "odd"}), best).batch == 1
+    assert timeline.reference(passed).name == "fp32"
+    assert timeline.ordered_candidates(passed)[0] is best
+
+
+def test_the_winners_file_is_named_by_its_place_in_the_store(passed):
+    file = Artifact(name="model.onnx", sha256="5d", size_bytes=1, path="5d/5d-model.onnx/model.onnx")
+    won = tuple(c.replace(artifact=file) if c.name == passed.winner else c for c in passed.candidates)
+    assert timeline.model_file(passed.replace(candidates=won), Path("/store")) == Path("/store") / file.path
+    assert timeline.model_file(passed.replace(candidates=won, winner=None), Path("/store")) is None
+    assert timeline.model_file(passed, Path("/store")) is None
+
+
+def test_all_candidates_of_a_stage_rejected_is_no_failed_stage_while_the_run_goes_on(passed):
+    entry = passed.stage("accuracy", "static-s8s8")
+    step = next(s for s in timeline.timeline(passed.replace(stages=(entry,))) if s.stage == "accuracy")
+    assert (step.state, step.note) == ("rejected", "1 candidate, 1 rejected")
+
+
+def test_remarks_tell_what_the_columns_and_the_reason_do_not(passed):
+    second = next(c for c in passed.candidates if c.name == "dynamic")
+    first, other = second.benchmark
+    lost = {"stopped_after_round": 3, "stopped_for": "static-u8s8", "stopped_as": "slower"}
+    elsewhere = first.replace(target="openvino-f32", more_rounds=17)
+    rows = (first.replace(**lost), other.replace(**lost), elsewhere)
+    assert timeline.remarks(passed, second.replace(benchmark=rows), [1, 8]) == [
+        "Batch 8 on ort-cpu: dropped after round 3, slower than static-u8s8.",
+        "Batch 1 on openvino-f32: 6.41 ms, 0.61x [0.59, 0.64], slower, about 17 more rounds would probably resolve it.",
+    ]
+    assert timeline.remarks(passed, second, [1]) == ["Batch 8 on ort-cpu: 51.2 ms, 0.48x [0.47, 0.50], slower."]
+    assert timeline.remarks(passed, second, [1, 8]) == []
+
+
+def test_numbers_that_json_cannot_write_are_restored():
+    assert stage_facts.restored({"a": ["Infinity", {"b": "-Infinity"}], "c": "text"}) == {
+        "a": [float("inf"), {"b": float("-inf")}],
+        "c": "text",
+    }
+
+
+def test_one_number_is_read_from_facts_where_it_is_one(passed):
+    assert stage_facts.number(passed, "benchmark", "aa_deviation") == 0.061
+    assert stage_facts.number(passed, "benchmark", "absent") is None
+    assert stage_facts.number(passed, "loadgen", "aa_deviation") is None
+    entry = passed.stage("benchmark")
+    text = passed.replace(stages=(entry.replace(facts={"aa_deviation": "much"}),))
+    assert stage_facts.number(text, "benchmark", "aa_deviation") is None
+
+
+def test_flatten():
+    values = {"a": {"b": [1, 2], "c": {}}, "d": [{"e": None}], "f": True, "g": []}
+    assert stage_facts.flatten(values) == [
+        ("a.b", "1, 2"),
+        ("a.c", "none"),
+        ("d.0.e", "none"),
+        ("f", "true"),
+        ("g", "none"),
+    ]

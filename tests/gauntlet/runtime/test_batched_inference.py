@@ -1,0 +1,98 @@
+"""How samples become calls: batches, fixed batches, whole inputs, and everything that does not fit."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx_text
+import pretrained_models
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gauntlet.core.errors import StageError
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+
+
+def doubling(shape: str) -> bytes:
+    """Return a model that adds its input to itself."""
+    return onnx_text.model(f"double (float[{shape}] x) => (float[{shape}] y) {{ y = Add(x, x) }}").SerializeToString()
+
+
+DYNAMIC, FIXED = open_session(doubling("n,3")), open_session(doubling("4,3"))
+
+
+@given(count=st.integers(1, 13), batch=st.integers(1, 15), at_once=st.integers(1, 4))
+def test_calls_answer_every_sample_once_when_the_batch_is_any(count: int, batch: int, at_once: int) -> None:
+    samples = np.random.default_rng(count).standard_normal((count, 3)).astype(np.float32)
+    for session in (DYNAMIC, FIXED):
+        assert np.array_equal(batched_inference(session, {"x": samples}).run(batch, at_once)["y"], 2 * samples)
+
+
+def test_calls_take_the_fixed_batch_when_another_is_wanted() -> None:
+    samples = {"x": np.ones((6, 3), np.float32)}
+    assert batched_inference(FIXED, samples).batch(32) == 4
+    assert batched_inference(DYNAMIC, samples).batch(32) == 32
+    last = batched_inference(FIXED, samples).feed(4, 4)["x"]
+    assert last.shape == (4, 3)  # filled up
+
+
+def test_calls_feed_one_sample_whole_when_arrays_have_one_axis_more(tmp_path: Path) -> None:
+    model, samples = pretrained_models.state(tmp_path)
+    prepared = batched_inference(open_session(model), samples)
+    assert (prepared.one_sample_per_call, prepared.batch(8)) == (True, 1)
+    answers = prepared.run(8)
+    session = open_session(model)
+    for i in (0, 7, 39):
+        state = session.run(["h_next"], {name: np.asarray(array[i]) for name, array in samples.items()})[0]
+        assert np.array_equal(answers["h_next"][i], state)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8, np.int64, np.float16])
+def test_calls_give_the_model_its_own_type_when_nothing_is_lost(dtype: type) -> None:
+    answers = batched_inference(DYNAMIC, {"x": np.arange(6).reshape(2, 3).astype(dtype)}).run(2)["y"]
+    assert answers.dtype == np.float32
+    assert answers.tolist() == [[0, 2, 4], [6, 8, 10]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "samples", "told"),
+    [
+        ("float", {"z": np.ones((2, 3))}, "no samples for the input 'x'; there are some for"),
+        ("float", {"x": np.ones(2)}, "1 axes for an input of 2"),
+        ("float", {"x": np.ones((2, 2, 2, 3))}, "4 axes for an input of 2"),
+        ("float", {"x": np.array([["a", "b", "c"]])}, "takes tensor.float.; the samples are <U1"),
+        ("int64", {"x": np.ones((2, 3))}, "the samples are float64, which would lose their meaning"),
+        ("bfloat16", {"x": np.ones((2, 3))}, "tensor.bfloat16., which numpy has no type for"),
+    ],
+)
+def test_calls_are_refused_when_samples_do_not_fit(dtype: str, samples: dict, told: str) -> None:
+    model = onnx_text.model(f"model ({dtype}[n,3] x) => ({dtype}[n,3] y) {{ y = Identity(x) }}")
+    with pytest.raises(StageError, match=told):
+        batched_inference(open_session(model.SerializeToString()), samples)
+
+
+def test_calls_fail_and_say_how_when_the_runtime_fails() -> None:
+    with pytest.raises(StageError, match=r"fails on inputs of shape \{'x': \(2, 5\)\}"):
+        batched_inference(DYNAMIC, {"x": np.ones((3, 5), np.float32)}).run(2)
+
+
+def test_calls_fail_when_an_output_has_no_entry_a_sample() -> None:
+    model = onnx_text.model("sum (float[n,3] x) => (float y) { y = ReduceSum<keepdims = 0>(x) }")
+    session = open_session(model.SerializeToString())
+    samples = np.ones((4, 3), np.float32)
+    with pytest.raises(StageError, match=r"output 'y' has shape \(\) for 2 samples, not one entry a sample"):
+        batched_inference(session, {"x": samples}).run(2)
+    assert batched_inference(session, {"x": samples[:, None]}).run(1)["y"].tolist() == [
+        3,
+        3,
+        3,
+        3,
+    ]  # the way out it names
+
+
+def test_calls_fail_when_an_output_changes_its_shape_from_call_to_call() -> None:
+    model = onnx_text.model("search (float[n,3] x) => (int64[2,found] y) { y = NonZero(x) }")
+    samples = np.array([[[1, 0, 0]], [[1, 1, 0]]], np.float32)
+    with pytest.raises(StageError, match=r"output 'y' changes its shape from call to call \(\(2, 1\), \(2, 2\)\)"):
+        batched_inference(open_session(model.SerializeToString()), {"x": samples}).run(1)

@@ -1,0 +1,136 @@
+"""How many threads and how much memory there really are: the container's limits, in both of their forms."""
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gauntlet.runtime import resources
+from gauntlet.runtime.resources import (
+    LANES,
+    cgroup_quota_cores,
+    parallel_calls_and_threads,
+    usable_memory_bytes,
+    usable_threads,
+)
+
+PHYSICAL = psutil.virtual_memory().total
+
+
+def write(root: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = root / name.replace("__", "/").replace("cpu_max", "cpu.max").replace("cpu_cfs", "cpu.cfs")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("max 100000\n", None),
+        ("200000 100000\n", 2.0),
+        ("150000 100000\n", 1.5),
+        ("25000 50000", 0.5),
+    ],
+)
+def test_quota_is_read_when_cgroup_is_version_2(tmp_path: Path, text: str, cores: float | None) -> None:
+    assert cgroup_quota_cores(write(tmp_path, cpu_max=text)) == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("-1\n", None), ("400000\n", 4.0), ("50000\n", 0.5)])
+def test_quota_is_read_when_cgroup_is_version_1(tmp_path: Path, quota: str, cores: float | None) -> None:
+    write(tmp_path, cpu__cpu_cfs_quota_us=quota, cpu__cpu_cfs_period_us="100000\n")
+    assert cgroup_quota_cores(tmp_path) == cores
+
+
+def test_quota_is_the_least_of_all_groups_above_when_version_2_nests_them(tmp_path: Path) -> None:
+    write(tmp_path, user__cpu_max="max 100000", user__job__cpu_max="150000 100000", user__job__step__cpu_max="4 1")
+    membership = tmp_path / "cgroup"
+    membership.write_text("9:name=systemd:/x\n0::/user/job/step\n")
+    assert cgroup_quota_cores(tmp_path, membership) == 1.5
+    membership.write_text("0::/another/machine/s\n")  # a container that sees the host's names, and its own root only
+    assert cgroup_quota_cores(write(tmp_path, cpu_max="300000 100000"), membership) == 3.0
+
+
+def test_quota_is_the_least_of_all_groups_above_when_version_1_nests_them(tmp_path: Path) -> None:
+    period = {"cpu__job__cpu_cfs_period_us": "100000", "cpu__cpu_cfs_period_us": "100000"}
+    write(tmp_path, **period, cpu__job__cpu_cfs_quota_us="200000", cpu__cpu_cfs_quota_us="-1")
+    (tmp_path / "cgroup").write_text("3:cpuset:/\n2:cpu,cpuacct:/job\n")
+    assert cgroup_quota_cores(tmp_path, tmp_path / "cgroup") == 2.0
+
+
+@pytest.mark.parametrize(("quota", "threads_used"), [(1.9, 1), (0.4, 1), (1000.0, None), (None, None)])
+def test_threads_never_exceed_the_quota(monkeypatch, quota: float | None, threads_used: int | None) -> None:
+    monkeypatch.setattr(resources, "cgroup_quota_cores", lambda: quota)
+    assert usable_threads() == (threads_used or len(os.sched_getaffinity(0)))
+
+
+def test_quota_is_version_2s_when_both_are_there(tmp_path: Path) -> None:
+    write(tmp_path, cpu_max="100000 100000", cpu__cpu_cfs_quota_us="400000", cpu__cpu_cfs_period_us="100000")
+    assert cgroup_quota_cores(tmp_path) == 1.0
+
+
+def test_quota_is_version_1s_when_version_2s_file_is_malformed(tmp_path: Path) -> None:
+    write(tmp_path, cpu_max="", cpu__cpu_cfs_quota_us="400000", cpu__cpu_cfs_period_us="100000")
+    assert cgroup_quota_cores(tmp_path) == 4.0
+
+
+@pytest.mark.parametrize("files", [{}, {"cpu_max": ""}, {"cpu_max": "max"}, {"cpu__cpu_cfs_quota_us": "400000"}])
+def test_quota_is_none_when_files_are_missing(tmp_path: Path, files: dict[str, str]) -> None:
+    assert cgroup_quota_cores(write(tmp_path, **files)) is None
+
+
+def test_threads_are_within_the_affinity_mask_when_asked_on_this_machine() -> None:
+    before = os.sched_getaffinity(0)
+    assert 1 <= usable_threads() <= len(before)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_threads() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize(("usable", "expected"), [(1, (1, 1)), (2, (2, 1)), (6, (4, 1)), (64, (4, 16))])
+def test_lanes_share_the_threads_when_many_samples_wait(
+    monkeypatch: pytest.MonkeyPatch, usable: int, expected: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(resources, "usable_threads", lambda: usable)
+    count, each = parallel_calls_and_threads()
+    assert (count, each) == expected
+    assert count <= LANES
+    assert count * each <= usable
+
+
+def write_files(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "usable"),
+    [
+        ({}, PHYSICAL),
+        ({"memory.max": "max\n"}, PHYSICAL),
+        ({"memory.max": "rubbish"}, PHYSICAL),
+        ({"memory.max": "1000000\n"}, 1_000_000),
+        ({"memory.max": f"{PHYSICAL * 2}\n"}, PHYSICAL),
+        ({"memory.max": "max\n", "job/memory.max": "700", "job/step/memory.max": "900"}, 700),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, PHYSICAL),
+        ({"memory/memory.limit_in_bytes": "2000000\n"}, 2_000_000),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712", "memory/pod/memory.limit_in_bytes": "600"}, 600),
+    ],
+)
+def test_usable_memory_is_the_least_of_the_machine_and_of_all_groups(
+    tmp_path: Path, files: dict[str, str], usable: int
+) -> None:
+    membership = tmp_path / "membership"
+    membership.write_text("4:memory:/pod\n1:cpu:/\n0::/job/step\n")
+    assert usable_memory_bytes(write_files(tmp_path, files), membership) == usable
+
+
+def test_usable_memory_is_the_machines_when_nobody_tells_the_group(tmp_path: Path) -> None:
+    assert usable_memory_bytes(tmp_path, tmp_path / "absent") == PHYSICAL

@@ -1,0 +1,161 @@
+"""Workers that crash, hang or talk rubbish: each failure is told in words, and no process is left."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
+
+READ = "import sys, os, time, signal, json; sys.stdin.readline(); "
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left():
+    yield
+    left = [p for p in psutil.Process().children(recursive=True) if "import sys, os, time" in " ".join(p.cmdline())]
+    assert left == []
+
+
+@contextmanager
+def worker(code: str):
+    with WorkerClient(command=(sys.executable, "-c", READ + code)) as client:
+        yield client
+
+
+def load(client: WorkerClient, timeout_s: float = 30) -> float:
+    return client.load(Path("m.onnx"), Path("i.npz"), 1, timeout_s)["load_ms"]
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", f"was killed by signal {int(signal.SIGSEGV)}"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9"),
+        ("os.abort()", "was killed by signal 6"),
+        ("import ctypes; ctypes.string_at(0)", "was killed by signal 11"),
+        ("sys.exit(7)", "ended with code 7"),
+        ("sys.exit('out of memory: 3 GB asked')", "ended with code 1: out of memory: 3 GB asked"),
+        (
+            "sys.stderr.write('  what():  std::bad_alloc'); sys.stderr.flush(); os.abort()",
+            "it needs more memory than it may have: the worker was killed by signal 6: what():  std::bad_alloc",
+        ),
+        ("raise ValueError('no such provider')", "ended with code 1: ValueError: no such provider"),
+        ("", "ended with code 0"),
+        ("print('hello', flush=True); time.sleep(60)", "the worker answered rubbish: b'hello"),
+        ("print('{\"load_ms\": ', flush=True); time.sleep(60)", "the worker answered rubbish"),
+        ("print([1], flush=True); time.sleep(60)", "rubbish: [1]"),
+        ("print(json.dumps({'error': 'refused: opset 99'}), flush=True); time.sleep(60)", "refused: opset 99"),
+    ],
+)
+def test_client_tells_what_happened_when_the_worker_dies_or_talks_rubbish(code: str, told: str) -> None:
+    with worker(code) as client, pytest.raises(WorkerFailed) as caught:
+        load(client)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "time.sleep(60)",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)",
+        "sys.stdout.write('{\"load_'); sys.stdout.flush(); time.sleep(60)",
+        "[(sys.stdout.write('x'), sys.stdout.flush(), time.sleep(0.05)) for _ in range(1200)]",
+    ],
+    ids=["silent", "stubborn", "half a line", "drop by drop"],
+)
+def test_client_ends_the_worker_when_it_gives_no_answer_in_time(code: str) -> None:
+    with worker(code) as client:
+        with pytest.raises(WorkerFailed, match=r"no answer to 'load' within 0\.5 s; the worker was ended"):
+            load(client, timeout_s=0.5)
+        assert client._process.wait(timeout=10) == -signal.SIGKILL
+
+
+def test_client_ends_what_the_worker_started_and_does_not_wait_for_it() -> None:
+    """A child that holds the worker's pipes kept the whole run waiting."""
+    with worker("p = os.fork()\nif p == 0: time.sleep(60)\nprint(json.dumps({'load_ms': p}), flush=True)") as client:
+        child = psutil.Process(int(load(client)))
+    assert psutil.wait_procs([child], timeout=10)[1] == []
+
+
+def test_client_tells_the_last_line_when_the_worker_floods_its_errors() -> None:
+    flood = "sys.stderr.write('x' * 99 + chr(10)) or [sys.stderr.write('y' * 99 + chr(10)) for _ in range(200000)]"
+    with worker(f"{flood}; sys.exit('the last word')") as client, pytest.raises(WorkerFailed, match="the last word"):
+        load(client)
+
+
+def test_worker_is_not_told_to_let_threads_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    with worker("print(json.dumps({'load_ms': os.environ.get('OMP_WAIT_POLICY')}), flush=True)") as client:
+        assert load(client) is None
+
+
+@pytest.mark.slow
+def test_client_does_not_wait_for_ever_when_the_worker_closes_its_output_and_lives() -> None:
+    with worker("os.close(1); time.sleep(60)") as client, pytest.raises(WorkerFailed, match="closed its output"):
+        load(client)
+
+
+def test_client_tells_the_death_when_it_asks_a_dead_worker_again() -> None:
+    with worker("print(json.dumps({'load_ms': 1.5}), flush=True); sys.stdin.readline(); sys.exit(3)") as client:
+        assert load(client) == 1.5
+        for _ in range(2):
+            with pytest.raises(WorkerFailed, match="ended with code 3"):
+                client.run(1, 1, 30)
+
+
+def test_client_reads_all_of_it_when_the_answer_is_longer_than_a_pipe() -> None:
+    code = "print(json.dumps({'samples_ms': [0.125] * 100000, 'peak_rss_bytes': 1}), flush=True); time.sleep(60)"
+    with worker(code) as client:
+        assert client.run(1, 1, 30)["samples_ms"] == [0.125] * 100000
+
+
+def test_client_leaves_no_process_when_the_test_itself_fails() -> None:
+    with pytest.raises(KeyError), worker("time.sleep(60)") as client:
+        pid = client._process.pid
+        raise KeyError
+    assert not psutil.pid_exists(pid)
+
+
+@pytest.fixture
+def real(trained, tmp_path: Path) -> Callable[[WorkerClient], float]:
+    """Return what loads the trained model into a real worker."""
+    np.savez(tmp_path / "inputs.npz", input=np.ones((4, 3, 32, 32), np.float32))
+    return lambda client: client.load(trained.path, tmp_path / "inputs.npz", 1, 60)["load_ms"]
+
+
+def test_worker_measures_when_the_model_is_sound(real: Callable[[WorkerClient], float]) -> None:
+    with WorkerClient() as client:
+        assert real(client) > 0
+        once = client.run(batch=1, at_least_ms=0, timeout_s=60)
+        more = client.run(batch=4, at_least_ms=20, timeout_s=60)
+    assert len(once["samples_ms"]) == 1
+    assert sum(more["samples_ms"]) > 10
+    assert all(ms > 0 for ms in more["samples_ms"])
+    assert more["peak_rss_bytes"] > 20e6
+
+
+def test_worker_reports_the_error_and_lives_when_a_request_fails(
+    trained, real: Callable[[WorkerClient], float], tmp_path: Path
+) -> None:
+    with WorkerClient() as client:
+        with pytest.raises(WorkerFailed, match="refuses the model"):
+            client.load(tmp_path / "absent.onnx", tmp_path / "inputs.npz", 1, 60)
+        with pytest.raises(WorkerFailed, match=r"absent\.npz"):
+            client.load(trained.path, tmp_path / "absent.npz", 1, 60)
+        assert real(client) > 0
+        assert client.run(1, 0, 60)["samples_ms"]
+
+
+def test_worker_dies_with_a_signal_when_it_is_killed_in_the_middle(real: Callable[[WorkerClient], float]) -> None:
+    with WorkerClient() as client:
+        real(client)
+        os.kill(client._process.pid, signal.SIGSEGV)
+        with pytest.raises(WorkerFailed, match="was killed by signal 11"):
+            client.run(1, 1000, 60)

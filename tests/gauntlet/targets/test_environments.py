@@ -1,0 +1,75 @@
+"""Environments are whole or not there, and a failed installation says why in one line."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.targets import environments
+from gauntlet.targets.environments import ENVIRONMENTS, NOTE, RuntimeEnvironment, folder, install, make, missing
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_every_package_is_pinned() -> None:
+    for environment in ENVIRONMENTS.values():
+        assert all("==" in package for package in environment.python)
+        assert all("@" in package for package in environment.npm)
+        assert environment.python or environment.npm
+
+
+def test_environment_is_missing_until_the_note_is_written(home: Path) -> None:
+    assert "gauntlet targets install web" in (missing("web") or "")
+    place = folder("web")
+    assert place == home / "environments" / "web"
+    place.mkdir(parents=True)
+    assert missing("web") is not None  # the folder alone: killed in the middle
+    (place / NOTE).write_text(ENVIRONMENTS["web"].note)
+    assert missing("web") is None
+    (place / NOTE).write_text(RuntimeEnvironment(npm=("onnxruntime-web@1.0.0",)).note)
+    assert "other versions" in (missing("web") or "")
+
+
+def test_install_leaves_what_is_right_as_it_is() -> None:
+    folder("web").mkdir(parents=True)
+    (folder("web") / NOTE).write_text(ENVIRONMENTS["web"].note)
+    said: list[str] = []
+    assert install("web", said.append) == folder("web")
+    assert said == [f"web: already installed in {folder('web')}"]
+
+
+def test_install_is_refused_when_the_name_is_unknown() -> None:
+    with pytest.raises(ConfigError, match="'steam' is no environment; there are: openvino, web"):
+        install("steam", print)
+
+
+def test_install_says_what_is_missing_when_there_is_no_npm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(StageError, match="npm is not on the PATH"):
+        install("web", lambda _: None)
+    assert missing("web") is not None
+
+
+def test_environment_is_made_again_when_it_holds_other_versions(tmp_path: Path) -> None:
+    place, said = tmp_path / "mine", list[str]()
+    make(place, RuntimeEnvironment(), said.append)
+    (place / "left over").touch()
+    make(place, RuntimeEnvironment(), said.append)
+    assert (place / "left over").exists()
+    (place / NOTE).write_text(RuntimeEnvironment(npm=("onnxruntime-web@1.0.0",)).note)
+    make(place, RuntimeEnvironment(), said.append)
+    assert not (place / "left over").exists()
+    assert said == [f"mine: installed in {place}", f"mine: already installed in {place}", f"mine: installed in {place}"]
+
+
+def test_install_ends_with_the_last_words_of_a_command_that_fails() -> None:
+    code = "import sys; print('downloading'); sys.exit('no such package: steam')"
+    with pytest.raises(StageError, match="failed: no such package: steam"):
+        environments._run((sys.executable, "-c", code))
+    with pytest.raises(StageError, match="targets install"):
+        environments._run(("/no/such/program",))

@@ -1,0 +1,168 @@
+"""Every target that can be had on a machine without a GPU, really run: environments are installed once."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import needs
+import numpy as np
+import onnx
+import onnx_text
+import psutil
+import pytest
+from processors import AS_HASWELL, HASWELL, needs_haswell
+
+from gauntlet.benchmarking.contender import RacePlan
+from gauntlet.benchmarking.expected_outputs import ExpectedOutputs
+from gauntlet.benchmarking.target_comparison import BenchResult, compare_targets
+from gauntlet.benchmarking.target_validation import TargetValidation, validate_target
+from gauntlet.core.errors import StageError
+from gauntlet.runtime.worker_client import WorkerClient
+from gauntlet.targets import OpenVino, OrtCpu, OrtOpenVino, OrtWeb, TorchCompiled, TorchEager, environments
+from gauntlet.targets.base import BaseTarget
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home with both environments; `GAUNTLET_TEST_HOME` names one to keep between runs."""
+    root = Path(os.environ.get("GAUNTLET_TEST_HOME") or tmp_path_factory.mktemp("home"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GAUNTLET_HOME", str(root))
+        patch.setattr(environments, "TIMEOUT_S", 110)  # the test's own limit would make a failure of a slow network
+        try:
+            for name in environments.ENVIRONMENTS:
+                environments.install(name, print)
+        except StageError as error:
+            needs.missing(f"cannot be installed here: {error}")
+        yield root
+
+
+@pytest.fixture(scope="module")
+def inputs(trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("inputs") / "in.npz"
+    np.savez(path, input=np.random.default_rng(0).standard_normal((4, 3, 32, 32), dtype=np.float32))
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(trained, inputs: Path) -> ExpectedOutputs:
+    return ExpectedOutputs.of(trained.path, inputs, 60)
+
+
+@pytest.fixture
+def look(home, trained, inputs, expected):
+    def examined(target: BaseTarget) -> TargetValidation:
+        why = target.unavailable()
+        if why is not None:
+            needs.missing(why)
+        model = trained.store.path(trained.artifacts["source"]) if target.model_suffixes else trained.path
+        return validate_target(model, target, expected, inputs, threads=2, timeout_s=200)
+
+    return examined
+
+
+@pytest.mark.parametrize(
+    "target",
+    [OpenVino(), OpenVino(precision="bf16"), OrtOpenVino(), OrtWeb(), TorchEager(), TorchCompiled()],
+    ids=lambda t: t.name,
+)
+def test_target_does_what_it_says(look, target: BaseTarget) -> None:
+    truth = look(target)
+    assert truth.reason is None
+    assert truth.macs_share == 1
+    assert truth.effective == target.declared_precision
+
+
+def test_silent_bfloat16_is_caught_and_named(look) -> None:
+    """What OpenVINO does by itself on processors with bfloat16, told to do it on those without."""
+    truth = look(OpenVino(precision="default", properties={"INFERENCE_PRECISION_HINT": "bf16"}))
+    assert "f32 is stated, the outputs show bf16" in (truth.reason or "")
+    assert truth.kernels.keys() == {"bf16"}
+
+
+def test_unpinned_openvino_passes_exactly_where_it_computes_in_float32(look) -> None:
+    truth = look(OpenVino(precision="default"))
+    assert (truth.reason is None) == (truth.kernels.keys() == {"f32"})
+
+
+@pytest.fixture(scope="module")
+def int8(trained, inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        rest = iter([dict(np.load(inputs))])
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self.rest, None)
+
+    path = tmp_path_factory.mktemp("int8") / "int8.onnx"
+    quantize_static(trained.path, path, Reader(), activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)
+    return path
+
+
+def test_quantised_model_runs_in_integers(home, trained, inputs, expected, int8: Path) -> None:
+    quantized = ExpectedOutputs.of(int8, inputs, 60, expected)
+    for target in (OpenVino(precision="int8"), OrtOpenVino(), OrtWeb()):
+        truth = validate_target(int8, target, quantized, inputs, threads=2, timeout_s=60)
+        assert truth.reason is None, target.name
+        assert truth.effective == ("int8" if target.kind == "openvino" else "unknown")
+    float_model = validate_target(trained.path, OpenVino(precision="int8"), expected, inputs, threads=2, timeout_s=60)
+    assert "target.integer_kernels: 0 must be >= 1" in (float_model.reason or "")
+
+
+class OnHaswell(OpenVino):
+    """On an emulated processor without VNNI."""
+
+    def command(self) -> tuple[str, ...]:
+        return (*AS_HASWELL, *super().command())
+
+
+def test_quantised_model_runs_in_integers_when_their_sums_saturate(home, inputs, expected, int8: Path) -> None:
+    needs_haswell()
+    quantized, target = ExpectedOutputs.of(int8, inputs, 60, expected), OnHaswell(precision="int8")
+    truth = validate_target(int8, target, quantized, inputs, threads=1, timeout_s=200, processor=HASWELL)
+    assert truth.quality_db < quantized.least_db
+    assert (truth.reason, truth.effective) == (None, "int8")
+
+
+def test_all_of_them_race(home, trained, tmp_path: Path) -> None:
+    targets = [OrtCpu(), OpenVino(), OrtOpenVino(), OrtWeb(), TorchEager()]
+    samples = {"input": np.random.default_rng(0).standard_normal((4, 3, 32, 32), dtype=np.float32)}
+    plan = RacePlan(batch_sizes=(1, 4), rounds=6, block_ms=5, threads=1, timeout_s=100)
+    source = trained.store.path(trained.artifacts["source"])
+    found: BenchResult = compare_targets({"cnn": trained.path}, targets, samples, tmp_path, plan, source=source)
+    here = {target.name for target in targets if target.unavailable() is None}
+    assert {pair.target for pair in found.pairs if pair.status == "measured"} == here
+    assert all(len(pair.rows) == 2 for pair in found.pairs if pair.status == "measured")
+    assert not found.failed
+
+
+def test_web_takes_half_floats_and_any_name(home, tmp_path: Path) -> None:
+    name = "in?put#1/ü"
+    text = f"""
+        half (float16[n,4] "{name}") => (float16[n,4] "a & b=c")
+        {{ [square] "a & b=c" = Mul("{name}", "{name}") }}
+    """
+    onnx.save(onnx_text.model(text), tmp_path / "half #1?.onnx")
+    np.savez(tmp_path / "in.npz", **{name: np.linspace(-2, 2, 12, dtype=np.float16).reshape(3, 4)})
+    expected = ExpectedOutputs.of(tmp_path / "half #1?.onnx", tmp_path / "in.npz", 60)
+    target = OrtWeb()
+    if why := target.unavailable():
+        needs.missing(why)
+    truth = validate_target(tmp_path / "half #1?.onnx", target, expected, tmp_path / "in.npz", threads=1, timeout_s=60)
+    assert truth.error is None
+    assert truth.sqnr_db > 57
+
+
+def test_no_browser_is_left_when_its_worker_is_killed(home, trained, inputs: Path) -> None:
+    needs.chromium()
+    target = OrtWeb()
+    with WorkerClient(target.command()) as worker:
+        worker.load(trained.path, inputs, 1, 60, target.options())
+        assert worker.run(2, 1, 60)["repeatability_db"] == float("inf")
+        browsers = psutil.Process(worker._process.pid).children(recursive=True)
+        assert len(browsers) > 1
+    _, alive = psutil.wait_procs(browsers, timeout=10)
+    assert alive == []

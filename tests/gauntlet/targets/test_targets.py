@@ -1,0 +1,191 @@
+"""Every member of the union keeps the same promises, and says in one line why it cannot run here."""
+
+import importlib.util
+import itertools
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import ClassVar, get_args
+
+import pytest
+from pydantic import TypeAdapter
+
+from gauntlet.core.errors import ConfigError
+from gauntlet.runtime.engines.ort import provider_failure, with_model_folders
+from gauntlet.targets import DEFAULT_TARGETS, OpenVino, OrtCpu, OrtCuda, OrtTensorRt, OrtWeb, Target, by_name
+from gauntlet.targets.base import BaseTarget
+
+MEMBERS = get_args(get_args(Target)[0])
+ELSEWHERE = ("ort-coreml", "ort-qnn", "ort-rocm-f32")
+NO_GPU = not Path("/dev/nvidiactl").exists()
+
+
+@pytest.fixture(autouse=True)
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "home"))
+
+
+@pytest.mark.parametrize("member", MEMBERS, ids=lambda m: m.__name__)
+def test_member_is_found_by_its_kind_and_survives_json(member: type[BaseTarget]) -> None:
+    target = TypeAdapter(Target).validate_python({"kind": member.model_fields["kind"].default})
+    assert type(target) is member
+    assert TypeAdapter(Target).validate_json(target.model_dump_json()) == target
+    assert json.loads(json.dumps(target.options())) == target.options()
+    assert importlib.util.find_spec(str(target.options()["engine"])) is not None
+    assert Path(target.command()[0]).is_absolute()
+    assert target.declared_precision in ("f32", "tf32", "f16", "bf16", "int8")
+
+
+def test_usual_targets_cover_the_union_and_have_a_name_each() -> None:
+    assert {type(target) for target in DEFAULT_TARGETS} == set(MEMBERS)
+    assert len({target.name for target in DEFAULT_TARGETS}) == len(DEFAULT_TARGETS)
+    assert all(by_name(target.name) == target for target in DEFAULT_TARGETS)
+
+
+def test_name_tells_targets_apart_that_compute_otherwise() -> None:
+    targets = [OrtCpu(), OrtCpu(level="basic"), OrtCpu(spinning=False), OpenVino(), OpenVino(device="GPU")]
+    targets += [OpenVino(properties={"A": "1"}), OpenVino(properties={"A": "2"}), OrtCuda(), OrtCuda(tf32=True)]
+    assert len({target.name for target in targets}) == len(targets)
+    assert OrtCpu(memory_gb=1).name == "ort-cpu"  # a limit is no other computation
+
+
+def test_kind_alone_means_its_default() -> None:
+    assert by_name("openvino") == OpenVino(precision="f32")
+
+
+@pytest.mark.parametrize("name", ["abacus", "ort-directml"])
+def test_unknown_target_is_refused_with_the_known_ones(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"target '{name}': there is none; there are: ort-cpu, openvino-f32"):
+        by_name(name)
+
+
+def test_precision_is_always_pinned_except_where_its_lack_is_the_point() -> None:
+    hints = {t.precision: t.options()["properties"] for t in DEFAULT_TARGETS if isinstance(t, OpenVino)}
+    assert hints.pop("default") == {}
+    assert {name: hint["INFERENCE_PRECISION_HINT"] for name, hint in hints.items()} == {
+        "f32": "f32", "bf16": "bf16", "f16": "f16", "int8": "f32",
+    }  # fmt: skip
+    assert OrtCuda().options()["provider_options"]["use_tf32"] == "0"
+    assert OrtCuda(tf32=True).declared_precision == "tf32"
+    assert OrtTensorRt().options()["environment"] == {"NVIDIA_TF32_OVERRIDE": "0"}
+    assert "environment" not in OrtTensorRt(precision="tf32").options()
+
+
+def test_built_engines_are_kept_apart_by_weights_and_precision(tmp_path: Path) -> None:
+    """TensorRT's cache knows a model by its names, and all of ours are called model.onnx."""
+    places = set()
+    for number, precision in itertools.product(range(2), ("f32", "tf32", "int8")):
+        model = tmp_path / str(number) / "model.onnx"
+        model.parent.mkdir(exist_ok=True)
+        model.write_bytes(b"the same graph")
+        model.with_name("model.onnx.data").write_bytes(b"weights %d" % number)
+        told = OrtTensorRt(precision=precision, engine_cache=tmp_path / "a" / "b").options()["provider_options"]
+        found = with_model_folders(told, model)
+        assert found["trt_engine_cache_path"] == found["trt_timing_cache_path"]
+        assert Path(found["trt_engine_cache_path"]).is_dir()
+        assert with_model_folders(told, model) == found
+        places.add(found["trt_engine_cache_path"])
+    assert len(places) == 6
+    assert with_model_folders({"use_tf32": "0"}, model) == {"use_tf32": "0"}
+
+
+def test_ort_cpu_is_available() -> None:
+    assert OrtCpu().unavailable() is None
+
+
+@pytest.mark.skipif(not NO_GPU, reason="this machine has an NVIDIA GPU")
+@pytest.mark.parametrize(("name", "missing"), [("ort-cuda", "lib"), ("ort-tensorrt-f16", "lib")])
+def test_target_of_a_gpu_names_the_library_that_is_missing(name: str, missing: str) -> None:
+    reason = by_name(name).unavailable()
+    assert reason is not None
+    assert reason.startswith(missing)
+    assert ".so" in reason
+    assert len(reason.splitlines()) == 1
+
+
+NO_DEVICE = (
+    "ONNX Runtime 1.31.1 refuses the model: [ONNXRuntimeError] : 1 : FAIL : /onnxruntime_src/onnxruntime/core/"
+    "providers/cuda/cuda_call.cc:129 std::conditional_t<THRW, void, onnxruntime::common::Status> onnxruntime::CudaCall("
+    "ERRTYPE, const char*, const char*, SUCCTYPE, const char*, const char*, int) [with ERRTYPE = cudaError; "
+    "bool THRW = true; SUCCTYPE = cudaError; std::conditional_t<THRW, void> = void] /onnxruntime_src/onnxruntime/core/"
+    "providers/cuda/cuda_call.cc:121 CUDA failure 100: no CUDA-capable device is detected ; GPU=32767 ; hostname=box ; "
+    "file=/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_execution_provider.cc ; line=284 ; expr=cudaSetDevice()"
+)
+NO_LIBRARY = "[E:onnxruntime] Failed to load library libx.so with error: libcuda.so.1: cannot open shared object file\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "raised", "told"),
+    [
+        ("", NO_DEVICE, "CUDA failure 100: no CUDA-capable device is detected"),
+        (NO_DEVICE, "the session got CPUExecutionProvider", "CUDA failure 100: no CUDA-capable device is detected"),
+        (NO_LIBRARY, "the session got CPUExecutionProvider", "libcuda.so.1: cannot open shared object file"),
+        ("", "ONNX Runtime 1.31.1 refuses the model: no\nTensorRT", "no TensorRT"),
+        ("", "the session got CPUExecutionProvider", "the session got CPUExecutionProvider"),
+    ],
+)
+def test_reason_is_what_the_device_or_the_loader_says(printed: str, raised: str, told: str) -> None:
+    assert provider_failure(printed, raised) == told
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="one of them might run here")
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_target_of_another_system_is_unavailable(name: str) -> None:
+    reason = by_name(name).unavailable()
+    assert reason is not None
+    assert "was built without" in reason
+
+
+@pytest.mark.parametrize("name", ["openvino-bf16", "ort-openvino-f32", "ort-web-wasm"])
+def test_target_says_how_to_get_its_environment_when_that_is_not_installed(name: str) -> None:
+    reason = by_name(name).unavailable()
+    assert reason is not None
+    assert "gauntlet targets install" in reason
+
+
+def test_target_is_unavailable_when_its_folder_is_no_environment(tmp_path: Path) -> None:
+    reason = OrtCpu(env=str(tmp_path)).unavailable()
+    assert reason == f"env: {tmp_path} has no python (known by name: openvino, web)"
+
+
+def test_target_runs_in_an_environment_that_is_given_by_its_folder(tmp_path: Path) -> None:
+    target = OrtCpu(env=str(Path(sys.executable).parents[1]))
+    assert target.command()[0] == sys.executable
+    assert target.unavailable() is None
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("import sys; sys.exit('no such library')", "its worker ended with code 1: no such library"),
+        ("print('hello')", "its worker ended with code 0"),
+        ("import os; os.abort()", "its worker ended with code -6"),
+        ('print(\'{"error": "two\\\\nlines"}\')', "two lines"),
+    ],
+)
+def test_target_is_unavailable_when_its_worker_breaks(script: str, told: str) -> None:
+    class Broken(BaseTarget):
+        kind: str = "broken"
+        engine: ClassVar[str] = "gauntlet.runtime.engines.ort"
+
+        def command(self) -> tuple[str, ...]:
+            return (sys.executable, "-c", script)
+
+    assert Broken().unavailable() == told
+
+
+def test_target_is_unavailable_when_its_python_cannot_be_started(tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("#!/no/such/interpreter\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    reason = OrtCpu(env=str(tmp_path)).unavailable()
+    assert reason is not None
+    assert reason.startswith("its worker cannot be started")
+
+
+def test_web_is_unavailable_when_there_is_no_browser(tmp_path: Path) -> None:
+    (tmp_path / "js").mkdir()
+    reason = OrtWeb(browser="no-such-browser", npm_environment=str(tmp_path / "js")).unavailable()
+    assert reason == "no-such-browser is not on the PATH"

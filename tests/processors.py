@@ -1,0 +1,34 @@
+"""Processors as values, and one without VNNI that really computes: Python and ONNX Runtime under `qemu-user`."""
+
+import subprocess
+import sys
+
+import needs
+
+from gauntlet.runtime.processor import Processor
+from tasks.portability.emulation import emulator_status
+
+HASWELL = Processor("x86_64", frozenset({"sse4_1", "avx", "avx2", "fma"}))
+"""Its sums saturate."""
+CASCADE_LAKE = Processor("x86_64", HASWELL.flags | {"avx512f", "avx512bw", "avx512_vnni"})
+AS_HASWELL = ("qemu-x86_64", "-cpu", "Haswell")
+"""In front of a command. What it starts in turn is not emulated, and `/proc/cpuinfo` is this machine's."""
+
+
+ONE_CORE = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+"""Threads that spin while they wait are emulated as well."""
+
+
+def on_haswell(code: str, *arguments: object, timeout_s: float = 280) -> str:
+    """Run Python code there; return what it printed. Skips the test where there is no emulator."""
+    needs_haswell()
+    command = [*AS_HASWELL, sys.executable, "-c", ONE_CORE + code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def needs_haswell() -> None:
+    """Skip the test where there is no emulator; in CI, fail it."""
+    if (told := emulator_status("x86-avx2")).startswith("unavailable"):
+        needs.missing(told)

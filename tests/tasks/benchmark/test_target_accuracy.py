@@ -1,0 +1,159 @@
+"""Deployment targets: raced with all others, once the accuracy is verified there."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import onnx
+import onnx_text
+import pytest
+from pydantic import ValidationError
+
+from configs.schema import PipelineConfig
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
+from gauntlet.core.signature import signature_from_graph
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden, GoldenCase
+from tasks.accuracy import AccuracyConfig
+from tasks.benchmark import BenchmarkConfig, benchmark
+from tasks.benchmark.facts import BenchmarkFacts
+from tasks.select import Fidelity, SelectConfig, select
+
+SIZE = 64
+SLOW, FAST = {"kind": "ort-cpu", "level": "off"}, {"kind": "ort-cpu"}
+
+
+def turning(pairs: int) -> onnx.ModelProto:
+    """Return a model that turns its input over and back again, which a session with optimisation leaves out."""
+    names = ["x", *(f"t{i}" for i in range(2 * pairs))]
+    turns = "\n".join(f"{b} = Transpose<perm = [0, 2, 1]>({a})" for a, b in pairwise(names))
+    text = f"""
+        turning (float[batch,{SIZE},{SIZE}] x) => (float[batch,{SIZE}] y)
+        {{
+            {turns}
+            y = ReduceMax<axes = [2], keepdims = 0>({names[-1]})
+        }}
+    """
+    model = onnx_text.model(text, opset=13)
+    signature_from_graph(model).replace(labels=tuple(map(str, range(SIZE)))).write(model)
+    return model
+
+
+@pytest.fixture
+def race(workspace: Callable[..., Workspace]) -> Callable[..., Report[BenchmarkFacts]]:
+    def run(*, outputs_change: bool = False, **config: object) -> Report[BenchmarkFacts]:
+        out = workspace()
+        models: dict[str, Artifact] = {}
+        for name, pairs in {"fp32": 40, "candidate": 30}.items():
+            onnx.save(turning(pairs), out.folder / f"{name}.onnx")
+            models[name] = out.store_file(out.folder / f"{name}.onnx")
+        x = np.random.default_rng(0).standard_normal((20, SIZE, SIZE)).astype(np.float32)
+        right = x.max(axis=2)
+        labels = right.argmax(axis=1)
+        before = right if not outputs_change else np.eye(SIZE, dtype=np.float32)[labels]
+        real = GoldenCase({"x": x[:2]}, {"y": right[:2]})
+        np.savez(out.folder / "test.npz", x=-x if outputs_change else x, labels=labels)
+        Golden({"real": real}, {"y": before}, labels=labels).save(out.folder / "golden.npz")
+        settings = {"block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1,), "profile": False, "rounds": 6}
+        return benchmark(
+            BenchmarkConfig.model_validate(
+                settings | {"targets": [SLOW, FAST], "deploy_targets": ["ort-cpu"]} | config
+            ),
+            out,
+            models=models,
+            golden=out.store_file(out.folder / "golden.npz"),
+            test=out.store_file(out.folder / "test.npz"),
+            limits=AccuracyConfig(),
+        )
+
+    return run
+
+
+def test_winner_is_shipped_on_a_further_target_when_it_is_fastest_there(race, workspace) -> None:
+    report = race(early_stopping=False)
+    facts = report.facts
+    for result in facts.results:
+        assert result.target == "ort-cpu"
+        assert [row.target for row in result.rows] == ["ort-cpu", "ort-cpu-off"]
+        assert facts.session(result.candidate) is None
+    known = {name: Fidelity(network="fp32", sqnr_db=100.0) for name in ("candidate",)}
+    chosen = select(SelectConfig(), workspace(), race=facts, fidelities=known).facts
+    assert (chosen.target, chosen.session) == ("ort-cpu", None)
+    assert chosen.reason.split("; ")[0].endswith("at batch 1, on ort-cpu")
+    names = [check.name for one in facts.other_targets if one.validation for check in one.validation.checks]
+    assert names.count("accuracy.max_accuracy_drop") == 2
+    assert next(check for check in report.checks if check.name == "benchmark.absent_targets").passed
+
+
+@pytest.mark.slow
+def test_further_target_decides_nothing_when_it_is_no_deployment_target(race, workspace) -> None:
+    facts = race(deploy_targets=[]).facts
+    assert {result.target for result in facts.results} == {"ort-cpu-off"}
+    chosen = select(SelectConfig(), workspace(), race=facts).facts
+    assert chosen.target == "ort-cpu-off"
+    assert chosen.session is not None
+    names = [check.name for one in facts.other_targets if one.validation for check in one.validation.checks]
+    assert names, "it was examined all the same"
+    assert "accuracy.max_accuracy_drop" not in names
+
+
+def test_candidate_is_not_raced_where_its_outputs_are_worse(race) -> None:
+    report = race(outputs_change=True)
+    facts = report.facts
+    assert {result.target for result in facts.results} == {"ort-cpu-off"}
+    assert all([row.target for row in result.rows] == ["ort-cpu-off"] for result in facts.results)
+    for one in facts.other_targets:
+        assert one.target == "ort-cpu"
+        assert "accuracy.max_accuracy_drop" in str(one.reason)
+    warned = [check for check in report.checks if check.name == "accuracy.max_accuracy_drop"]
+    assert len(warned) == 2
+    assert all(check.severity == "warning" and not check.passed for check in warned)
+    assert warned[0].detail.startswith("fp32 on ort-cpu: ")
+
+
+def test_race_warns_when_a_target_cannot_run_here(race, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "home"))
+    report = race(targets=[SLOW, "openvino-f32"], deploy_targets=["openvino-f32"])
+    [check] = [check for check in report.checks if check.name == "benchmark.absent_targets"]
+    assert (check.value, check.severity, check.passed) == (1, "warning", False)
+    assert check.detail.startswith("openvino-f32: its environment is not installed")
+    assert {result.target for result in report.facts.results} == {"ort-cpu-off"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"deploy_targets": ["openvino-f32"]}, "unknown target 'openvino-f32'; available: none"),
+        (
+            {"targets": ["ort-cpu", "ort-cuda"], "deploy_targets": ["ort-cpu"]},
+            "unknown target 'ort-cpu'; available: ort-cuda",
+        ),
+        (
+            {"targets": ["ort-cpu", "torch-eager"], "deploy_targets": ["torch-eager"]},
+            "torch-eager does not run ONNX files",
+        ),
+    ],
+)
+def test_shipping_is_refused_when_it_makes_no_sense(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        BenchmarkConfig.model_validate(settings)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"select": {"batch": 8}}, "benchmark.deploy_targets are compared at the first of"),
+        (
+            {"loadgen": [{"scenario": "Offline"}]},
+            "benchmark.deploy_targets names 'openvino-f32', which runs in another",
+        ),
+    ],
+)
+def test_pipeline_refuses_what_shipping_elsewhere_cannot_do(settings: dict[str, object], message: str) -> None:
+    shipped = {"benchmark": {"targets": ["ort-cpu", "openvino-f32"], "deploy_targets": ["openvino-f32"]}}
+    PipelineConfig.model_validate({"name": "x", **shipped})
+    with pytest.raises(ValidationError) as error:
+        PipelineConfig.model_validate({"name": "x", **shipped, **settings})
+    assert message in str(error.value)

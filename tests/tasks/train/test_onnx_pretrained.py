@@ -1,0 +1,170 @@
+"""A pretrained ONNX model is its own reference; data that does not fit is rejected first."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_text
+import pretrained_models
+import pytest
+
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.npz_arrays import NpzArrays
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from tasks.data import data
+from tasks.numerics import NumericsConfig, numerics
+from tasks.train import train
+from tasks.train.facts import TrainFacts
+from tasks.train.onnx_pretrained import OnnxModel
+
+Bring = Callable[..., tuple[Report[TrainFacts], Workspace]]
+SHARES = {"validation": 0, "calibration": 0.3, "test": 0.7}
+
+
+@pytest.fixture
+def bring(workspace: Callable[..., Workspace], tmp_path: Path) -> Bring:
+    def run(model: Path, samples: dict[str, np.ndarray], **config: object) -> tuple[Report[TrainFacts], Workspace]:
+        np.savez(tmp_path / "samples.npz", **samples)
+        arrays = NpzArrays.model_validate({"path": tmp_path / "samples.npz", "split_fractions": SHARES})
+        loaded = data(arrays, workspace())
+        out = workspace()
+        brought = OnnxModel.model_validate({"model": model} | config)
+        return train(brought, out, splits=loaded.artifacts, signature=loaded.facts.signature), out
+
+    return run
+
+
+@pytest.mark.parametrize("make", pretrained_models.MODELS, ids=lambda make: make.__name__)
+def test_brought_model_answers_as_it_came_when_it_is_kept(bring: Bring, tmp_path: Path, make: Callable) -> None:
+    model, samples = make(tmp_path)
+    report, out = bring(model, samples)
+    golden = Golden.load(out.path(report.artifacts["golden"]))
+    kept = open_session(out.path(report.artifacts["model"]))
+    again = batched_inference(kept, golden.real.inputs).run(3)
+    for name, expected in golden.real.outputs.items():
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(again[name], expected, atol=2e-3 if expected.dtype == np.float16 else 1e-6)
+        else:
+            assert np.array_equal(again[name], expected)
+    signature = Signature.read(onnx.load(out.path(report.artifacts["model"]), load_external_data=False))
+    assert signature == report.facts.signature
+    assert {spec.name for spec in signature.inputs} == set(samples)
+
+
+def test_brought_model_is_scored_when_there_are_labels(workspace: Callable[..., Workspace], tmp_path: Path) -> None:
+    model, samples = pretrained_models.text_labels(tmp_path)
+    truth = batched_inference(open_session(model), samples).run(8)["label"]
+    names = ("cat", "dog", "owl")
+    numbers = np.array([names.index(str(text)) for text in truth])
+    np.savez(tmp_path / "labelled.npz", **samples, labels=numbers)
+    out = workspace()
+    arrays = NpzArrays.model_validate({"path": tmp_path / "labelled.npz", "split_fractions": SHARES, "labels": names})
+    loaded = data(arrays, out)
+    report = train(OnnxModel(model=model), out, splits=loaded.artifacts, signature=loaded.facts.signature)
+    with np.load(out.path(report.artifacts["predictions"])) as file:
+        assert np.array_equal(file["test"], file["test_labels"])
+        assert "train" not in file.files
+    assert report.facts.signature.primary_output == "label"
+
+
+def test_answer_is_the_scores_when_labels_are_there_too(bring: Bring, tmp_path: Path) -> None:
+    model, samples = pretrained_models.two_inputs(tmp_path)
+    assert bring(model, samples)[0].facts.signature.primary_output == "scores"
+    assert bring(model, samples, primary_output="hidden")[0].facts.signature.primary_output == "hidden"
+
+
+def test_signature_of_the_file_is_kept_when_it_carries_one(bring: Bring, tmp_path: Path) -> None:
+    model, samples = pretrained_models.two_inputs(tmp_path)
+    proto = onnx.load(model)
+    own = Signature(
+        inputs=tuple(TensorSpec(name=n, dtype="float32", shape=("batch", w)) for n, w in (("a", 16), ("b", 8))),
+        outputs=tuple(
+            TensorSpec(name=n, dtype="float32", shape=("batch", w)) for n, w in (("scores", 4), ("hidden", 8))
+        ),
+        layout="NHWC",
+        labels=("w", "x", "y", "z"),
+    )
+    own.write(proto)
+    onnx.save(proto, model)
+    assert bring(model, samples)[0].facts.signature == own.replace(primary_output="scores")
+
+
+def test_outputs_that_are_no_tensors_are_named_when_they_are_left_out(bring: Bring, tmp_path: Path) -> None:
+    check = bring(*pretrained_models.text_labels(tmp_path))[0].checks[0]
+    assert (check.name, check.value, check.passed, check.severity) == ("train.ignored_outputs", 1, False, "warning")
+    assert "chances" in check.detail
+
+
+def test_external_data_is_part_of_the_models_content(tmp_path: Path) -> None:
+    model, _ = pretrained_models.external_data(tmp_path)
+    assert [f.name for f in OnnxModel(model=model).files()] == ["brought.onnx", "all.bin"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: {"a": s["a"]}, "no samples for the input 'b'; there are some for \\['a'\\]"),
+        (lambda s: s | {"b": s["b"][:, :5]}, "ONNX Runtime fails on inputs of shape"),
+        (lambda s: s | {"b": s["b"][:, 0]}, "1 axes for an input of 2"),
+        (lambda s: s | {"labels": np.zeros(40, np.int64)}, None),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_when_the_model_is_asked(
+    bring: Bring, tmp_path: Path, change: Callable, message: str | None
+) -> None:
+    model, samples = pretrained_models.two_inputs(tmp_path)
+    if message is None:
+        assert "predictions" in bring(model, change(samples))[0].artifacts
+        return
+    with pytest.raises(StageError, match=message):
+        bring(model, change(samples))
+
+
+def test_labels_are_refused_when_no_output_names_a_class(bring: Bring, tmp_path: Path) -> None:
+    model, samples = pretrained_models.state(tmp_path)
+    assert bring(model, samples, primary_output="h_next")  # without labels nobody asks
+    with pytest.raises(StageError, match=r"no output is known to name a class: .*train\.primary_output"):
+        bring(model, samples | {"labels": np.zeros(40, np.int64)}, primary_output="h_next")
+
+
+def test_file_is_refused_by_name_when_it_cannot_be_brought(bring: Bring, tmp_path: Path) -> None:
+    model, samples = pretrained_models.external_data(tmp_path)
+    with pytest.raises(StageError, match=r"absent\.onnx: not an ONNX model"):
+        bring(tmp_path / "absent.onnx", samples)
+    with pytest.raises(StageError, match=r"the model has no output 'z'; it has \['y'\]"):
+        bring(model, samples, primary_output="z")
+    proto = onnx.load(model, load_external_data=False)
+    for place in ("../../etc/passwd", "/etc/passwd", "weights/absent.bin"):
+        for tensor in proto.graph.initializer:
+            next(entry for entry in tensor.external_data if entry.key == "location").value = place
+        model.write_bytes(proto.SerializeToString())
+        with pytest.raises(StageError, match=f"its external data '{place}' is missing, or does not lie beside"):
+            bring(model, samples)
+
+
+def test_file_is_refused_with_the_way_out_when_the_runtime_refuses_it(bring: Bring, tmp_path: Path) -> None:
+    model = onnx_text.model("odd (float[n] x) => (float[n] y) { y = mine.Nope(x) }", domains={"mine": 1})
+    onnx.save(model, tmp_path / "odd.onnx")
+    with pytest.raises(StageError, match=r"(?s)odd\.onnx: .*refuses the model.*gauntlet diagnose"):
+        bring(tmp_path / "odd.onnx", {"x": np.ones(40, np.float32)})
+
+
+def test_model_is_asked_at_every_size_that_it_is_said_to_take(bring: Bring, tmp_path: Path) -> None:
+    model, samples = pretrained_models.any_size(tmp_path)
+    report, out = bring(model, samples, layout="NCHW", input_sizes=[(20, 14), (7, 7)])
+    golden = report.artifacts["golden"]
+    assert list(Golden.load(out.path(golden)).cases) == ["real", "random", "20x14", "7x7"]
+    assert not numerics(NumericsConfig(), out, model=report.artifacts["model"], golden=golden).failures
+    (tmp_path / "optimised").mkdir()
+    frozen = out.store_file(pretrained_models.any_size(tmp_path / "optimised", pixels=100)[0])
+    failures = numerics(NumericsConfig(), out, model=frozen, golden=golden).failures
+    assert any("silently wrong at 20x14, 7x7" in f"{check.detail} {check.remedy}" for check in failures)
+    fixed, samples = pretrained_models.fixed_batch(tmp_path)
+    with pytest.raises(StageError, match=r"ONNX Runtime fails on inputs of shape"):
+        bring(fixed, samples, layout="NCHW", input_sizes=[(20, 14)])
