@@ -73,14 +73,14 @@ def home(finished_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def run(home: Home) -> Callable[[PipelineConfig], RunReport]:
+def run(home: Home) -> Callable[..., RunReport]:
     """Runs the pipeline in this process and returns its report, whatever the verdict."""
     from flows.pipeline import pipeline
     from gauntlet.core.errors import PipelineError
 
-    def run_it(config: PipelineConfig) -> RunReport:
+    def run_it(config: PipelineConfig, *, fresh: bool = False) -> RunReport:
         with contextlib.suppress(PipelineError):
-            pipeline(config)
+            pipeline(config, fresh=fresh)
         return latest_report(home)
 
     return run_it

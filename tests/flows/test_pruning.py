@@ -62,5 +62,5 @@ def test_pruned_line_is_dropped_with_the_way_out_when_the_network_cannot_be_prun
     dropped = report.candidates[-1]
     assert (dropped.name, dropped.status) == ("pruned-5", "rejected")
     assert "prune.macs_fraction" in dropped.reason
-    assert "lower round_to, or raise macs" in dropped.reason
+    assert "lower prune.round_to, or raise prune.macs_fraction" in dropped.reason
     assert stages_of(report, "pruned-5") == ["prune"]

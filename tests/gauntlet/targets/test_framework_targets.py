@@ -221,7 +221,7 @@ def test_run_races_its_source_beside_the_reference_alone(of_flax: OfFlax) -> Non
     examination = TargetExaminer.from_models(models, model.inputs, PLAN, model.source)
     found = race_on_target(JaxJit(), examination, RaceEntry(model.model), resolution=0.01, on_round=lambda _: None)
     assert [(one.candidate, one.unavailable) for one in found] == [
-        ("fp32", None), ("twin", "only the reference is what its framework runs"),
+        ("fp32", None), ("twin", "the target runs only the framework's own model, which is the reference"),
     ]  # fmt: skip
     assert [row.target for row in found[0].rows] == ["jax-jit", "jax-jit"]
 
