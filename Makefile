@@ -59,7 +59,7 @@ clean:  ## remove the environment and all runs
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --editable '.[dev,tensorflow,sklearn,jax,loadgen,netron]'
+	$(PIP) --editable '.[dev,tensorflow,sklearn,jax,loadgen]'
 	@$(JAX2ONNX)
 	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
 	@command -v qemu-x86_64 >/dev/null || .ci/debian qemu-user

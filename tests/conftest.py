@@ -1,10 +1,12 @@
 """What every test may use: one real trained and exported model a session, and workspaces."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import needs
 import onnx
 import pytest
 import workers
@@ -21,6 +23,9 @@ from tasks.export.torchscript import TorchScript
 from tasks.train import train as fit
 from tasks.train.facts import TrainFacts
 from tasks.train.torch import TorchTraining
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Threads that spin while they wait make training five times slower where others use the same cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -104,6 +109,20 @@ def train_and_export(root: Path) -> None:
     )
     for name, report in (("data", loaded), ("train", train), ("export", export)):
         (root / f"{name}.json").write_text(report.model_dump_json())
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Headless Chromium that starts no connection of its own."""
+    path = needs.chromium()
+    from playwright.sync_api import sync_playwright
+
+    quiet = ("quic", "background-networking", "component-update", "sync", "gpu")
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in quiet)]
+        browser = playwright.chromium.launch(executable_path=path, args=flags)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

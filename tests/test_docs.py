@@ -1,6 +1,5 @@
 """The commands of the README run, links lead somewhere, and the documentation builds and is what its sources say."""
 
-import os
 import re
 import shlex
 import shutil
@@ -18,6 +17,7 @@ import yaml
 from harness import command
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from playwright.sync_api import Browser
 from results import Result
 
 PROJECT = Path(__file__).parents[1]
@@ -129,24 +129,17 @@ def test_site_loads_nothing_from_elsewhere(site: Path) -> None:
 
 
 @pytest.mark.browser
-def test_search_box_finds_a_key_and_asks_no_other_host(site: Path) -> None:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.fail("chromium is missing") if os.environ.get("CI") else pytest.skip("chromium is not on the PATH")
-    from playwright.sync_api import sync_playwright
-
+def test_search_box_finds_a_key_and_asks_no_other_host(site: Path, browser: Browser) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=site))
     Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}/"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        page, asked = browser.new_page(), []
-        page.on("request", lambda sent: asked.append(sent.url))
-        page.goto(f"{address}index.html")
-        page.get_by_role("button", name="Search").first.click()
-        page.keyboard.type("require_speedup")
-        page.get_by_text(re.compile(r"^[1-9]\d* results?$")).first.wait_for()
-        browser.close()
+    page, asked = browser.new_page(), []
+    page.on("request", lambda sent: asked.append(sent.url))
+    page.goto(f"{address}index.html")
+    page.get_by_role("button", name="Search").first.click()
+    page.keyboard.type("require_speedup")
+    page.get_by_text(re.compile(r"^[1-9]\d* results?$")).first.wait_for()
+    page.close()
     server.shutdown()
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
 

@@ -1,16 +1,12 @@
 """`gauntlet inspect` on the terminal: what a model file holds."""
 
 import argparse
-import logging
-import shutil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.inspection import Inspection, inspect
 from gauntlet.reporting.text_format import number, printable, size
 
@@ -19,12 +15,9 @@ MACS_UNKNOWN = "unknown"
 
 
 def inspect_model(options: argparse.Namespace) -> int:
-    """Print what is in the file, or open it in Netron."""
-    path = Path(options.model)
-    inspection = inspect(path)
-    if options.netron:
-        serve_netron(path, options.port)
-    elif options.json:
+    """Print what is in the file."""
+    inspection = inspect(Path(options.model))
+    if options.json:
         print(inspection.model_dump_json(indent=2))  # noqa: T201
     elif options.graph:
         for line in inspection.graph:
@@ -32,28 +25,6 @@ def inspect_model(options: argparse.Namespace) -> int:
     else:
         print_inspection(Console(), inspection)
     return 0
-
-
-def serve_netron(model: Path, port: int | None) -> None:
-    """Show a model in Netron until Ctrl-C, and open the browser where there is one.
-
-    Raises:
-        ConfigError: when Netron is not installed.
-        StageError: when the port is taken.
-    """
-    try:
-        import netron
-    except ImportError as error:
-        raise ConfigError("Netron is not installed; install it with: pip install 'onnx-gauntlet[netron]'") from error
-    logging.getLogger("netron").setLevel(logging.WARNING)  # it would name the copy
-    with TemporaryDirectory() as folder:  # Netron serves every file of the model's folder
-        copy = shutil.copy(model, folder)
-        try:
-            host, port = netron.start(copy, ("127.0.0.1", port or 0))
-        except OSError as error:
-            raise StageError(f"Netron cannot listen on port {port}: {error}") from error
-        print(f"Netron shows {model.name} at http://{host}:{port} until Ctrl-C", flush=True)  # noqa: T201
-        netron.wait()
 
 
 def print_inspection(console: Console, inspection: Inspection) -> None:
@@ -80,7 +51,7 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
     console.print(sheet)
     console.print(_operators(inspection))
     console.print(_layers(inspection))
-    console.print("Every node: --graph. In the browser: --netron. For programs: --json.", style="dim")
+    console.print("Every node: --graph. For programs: --json.", style="dim")
 
 
 def _operators(inspection: Inspection) -> Table:

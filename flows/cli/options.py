@@ -109,8 +109,6 @@ def _add_inspect(commands: "Commands") -> None:
     views = inspect.add_mutually_exclusive_group()
     views.add_argument("--graph", action="store_true", help="print every node with its shapes")
     views.add_argument("--json", action="store_true", help="print JSON")
-    views.add_argument("--netron", action="store_true", help="open it in the browser, served on this machine only")
-    inspect.add_argument("--port", type=int, help="for --netron; by default a free one")
 
 
 def _add_bench(commands: "Commands") -> None:

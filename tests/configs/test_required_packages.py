@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import faulty_models
-import onnx
 import pytest
 from harness import command
 
@@ -60,11 +58,3 @@ def test_core_presets_need_nothing_more() -> None:
 def test_loadgen_needs_its_package_when_a_scenario_is_configured() -> None:
     asked = load("digits-resnet18", ["loadgen=[{scenario: SingleStream}]"])
     assert needed_packages(asked) == {"mlperf_loadgen": ("loadgen", "loadgen")}
-
-
-def test_inspect_says_in_one_line_how_to_install_netron(tmp_path: Path, hiding: dict[str, str]) -> None:
-    onnx.save(faulty_models.cnn(), tmp_path / "model.onnx")
-    done = command(tmp_path, "inspect", "model.onnx", "--netron", **hiding, HIDDEN="netron")
-    assert (done.returncode, done.stdout) == (2, "")
-    [line] = done.stderr.splitlines()
-    assert line == "gauntlet: Netron is not installed; install it with: pip install 'onnx-gauntlet[netron]'"

@@ -6,10 +6,9 @@ import subprocess
 import time
 from collections.abc import Iterator
 
-import needs
 import pytest
 from harness import GAUNTLET, QUICK, command, sets
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from flows.record.home import Home
 from flows.servers.local_servers import free_port
@@ -17,26 +16,12 @@ from gauntlet.core.run_report import RunReport
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(600)]
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    chromium = needs.chromium()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1500, "height": 1000})
-        page.set_default_timeout(60_000)
-        yield page
-        browser.close()
+def page(browser: Browser) -> Page:
+    page = browser.new_page(viewport={"width": 1500, "height": 1000})
+    page.set_default_timeout(60_000)
+    return page
 
 
 @pytest.fixture(scope="module")

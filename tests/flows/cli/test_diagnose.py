@@ -1,22 +1,14 @@
 """`gauntlet diagnose` and `gauntlet inspect` as a person meets them."""
 
 import json
-import os
-import signal
-import socket
-import subprocess
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import faulty_models
 import numpy as np
 import onnx
-import psutil
 import pytest
-from harness import GAUNTLET, command
+from harness import command
 from mutations import one_of_each
 
 from gauntlet.diagnosis.findings import TITLES, Diagnosis, FixResult
@@ -158,54 +150,3 @@ def test_inspect_shows_the_model_and_its_json(tmp_path: Path, model: Path) -> No
     assert Inspection.model_validate_json(command(tmp_path, "inspect", "model.onnx", "--json").stdout).macs == 76_524
     lines = command(tmp_path, "inspect", "model.onnx", "--graph").stdout.splitlines()
     assert lines[-1] == "y [batch, 10] = Gemm(f, w3, b3)"
-
-
-@pytest.fixture
-def netron(tmp_path: Path, model: Path) -> Iterator[str]:
-    """The address at which `gauntlet inspect --netron` serves the model."""
-    pytest.importorskip("netron")
-    words = [GAUNTLET, "inspect", "model.onnx", "--netron"]
-    environment = {**os.environ, "BROWSER": "true"}  # a browser that ends at once
-    with subprocess.Popen(
-        words,
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs inherit that it is ignored
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().split(" at ")[1].split()[0]
-            listening = [c for c in psutil.Process(process.pid).net_connections() if c.status == psutil.CONN_LISTEN]
-            assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
-        finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                code = process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-        assert code == 0
-
-
-def read(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return bytes(answer.read())
-
-
-def test_netron_serves_the_model_and_nothing_else_of_its_folder(netron: str, tmp_path: Path, model: Path) -> None:
-    (tmp_path / "secret.txt").write_text("secret")
-    assert b'content="/data/model.onnx"' in read(netron)
-    assert read(f"{netron}/data/model.onnx") == model.read_bytes()
-    for place in ("data/secret.txt", "data/../secret.txt"):
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            read(f"{netron}/{place}")
-
-
-def test_netron_says_that_its_port_is_taken(tmp_path: Path, model: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = command(tmp_path, "inspect", "model.onnx", "--netron", "--port", str(port))
-    assert (done.returncode, done.stdout) == (3, "")
-    assert f"Netron cannot listen on port {port}" in done.stderr

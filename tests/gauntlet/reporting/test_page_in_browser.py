@@ -1,25 +1,10 @@
 """The page as a browser shows it."""
 
-import needs
 import pytest
 
 from gauntlet.reporting.html_report import render_html
 
 pytestmark = pytest.mark.browser
-SWITCHES = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-            "--disable-component-update", "--disable-sync")  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = needs.chromium()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=list(SWITCHES))
-        yield started
-        started.close()
-
 
 LONG = "static-u8s8-percentile99.99-reduce-range"
 REASON = (
