@@ -20,31 +20,34 @@ MARKS = {"error": ("✗", "bold red"), "warning": ("!", "bold yellow")}
 
 def diagnose_model(options: argparse.Namespace) -> int:
     """Diagnose, fix where asked to, print, and return the exit code: 1 when an error is left."""
-    evidence = CallerHints(data=_file(options.data), layout=options.layout, constants=_file(options.constants))
+    hints = CallerHints(data=_file(options.data), layout=options.layout, constants=_file(options.constants))
     model, target = Path(options.model), Path(options.fix) if options.fix else None
     if target is not None and target.suffix != ".onnx":
         raise ConfigError(f"--fix {target}: the result needs a name that ends in .onnx")
-    console = Console()
-    found = diagnose(model, evidence, options.timeout)
-    last, mending, after = found, None, None
-    if not options.json:
-        print_diagnosis(console, found)
+    found, fixed, after = diagnose(model, hints, options.timeout), None, None
     if target is not None:
-        mending = fix(model, target, evidence, found, options.timeout)
-        if mending.output is not None:
-            last = after = diagnose(target, _of_the_mended(evidence, mending), options.timeout)
+        fixed = fix(model, target, hints, found, options.timeout)
+        if fixed.output is not None:
+            after = diagnose(target, _hints_after(hints, fixed), options.timeout)
     if options.json:
-        parts = {"diagnosis": found, "mending": mending, "after": after}
+        parts = {"diagnosis": found, "fix": fixed, "after": after}
         dumped = {name: part.model_dump(mode="json") if part else None for name, part in parts.items()}
         print(json.dumps(dumped, indent=2))  # noqa: T201
-        return 1 if last.errors else 0
-    if mending is not None:
-        print_mending(console, mending)
+    else:
+        _print_all(Console(), options, found, fixed, after)
+    return 1 if (after or found).errors else 0
+
+
+def _print_all(
+    console: Console, options: argparse.Namespace, found: Diagnosis, fixed: FixResult | None, after: Diagnosis | None
+) -> None:
+    print_diagnosis(console, found)
+    if fixed is not None:
+        print_fixes(console, fixed)
     if after is not None:
         print_diagnosis(console, after)
-    elif target is None:
-        _offer(console, options, found)
-    return 1 if last.errors else 0
+    elif fixed is None:
+        _print_next_step(console, options, found)
 
 
 def _file(name: str | None) -> Path | None:
@@ -53,10 +56,10 @@ def _file(name: str | None) -> Path | None:
     return Path(name) if name is not None else None
 
 
-def _of_the_mended(evidence: CallerHints, mending: FixResult) -> CallerHints:
-    """Return the caller's hints for the fixed model: constants that are bound now are no inputs any more."""
-    bound = any(step.kept and step.fault == "leaked_constant" for step in mending.steps)
-    return evidence.replace(constants=None) if bound else evidence
+def _hints_after(hints: CallerHints, fixed: FixResult) -> CallerHints:
+    """Return the caller's hints for the fixed model: bound constants are no longer inputs."""
+    bound = any(step.kept and step.fault == "leaked_constant" for step in fixed.steps)
+    return hints.replace(constants=None) if bound else hints
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
@@ -85,30 +88,30 @@ def _finding(finding: Finding) -> Group:
     mark, style = MARKS[finding.severity]
     title = Text.assemble((f"  {mark} ", style), (TITLES[finding.fault], style))
     cause = Padding(Text(printable(finding.cause)), (0, 0, 0, 4))
-    way_out = Padding(Text.assemble(("Fix: ", "bold"), printable(finding.fix)), (0, 0, 0, 4))
-    return Group(title, cause, way_out)
+    remedy = Padding(Text.assemble(("Fix: ", "bold"), printable(finding.fix)), (0, 0, 0, 4))
+    return Group(title, cause, remedy)
 
 
-def print_mending(console: Console, mending: FixResult) -> None:
+def print_fixes(console: Console, fixed: FixResult) -> None:
     """Print each fix that was tried, and where the fixed model is."""
-    if not mending.steps:
+    if not fixed.steps:
         console.print("\nNothing here can be fixed automatically; no file is written.", style="yellow")
         return
     console.print("\n[bold]Fixes[/]")
-    for step in mending.steps:
+    for step in fixed.steps:
         mark, style = ("✓", "green") if step.kept else ("✗", "bold red")
         line = Text.assemble((f"{mark} ", style), (f"{TITLES[step.fault]}: ", "bold"), printable(step.done))
         if step.compared:
             error = f"largest difference {number(step.max_abs_error, 2)} to " if step.max_abs_error is not None else ""
             line.append(f"; {error or 'compared with '}{printable(step.compared)}", "dim")
         console.print(Padding(line, (0, 0, 0, 2)))
-    if mending.output is None:
+    if fixed.output is None:
         console.print("No fix was kept; no file is written.", style="bold red")
     else:
-        console.print(f"Written: {_text(mending.output)}", highlight=False, soft_wrap=True)
+        console.print(f"Written: {_text(fixed.output)}", highlight=False, soft_wrap=True)
 
 
-def _offer(console: Console, options: argparse.Namespace, diagnosis: Diagnosis) -> None:
+def _print_next_step(console: Console, options: argparse.Namespace, diagnosis: Diagnosis) -> None:
     if not diagnosis.findings:
         console.print("\n[bold green]No fault found.[/]")
         return

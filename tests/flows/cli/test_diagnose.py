@@ -62,7 +62,7 @@ def test_json_holds_the_diagnosis_the_fixes_and_the_diagnosis_after(tmp_path: Pa
     answer = json.loads(done.stdout)
     found = Diagnosis.model_validate(answer["diagnosis"])
     assert {finding.fault for finding in found.findings} == {"frozen_batch", "wrong_layout"}
-    assert FixResult.model_validate(answer["mending"]).output == "fixed.onnx"
+    assert FixResult.model_validate(answer["fix"]).output == "fixed.onnx"
     assert Diagnosis.model_validate(answer["after"]).findings == ()
 
 
