@@ -12,7 +12,7 @@ from flows.record.home import Home
 from flows.tracking.metric_names import finite
 from flows.tracking.server import URI_VARIABLE, experiment_id, require_reachable
 from gauntlet.benchmarking.target_comparison import BenchResult, ModelOnTarget
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import JsonObject
 
 
@@ -46,7 +46,7 @@ def record_bench(comparison: BenchResult, experiment: str, picture: Path | None)
             _child(client, place, run, pair)
         client.set_terminated(run, "FAILED" if comparison.failed else "FINISHED")
     except Exception as error:  # whatever is wrong with the server
-        raise StageError(f"--mlflow: {uri} did not accept the record ({' '.join(str(error).split())[:200]})") from error
+        raise StageError(f"--mlflow: {uri} did not accept the record ({one_line(error)})") from error
     return f"{uri}, experiment {experiment}, run {run}"
 
 

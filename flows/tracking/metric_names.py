@@ -1,6 +1,7 @@
 """The names under which MLflow shows a report: few, with units, the same for every model."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ from tasks.evaluate import EvaluateFacts
 from tasks.numerics import NumericsFacts
 
 Metrics = dict[str, float]
+
+ILLEGAL = re.compile(r"[^\w\-. :/]", re.ASCII)
+MOST_CHARACTERS = 250
 
 
 def stage_metrics(report: Report[Any]) -> Metrics:
@@ -75,3 +79,12 @@ def parent_metrics(report: RunReport, best: Metrics) -> Metrics:
 def finite(values: Mapping[str, JsonValue]) -> Metrics:
     """Keep the numbers: MLflow has no place for a missing value, and draws infinity as a huge one."""
     return {k: float(v) for k, v in values.items() if isinstance(v, int | float) and math.isfinite(v)}
+
+
+def legal(name: str) -> str:
+    """Return the name as MLflow allows it for metrics, parameters and tags: what it refuses becomes `_`.
+
+    MLflow may use a name as a path, which must not resolve to another one.
+    """
+    words = [word if word.strip(".") else "_" * len(word) for word in ILLEGAL.sub("_", name).split("/") if word]
+    return "/".join(words)[:MOST_CHARACTERS].rstrip("/") or "_"

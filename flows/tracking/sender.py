@@ -4,31 +4,45 @@ A run appends tracking events to its journal; a `Sender` replays them and rememb
 run, sending again after an outage, and `gauntlet sync` are the same operation. Every step can be repeated without harm
 (a run is found again by its tag `gauntlet.key`, a model by its name in its run, a metric is the same point), so a kill
 between a step and the note that it was done neither loses nor duplicates anything.
+
+An event that the server refuses is noted with its reason and skipped; only a server that cannot be reached is waited
+for, and in a run not for long.
 """
 
 import json
 import logging
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import Any
 
 import mlflow
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
+from mlflow.exceptions import MlflowException
+from requests import RequestException
 
 from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.record.locks import locked
 from flows.tracking.flips import log_flips
 from flows.tracking.logged_model import log_model, model_name
-from flows.tracking.server import experiment_id, require_reachable, tracking_uri
+from flows.tracking.metric_names import legal
+from flows.tracking.server import REQUEST_TIMEOUT_S, experiment_id, require_reachable, tracking_uri, upload_time
 from gauntlet.core.artifact import write_atomically
+from gauntlet.core.errors import one_line
 
 log = logging.getLogger("gauntlet")
 
 KEY = "gauntlet.key"
 PARENT = "pipeline"
 """The parent run's name in the journal; a child run has its candidate's name."""
+PATIENCE_S = 10.0
+"""How long a run waits for a server that does not respond, in all; `gauntlet sync` sends the rest."""
+TRY_AGAIN = (401, 403, 408, 429)
+"""HTTP statuses of a server that may take the same event later."""
+
+State = dict[str, Any]
+Event = dict[str, Any]
 
 
 class Sender:
@@ -38,34 +52,39 @@ class Sender:
         self.home, self.folder = home, folder
         self.journal = Journal(folder / "journal.jsonl")
         self.state_path = folder / "sent.json"
+        self.waited_s = 0.0
         self.offline = False
 
     def send(self) -> bool:
         """Send what is not sent yet; return whether nothing is left. The first failure ends the attempt."""
+        if self.waited_s > max(0.0, PATIENCE_S - REQUEST_TIMEOUT_S):
+            return False
         with locked(self.folder / "sent.lock"):
-            state = self._state()
-            events = list(self.journal)
-            if state["events"] >= len(events):
-                return True
+            state, events = self._state(), list(self.journal)
             start = next((e for e in events if e["op"] == "start"), None)
-            if start is None:
+            if start is None or state["events"] >= len(events):
                 return True
+            began = time.monotonic()
             try:
                 require_reachable(start["uri"])
                 with tracking_uri(start["uri"]):
                     self._replay(events, state, start)
             except Exception as error:  # whatever is wrong with the server, the run goes on
+                self.waited_s += time.monotonic() - began
                 if not self.offline:
-                    reason = " ".join(str(error).split())[:200]
-                    log.warning("MLflow at %s did not accept the record (%s). Fix: gauntlet sync", start["uri"], reason)
+                    log.warning("MLflow did not accept the record (%s). Fix: gauntlet sync", one_line(error))
                 self.offline = True
                 return False
             self.offline = False
             return True
 
     def everything_sent(self) -> bool:
-        """Tell whether the server has received every event."""
+        """Tell whether the server has received, or refused, every event."""
         return bool(self._state()["events"] >= sum(1 for _ in self.journal))
+
+    def refused(self) -> list[Event]:
+        """Return the events that the server refused, each with its `op`, `run` and `reason`."""
+        return list(self._state()["refused"])
 
     def run_path(self) -> str | None:
         """Return the path of the run's page in MLflow, once the server knows the run."""
@@ -74,85 +93,91 @@ class Sender:
             return None
         return f"/experiments/{state['experiment']}/runs/{state['runs'][PARENT]}"
 
-    def _state(self) -> dict[str, Any]:
-        if self.state_path.exists():
-            state: dict[str, Any] = json.loads(self.state_path.read_text())
-            return state
-        return {"events": 0, "runs": {}, "models": {}, "experiment": None}
+    def _state(self) -> State:
+        known = json.loads(self.state_path.read_text()) if self.state_path.exists() else {}
+        return {"events": 0, "runs": {}, "models": {}, "experiment": None, "refused": []} | known
 
-    def _replay(self, events: list[dict[str, Any]], state: dict[str, Any], start: dict[str, Any]) -> None:
+    def _replay(self, events: list[Event], state: State, start: Event) -> None:
         client = MlflowClient(start["uri"])
         if state["experiment"] is None:
             state["experiment"] = experiment_id(self.home, client, start["uri"], start["experiment"])
-        handlers: dict[str, Callable[[MlflowClient, dict[str, Any], dict[str, Any]], None]] = {
-            "start": self._start,
-            "params": self._params,
-            "metrics": self._metrics,
-            "tags": self._tags,
-            "file": self._file,
-            "flips": self._flips,
-            "dataset": self._dataset,
-            "model": self._model,
-            "end": self._end,
-        }
+        replay = _Replay(self.home, self.folder.name, client, state)
         try:
             for event in events[state["events"] :]:
-                if event["op"] in handlers:
-                    handlers[event["op"]](client, event, state)
+                try:
+                    replay.send(event)
+                except Exception as error:
+                    if not is_refusal(error):
+                        raise
+                    state["refused"].append({"op": event["op"], "run": event["run"], "reason": one_line(error)})
+                    log.warning("MLflow refused %(op)s of %(run)s: %(reason)s", state["refused"][-1])
                 state["events"] += 1
         finally:  # once, not after each event: what is sent twice after a kill is recorded once all the same
             write_atomically(self.state_path, json.dumps(state, indent=1))
 
-    def _start(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
-        key = f"{self.folder.name}/{event['run']}"
-        found = client.search_runs([state["experiment"]], f"tags.`{KEY}` = '{key}'", max_results=1)
-        if found:
-            state["runs"][event["run"]] = found[0].info.run_id
+
+def is_refusal(error: Exception) -> bool:
+    """Tell whether the server will not take an event later either."""
+    if isinstance(error, MlflowException):
+        status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
+        return 400 <= status < 500 and status not in TRY_AGAIN
+    return isinstance(error, ValueError | TypeError | FileNotFoundError) and not isinstance(error, RequestException)
+
+
+class _Replay:
+    """Sends events, by the method with the name of their `op`; other events are for other readers."""
+
+    def __init__(self, home: Home, run_id: str, client: MlflowClient, state: State) -> None:
+        self.home, self.run_id, self.client, self.state = home, run_id, client, state
+
+    def send(self, event: Event) -> None:
+        handler = getattr(self, f"_{event['op']}", None)
+        if handler is None:
             return
-        tags = {KEY: key, **event["tags"]}
-        if event["run"] != PARENT:
-            tags["mlflow.parentRunId"] = state["runs"][PARENT]
-        run = client.create_run(state["experiment"], event["time_ms"], tags, event["name"])
-        state["runs"][event["run"]] = run.info.run_id
+        if event["op"] != "start" and event["run"] not in self.state["runs"]:
+            raise ValueError(f"the run {event['run']} was refused")
+        with upload_time(self.home.root / event["path"] if "path" in event else None):
+            handler(event, self.state["runs"].get(event["run"]))
 
-    def _params(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
-        params = [mlflow.entities.Param(name, str(value)[:500]) for name, value in event["params"].items()]
-        client.log_batch(state["runs"][event["run"]], params=params)
+    def _start(self, event: Event, _run: str) -> None:
+        key = f"{self.run_id}/{event['run']}"
+        found = [*self.client.search_runs([self.state["experiment"]], f"tags.`{KEY}` = '{key}'", max_results=1)]
+        if not found:
+            tags = {KEY: key, **event["tags"]}
+            if event["run"] != PARENT:
+                tags["mlflow.parentRunId"] = self.state["runs"][PARENT]
+            found = [self.client.create_run(self.state["experiment"], event["time_ms"], tags, event["name"])]
+        self.state["runs"][event["run"]] = found[0].info.run_id
 
-    def _metrics(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
-        mlflow.log_metrics(
-            event["metrics"],
-            step=event["step"],
-            timestamp=event["time_ms"],
-            run_id=state["runs"][event["run"]],
-            model_id=state["models"].get(event["run"]),
+    def _params(self, event: Event, run: str) -> None:
+        self.client.log_batch(run, params=[Param(legal(k), str(v)[:500]) for k, v in event["params"].items()])
+
+    def _metrics(self, event: Event, run: str) -> None:
+        model = self.state["models"].get(event["run"])
+        metrics = {legal(name): value for name, value in event["metrics"].items()}
+        mlflow.log_metrics(metrics, event["step"], timestamp=event["time_ms"], run_id=run, model_id=model)
+
+    def _tags(self, event: Event, run: str) -> None:
+        self.client.log_batch(run, tags=[RunTag(legal(name), str(value)) for name, value in event["tags"].items()])
+
+    def _file(self, event: Event, run: str) -> None:
+        self.client.log_artifact(run, str(self.home.root / event["path"]), event["folder"])
+
+    def _flips(self, event: Event, run: str) -> None:
+        log_flips(self.client, run, event["flips"], self.home.root / event["test"])
+
+    def _dataset(self, event: Event, run: str) -> None:
+        source, profile = json.dumps(event["source"]), json.dumps(event["profile"])
+        dataset = Dataset(event["name"], event["digest"], "local", source, None, profile)
+        self.client.log_inputs(run, [DatasetInput(dataset, [InputTag("mlflow.data.context", event["context"])])])
+
+    def _model(self, event: Event, run: str) -> None:
+        named = f"name = '{model_name(event['name'])}' AND source_run_id = '{run}'"
+        found = self.client.search_logged_models([self.state["experiment"]], named)
+        ready = [model.model_id for model in found if str(model.status) == "READY"]
+        self.state["models"][event["run"]] = (
+            ready[0] if ready else log_model(run, event, self.home.root / event["path"])
         )
 
-    def _tags(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
-        tags = [mlflow.entities.RunTag(name, str(value)) for name, value in event["tags"].items()]
-        client.log_batch(state["runs"][event["run"]], tags=tags)
-
-    def _file(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
-        client.log_artifact(state["runs"][event["run"]], str(self.home.root / event["path"]), event["folder"])
-
-    def _flips(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
-        log_flips(client, state["runs"][event["run"]], event["flips"], self.home.root / event["test"])
-
-    def _dataset(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
-        source = json.dumps(event["source"])
-        dataset = Dataset(event["name"], event["digest"], "local", source, None, json.dumps(event["profile"]))
-        inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", event["context"])])]
-        client.log_inputs(state["runs"][event["run"]], inputs)
-
-    def _model(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
-        run_id = state["runs"][event["run"]]
-        found = client.search_logged_models(
-            [state["experiment"]], f"name = '{model_name(event['name'])}' AND source_run_id = '{run_id}'"
-        )
-        ready = [model for model in found if str(model.status) == "READY"]
-        state["models"][event["run"]] = (
-            ready[0].model_id if ready else log_model(run_id, event, self.home.root / event["path"])
-        )
-
-    def _end(self, client: MlflowClient, event: dict[str, Any], state: dict[str, Any]) -> None:
-        client.set_terminated(state["runs"][event["run"]], event["status"], event["time_ms"])
+    def _end(self, event: Event, run: str) -> None:
+        self.client.set_terminated(run, event["status"], event["time_ms"])

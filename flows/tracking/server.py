@@ -1,10 +1,13 @@
 """The MLflow server that a run is recorded on: its address, its experiment, and whether it can be reached."""
 
 import contextlib
+import math
 import os
-import socket
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import mlflow
@@ -16,6 +19,10 @@ from flows.record.locks import locked
 from flows.servers.database_templates import copy_template
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
+TIMEOUT_VARIABLE = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+REQUEST_TIMEOUT_S = float(os.environ[TIMEOUT_VARIABLE])  # set by `flows`, or by the user
+LEAST_UPLOAD_RATE = 5e6
+"""Bytes a second: a server that stores a file before it responds gets that much more time."""
 
 
 def tracking_server(home: Home, config: PipelineConfig) -> tuple[str, str]:
@@ -52,12 +59,24 @@ def tracking_uri(uri: str) -> Iterator[None]:
             os.environ[URI_VARIABLE] = before
 
 
-def require_reachable(uri: str, timeout_s: float = 1.0) -> None:
-    """Raise `OSError` when a tracking server's port is closed: the client would retry for minutes."""
+def require_reachable(uri: str, timeout_s: float = 2.0) -> None:
+    """Raise `OSError` when a tracking server does not respond in time, with whatever status."""
     parts = urlsplit(uri)
     if parts.scheme in ("http", "https") and parts.hostname:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        socket.create_connection((parts.hostname, port), timeout=timeout_s).close()
+        address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        with contextlib.suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(f"{address}/health", timeout=timeout_s).close()
+
+
+@contextmanager
+def upload_time(path: Path | None) -> Iterator[None]:
+    """Allow MLflow's requests the time to upload a file and those beside it, which may be its weights."""
+    size = sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file()) if path else 0
+    os.environ[TIMEOUT_VARIABLE] = str(math.ceil(REQUEST_TIMEOUT_S + size / LEAST_UPLOAD_RATE))
+    try:
+        yield
+    finally:
+        os.environ[TIMEOUT_VARIABLE] = str(math.ceil(REQUEST_TIMEOUT_S))
 
 
 def experiment_id(home: Home, client: MlflowClient, uri: str, name: str) -> str:

@@ -29,3 +29,8 @@ class StageError(PipelineError):
     """A stage could not do its work; the cause is chained."""
 
     exit_code = 3
+
+
+def one_line(error: Exception, most: int = 200) -> str:
+    """Return the start of an error's text on one line; its type where it has no text."""
+    return " ".join(str(error).split())[:most] or type(error).__name__

@@ -1,0 +1,102 @@
+"""What the tracking server refuses is noted and skipped; one that hangs is not waited for."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlflow import MlflowClient
+from mlflow.utils.validation import _validate_metric_name, _validate_param_name, _validate_tag_name
+
+from flows.record.home import Home
+from flows.record.journal import Journal
+from flows.servers.local_servers import free_port, start_mlflow, stop
+from flows.tracking.metric_names import legal
+from flows.tracking.sender import PARENT, PATIENCE_S, Sender
+
+Append = Callable[..., None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "runs" / "run-1"
+
+
+def sender_of(folder: Path, uri: str) -> tuple[Sender, Append]:
+    """A sender of a run that has started, and how to append to its journal."""
+    journal = Journal(folder / "journal.jsonl")
+    journal.append("start", run=PARENT, name="run-1", uri=uri, experiment="first", tags={"stage": "pipeline"})
+    return Sender(Home(folder.parents[1]), folder), journal.append
+
+
+@pytest.fixture
+def local(folder: Path) -> tuple[Sender, Append, MlflowClient]:
+    uri = f"sqlite:///{folder.parents[1] / 'mlflow.db'}"
+    folder.mkdir(parents=True)
+    return *sender_of(folder, uri), MlflowClient(uri)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, psutil.Process]]:
+    port = free_port()
+    process = psutil.Process(start_mlflow(Home(tmp_path / "server"), port).pid)
+    yield f"http://127.0.0.1:{port}", process
+    stop(process)
+
+
+@given(st.text(max_size=300))
+def test_legal_name_is_one_that_mlflow_takes(name: str) -> None:
+    for validate in (_validate_metric_name, _validate_param_name, _validate_tag_name):
+        validate(legal(name))
+
+
+@pytest.mark.parametrize("name", ["quality.top1", "latency.b1.p50_ms", "gate.export.time: mean/max"])
+def test_legal_name_stays(name: str) -> None:
+    assert legal(name) == name
+
+
+def test_refused_event_is_noted_with_its_reason_and_the_next_ones_are_sent(
+    local: tuple[Sender, Append, MlflowClient],
+) -> None:
+    sender, append, client = local
+    append("params", run=PARENT, params={"threads": 1})
+    append("params", run=PARENT, params={"threads": 2})  # a parameter does not change
+    append("file", run=PARENT, path="gone.json", folder="report")
+    append("metrics", run="a child of nobody", metrics={"x": 1.0}, step=0)
+    append("metrics", run=PARENT, metrics={"speedup.precision=bf16+x": 1.5}, step=0)
+    append("end", run=PARENT, status="FINISHED", time_ms=0)
+    assert sender.send()
+    assert sender.everything_sent()
+    assert [(event["op"], event["run"]) for event in sender.refused()] == [
+        ("params", PARENT), ("file", PARENT), ("metrics", "a child of nobody"),
+    ]  # fmt: skip
+    changed, gone, orphan = (event["reason"] for event in sender.refused())
+    assert "threads" in changed
+    assert "gone.json" in gone
+    assert orphan == "the run a child of nobody was refused"
+    [run] = client.search_runs([client.get_experiment_by_name("first").experiment_id])
+    assert (run.info.status, run.data.metrics) == ("FINISHED", {"speedup.precision_bf16_x": 1.5})
+
+
+@pytest.mark.slow
+def test_server_that_hangs_is_waited_for_ten_seconds_in_all(server: tuple[str, psutil.Process], folder: Path) -> None:
+    uri, process = server
+    folder.mkdir(parents=True)
+    sender, append = sender_of(folder, uri)
+    assert sender.send()
+    family = [process, *process.children(recursive=True)]
+    for member in family:
+        os.kill(member.pid, signal.SIGSTOP)  # it still accepts connections, and never responds
+    try:
+        for step in range(20):
+            append("metrics", run=PARENT, metrics={"loss": 1.0}, step=step)
+            assert not sender.send()
+        assert 0 < sender.waited_s <= PATIENCE_S
+    finally:
+        for member in family:
+            os.kill(member.pid, signal.SIGCONT)
+    assert Sender(sender.home, folder).send()  # as `gauntlet sync` does
