@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from configs.deprecated_keys import rename_keys, rename_setting
 from configs.schema import PipelineConfig
-from gauntlet.core.errors import ConfigError
+from gauntlet.core.errors import ConfigError, without_password
 
 PRESETS = Path(__file__).parent
 
@@ -141,7 +141,7 @@ def _explain(problem: Any) -> str:
         expected = problem["ctx"].get("expected_tags")
         kind = problem["ctx"].get("tag", "missing")
         return f"{key}.kind: {kind}" + (f" (allowed: {expected})" if expected else "; a kind is required")
-    value = "" if problem["type"] == "missing" else f" {problem['input']!r}:"
+    value = "" if problem["type"] == "missing" else f" {without_password(repr(problem['input']))}:"
     return f"{key}:{value} {message[:1].lower()}{message[1:]}"
 
 

@@ -3,8 +3,9 @@
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from configs.deprecated_keys import rename_keys
 from configs.recipe_expansion import expand_recipes
@@ -70,6 +71,16 @@ class TrackingConfig(Frozen):
         description="MLflow tracking server; by default MLFLOW_TRACKING_URI, or a SQLite file in the gauntlet's home",
     )
     experiment: str | None = Field(None, description="MLflow experiment; by default the name of the run")
+
+    @field_validator("uri")
+    @classmethod
+    def _without_password(cls, uri: str | None) -> str | None:
+        if uri and urlsplit(uri).password:
+            raise ValueError(
+                "a configuration is shown in reports, so it must not hold a password; "
+                "set MLFLOW_TRACKING_URI, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+            )
+        return uri
 
 
 class Override(Frozen):

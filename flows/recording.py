@@ -5,6 +5,7 @@ import logging
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from uuid import UUID
 
 from prefect import runtime
@@ -36,7 +37,7 @@ def recording(config: PipelineConfig, *, fresh: bool = False) -> Iterator[Run]:
     """
     logging.getLogger("gauntlet").setLevel(logging.INFO)
     home = Home.find()
-    mark_flow_runs_crashed(close_interrupted(home))
+    close_interrupted(home)
     run_id = new_run_id(config.name)
     tracking = TrackingEvents(home, config, Journal(home.runs / run_id / "journal.jsonl"))
     run = Run(run_id, home, config, fresh=fresh, listeners=(tracking,))
@@ -62,31 +63,36 @@ def _close(run: Run, tracking: TrackingEvents, error: BaseException | None) -> N
     publish_artifacts(report, summary)
 
 
-def close_interrupted(home: Home) -> list[str]:
-    """Close the record of runs whose process is gone; MLflow would show them as running for ever.
+def interrupted_runs(home: Home) -> list[Path]:
+    """Return the folders of runs whose process is gone and whose record is open."""
+    return [folder for folder in home.run_folders() if _open_records(folder) and not is_locked(folder / "lock")]
 
-    Returns:
-        The ids of their Prefect flow runs.
-    """
-    flow_runs = []
-    for folder in home.run_folders():
+
+def close_interrupted(home: Home) -> None:
+    """Close the record of runs whose process is gone; Prefect and MLflow would show them as running for ever."""
+    for folder in interrupted_runs(home):
         journal = Journal(folder / "journal.jsonl")
-        ended = {e["run"] for e in journal if e["op"] == "end"}
-        started = [e["run"] for e in journal if e["op"] == "start" and e["run"] not in ended]
-        if not started or is_locked(folder / "lock"):
-            continue
-        for name in started:
+        flow_run = next((e["tags"].get("prefect.flow_run_id") for e in journal if e["op"] == "start"), None)
+        if flow_run != runtime.flow_run.id:  # Prefect retries a flow run under its id: it is this process's now
+            mark_crashed(flow_run)
+        for name in _open_records(folder):
             journal.append("tags", run=name, tags={"gate.reason": INTERRUPTED})
             journal.append("end", run=name, status="KILLED")
-        flow_runs += [e["tags"]["prefect.flow_run_id"] for e in journal if "prefect.flow_run_id" in e.get("tags", {})]
         Sender(home, folder).send()
-    return flow_runs
 
 
-def mark_flow_runs_crashed(flow_runs: list[str]) -> None:
-    """Set the flow runs to Crashed: nothing else does when a run and its worker were killed together."""
-    with get_client(sync_client=True) as client:
-        for flow_run in flow_runs:
-            with contextlib.suppress(ObjectNotFound):  # the run may belong to another server
-                message = "The process ended without a verdict; a later run noticed."
-                client.set_flow_run_state(UUID(flow_run), Crashed(message=message), force=True)
+def _open_records(folder: Path) -> list[str]:
+    """Return the runs that a journal has opened in MLflow and not closed."""
+    events = list(Journal(folder / "journal.jsonl"))
+    ended = {e["run"] for e in events if e["op"] == "end"}
+    return [e["run"] for e in events if e["op"] == "start" and e["run"] not in ended]
+
+
+def mark_crashed(flow_run: str | None) -> None:
+    """Set a flow run to Crashed, unless it has ended: nothing else does when a run and its worker were killed."""
+    with get_client(sync_client=True) as client, contextlib.suppress(ObjectNotFound):  # it may be another server's
+        state = client.read_flow_run(UUID(flow_run)).state if flow_run else None
+        if flow_run is None or state is None or state.is_final():
+            return
+        message = "The process ended without a verdict; a later run noticed."
+        client.set_flow_run_state(UUID(flow_run), Crashed(message=message), force=True)

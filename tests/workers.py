@@ -18,6 +18,7 @@ def begin() -> None:
     """
     if WORKER and not tempfile.gettempdir().endswith(f"-{WORKER}"):
         os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="gauntlet-", suffix=f"-{WORKER}")
+        os.environ["GAUNTLET_HOST_LOCK"] = str(Path(tempfile.tempdir, "host.lock"))
 
 
 def end() -> None:
@@ -28,7 +29,7 @@ def end() -> None:
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
     """Return a folder that `make` has filled, once for all workers; whoever comes meanwhile waits."""
-    from flows.record.locks import locked  # it looks for the folder of temporary files when it is imported
+    from flows.record.locks import locked  # it reads GAUNTLET_HOST_LOCK when it is imported
 
     place = factory.getbasetemp()
     folder = (place.parent if WORKER else place) / name

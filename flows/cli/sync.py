@@ -1,9 +1,10 @@
-"""`gauntlet sync`: what a tracking server missed is sent to it."""
+"""`gauntlet sync`: close killed runs, and send the tracking server what it missed."""
 
 import argparse
 
 from flows.record.home import Home
-from flows.recording import close_interrupted
+from flows.recording import close_interrupted, interrupted_runs
+from flows.servers.local_servers import prefect_server
 from flows.tracking.sender import Sender
 from gauntlet.core.errors import StageError
 
@@ -15,7 +16,9 @@ def sync_runs(_options: argparse.Namespace) -> int:
         StageError: when a server cannot be reached or refuses the record.
     """
     home = Home.find()
-    close_interrupted(home)
+    if interrupted_runs(home):
+        with prefect_server(home):
+            close_interrupted(home)
     senders = [Sender(home, folder) for folder in home.run_folders()]
     waiting = [sender for sender in senders if not sender.everything_sent()]
     unsent = [sender.folder.name for sender in waiting if not sender.send()]

@@ -10,6 +10,10 @@ from rich.console import Console
 
 from flows.record.home import Home
 from flows.servers.local_servers import HOST, free_port, port_is_free, prefect_server, start_mlflow, stop
+from gauntlet.core.errors import without_password
+
+CUSTOM_MODELS = "workflowType=machine_learning"
+"""MLflow opens its view for language models otherwise."""
 
 
 def serve_ui(options: argparse.Namespace) -> int:
@@ -28,9 +32,8 @@ def serve_ui(options: argparse.Namespace) -> int:
             tracking = f"http://{HOST}:{port}"
         try:
             console.print(f"Prefect  {api.removesuffix('/api')}/runs", highlight=False, soft_wrap=True)
-            console.print(
-                f"MLflow   {tracking}/#/experiments?workflowType=machine_learning", highlight=False, soft_wrap=True
-            )
+            tracking = without_password(tracking)
+            console.print(f"MLflow   {tracking}/#/experiments?{CUSTOM_MODELS}", highlight=False, soft_wrap=True)
             console.print("Ctrl-C stops both.", highlight=False)
             done.wait()
         finally:

@@ -2,12 +2,11 @@
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-HOST_LOCK = Path(tempfile.gettempdir()) / "onnx-gauntlet-host.lock"
+HOST_LOCK = Path(os.environ.get("GAUNTLET_HOST_LOCK", "/tmp/onnx-gauntlet-host.lock"))  # whatever TMPDIR is
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Servers on this machine's loopback: a Prefect server for runs that have none, and an MLflow server for people."""
 
+import contextlib
 import json
 import os
 import signal
@@ -72,12 +73,33 @@ def profile_api_url() -> str | None:
 
 
 def running(home: Home) -> str | None:
-    """Return the API address of this home's server, if it runs."""
+    """Return the API address of this home's server, if it runs; wait for one that is slow.
+
+    Raises:
+        StageError: when it runs and does not respond: a second server on its database would damage it.
+    """
     process = recorded_process(home)
     if process is None:
         return None
     url = str(json.loads((home.prefect / "server.json").read_text())["url"])
-    return url if responds(f"{url}/health") else None
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not responds(f"{url}/health"):
+        if not is_alive(process):
+            return None
+        if time.monotonic() > deadline:
+            raise StageError(
+                f"the Prefect server of {home.root} (process {process.pid}) has not responded for {START_TIMEOUT_S} s; "
+                f"see {home.prefect / 'server.log'}, or end it and start again"
+            )
+        time.sleep(0.1)
+    return url
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Tell whether a process runs, not counting one that has ended and waits for its parent."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def start_prefect(home: Home, port: int, while_starting: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ from flows.record.home import Home
 from flows.tracking.metric_names import finite
 from flows.tracking.server import URI_VARIABLE, experiment_id, require_reachable
 from gauntlet.benchmarking.target_comparison import BenchResult, ModelOnTarget
-from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.errors import StageError, one_line, without_password
 from gauntlet.core.frozen import JsonObject
 
 
@@ -46,8 +46,9 @@ def record_bench(comparison: BenchResult, experiment: str, picture: Path | None)
             _child(client, place, run, pair)
         client.set_terminated(run, "FAILED" if comparison.failed else "FINISHED")
     except Exception as error:  # whatever is wrong with the server
-        raise StageError(f"--mlflow: {uri} did not accept the record ({one_line(error)})") from error
-    return f"{uri}, experiment {experiment}, run {run}"
+        message = without_password(f"--mlflow: {uri} did not accept the record ({one_line(error)})")
+        raise StageError(message) from error
+    return f"{without_password(uri)}, experiment {experiment}, run {run}"
 
 
 def _child(client: MlflowClient, place: str, parent: str, pair: ModelOnTarget) -> None:

@@ -19,6 +19,7 @@ from flows.tracking.metric_names import Metrics, candidate_metrics, parent_metri
 from flows.tracking.sender import PARENT, Sender
 from flows.tracking.server import tracking_server
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import without_password
 from gauntlet.core.report import Report
 from gauntlet.core.run_report import CandidateEntry, RunReport
 from tasks.accuracy import AccuracyFacts
@@ -48,7 +49,7 @@ class TrackingEvents:
         tags |= {f"prefect.flow_run_{name}": str(value) for name, value in flow_run.items() if value}
         if runtime.deployment.name:
             tags["prefect.deployment"] = str(runtime.deployment.name)
-        where = {"uri": self.uri, "experiment": self.experiment}
+        where = {"uri": without_password(self.uri), "experiment": self.experiment}
         self.journal.append("start", run=PARENT, name=run_id, pid=os.getpid(), **where, tags=tags)
         self.journal.append("params", run=PARENT, params=flatten(self.config.model_dump(mode="json")))
         self.sender.send()
@@ -116,7 +117,8 @@ class TrackingEvents:
         path = self.sender.run_path()
         if path is None:
             return None
-        server = os.environ.get("MLFLOW_UI_URL") or (self.uri if self.uri.startswith("http") else MLFLOW_UI)
+        own = without_password(self.uri) if self.uri.startswith("http") else MLFLOW_UI
+        server = os.environ.get("MLFLOW_UI_URL") or own
         return f"{server.rstrip('/')}/#{path}?workflowType=machine_learning"
 
     def _datasets(self, facts: DataFacts, splits: Mapping[str, Artifact]) -> None:

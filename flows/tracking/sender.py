@@ -27,9 +27,16 @@ from flows.record.locks import locked
 from flows.tracking.flips import log_flips
 from flows.tracking.logged_model import log_model, model_name
 from flows.tracking.metric_names import legal
-from flows.tracking.server import REQUEST_TIMEOUT_S, experiment_id, require_reachable, tracking_uri, upload_time
+from flows.tracking.server import (
+    REQUEST_TIMEOUT_S,
+    experiment_id,
+    require_reachable,
+    tracking_uri,
+    upload_time,
+    with_password,
+)
 from gauntlet.core.artifact import write_atomically
-from gauntlet.core.errors import one_line
+from gauntlet.core.errors import one_line, without_password
 
 log = logging.getLogger("gauntlet")
 
@@ -66,13 +73,15 @@ class Sender:
                 return True
             began = time.monotonic()
             try:
-                require_reachable(start["uri"])
-                with tracking_uri(start["uri"]):
-                    self._replay(events, state, start)
+                uri = with_password(start["uri"])
+                require_reachable(uri)
+                with tracking_uri(uri):
+                    self._replay(events, state, MlflowClient(uri), start["experiment"])
             except Exception as error:  # whatever is wrong with the server, the run goes on
                 self.waited_s += time.monotonic() - began
                 if not self.offline:
-                    log.warning("MLflow did not accept the record (%s). Fix: gauntlet sync", one_line(error))
+                    reason = without_password(one_line(error))
+                    log.warning("MLflow at %s did not accept the record (%s). Fix: gauntlet sync", start["uri"], reason)
                 self.offline = True
                 return False
             self.offline = False
@@ -97,10 +106,9 @@ class Sender:
         known = json.loads(self.state_path.read_text()) if self.state_path.exists() else {}
         return {"events": 0, "runs": {}, "models": {}, "experiment": None, "refused": []} | known
 
-    def _replay(self, events: list[Event], state: State, start: Event) -> None:
-        client = MlflowClient(start["uri"])
+    def _replay(self, events: list[Event], state: State, client: MlflowClient, experiment: str) -> None:
         if state["experiment"] is None:
-            state["experiment"] = experiment_id(self.home, client, start["uri"], start["experiment"])
+            state["experiment"] = experiment_id(self.home, client, client.tracking_uri, experiment)
         replay = _Replay(self.home, self.folder.name, client, state)
         try:
             for event in events[state["events"] :]:
@@ -109,7 +117,8 @@ class Sender:
                 except Exception as error:
                     if not is_refusal(error):
                         raise
-                    state["refused"].append({"op": event["op"], "run": event["run"], "reason": one_line(error)})
+                    reason = without_password(one_line(error))
+                    state["refused"].append({"op": event["op"], "run": event["run"], "reason": reason})
                     log.warning("MLflow refused %(op)s of %(run)s: %(reason)s", state["refused"][-1])
                 state["events"] += 1
         finally:  # once, not after each event: what is sent twice after a kill is recorded once all the same

@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.database_templates import copy_template
+from gauntlet.core.errors import without_password
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 TIMEOUT_VARIABLE = "MLFLOW_HTTP_REQUEST_TIMEOUT"
@@ -29,6 +31,12 @@ def tracking_server(home: Home, config: PipelineConfig) -> tuple[str, str]:
     """Return the address of the server, and the name of the experiment that a run is recorded in."""
     uri = config.tracking.uri or os.environ.get(URI_VARIABLE) or home.mlflow_uri
     return uri, config.tracking.experiment or config.name
+
+
+def with_password(uri: str) -> str:
+    """Return the address as the environment has it, where it differs by the password alone."""
+    known = os.environ.get(URI_VARIABLE, "")
+    return known if without_password(known) == uri else uri
 
 
 def prepare_local_store(home: Home, config: PipelineConfig) -> None:
@@ -68,6 +76,11 @@ def require_reachable(uri: str, timeout_s: float = 2.0) -> None:
             urllib.request.urlopen(f"{address}/health", timeout=timeout_s).close()
 
 
+def folder_name(experiment: str) -> str:
+    """Return a name for an experiment's folder that leads nowhere else."""
+    return urllib.parse.quote(experiment, safe=" ") if experiment.strip(".") else experiment.replace(".", "_")
+
+
 @contextmanager
 def upload_time(path: Path | None) -> Iterator[None]:
     """Allow MLflow's requests the time to upload a file and those beside it, which may be its weights."""
@@ -87,7 +100,7 @@ def experiment_id(home: Home, client: MlflowClient, uri: str, name: str) -> str:
     with locked(home.locks / "mlflow-experiment"):
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
-            folder = home.root / "mlartifacts" / name
+            folder = home.root / "mlartifacts" / folder_name(name)
             tags = {"mlflow.experimentKind": "custom_model_development"}
             location = folder.as_uri() if uri.startswith("sqlite:") else None
             return str(client.create_experiment(name, location, tags))

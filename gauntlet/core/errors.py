@@ -6,6 +6,8 @@ PipelineError
 └── StageError    exit 3: there is no answer, because a stage broke
 """
 
+import re
+
 
 class PipelineError(Exception):
     """Anything that this project reports in one message instead of a traceback."""
@@ -34,3 +36,8 @@ class StageError(PipelineError):
 def one_line(error: Exception, most: int = 200) -> str:
     """Return the start of an error's text on one line; its type where it has no text."""
     return " ".join(str(error).split())[:most] or type(error).__name__
+
+
+def without_password(text: str) -> str:
+    """Return an address, or a text that holds some, with `***` in place of each password."""
+    return re.sub(r"(?<=://)([^/@\s:]*):[^/@\s]+@", r"\1:***@", text)

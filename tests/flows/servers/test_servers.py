@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from harness import GAUNTLET
 
 from flows.record.home import Home
-from flows.servers.local_servers import prefect_server, profile_api_url, recorded_process, responds
+from flows.servers.local_servers import prefect_server, profile_api_url, recorded_process, responds, stop
 
 USER = """
 import sys, time
@@ -53,6 +54,21 @@ def test_server_is_shared_and_outlives_a_killed_user_but_not_the_last_one(tmp_pa
     last.wait()
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
     assert recorded_process(home) is None
+
+
+def test_server_that_does_not_respond_for_a_while_is_waited_for_and_not_doubled(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    first, url = use(home, 600)
+    server = recorded_process(home)
+    assert server is not None
+    server.suspend()
+    threading.Timer(5, server.resume).start()
+    second, same = use(home, 0)
+    assert (same, recorded_process(home)) == (url, server)
+    for user in (second, first):
+        user.terminate()
+        user.wait()
+    stop(server)
 
 
 def test_server_of_the_environment_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

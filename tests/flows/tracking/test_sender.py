@@ -2,11 +2,13 @@
 
 import os
 import signal
+import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from harness import quick_config
 from hypothesis import given
 from hypothesis import strategies as st
 from mlflow import MlflowClient
@@ -15,8 +17,11 @@ from mlflow.utils.validation import _validate_metric_name, _validate_param_name,
 from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.servers.local_servers import free_port, start_mlflow, stop
+from flows.tracking.events import TrackingEvents
 from flows.tracking.metric_names import legal
 from flows.tracking.sender import PARENT, PATIENCE_S, Sender
+from flows.tracking.server import experiment_id
+from gauntlet.core.errors import without_password
 
 Append = Callable[..., None]
 
@@ -80,6 +85,37 @@ def test_refused_event_is_noted_with_its_reason_and_the_next_ones_are_sent(
     assert orphan == "the run a child of nobody was refused"
     [run] = client.search_runs([client.get_experiment_by_name("first").experiment_id])
     assert (run.info.status, run.data.metrics) == ("FINISHED", {"speedup.precision_bf16_x": 1.5})
+
+
+@pytest.mark.slow
+def test_password_of_the_server_is_stored_nowhere_and_still_used(
+    server: tuple[str, psutil.Process], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = server[0].replace("://", "://me:secret@")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    journal = Journal(folder / "journal.jsonl")
+    events = TrackingEvents(Home(folder.parents[1]), quick_config(), journal)
+    events.opened("run-1")
+    assert events.sender.everything_sent()
+    assert next(iter(journal))["uri"] == uri.replace("secret", "***")
+    assert "secret" not in str(events.run_url())
+    files = [path for path in folder.parents[1].rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"secret" in path.read_bytes()]
+
+
+def test_password_in_an_error_is_masked() -> None:
+    error = "GET http://me:se:cret@host:5000/api and postgresql://a:b@db/mlflow failed at 12:30 @noon"
+    masked = "GET http://me:***@host:5000/api and postgresql://a:***@db/mlflow failed at 12:30 @noon"
+    assert without_password(error) == masked
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "..", "/etc", "a/b"])
+def test_experiment_stays_in_the_home(local: tuple[Sender, Append, MlflowClient], name: str) -> None:
+    sender, _, client = local
+    experiment_id(sender.home, client, client.tracking_uri, name)
+    location = urllib.parse.unquote(urllib.parse.urlsplit(client.get_experiment_by_name(name).artifact_location).path)
+    assert Path(location).resolve().parent == sender.home.root / "mlartifacts"
 
 
 @pytest.mark.slow
