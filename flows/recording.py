@@ -19,10 +19,10 @@ from flows.record.journal import Journal
 from flows.record.locks import is_locked, locked
 from flows.record.prefect_artifacts import MLFLOW_RUN, publish_artifacts
 from flows.record.report_files import write_report
-from flows.record.run import Run, new_run_id
+from flows.record.run import CANCELLED, Run, new_run_id
 from flows.tracking.events import TrackingEvents
 from flows.tracking.sender import Sender
-from gauntlet.core.errors import PipelineError
+from gauntlet.core.errors import PipelineError, StageError
 
 INTERRUPTED = "interrupted: the process ended without a verdict"
 
@@ -45,16 +45,19 @@ def recording(config: PipelineConfig, *, fresh: bool = False) -> Iterator[Run]:
         try:
             run.open()
             yield run
-        except BaseException as error:
+        except Exception as error:
             if not isinstance(error, PipelineError):
                 (run.folder / "error.txt").write_text("".join(traceback.format_exception(error)))
             _close(run, tracking, error)
+            raise
+        except BaseException:  # a signal: Ctrl-C, SIGTERM, or "Cancel" in Prefect
+            _close(run, tracking, StageError(CANCELLED))
             raise
         else:
             _close(run, tracking, None)
 
 
-def _close(run: Run, tracking: TrackingEvents, error: BaseException | None) -> None:
+def _close(run: Run, tracking: TrackingEvents, error: Exception | None) -> None:
     """Write the report before any server is told of it."""
     pages = {"Prefect flow run": runtime.flow_run.ui_url, MLFLOW_RUN: tracking.run_url()}
     report = run.report(error, links={title: str(url) for title, url in pages.items() if url})

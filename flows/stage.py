@@ -240,7 +240,7 @@ def _report_of(done: State[Any], label: str) -> Report[Any]:
     error = _exception(done)
     if isinstance(error, StageError):
         raise StageError(f"{label}: {error}") from error
-    if isinstance(error, PipelineError | KeyboardInterrupt | SystemExit):
+    if isinstance(error, PipelineError) or not isinstance(error, Exception):  # the latter: a signal ended it
         raise error
     raise StageError(f"{label}: {type(error).__name__}: {error}") from error
 

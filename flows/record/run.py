@@ -21,6 +21,9 @@ from tasks.accuracy import AccuracyFacts
 from tasks.benchmark.facts import BenchmarkFacts
 from tasks.select import Fidelity, SelectFacts
 
+CANCELLED = "cancelled"
+"""The reason of a run that a signal ended."""
+
 
 class RunListener(Protocol):
     """Is told what happens in a run, each time after the record has it."""
@@ -152,7 +155,7 @@ class Run:
             )
         self.winner, self.reason = selection.winner, selection.reason
 
-    def report(self, error: BaseException | None, links: dict[str, str]) -> RunReport:
+    def report(self, error: Exception | None, links: dict[str, str]) -> RunReport:
         """Return the report of the run as it stands.
 
         Args:

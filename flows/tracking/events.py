@@ -13,6 +13,7 @@ from configs.schema import REFERENCE, PipelineConfig
 from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.record.report_files import REPORT_FILES
+from flows.record.run import CANCELLED
 from flows.tracking.flips import flip_rows
 from flows.tracking.logged_model import providers
 from flows.tracking.metric_names import Metrics, candidate_metrics, parent_metrics, quality_metrics, stage_metrics
@@ -109,7 +110,8 @@ class TrackingEvents:
             "mlflow.note.content": self.journal.path.with_name("report.md").read_text(encoding="utf-8"),
         }
         self.journal.append("tags", run=PARENT, tags=tags)
-        self.journal.append("end", run=PARENT, status="FAILED" if failed else "FINISHED")
+        status = "KILLED" if report.reason == CANCELLED else "FAILED" if failed else "FINISHED"
+        self.journal.append("end", run=PARENT, status=status)
         self.sender.send()
 
     def run_url(self) -> str | None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,12 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import PrefectHTTPStatusError
+from prefect.states import AwaitingRetry, Cancelling
 
 from flows.record.home import Home
+from flows.record.run import CANCELLED
 from flows.servers.local_servers import stop
+from gauntlet.core.run_report import RunReport
 
 PROJECT = Path(__file__).parents[2]
 POOL = "local-process"
@@ -175,3 +178,43 @@ def scheduled_and_done(client: SyncPrefectClient, deployment: Any) -> FlowRun | 
         flow_run_filter=FlowRunFilter.model_validate({"deployment_id": {"any_": [str(deployment)]}})
     )
     return next((r for r in found if r.auto_scheduled and r.state is not None and r.state.is_final()), None)
+
+
+def at_work(home: Home, stage: str, before: set[Path]) -> Path | None:
+    """The folder of a new run that is at work on a stage."""
+    for folder in set(home.run_folders()) - before:
+        events = journal(folder) if (folder / "journal.jsonl").exists() else []
+        if any(e["op"] == "work_started" and e["stage"] == stage for e in events):
+            return folder
+    return None
+
+
+def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
+    client: SyncPrefectClient, worker_home: Home
+) -> None:
+    before = set(worker_home.run_folders())
+    run = start(client, "benchmark.rounds=200")
+    folder = wait(client, lambda: at_work(worker_home, "benchmark", before))
+    flow = psutil.Process(journal(folder)[0]["pid"])
+    workers = wait(client, lambda: flow.children(recursive=True))
+    client.set_flow_run_state(run.id, Cancelling())
+    final = wait(client, lambda: ended(client, run), seconds=30)
+    assert final.state.type.value == "CANCELLED"
+    psutil.wait_procs([flow, *workers], timeout=20)
+    assert not [process for process in (flow, *workers) if process.is_running()]
+    report = RunReport.model_validate_json((folder / "report.json").read_bytes())
+    assert (report.verdict, report.reason) == ("failed", CANCELLED)
+    assert [e["status"] for e in journal(folder) if e["op"] == "end" and e["run"] == "pipeline"] == ["KILLED"]
+
+
+def test_killed_run_is_retried_under_its_own_id(client: SyncPrefectClient, worker_home: Home) -> None:
+    before = set(worker_home.run_folders())
+    run = start(client, "benchmark.rounds=100")
+    folder = wait(client, lambda: at_work(worker_home, "benchmark", before))
+    psutil.Process(journal(folder)[0]["pid"]).kill()
+    wait(client, lambda: ended(client, run))  # the worker notices
+    time.sleep(5)  # a person takes longer, and the worker may report the crash twice
+    client.set_flow_run_state(run.id, AwaitingRetry(scheduled_time=datetime.now(UTC)), force=True)  # the button "Retry"
+    final = wait(client, lambda: ended(client, run))
+    assert (final.state.name, final.run_count) == ("Completed", 2), final.state.message
+    assert [e["status"] for e in journal(folder) if e["op"] == "end" and e["run"] == "pipeline"] == ["KILLED"]
