@@ -41,7 +41,7 @@ def recording(config: PipelineConfig, *, fresh: bool = False) -> Iterator[Run]:
     run_id = new_run_id(config.name)
     tracking = TrackingEvents(home, config, Journal(home.runs / run_id / "journal.jsonl"))
     run = Run(run_id, home, config, fresh=fresh, listeners=(tracking,))
-    with locked(run.folder / "lock"):
+    with locked(home.in_use, shared=True), locked(run.folder / "lock"):
         try:
             run.open()
             yield run

@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
         _add_show,
         _add_ui,
         _add_sync,
+        _add_clean,
         _add_diagnose,
         _add_inspect,
         _add_bench,
@@ -87,6 +88,14 @@ def _add_ui(commands: "Commands") -> None:
 def _add_sync(commands: "Commands") -> None:
     sync = commands.add_parser("sync", help="send to MLflow what could not be sent during a run")
     sync.set_defaults(command="flows.cli.sync:sync_runs")
+
+
+def _add_clean(commands: "Commands") -> None:
+    clean = commands.add_parser("clean", help="free the disk space of old runs, and of what no kept run refers to")
+    clean.set_defaults(command="flows.cli.clean:clean_home")
+    clean.add_argument("--keep-runs", type=_at_least(0), metavar="N", help="keep the N newest runs; by default all")
+    clean.add_argument("--older-than", type=float, metavar="DAYS", help="remove only runs that ended longer ago")
+    clean.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
 
 
 def _add_diagnose(commands: "Commands") -> None:

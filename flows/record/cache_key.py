@@ -1,8 +1,11 @@
-"""The cache key: a digest of inputs by content, configuration, code, packages and the processor's instructions."""
+"""The cache key: a digest of inputs by content, configuration, code, Python, packages and processor instructions."""
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
+import platform
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -26,8 +29,8 @@ def cache_key(
 ) -> str:
     """Return the digest that names a piece of work.
 
-    It is the same on every machine with the same packages and, unless the stage is in `PROCESSOR_INDEPENDENT`, the same
-    instructions.
+    It is the same on every machine with the same Python and packages and, unless the stage is in
+    `PROCESSOR_INDEPENDENT`, the same instructions.
 
     Args:
         function: the stage.
@@ -39,6 +42,7 @@ def cache_key(
         "stage": f"{function.__module__}.{function.__qualname__}",
         "config": canonical_json(config),
         "inputs": canonical_json(inputs),
+        "python": platform.python_version(),
         **code_digests(function.__module__),
     }
     if function.__module__ not in PROCESSOR_INDEPENDENT:
@@ -72,7 +76,7 @@ def canonical_json(value: Any) -> Any:
 
 @lru_cache
 def code_digests(module: str) -> dict[str, dict[str, str]]:
-    """Return the digests of the module and of all our modules that it imports, and the versions of other packages."""
+    """Return the digests of the module and of all our modules that it imports, and the versions of what they need."""
     code: dict[str, str] = {}
     packages: set[str] = set()
     pending = [module]
@@ -103,8 +107,23 @@ def _read(module: str) -> tuple[str, frozenset[str]] | None:
 
 
 def _versions(modules: set[str]) -> dict[str, str]:
-    names = {module: installed_packages().get(module, []) for module in modules - sys.stdlib_module_names}
-    return {name: importlib.metadata.version(name) for found in names.values() for name in sorted(set(found))}
+    """Return the versions of the packages that provide the modules, and of all that these require."""
+    pending = [name for module in modules - sys.stdlib_module_names for name in installed_packages().get(module, [])]
+    versions: dict[str, str] = {}
+    while pending:
+        name = re.sub(r"[-_.]+", "-", pending.pop()).lower()
+        if name not in versions:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # it is for another platform
+                versions[name] = importlib.metadata.version(name)
+                pending += required_names(name)
+    return versions
+
+
+@lru_cache
+def required_names(distribution: str) -> tuple[str, ...]:
+    """Return the names of the packages that a package requires, without those of its extras."""
+    required = importlib.metadata.requires(distribution) or ()
+    return tuple(re.split(r"[^\w.-]", text)[0] for text in required if "extra ==" not in text)
 
 
 @lru_cache

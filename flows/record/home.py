@@ -44,6 +44,11 @@ class Home:
         return self.root / "locks"
 
     @property
+    def in_use(self) -> Path:
+        """Held shared by every run, and alone by a clean-up."""
+        return self.root / "in-use.lock"
+
+    @property
     def prefect(self) -> Path:
         """Prefect's own home, with the local server's database."""
         return self.root / "prefect"

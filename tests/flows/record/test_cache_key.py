@@ -85,3 +85,10 @@ def test_code_of_a_stage_holds_its_helpers_and_the_packages_that_it_uses() -> No
     assert {"torch", "torchvision", "numpy"} <= set(code["packages"])
     assert "tasks.quantize" not in code["code"]
     assert "torch" not in code_digests(quantize.__module__)["packages"]
+    assert {"protobuf", "numpy"} <= set(code_digests(quantize.__module__)["packages"])  # onnx imports them
+
+
+def test_work_key_differs_between_versions_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cache_key(train, None, {})
+    monkeypatch.setattr("platform.python_version", lambda: "3.99.0")
+    assert cache_key(train, None, {}) != before
