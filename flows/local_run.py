@@ -2,9 +2,13 @@
 
 import importlib
 import json
+import logging
 import os
+import shutil
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from configs.schema import PipelineConfig
@@ -14,6 +18,8 @@ from flows.servers.local_servers import prefect_server
 from gauntlet.core.errors import PipelineError, StageError
 
 SETTLE_TIMEOUT_S = 20
+FULL_BYTES = 1_000_000
+"""With less free space, a disk counts as full."""
 
 
 def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path, int]:
@@ -22,6 +28,7 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
     With `fresh`, results of earlier runs are not used.
     """
     # Prefect's own lines go to its server; the terminal shows ours. Prefect reads this when it is imported, below.
+    logging.raiseExceptions = False  # nor does Prefect print that its server does not take a line
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     before = set(home.run_folders())
     problem: PipelineError | None = None
@@ -31,7 +38,7 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
         importlib.import_module("flows.tracking.server").prepare_local_store(home, config)
         importlib.import_module("flows.record.cache_key").installed_packages()  # the first stage needs them
 
-    with prefect_server(home, while_starting=prepare) as api:
+    with explain_full_disk(home), prefect_server(home, while_starting=prepare) as api:
         from flows.pipeline import pipeline
 
         try:
@@ -43,9 +50,23 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
         finally:
             folder = find_own_run(home, before)
             wait_for_prefect_events(api, folder)
-    if folder is None:
-        raise problem or StageError("the run left no report")
+        if folder is None:
+            raise problem or StageError("the run left no report")
     return folder, problem.exit_code if problem else 0
+
+
+@contextmanager
+def explain_full_disk(home: Home) -> Iterator[None]:
+    """Name the cause where the disk is full: whatever could not write may only say that it broke."""
+    try:
+        yield
+    except (PipelineError, OSError) as error:
+        if "No space left" not in str(error) and shutil.disk_usage(home.root).free > FULL_BYTES:
+            raise
+        raise StageError(
+            f"{home.root}: the disk is full. Fix: free space, for example with gauntlet clean, "
+            "and run the same command again: it continues where this run stopped"
+        ) from error
 
 
 def find_own_run(home: Home, before: set[Path]) -> Path | None:
