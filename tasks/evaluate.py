@@ -81,11 +81,7 @@ def _class_scores(
     )
     return tuple(
         ClassScore(
-            label=label,
-            precision=float(precision[i]),
-            recall=float(recall[i]),
-            f1=float(f1[i]),
-            images=int(support[i]),
+            label=label, precision=float(precision[i]), recall=float(recall[i]), f1=float(f1[i]), images=int(support[i])
         )
         for i, label in enumerate(labels)
     )

@@ -186,12 +186,7 @@ class _Examiner:
             )
         self.say(f"{pair.name}: validating its outputs")
         truth = validate_target(
-            path,
-            target,
-            self.expected[name],
-            self.inputs,
-            threads=self.plan.threads,
-            timeout_s=self.plan.timeout_s,
+            path, target, self.expected[name], self.inputs, threads=self.plan.threads, timeout_s=self.plan.timeout_s
         )
         status: Status = "failed" if truth.reason else "measured"
         return pair.replace(status=status, reason=truth.reason or "", validation=truth)

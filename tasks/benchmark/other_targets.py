@@ -37,8 +37,7 @@ class OtherTargetResult(Frozen):
         "candidate's own result",
     )
     aa_deviation: Number | None = Field(
-        None,
-        description="largest deviation from 1 of the reference's speed-up over itself, in the race of the rows",
+        None, description="largest deviation from 1 of the reference's speed-up over itself, in the race of the rows"
     )
 
     @property
