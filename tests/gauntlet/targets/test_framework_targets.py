@@ -185,7 +185,7 @@ def test_target_takes_the_files_of_its_own_framework_alone(target: BaseTarget) -
     for ending in (".pt", ".keras", ".zip", ".npz", ".skops", ".onnx"):
         refusal = target.rejection_reason(Path(f"model{ending}"))
         assert (refusal is None) == (ending in target.model_suffixes)
-        assert refusal is None or refusal.endswith(f"model{ending} is none")
+        assert refusal is None or refusal.endswith(f"got model{ending}")
     assert "--framework-model" in (target.rejection_reason(None) or "")
 
 
