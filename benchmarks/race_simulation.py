@@ -79,7 +79,7 @@ def eliminate(
     for done in range(1, count + 1):
         running = {name: series[:done] for name, series in times.items() if name not in drops}
         spent += sum(float(series[-1]) for series in running.values())
-        drops |= contenders_to_stop(running, keep=KEEP, contenders=len(times), rounds=count, usual=usual)
+        drops |= contenders_to_stop(running, keep=KEEP, contenders=len(times), rounds=count, baselines=usual)
     return drops, spent / whole
 
 

@@ -1,4 +1,4 @@
-"""Gate on a candidate: compare its accuracy and its outputs with those of the FP32 model."""
+"""Compare a candidate's accuracy and outputs with those of the FP32 model."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def accuracy(
     """Run the candidate on the test split and compare its outputs with the FP32 model's.
 
     Args:
-        config: how much it may lose.
+        config: accuracy limits.
         workspace: where to read the artifacts.
         model: the candidate.
         golden: the FP32 outputs, which the numerics gate has verified.

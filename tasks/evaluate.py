@@ -1,4 +1,4 @@
-"""Gate on the quality of the trained model, before it is exported."""
+"""Check the quality of the trained model before it is exported."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class EvaluateFacts(Frozen):
 
     accuracy: Number = Field(description="on the test images")
     train_accuracy: Number | None = Field(
-        description="on as many training images as there are test images; None for a model that was trained elsewhere"
+        description="on as many training images as there are test images; None for a model trained elsewhere"
     )
     macro_f1: Number
     classes: tuple[ClassScore, ...]
@@ -48,80 +48,42 @@ def evaluate(
     config: EvaluateConfig, workspace: Workspace, *, predictions: Artifact, labels: tuple[str, ...]
 ) -> Report[EvaluateFacts]:
     """Score the predicted classes that the train stage stored. The artifact `confusion_matrix` is a PNG image."""
-    from sklearn.metrics import confusion_matrix
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
     with np.load(workspace.path(predictions), allow_pickle=False) as file:
         truth, predicted = file["test_labels"], file["test"]
         train_accuracy = float(np.mean(file["train"] == file["train_labels"])) if "train" in file.files else None
-    confusion = confusion_matrix(truth, predicted, labels=list(range(len(labels))))
-    classes = _class_scores(truth, predicted, labels)
+    numbers = list(range(len(labels)))
+    confusion = confusion_matrix(truth, predicted, labels=numbers)
+    scores = np.transpose(precision_recall_fscore_support(truth, predicted, labels=numbers, zero_division=0.0))
+    classes = tuple(
+        ClassScore(label=label, precision=precision, recall=recall, f1=f1, images=int(images))
+        for label, (precision, recall, f1, images) in zip(labels, scores.tolist(), strict=True)
+    )
     facts = EvaluateFacts(
         accuracy=float(np.mean(truth == predicted)),
         train_accuracy=train_accuracy,
         macro_f1=float(np.mean([score.f1 for score in classes])),
         classes=classes,
-        confusion=tuple(tuple(int(n) for n in row) for row in confusion),
+        confusion=tuple(map(tuple, confusion.tolist())),
     )
     image = draw_confusion(confusion, labels, workspace.folder / "confusion_matrix.png")
-    return Report(
-        stage="evaluate",
-        facts=facts,
-        checks=_checks(config, facts),
-        artifacts={"confusion_matrix": workspace.store_file(image)},
-    )
-
-
-def _class_scores(
-    truth: npt.NDArray[np.int64], predicted: npt.NDArray[np.int64], labels: tuple[str, ...]
-) -> tuple[ClassScore, ...]:
-    from sklearn.metrics import precision_recall_fscore_support
-
-    precision, recall, f1, support = precision_recall_fscore_support(
-        truth, predicted, labels=list(range(len(labels))), zero_division=0.0
-    )
-    return tuple(
-        ClassScore(
-            label=label,
-            precision=float(precision[i]),
-            recall=float(recall[i]),
-            f1=float(f1[i]),
-            images=int(support[i]),
-        )
-        for i, label in enumerate(labels)
-    )
+    artifacts = {"confusion_matrix": workspace.store_file(image)}
+    return Report(stage="evaluate", facts=facts, checks=_checks(config, facts), artifacts=artifacts)
 
 
 def _checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:
+    fix = "train longer or on more data (train.epochs), or lower evaluate.min_accuracy"
+    accuracy = Check.of("evaluate.min_accuracy", facts.accuracy, ">=", config.min_accuracy, remedy=fix)
     worst = min(facts.classes, key=lambda score: score.recall)
-    checks: tuple[Check, ...] = (
-        Check(
-            name="evaluate.min_accuracy",
-            value=facts.accuracy,
-            op=">=",
-            limit=config.min_accuracy,
-            remedy="train longer or on more data (train.epochs), or lower evaluate.min_accuracy",
-        ),
-        Check(
-            name="evaluate.min_recall",
-            value=worst.recall,
-            op=">=",
-            limit=config.min_recall,
-            detail=f"worst class '{worst.label}', {worst.images} images",
-            remedy="look at this class in the confusion matrix",
-        ),
-    )
-    if facts.train_accuracy is not None:
-        checks += (
-            Check(
-                name="evaluate.max_generalization_gap",
-                value=facts.train_accuracy - facts.accuracy,
-                op="<=",
-                limit=config.max_generalization_gap,
-                detail=f"{facts.train_accuracy:.4f} on training images, {facts.accuracy:.4f} on test images",
-                remedy="the model overfits: use more data, more weight decay or fewer epochs",
-            ),
-        )
-    return checks
+    detail, fix = f"worst class '{worst.label}', {worst.images} images", "look at this class in the confusion matrix"
+    recall = Check.of("evaluate.min_recall", worst.recall, ">=", config.min_recall, detail, fix)
+    if facts.train_accuracy is None:
+        return accuracy, recall
+    gap, limit = facts.train_accuracy - facts.accuracy, config.max_generalization_gap
+    detail = f"{facts.train_accuracy:.4f} on training images, {facts.accuracy:.4f} on test images"
+    fix = "the model overfits: use more data, more weight decay or fewer epochs"
+    return accuracy, recall, Check.of("evaluate.max_generalization_gap", gap, "<=", limit, detail, fix)
 
 
 def draw_confusion(confusion: npt.NDArray[np.int64], labels: tuple[str, ...], path: Path) -> Path:

@@ -1,6 +1,6 @@
 """Explain why a candidate is not faster, from its optimized graph and its profile."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,7 +42,7 @@ HIGH_NON_KERNEL_SHARE = 0.4
 MAX_REASONS = 2
 """Reasons in one line; the facts hold all of them."""
 X86 = ("x86_64", "AMD64", "x86")
-ZERO_POINTS = {"QLinearConv": 2, "QLinearMatMul": 2, "QGemm": 2, "ConvInteger": 2, "MatMulInteger": 2}
+ZERO_POINTS = dict.fromkeys(("QLinearConv", "QLinearMatMul", "QGemm", "ConvInteger", "MatMulInteger"), 2)
 ZERO_POINTS |= {"MatMulIntegerToFloat": 4}
 """Input index of the activations' zero point."""
 
@@ -142,7 +142,7 @@ def explain(
         try:
             reference = reference or profile(race.reference)
             found = profile(candidate)
-            reasons = tuple(reasons_for(found, reference, Processor.current()))
+            reasons = reasons_for(found, reference, Processor.current())
         except Exception as error:  # exceptions of the runtime share no base; the race is valid without a reason
             failures[candidate] = one_line(error)
             continue
@@ -151,14 +151,12 @@ def explain(
     return Report(stage="explain", facts=facts)
 
 
-def _slow_candidates(config: BenchmarkConfig, race: BenchmarkFacts, batch: int, required: float) -> Iterator[str]:
-    """Yield the candidates whose best row, in a session variant, is not proven fast enough."""
+def _slow_candidates(config: BenchmarkConfig, race: BenchmarkFacts, batch: int, required: float) -> list[str]:
+    """Return the candidates whose best row, in a session variant, is not proven fast enough."""
     sessions = {session.name for session in config.all_sessions}
-    for result in race.results:
-        row = next((row for row in result.rows if row.batch == batch), None)
-        is_slow = row is not None and row.target in sessions and not row.speedup_low > required
-        if is_slow and result.candidate != race.reference:
-            yield result.candidate
+    best = {r.candidate: next((row for row in r.rows if row.batch == batch), None) for r in race.results}
+    slow = {name for name, row in best.items() if row and row.target in sessions and not row.speedup_low > required}
+    return [name for name in best if name in slow - {race.reference}]
 
 
 def profile_execution(
@@ -183,92 +181,74 @@ def profile_execution(
         time_calls(partial(session.run, None, feed), 1e3 * SECONDS, least=CALLS[0], most=CALLS[1])
         profile = summarize_profile(Path(session.end_profiling()))
         optimized_graph = read_graph(optimized)
-        graph = graph_fingerprint(optimized_graph, weights=False)
-    proto = read_graph(model)
     single = inference.feed(0, inference.batch(1))
     return ExecutionProfile(
         profile=profile,
-        graph=graph,
-        integers=measure_integer_share(model, single) if quantized_nodes(proto) else None,
+        graph=graph_fingerprint(optimized_graph, weights=False),
+        integers=measure_integer_share(model, single) if quantized_nodes(read_graph(model)) else None,
         signed_activations=_signed_activations(optimized_graph),
         ends=len(session.get_inputs()) + len(session.get_outputs()),
     )
 
 
-def reasons_for(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> Iterator[Reason]:
-    """Yield the reasons why a model is not faster than the reference, most important first."""
+def reasons_for(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> tuple[Reason, ...]:
+    """Return the reasons why a model is not faster than the reference, most important first."""
+    return tuple(Reason(name=name, text=text) for name, text in _reasons(found, reference, processor))
+
+
+def _reasons(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> Iterable[tuple[str, str]]:
     if found.graph == reference.graph:
-        yield Reason(
-            name="same_graph", text="the runtime optimizes both models to the same graph, so there is nothing to gain"
-        )
-        return
-    reasons = list(_integer_reasons(found, reference, processor)) if found.integers else []
-    reasons += _overhead_reasons(found, reference)
-    top = found.profile.operators[0]
-    yield from reasons or [
-        Reason(
-            name="none_found",
-            text=f"the profile shows no cause; most time is in {top.operator} ({_share_of(found, top.operator)})",
-        )
-    ]
+        return [("same_graph", "the runtime optimizes both models to the same graph, so there is nothing to gain")]
+    top = found.profile.operators[0].operator
+    none = ("none_found", f"the profile shows no cause; most time is in {top} ({_share(found, top)})")
+    integer = _integer_reasons(found, reference, processor, found.integers.share) if found.integers else ()
+    return [*integer, *_overhead_reasons(found, reference)] or [none]
 
 
-def _integer_reasons(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> Iterator[Reason]:
-    integers = found.integers
-    dynamic = found.nodes("ConvInteger")
-    if dynamic:
-        text = (
-            f"{dynamic} ConvInteger nodes of dynamic quantization take {_share_of(found, 'ConvInteger')} of the time "
-            "and have no fast kernel: quantize statically"
-        )
-        yield Reason(name="dynamic_convolution", text=text)
-    leftovers = found.nodes("QuantizeLinear", "DequantizeLinear")
-    if found.signed_activations and processor.architecture in X86:
-        text = (
-            f"{found.signed_activations} integer kernels take signed activations, for which x86 has no fast kernel; "
-            "use unsigned activations"
-        )
-        yield Reason(name="signed_activations", text=text)
-    if processor.architecture in X86 and not processor.has_vnni:
-        yield Reason(name="no_vnni", text="this processor has no VNNI instructions, which fast INT8 needs")
+def _integer_reasons(
+    found: ExecutionProfile, reference: ExecutionProfile, processor: Processor, integer_share: float
+) -> Iterator[tuple[str, str]]:
+    if dynamic := found.nodes("ConvInteger"):
+        told = f"{dynamic} ConvInteger nodes of dynamic quantization take {_share(found, 'ConvInteger')} of the time"
+        yield "dynamic_convolution", f"{told} and have no fast kernel: quantize statically"
+    x86, signed = processor.architecture in X86, found.signed_activations
+    if x86 and signed:
+        told = f"{signed} integer kernels take signed activations, for which x86 has no fast kernel"
+        yield "signed_activations", f"{told}; use unsigned activations"
+    if x86 and not processor.has_vnni:
+        yield "no_vnni", "this processor has no VNNI instructions, which fast INT8 needs"
     if found.share(*QDQ_OPS) >= MIN_SHARE:
-        if leftovers > found.ends:
-            text = (
-                f"{leftovers} Q/DQ nodes are not fused into integer kernels, {_share_of(found, *QDQ_OPS)} of the time"
-            )
-            yield Reason(name="unfused_qdq", text=text)
+        share, nodes = _share(found, *QDQ_OPS), found.nodes("QuantizeLinear", "DequantizeLinear")
+        if nodes > found.ends:
+            yield "unfused_qdq", f"{nodes} Q/DQ nodes are not fused into integer kernels, {share} of the time"
         else:
-            text = f"quantizing inputs and dequantizing outputs takes {_share_of(found, *QDQ_OPS)} of the time"
-            yield Reason(name="qdq_at_the_ends", text=text)
-    if integers is not None and integers.share < 1 - MIN_SHARE:
-        yield Reason(name="float_macs", text=f"only {_percent(integers.share)} of the multiplications are in integers")
+            yield "qdq_at_the_ends", f"quantizing inputs and dequantizing outputs takes {share} of the time"
+    if integer_share < 1 - MIN_SHARE:
+        yield "float_macs", f"only {_percent(integer_share)} of the multiplications are in integers"
     arithmetic, float_ms = found.ms(*INTEGER_OPS, *FLOAT_OPS), reference.ms(*FLOAT_OPS)
     if float_ms and arithmetic > (1 - MIN_SHARE) * float_ms:
-        text = f"its convolutions and matrix products take {arithmetic / float_ms:.2f}x the time of the float ones"
-        yield Reason(name="slow_kernels", text=text)
+        slowdown = f"{arithmetic / float_ms:.2f}x"
+        yield "slow_kernels", f"its convolutions and matrix products take {slowdown} the time of the float ones"
     if reference.share(*FLOAT_OPS) < LARGE_SHARE:
-        share = _share_of(reference, *FLOAT_OPS)
-        text = f"little to gain: convolutions and matrix products are {share} of the reference's time"
-        yield Reason(name="little_arithmetic", text=text)
+        share = _share(reference, *FLOAT_OPS)
+        told = f"convolutions and matrix products are {share} of the reference's time"
+        yield "little_arithmetic", f"little to gain: {told}"
 
 
-def _overhead_reasons(found: ExecutionProfile, reference: ExecutionProfile) -> Iterator[Reason]:
-    total_ms = reference.kernels_ms
-    layouts = found.ms(*LAYOUT_OPS) - reference.ms(*LAYOUT_OPS)
-    if layouts > MIN_SHARE * total_ms:
-        text = f"{found.nodes(*LAYOUT_OPS)} nodes only change the layout, {_share_of(found, *LAYOUT_OPS)} of the time"
-        yield Reason(name="layout", text=text)
+def _overhead_reasons(found: ExecutionProfile, reference: ExecutionProfile) -> Iterator[tuple[str, str]]:
+    least_ms = MIN_SHARE * reference.kernels_ms
+    if found.ms(*LAYOUT_OPS) - reference.ms(*LAYOUT_OPS) > least_ms:
+        nodes, share = found.nodes(*LAYOUT_OPS), _share(found, *LAYOUT_OPS)
+        yield "layout", f"{nodes} nodes only change the layout, {share} of the time"
     known = {*INTEGER_OPS, *FLOAT_OPS, *LAYOUT_OPS, *QDQ_OPS}
     rest = {o.operator: o.ms - reference.ms(o.operator) for o in found.profile.operators if o.operator not in known}
     worst = max(rest, key=lambda name: rest[name], default="")
-    if worst and rest[worst] > MIN_SHARE * total_ms:
-        text = (
-            f"{found.nodes(worst)} {worst} nodes take {_share_of(found, worst)} of the time, more than in the reference"
-        )
-        yield Reason(name="more_work", text=text)
-    if found.kernels_ms < SMALL_MS and found.profile.non_kernel_share > HIGH_NON_KERNEL_SHARE:
-        text = f"the model is small: {_percent(found.profile.non_kernel_share)} of a call is spent outside its kernels"
-        yield Reason(name="small", text=text)
+    if worst and rest[worst] > least_ms:
+        told = f"{found.nodes(worst)} {worst} nodes take {_share(found, worst)} of the time"
+        yield "more_work", f"{told}, more than in the reference"
+    outside = found.profile.non_kernel_share
+    if found.kernels_ms < SMALL_MS and outside > HIGH_NON_KERNEL_SHARE:
+        yield "small", f"the model is small: {_percent(outside)} of a call is spent outside its kernels"
 
 
 def _signed_activations(optimized: onnx.ModelProto) -> int:
@@ -282,7 +262,7 @@ def _signed_activations(optimized: onnx.ModelProto) -> int:
     return sum(stored.get(name) == onnx.TensorProto.INT8 for name in zero_points)
 
 
-def _share_of(found: ExecutionProfile, *operators: str) -> str:
+def _share(found: ExecutionProfile, *operators: str) -> str:
     return _percent(found.share(*operators))
 
 

@@ -19,15 +19,10 @@ from tasks.explain import ExplainFacts
 class SelectConfig(Frozen):
     """When a candidate is selected over the reference."""
 
-    batch: int = Field(1, ge=1, description="the eligible batch size; one of benchmark.batch_sizes")
-    min_speedup: float = Field(
-        1.05, ge=1, description="the lower end of the speed-up's confidence interval must exceed this"
-    )
+    batch: int = Field(1, ge=1, description="the deciding batch size; one of benchmark.batch_sizes")
+    min_speedup: float = Field(1.05, ge=1, description="the lower end of the speed-up's interval must exceed this")
     tie_tolerance: float = Field(
-        0.02,
-        ge=0,
-        lt=1,
-        description="relative distance from the fastest within which candidates are tied; the highest SQNR wins",
+        0.02, ge=0, lt=1, description="candidates this close to the fastest are tied; the highest SQNR wins"
     )
     require_speedup: bool = Field(False, description="whether the run fails when no candidate is fast enough")
 
@@ -82,17 +77,13 @@ def select(
         fidelities: candidate name -> fidelity; among tied candidates, the highest SQNR wins.
     """
     required = float(np.maximum(config.min_speedup, 1 + race.aa_deviation))  # unlike max(), keeps NaN
-    sizes = list({row.batch for row in race.result(race.reference).rows})
-    batch = (
-        sizes[0] if len(sizes) == 1 else config.batch
-    )  # a model with a fixed batch size was measured at that one only
+    sizes = {row.batch for row in race.result(race.reference).rows}
+    batch = sizes.pop() if len(sizes) == 1 else config.batch  # a fixed batch size is the only one that was measured
     rows = {r.candidate: next((row for row in r.rows if row.batch == batch), None) for r in race.results}
     decisions = tuple(_decide(name, row, race, required, explanations) for name, row in rows.items())
-    eligible = {
-        d.candidate: row
-        for d in decisions
-        if d.accepted and (row := rows[d.candidate]) is not None and _can_win(d.candidate, row, race, required)
-    }
+    accepted = {d.candidate for d in decisions if d.accepted}
+    # The reference is always accepted, but wins only as the last resort or in a faster session variant.
+    eligible = {n: row for n, row in rows.items() if n in accepted and row and _is_faster(row, required)}
     tolerance = max(config.tie_tolerance, race.aa_deviation)
     best, tied = _most_exact(eligible, tolerance, _on_target(fidelities or {}, race)) if eligible else (None, 0)
     winner = best or race.reference
@@ -104,7 +95,21 @@ def select(
         required_speedup=required,
         decisions=decisions,
     )
-    return Report(stage="select", facts=facts, checks=(_check(config, facts, eligible),))
+    check = Check.of(
+        "select.min_speedup",
+        max((row.speedup_low for row in eligible.values()), default=1.0),
+        ">",
+        required,
+        facts.reason,
+        f"{winner} wins; try other recipes, or another processor",
+        unit="x",
+        severity="error" if config.require_speedup else "warning",
+    )
+    return Report(stage="select", facts=facts, checks=(check,))
+
+
+def _is_faster(row: BenchmarkRow, required: float) -> bool:
+    return row.verdict != "reference" and row.stopped_as is None and row.speedup_low > required
 
 
 def _decide(
@@ -116,15 +121,21 @@ def _decide(
     if row is None:
         reason = f"could not be measured: {race.result(candidate).error}"
         return Decision(candidate=candidate, accepted=False, reason=reason)
-    decision = _decide_by_speed(candidate, row, required, race.rounds)
-    if not decision.accepted and explanations and (cause := explanations.text(candidate, row.batch)):
-        return decision.replace(reason=f"{decision.reason}{CAUSE_SEPARATOR}{cause}")
-    return decision
+    measured = f"{_speedup(row)} at batch {row.batch}"
+    if _is_faster(row, required):
+        return Decision(candidate=candidate, accepted=True, reason=measured)
+    reason = _rejection(row, measured, required, race.rounds)
+    cause = explanations.text(candidate, row.batch) if explanations else ""
+    return Decision(candidate=candidate, accepted=False, reason=reason + (CAUSE_SEPARATOR + cause if cause else ""))
 
 
-def _can_win(candidate: str, row: BenchmarkRow, race: BenchmarkFacts, required: float) -> bool:
-    """Tell whether an accepted candidate can win; the reference can only in another session variant."""
-    return candidate != race.reference or (row.verdict != "reference" and row.speedup_low > required)
+def _rejection(row: BenchmarkRow, measured: str, required: float, rounds: int) -> str:
+    if row.stopped_as is not None:
+        return f"dropped after round {row.stopped_after_round}, {row.stopped_as} than {row.stopped_for}: {measured}"
+    outcomes = {"slower": "slower", "faster": f"faster, but not by more than {required:.3g}x"}
+    missing = rounds_to_resolve(_interval(row), math.log(required), rounds) if row.speedup > required else None
+    more = f"; about {missing} more rounds would probably decide it" if missing else ""
+    return f"{outcomes.get(row.verdict, 'not proven faster')}: {measured}{more}"
 
 
 def _reason(winner: str, eligible: Mapping[str, BenchmarkRow], race: BenchmarkFacts, required: float, tied: int) -> str:
@@ -138,19 +149,6 @@ def _reason(winner: str, eligible: Mapping[str, BenchmarkRow], race: BenchmarkFa
     elif len(race.session_variants) > 1:
         reason += f", in the session {row.target}"
     return reason + (f"; the most exact of {tied} equally fast candidates" if tied > 1 else "")
-
-
-def _check(config: SelectConfig, facts: SelectFacts, eligible: Mapping[str, BenchmarkRow]) -> Check:
-    return Check(
-        name="select.min_speedup",
-        value=max((row.speedup_low for row in eligible.values()), default=1.0),
-        op=">",
-        limit=facts.required_speedup,
-        unit="x",
-        severity="error" if config.require_speedup else "warning",
-        detail=facts.reason,
-        remedy="" if eligible else f"{facts.winner} wins; try other recipes, or another processor",
-    )
 
 
 def _on_target(fidelities: Mapping[str, Fidelity], race: BenchmarkFacts) -> dict[str, Fidelity]:
@@ -175,21 +173,6 @@ def _most_exact(
     network, least = fidelities[fastest].network, (1 - tolerance) * rows[fastest].speedup
     tied = [n for n, f in fidelities.items() if n in rows and f.network == network and rows[n].speedup >= least]
     return max(tied, key=lambda name: (fidelities[name].sqnr_db, rows[name].speedup)), len(tied)
-
-
-def _decide_by_speed(candidate: str, row: BenchmarkRow, required: float, rounds: int) -> Decision:
-    measured = f"{_speedup(row)} at batch {row.batch}"
-    if row.stopped_as is not None:
-        outcome = f"dropped after round {row.stopped_after_round}, {row.stopped_as} than {row.stopped_for}"
-        return Decision(candidate=candidate, accepted=False, reason=f"{outcome}: {measured}")
-    if row.speedup_low > required:
-        return Decision(candidate=candidate, accepted=True, reason=measured)
-    outcome = {"slower": "slower", "faster": f"faster, but not by more than {required:.3g}x"}.get(
-        row.verdict, "not proven faster"
-    )
-    missing = rounds_to_resolve(_interval(row), math.log(required), rounds) if row.speedup > required else None
-    more = f"; about {missing} more rounds would probably decide it" if missing else ""
-    return Decision(candidate=candidate, accepted=False, reason=f"{outcome}: {measured}{more}")
 
 
 def _interval(row: BenchmarkRow) -> tuple[float, float, float]:

@@ -79,7 +79,7 @@ def _race(
                 samples,
                 Path(tmp),
                 plan,
-                source=source,
+                framework_model=source,
                 inputs_description=options.inputs or f"random, seed {options.seed}",
                 say=lambda text: bar.update(task, description=printable(text)),
                 on_round=lambda done: bar.update(task, completed=done),

@@ -61,7 +61,7 @@ def widen_interval(interval: tuple[float, float, float], design_effect: float) -
     """Return the interval widened by the square root of a design effect."""
     center, low, high = interval
     more = math.sqrt(design_effect) - 1
-    return center, low - more * (center - low) if more else low, high + more * (high - center) if more else high
+    return (center, low - more * (center - low), high + more * (high - center)) if more else interval
 
 
 def capped_ranks(differences: npt.ArrayLike) -> npt.NDArray[np.int_]:
@@ -93,14 +93,13 @@ def rounds_to_resolve(interval: tuple[float, float, float], bound: float, rounds
 
     Assumes that the width of the interval falls with the square root of the count and that the estimate stays.
 
+    None where no number suffices: the estimate lies within the bounds, the interval is infinite, or it would take more
+    rounds than a race may have.
+
     Args:
         interval: estimate, lower and upper end of a shift.
         bound: shifts between -bound and bound count as equal.
         rounds: number of measured rounds.
-
-    Returns:
-        None where no number suffices: the estimate lies within the bounds, the interval is infinite, or it would take
-        more rounds than a race may have.
     """
     center, low, high = interval
     distance, reach = abs(center) - bound, center - low if center > 0 else high - center

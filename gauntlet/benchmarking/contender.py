@@ -4,13 +4,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from gauntlet.benchmarking.early_stopping import EarlyStop
 from gauntlet.runtime.worker import WORKER_COMMAND
 from gauntlet.runtime.worker_client import WorkerClient
+from gauntlet.targets.base import BaseTarget
 
 TURNS = 3
 
@@ -28,6 +29,11 @@ class RaceEntry:
     baseline: str | None = None
     """For a session variant: the name of the same file with the default options. The variant is stopped early if it
     does not gain on the baseline at the first batch size."""
+
+    @classmethod
+    def on_target(cls, model: Path, target: BaseTarget, baseline: str | None = None) -> Self:
+        """Return the entry of a model on a target."""
+        return cls(model, target.command(), target.options(), target.name, baseline=baseline)
 
     def request(self, inputs: Path, threads: int) -> tuple[Path, Path, int, Mapping[str, Any]]:
         """Return the arguments of a worker's load request: model, inputs, threads, options."""
@@ -54,10 +60,7 @@ class RacePlan:
 
     @property
     def turns(self) -> int:
-        """Number of turns that a block is split into in a round, at most its number of calls.
-
-        A short slowdown of the machine then affects all contenders, not one.
-        """
+        """Turns of a block in a round, at most its number of calls: a short slowdown then affects all contenders."""
         return min(TURNS, self.min_calls)
 
 
@@ -115,15 +118,13 @@ class Contender:
     @property
     def failure(self) -> str | None:
         """Why it failed, in one line, or None."""
-        return (
-            self.error or "; ".join(f"batch {batch}: {reason}" for batch, reason in sorted(self.failed.items())) or None
-        )
+        return self.error or "; ".join(f"batch {batch}: {why}" for batch, why in sorted(self.failed.items())) or None
 
     def add_round(self, batch: int, block: MeasuredBlock) -> None:
         """Add the measurements of a round."""
         spent = [energy for energy in block.energies_mj if energy is not None]
-        whole = len(spent) == len(block.energies_mj)
-        self.energy_mj[batch].append(sum(spent) / len(block.calls_ms) if whole else None)
+        complete = len(spent) == len(block.energies_mj)
+        self.energy_mj[batch].append(sum(spent) / len(block.calls_ms) if complete else None)
         self.calls_ms[batch] += block.calls_ms
         self.round_medians_ms[batch].append(float(np.median(block.calls_ms)))
         self.round_quartiles_ms[batch].append(float(np.quantile(block.calls_ms, 0.25)))

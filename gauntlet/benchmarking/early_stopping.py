@@ -19,8 +19,8 @@ a trial is stopped for futility. Clear gains are not missed."""
 POOLED_WEIGHT = 12
 """Number of own rounds that the pooled noise of all contenders counts as, where as many differences support it."""
 MIN_DIFFERENCE = 0.02
-"""Contenders proven slower by no more than this stay: among equally fast ones, the exactest may be selected. A session
-variant, which runs the same file, must gain more than this."""
+"""Contenders proven slower by no more than this stay: among equally fast ones, the most exact may be selected. A
+session variant, which runs the same file, must gain more than this."""
 OUTLIER_DEVIATIONS = 2.0
 """Differences are clipped to this many standard deviations of the pooled noise."""
 OUTLIER_SHARE = 0.2
@@ -43,7 +43,7 @@ def contenders_to_stop(
     keep: Sequence[str],
     contenders: int,
     rounds: int,
-    usual: Mapping[str, str] | None = None,
+    baselines: Mapping[str, str] | None = None,
 ) -> dict[str, EarlyStop]:
     """Return the contenders that need no more rounds.
 
@@ -67,18 +67,16 @@ def contenders_to_stop(
         keep: contenders never stopped: the reference first, then its A/A control, which is reported under its name.
         contenders: number of contenders at the start.
         rounds: number of rounds of the race; each one from `FIRST_LOOK` to the last but one is a look.
-        usual: session variant -> its baseline, the same file with the default options.
+        baselines: session variant -> its baseline, the same file with the default options.
     """
     names = list(times_ms)
-    done = len(times_ms[names[0]])
-    if not FIRST_LOOK <= done < rounds or len(names) < 2:
+    if len(names) < 2 or not FIRST_LOOK <= (done := len(times_ms[names[0]])) < rounds:
         return {}
     logs = np.log([times_ms[name] for name in names])
     leader = int(np.argmin(np.median(logs, axis=1)))
     noise = _PooledNoise.from_logs(logs)
-    slower = float(
-        stdtrit(noise.freedom, 1 - ERROR_PROBABILITY / ((contenders - 1) * (rounds - FIRST_LOOK)))
-    ) / math.sqrt(done)
+    looks = (contenders - 1) * (rounds - FIRST_LOOK)
+    slower = float(stdtrit(noise.freedom, 1 - ERROR_PROBABILITY / looks)) / math.sqrt(done)
     no_faster = float(stdtrit(noise.freedom, 1 - FUTILITY_PROBABILITY)) * math.sqrt(1 / done - 1 / rounds)
     stopped = {}
     for i, name in enumerate(names):
@@ -87,7 +85,7 @@ def contenders_to_stop(
         mean, spread = noise.difference(logs[i] - logs[leader])
         if mean - MIN_DIFFERENCE > slower * spread:
             stopped[name] = EarlyStop(done, keep[0] if names[leader] in keep else names[leader])
-        elif (baseline := (usual or {}).get(name, "")) in times_ms:
+        elif (baseline := (baselines or {}).get(name, "")) in times_ms:
             mean, spread = noise.difference(logs[i] - logs[names.index(baseline)])
             if mean + MIN_DIFFERENCE > no_faster * spread:
                 stopped[name] = EarlyStop(done, baseline, "no faster")
@@ -100,7 +98,7 @@ class _PooledNoise:
 
     variance: float
     """Variance of the difference of any two contenders in one round."""
-    most: float
+    limit: float
     """Largest distance of a difference from its median; larger ones are clipped."""
     weight: float
     """Number of a pair's own rounds that the pooled noise counts as."""
@@ -110,28 +108,22 @@ class _PooledNoise:
     @classmethod
     def from_logs(cls, logs: npt.NDArray[np.float64]) -> Self:
         """Estimate it from the logarithms of all times, shape (contenders, rounds)."""
-        contenders, rounds = logs.shape
-        variance, most = _noise(logs)
-        weight = min(POOLED_WEIGHT, (contenders - 1) * (rounds - 1))
-        return cls(variance, most, weight, weight + rounds - 1)
+        residuals = logs - np.median(logs, axis=1, keepdims=True)
+        residuals -= np.median(residuals, axis=0)
+        residuals -= np.median(residuals, axis=1, keepdims=True)
+        sizes = np.abs(residuals[residuals != 0])  # the residual of the median itself is zero, whatever the noise is
+        inner = float(np.quantile(sizes, 1 - OUTLIER_SHARE)) if sizes.size else 0.0
+        limit = OUTLIER_DEVIATIONS * inner / float(ndtri(1 - OUTLIER_SHARE / 2))
+        clipped = np.clip(residuals, -limit, limit)
+        clipped -= clipped.mean(axis=1, keepdims=True)
+        freedom = (logs.shape[0] - 1) * (logs.shape[1] - 1)
+        weight = min(POOLED_WEIGHT, freedom)
+        variance = 2 * float((clipped**2).sum()) / freedom
+        return cls(variance, math.sqrt(2) * limit, weight, weight + logs.shape[1] - 1)
 
     def difference(self, logs: npt.NDArray[np.float64]) -> tuple[float, float]:
         """Return the mean of one pair's differences, and the standard deviation of one difference."""
         middle = np.median(logs)
-        clipped = np.clip(logs, middle - self.most, middle + self.most)
+        clipped = np.clip(logs, middle - self.limit, middle + self.limit)
         own = (self.weight * self.variance + (len(logs) - 1) * float(clipped.var(ddof=1))) / self.freedom
         return float(clipped.mean()), math.sqrt(max(own, self.variance))
-
-
-def _noise(logs: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return the variance of the difference of any two in one round, and its largest distance from the median."""
-    residuals = logs - np.median(logs, axis=1, keepdims=True)
-    residuals -= np.median(residuals, axis=0)
-    residuals -= np.median(residuals, axis=1, keepdims=True)
-    sizes = np.abs(residuals[residuals != 0])  # the residual of the median itself is zero, whatever the noise is
-    inner = float(np.quantile(sizes, 1 - OUTLIER_SHARE)) if sizes.size else 0.0
-    most = OUTLIER_DEVIATIONS * inner / float(ndtri(1 - OUTLIER_SHARE / 2))
-    clipped = np.clip(residuals, -most, most)
-    clipped -= clipped.mean(axis=1, keepdims=True)
-    contenders, rounds = logs.shape
-    return 2 * float((clipped**2).sum()) / ((contenders - 1) * (rounds - 1)), math.sqrt(2) * most

@@ -19,7 +19,7 @@ from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subproce
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
 from gauntlet.targets.ort_cpu import OrtCpu
 
-SAME_SIMULATION_DB = 3.0
+MAX_EXTRA_NOISE_DB = 3.0
 """How much noise a quantized model may have above that of its own arithmetic computed exactly."""
 READING_BYTES = 8 << 30
 WorkerRun = tuple[dict[str, Any], dict[str, Any], list[Array]]
@@ -28,9 +28,9 @@ WorkerRun = tuple[dict[str, Any], dict[str, Any], list[Array]]
 
 @dataclass(frozen=True)
 class ExpectedOutputs:
-    """A model's expected outputs: those of its graph as written, on the CPU, without optimization."""
+    """A model's expected outputs."""
 
-    answers: list[Array]
+    outputs: list[Array]
     reference: list[Array]
     """Outputs of the reference model."""
     fixed_batch: int | None
@@ -44,18 +44,18 @@ class ExpectedOutputs:
     @property
     def batches(self) -> tuple[int, ...]:
         """The batch sizes to run a target at: 1 and, where the model does not fix the batch, all samples at once."""
-        samples = max(map(len, self.answers), default=1)
+        samples = max(map(len, self.outputs), default=1)
         return (1,) if self.fixed_batch or samples == 1 else (1, samples)
 
     @property
     def exact_db(self) -> float:
         """SQNR of the outputs against the reference; infinite where they are equal."""
-        return worst_sqnr_db(self.answers, self.reference)
+        return worst_sqnr_db(self.outputs, self.reference)
 
     @property
     def least_db(self) -> float:
         """Least SQNR of a target's outputs against the reference, for a quantized model."""
-        return FLOOR_DB["int8"] if math.isinf(self.exact_db) else self.exact_db - SAME_SIMULATION_DB
+        return FLOOR_DB["int8"] if math.isinf(self.exact_db) else self.exact_db - MAX_EXTRA_NOISE_DB
 
     @classmethod
     def of(
@@ -68,15 +68,11 @@ class ExpectedOutputs:
         """
         exact = OrtCpu(level="off")
         try:
-            file = run_in_subprocess(
-                read_model_macs, model, inputs, timeout_s=timeout_s, memory_bytes=READING_BYTES
-            ).value
-            loaded, _, answers = run_on_worker(
-                model, exact.command(), exact.options(), inputs, threads=1, timeout_s=timeout_s
-            )
+            read = run_in_subprocess(read_model_macs, model, inputs, timeout_s=timeout_s, memory_bytes=READING_BYTES)
+            loaded, _, outputs = run_on_worker(model, exact.command(), exact.options(), inputs, 1, timeout_s)
         except (WorkerFailed, SubprocessFailed) as error:
             raise StageError(f"{model}: {one_line(error)}") from error
-        return cls(answers, reference.answers if reference else answers, loaded["fixed_batch"], file)
+        return cls(outputs, reference.outputs if reference else outputs, loaded["fixed_batch"], read.value)
 
 
 def run_on_worker(
@@ -95,14 +91,14 @@ def run_on_worker(
     with WorkerClient(command) as worker, tempfile.TemporaryDirectory() as folder:
         loaded = worker.load(model, inputs, threads, timeout_s, options)
         placement = worker.request({"do": "placement"}, timeout_s)
-        path, answers = Path(folder) / "answers.npz", list[Array]()
+        path, outputs = Path(folder) / "outputs.npz", list[Array]()
         for batch in batches:
             try:
                 names = worker.request({"do": "write_outputs", "batch": batch, "path": str(path)}, timeout_s)["outputs"]
             except WorkerFailed:
-                if not answers:
+                if not outputs:
                     raise
                 break
             with np.load(path, allow_pickle=False) as file:
-                answers += [file[name] for name in names]
-        return loaded, placement, answers
+                outputs += [file[name] for name in names]
+        return loaded, placement, outputs

@@ -30,23 +30,18 @@ class LoadMonitor:
         self._before, self._ours = psutil.cpu_times(), _own_seconds()
 
     def notes(self, meter: "EnergyMeter", workers_seconds: float) -> MachineLoad:
-        """Return the load since the monitor was created.
-
-        Args:
-            meter: energy meter of the race.
-            workers_seconds: processor time of the race's workers, in seconds.
-        """
+        """Return the load since the monitor was created, without the processor time of the race's own workers."""
         now = psutil.cpu_times()
         spent = {name: getattr(now, name) - getattr(self._before, name) for name in now._fields}
         steal = spent.get("steal", 0.0)
         # guest time is part of user time; waiting for a disk is not work
         idle = {"idle", "iowait", "steal", "guest", "guest_nice"}
         busy = sum(seconds for name, seconds in spent.items() if name not in idle)
-        whole = busy + steal + spent["idle"] + spent.get("iowait", 0.0)
+        total = busy + steal + spent["idle"] + spent.get("iowait", 0.0)
         other_work = busy - workers_seconds - (_own_seconds() - self._ours)
         return MachineLoad(
             load_average=(self._load, os.getloadavg()[0]),
-            steal_share=steal / whole if whole > 0 else 0.0,
+            steal_share=steal / total if total > 0 else 0.0,
             other_load_cores=max(0.0, other_work / max(monotonic() - self._start, 1e-9)),
             energy=meter.status,
         )
@@ -57,7 +52,7 @@ def _own_seconds() -> float:
 
 
 class EnergyMeter:
-    """The processors' own energy counters (RAPL, as Linux shows them under `powercap`)."""
+    """The processors' own energy counters (RAPL, which Linux provides under `powercap`)."""
 
     def __init__(self, packages: tuple[Path, ...], status: str) -> None:
         self._packages, self.status = packages, status
@@ -70,13 +65,13 @@ class EnergyMeter:
             packages = tuple(sorted(p for p in root.iterdir() if (p / "name").read_text().startswith("package")))
             if not packages:
                 return cls((), f"not read: {root} has no counter of a processor package")
-            for package in packages:
-                (package / "energy_uj").read_text()
-            return cls(packages, f"read from {len(packages)} processor package(s); includes other work on the machine")
+            meter = cls(packages, f"read from {len(packages)} processor package(s); includes other work on the machine")
+            meter.read_uj()
         except PermissionError:
             return cls((), "not read: the counters are readable by root only")
         except OSError:
             return cls((), f"not read: {root} does not exist")
+        return meter
 
     def read_uj(self) -> list[int]:
         """Return the counters, in microjoules."""

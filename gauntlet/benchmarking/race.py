@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def race(
     plan: RacePlan,
     *,
     keep: Sequence[str] = (),
-    on_round: Callable[[int], None] | None = None,
+    on_round: Callable[[int], None] = lambda _: None,
 ) -> RaceOutcome:
     """Measure all entries against each other.
 
@@ -60,37 +61,29 @@ def race(
         `error` holds a failure that ended the contender's race. `stopped` holds early stops.
     """
     shuffle = np.random.default_rng(plan.seed)
-    meter = EnergyMeter.find()
+    generations = process_generation(plan.rounds, plan.rounds_per_process)
     with ExitStack() as stack:
+        runner = _Runner(inputs, plan, stack, EnergyMeter.find())
         contenders = {
             name: Contender(name, entry, stack.enter_context(WorkerClient(entry.command)))
             for name, entry in entries.items()
         }
-        generations = process_generation(plan.rounds, plan.rounds_per_process)
         everyone = list(contenders.values())
         for contender in everyone:
-            _prepare(contender, stack, inputs, plan)
+            runner.prepare(contender)
         spent = -sum(c.processor_seconds() for c in everyone)
         monitor = LoadMonitor()
         for done in range(1, plan.rounds + 1):
             if generations[done - 1] > generations[max(0, done - 2)]:
-                _restart_workers([c for c in everyone if any(map(c.runs, plan.batch_sizes))], stack, inputs, plan)
+                runner.restart_workers([c for c in everyone if any(map(c.runs, plan.batch_sizes))])
             for batch in shuffle.permutation(plan.batch_sizes).tolist():
-                running = [c for c in everyone if c.runs(batch)]
-                blocks = [MeasuredBlock() for _ in running]
-                for i in _turns(len(running), plan.turns, shuffle):
-                    step = partial(_turn, block=blocks[i], plan=plan, meter=meter)
-                    _attempt_at(running[i], batch, step, stack, inputs, plan)
-                for contender, block in zip(running, blocks, strict=True):
-                    if contender.runs(batch):
-                        contender.add_round(batch, block)
+                running = runner.run_round([c for c in everyone if c.runs(batch)], batch, shuffle)
                 if plan.early_stopping:
-                    _stop_early([c for c in running if c.runs(batch)], batch, keep, len(everyone), plan)
-            if on_round is not None:
-                on_round(done)
+                    _stop_early(running, batch, keep, len(everyone), plan)
+            on_round(done)
         spent += sum(c.processor_seconds() for c in everyone)
         _set_design_effects(contenders, generations, [*keep, *entries])
-        return RaceOutcome(contenders, monitor.notes(meter, spent))
+        return RaceOutcome(contenders, monitor.notes(runner.meter, spent))
 
 
 def _attempt(contender: Contender, step: Callable[[Contender], object]) -> None:
@@ -101,85 +94,107 @@ def _attempt(contender: Contender, step: Callable[[Contender], object]) -> None:
             contender.error = str(error)
 
 
-def _attempt_at(
-    contender: Contender,
-    batch: int,
-    step: Callable[[Contender, int], object],
-    stack: ExitStack,
-    inputs: Path,
-    plan: RacePlan,
-) -> None:
-    """Run a step at one batch size. A failure ends the contender's race at that size; a dead worker is replaced."""
-    if not contender.runs(batch):
-        return
-    try:
-        step(contender, batch)
-    except WorkerFailed as error:
-        contender.failed[batch] = str(error)
-        if len(contender.failed) == len(plan.batch_sizes):
-            reasons = set(contender.failed.values())
-            contender.error = reasons.pop() if len(reasons) == 1 else contender.failure
-        elif not error.alive:
-            _attempt(contender, lambda c: _replace(c, stack, inputs, plan))
-            _attempt(contender, lambda c: c.worker.receive("load", plan.timeout_s))
-            for warm in contender.warm_up_blocks:
-                _attempt_at(contender, warm, partial(_half_block, plan=plan), stack, inputs, plan)
+@dataclass(frozen=True)
+class _Runner:
+    """Runs the contenders in their workers."""
 
+    inputs: Path
+    plan: RacePlan
+    stack: ExitStack  # ends the workers
+    meter: EnergyMeter
 
-def _prepare(contender: Contender, stack: ExitStack, inputs: Path, plan: RacePlan) -> None:
-    start = monotonic()
+    def prepare(self, contender: Contender) -> None:
+        start, plan = monotonic(), self.plan
 
-    def load(contender: Contender) -> None:
-        model, samples, threads, options = contender.entry.request(inputs, plan.threads)
-        contender.load_ms = float(contender.worker.load(model, samples, threads, plan.timeout_s, options)["load_ms"])
+        def load(contender: Contender) -> None:
+            self._send_load(contender)
+            contender.load_ms = float(self._await_load(contender)["load_ms"])
 
-    def warm_up(contender: Contender, batch: int) -> None:
-        if not contender.warm_up_blocks:
-            contender.first_call_ms = contender.worker.run(batch, 0, plan.timeout_s)["samples_ms"][0]
-            contender.starting_s = monotonic() - start
-        least, most = WARM_UP_BLOCKS
-        best, blocks = np.inf, 0
-        for blocks in range(1, most + 1):
-            median = _half_block(contender, batch, plan)
-            if blocks >= least and median > best * (1 - WARM_TOLERANCE):
-                break
-            best = min(best, median)
-        contender.warm_up_blocks[batch] = blocks
+        def warm_up(contender: Contender, batch: int) -> None:
+            if not contender.warm_up_blocks:
+                contender.first_call_ms = contender.worker.run(batch, 0, plan.timeout_s)["samples_ms"][0]
+                contender.starting_s = monotonic() - start
+            least, most = WARM_UP_BLOCKS
+            best, blocks = np.inf, 0
+            for blocks in range(1, most + 1):
+                median = self._half_block(contender, batch)
+                if blocks >= least and median > best * (1 - WARM_TOLERANCE):
+                    break
+                best = min(best, median)
+            contender.warm_up_blocks[batch] = blocks
 
-    _attempt(contender, load)
-    for batch in plan.batch_sizes:
-        contender.round_medians_ms[batch], contender.round_quartiles_ms[batch] = [], []
-        contender.calls_ms[batch], contender.energy_mj[batch] = [], []
-        _attempt_at(contender, batch, warm_up, stack, inputs, plan)
-
-
-def _half_block(contender: Contender, batch: int, plan: RacePlan) -> float:
-    return float(np.median(contender.worker.run(batch, plan.block_ms / 2, plan.timeout_s)["samples_ms"]))
-
-
-def _restart_workers(running: Sequence[Contender], stack: ExitStack, inputs: Path, plan: RacePlan) -> None:
-    def restart(contender: Contender) -> None:
-        contender.worker.request({"do": "memory"}, plan.timeout_s)  # a worker that died or hangs is not replaced
-        _replace(contender, stack, inputs, plan)
-
-    def resume(contender: Contender) -> None:
-        contender.worker.receive("load", plan.timeout_s)
-
-    short = [contender for contender in running if contender.starting_s <= MAX_RESTART_S]
-    for step in (restart, resume):  # all start and load at the same time, and nothing is timed meanwhile
-        for contender in short:
-            _attempt(contender, step)
-    for contender in short:
+        _attempt(contender, load)
         for batch in plan.batch_sizes:
-            _attempt_at(contender, batch, partial(_half_block, plan=plan), stack, inputs, plan)
+            contender.round_medians_ms[batch], contender.round_quartiles_ms[batch] = [], []
+            contender.calls_ms[batch], contender.energy_mj[batch] = [], []
+            self._attempt_at(contender, batch, warm_up)
 
+    def run_round(self, running: Sequence[Contender], batch: int, shuffle: np.random.Generator) -> list[Contender]:
+        """Measure a block of each contender, in turns; return those that did not fail."""
+        blocks = [MeasuredBlock() for _ in running]
+        for i in _turns(len(running), self.plan.turns, shuffle):
+            self._attempt_at(running[i], batch, partial(self._turn, block=blocks[i]))
+        for contender, block in zip(running, blocks, strict=True):
+            if contender.runs(batch):
+                contender.add_round(batch, block)
+        return [c for c in running if c.runs(batch)]
 
-def _replace(contender: Contender, stack: ExitStack, inputs: Path, plan: RacePlan) -> None:
-    """End the worker, start a new one and send it the load request, without waiting for the reply."""
-    contender.past_processor_s += contender.worker.processor_seconds()
-    contender.worker.end()
-    contender.worker = stack.enter_context(WorkerClient(contender.entry.command))
-    contender.worker.send_load(*contender.entry.request(inputs, plan.threads))
+    def restart_workers(self, running: Sequence[Contender]) -> None:
+        def restart(contender: Contender) -> None:
+            contender.worker.request({"do": "memory"}, self.plan.timeout_s)  # a dead or hanging worker is not replaced
+            self._replace_worker(contender)
+
+        fast = [contender for contender in running if contender.starting_s <= MAX_RESTART_S]
+        for step in (restart, self._await_load):  # all start and load at the same time, and nothing is timed meanwhile
+            for contender in fast:
+                _attempt(contender, step)
+        for contender in fast:
+            for batch in self.plan.batch_sizes:
+                self._attempt_at(contender, batch, self._half_block)
+
+    def _attempt_at(self, contender: Contender, batch: int, step: Callable[[Contender, int], object]) -> None:
+        """Run a step at one batch size. A failure ends the contender's race at that size; a dead worker is replaced."""
+        if not contender.runs(batch):
+            return
+        try:
+            step(contender, batch)
+        except WorkerFailed as error:
+            contender.failed[batch] = str(error)
+            if len(contender.failed) == len(self.plan.batch_sizes):
+                reasons = set(contender.failed.values())
+                contender.error = reasons.pop() if len(reasons) == 1 else contender.failure
+            elif not error.alive:
+                _attempt(contender, self._replace_worker)
+                _attempt(contender, self._await_load)
+                for warm in contender.warm_up_blocks:
+                    self._attempt_at(contender, warm, self._half_block)
+
+    def _half_block(self, contender: Contender, batch: int) -> float:
+        reply = contender.worker.run(batch, self.plan.block_ms / 2, self.plan.timeout_s)
+        return float(np.median(reply["samples_ms"]))
+
+    def _send_load(self, contender: Contender) -> None:
+        contender.worker.send_load(*contender.entry.request(self.inputs, self.plan.threads))
+
+    def _await_load(self, contender: Contender) -> dict[str, Any]:
+        return contender.worker.receive("load", self.plan.timeout_s)
+
+    def _replace_worker(self, contender: Contender) -> None:
+        """End the worker, start a new one and send it the load request, without waiting for the reply."""
+        contender.past_processor_s += contender.worker.processor_seconds()
+        contender.worker.end()
+        contender.worker = self.stack.enter_context(WorkerClient(contender.entry.command))
+        self._send_load(contender)
+
+    def _turn(self, contender: Contender, batch: int, block: MeasuredBlock) -> None:
+        before, calls, plan = self.meter.read_uj(), list[float](), self.plan
+        while len(calls) < plan.min_calls / plan.turns:
+            reply = contender.worker.run(batch, max(0.0, plan.block_ms / plan.turns - sum(calls)), plan.timeout_s)
+            calls += reply["samples_ms"]
+            contender.repeatability_db = min(contender.repeatability_db, float(reply["repeatability_db"]))
+            contender.peak_rss_bytes = max(contender.peak_rss_bytes, int(reply["peak_rss_bytes"]))
+        block.calls_ms += calls
+        block.energies_mj.append(self.meter.spent_mj(before))
 
 
 def _turns(contenders: int, turns: int, shuffle: np.random.Generator) -> list[int]:
@@ -190,25 +205,11 @@ def _turns(contenders: int, turns: int, shuffle: np.random.Generator) -> list[in
     return order
 
 
-def _turn(contender: Contender, batch: int, block: MeasuredBlock, plan: RacePlan, meter: EnergyMeter) -> None:
-    before, calls = meter.read_uj(), list[float]()
-    while len(calls) < plan.min_calls / plan.turns:
-        left = max(0.0, plan.block_ms / plan.turns - sum(calls))
-        reply = contender.worker.run(batch, left, plan.timeout_s)
-        calls += reply["samples_ms"]
-        contender.repeatability_db = min(contender.repeatability_db, float(reply["repeatability_db"]))
-        contender.peak_rss_bytes = max(contender.peak_rss_bytes, int(reply["peak_rss_bytes"]))
-    block.calls_ms += calls
-    block.energies_mj.append(meter.spent_mj(before))
-
-
-def _stop_early(running: list[Contender], batch: int, keep: Sequence[str], contenders: int, plan: RacePlan) -> None:
+def _stop_early(running: Sequence[Contender], batch: int, keep: Sequence[str], count: int, plan: RacePlan) -> None:
     times = {c.name: c.round_quartiles_ms[batch] for c in running}
-    if not times:
-        return
-    judged = batch == plan.batch_sizes[0]  # this batch size decides between the session variants of a file
-    usual = {c.name: c.entry.baseline for c in running if judged and c.entry.baseline}
-    stops = contenders_to_stop(times, keep=keep, contenders=contenders, rounds=plan.rounds, usual=usual)
+    decides = batch == plan.batch_sizes[0]  # this batch size decides between the session variants of a file
+    baselines = {c.name: c.entry.baseline for c in running if decides and c.entry.baseline}
+    stops = contenders_to_stop(times, keep=keep, contenders=count, rounds=plan.rounds, baselines=baselines)
     for contender in running:
         if stop := stops.get(contender.name):
             for size in plan.batch_sizes if stop.reason == "no faster" else (batch,):
@@ -218,7 +219,7 @@ def _stop_early(running: list[Contender], batch: int, keep: Sequence[str], conte
 
 def _set_design_effects(contenders: Mapping[str, Contender], generations: Sequence[int], names: Sequence[str]) -> None:
     """Set the design effect of each batch size, from the contenders that ran in every round."""
-    for batch in {batch: None for c in contenders.values() for batch in c.batches}:
+    for batch in {batch for c in contenders.values() for batch in c.batches}:
         base = next((name for name in names if contenders[name].runs(batch)), None)
         if base is None:
             continue

@@ -37,13 +37,14 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
     """Return a contender's row at one batch size; the arguments are those of `rows`."""
     bound = math.log1p(resolution)
     times, calls = contender.round_quartiles_ms[batch], contender.calls_ms[batch]
-    beside = base.round_quartiles_ms[batch][: len(times)]
-    logs = np.log(beside) - np.log(times[: len(beside)])
+    base_times = base.round_quartiles_ms[batch][: len(times)]
+    logs = np.log(base_times) - np.log(times[: len(base_times)])
     effect = contender.design_effect.get(batch, 1.0)
     center, low, high = widen_interval(median_shift_interval(logs), effect)
     stop = contender.stopped.get(batch)
-    if stop and math.isinf(high):
-        low, high = _rough_interval(logs, center)
+    if stop and math.isinf(high):  # the few rounds of a stopped contender allow no exact interval: Student's
+        reach = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1)) / math.sqrt(len(logs))
+        low, high = center - reach, center + reach
     if contender is base:
         verdict = "reference"
     elif (stop and stop.reason == "slower") or high < -bound:
@@ -51,7 +52,6 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
     else:
         verdict = "faster" if low > bound else "not resolved"
     unsure = verdict == "not resolved" and not stop
-    more = rounds_to_resolve((center, low, high), bound, len(logs)) if unsure else None
     energy = [mj for mj in contender.energy_mj[batch] if mj is not None]
     return BenchmarkRow(
         target=contender.entry.target,
@@ -59,10 +59,10 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
         median_ms=float(np.median(contender.round_medians_ms[batch])),
         speedup=math.exp(center),
         speedup_low=math.exp(low),
-        speedup_high=_exp(high),
+        speedup_high=math.exp(high) if high < 700 else math.inf,
         verdict=verdict,
         design_effect=effect,
-        more_rounds=more,
+        more_rounds=rounds_to_resolve((center, low, high), bound, len(logs)) if unsure else None,
         calls=len(calls),
         p90_ms=percentile_bound(calls, 90),
         p99_ms=percentile_bound(calls, 99),
@@ -71,13 +71,3 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
         stopped_for=stop.compared_with if stop else None,
         stopped_as=stop.reason if stop else None,
     )
-
-
-def _rough_interval(logs: np.ndarray, center: float) -> tuple[float, float]:
-    """Return Student's interval: the few rounds of a stopped contender do not allow an exact one of 95 %."""
-    reach = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1)) / math.sqrt(len(logs))
-    return center - reach, center + reach
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf

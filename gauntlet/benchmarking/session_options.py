@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import Field
 
 from gauntlet.benchmarking.contender import Contender, RaceEntry
-from gauntlet.benchmarking.rows import rows
+from gauntlet.benchmarking.rows import row
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen
@@ -48,12 +48,8 @@ def describe_sessions(targets: Sequence[OrtCpu], threads: int, usable: int) -> t
 def entries(models: Mapping[str, Artifact], targets: Sequence[OrtCpu], workspace: Workspace) -> dict[str, RaceEntry]:
     """Return every model in every session variant; entries of the first one have the model's name alone."""
     return {
-        contender_name(name, target, targets): RaceEntry(
-            workspace.path(model),
-            target.command(),
-            target.options(),
-            target.name,
-            baseline=None if target == targets[0] else name,
+        contender_name(name, target, targets): RaceEntry.on_target(
+            workspace.path(model), target, baseline=None if target == targets[0] else name
         )
         for target in targets
         for name, model in models.items()
@@ -74,9 +70,6 @@ def best_session(tried: Sequence[Contender], batch: int, resolution: float) -> C
     if not running:
         return next((one for one in tried if one.error is None), tried[0])
     first, *others = running
-    proven = {}
-    for one in others:
-        row = next(row for row in rows(one, first, resolution=resolution) if row.batch == batch)
-        if row.verdict == "faster":
-            proven[row.speedup] = one
+    found = [(row(one, first, batch, resolution=resolution), one) for one in others]
+    proven = {against.speedup: one for against, one in found if against.verdict == "faster"}
     return proven[max(proven)] if proven else first

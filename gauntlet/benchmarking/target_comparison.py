@@ -11,18 +11,15 @@ from pydantic import Field
 
 from gauntlet.benchmarking.confidence import RESOLUTION
 from gauntlet.benchmarking.contender import Contender, RaceEntry, RacePlan
-from gauntlet.benchmarking.expected_outputs import ExpectedOutputs
 from gauntlet.benchmarking.machine_load import MachineLoad
 from gauntlet.benchmarking.race import CONTROL, race
 from gauntlet.benchmarking.rows import aa_deviation, row
-from gauntlet.benchmarking.target_validation import TargetValidation, repeatability_check, validate_target
+from gauntlet.benchmarking.target_examiner import Status, TargetExaminer
+from gauntlet.benchmarking.target_validation import TargetValidation, repeatability_check
 from gauntlet.core.arrays import Array
-from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.targets.base import BaseTarget
-
-Status = Literal["measured", "unavailable", "not applicable", "failed"]
 
 
 class Latency(Frozen):
@@ -87,11 +84,11 @@ def compare_targets(
     folder: Path,
     plan: RacePlan,
     *,
-    source: Path | None = None,
+    framework_model: Path | None = None,
     inputs_description: str = "random",
     resolution: float = RESOLUTION,
     say: Callable[[str], None] = lambda _: None,
-    on_round: Callable[[int], None] | None = None,
+    on_round: Callable[[int], None] = lambda _: None,
 ) -> BenchResult:
     """Validate and race every model on every target.
 
@@ -101,7 +98,7 @@ def compare_targets(
         samples: by input, each of shape (n, ...), at least as many as the largest batch.
         folder: an empty folder for temporary files.
         plan: settings of the race; a model with a fixed batch is measured at that size.
-        source: the framework's file of the first model, for targets that run it.
+        framework_model: the file that the first model was exported from, for targets that run it.
         inputs_description: where the samples come from.
         resolution: relative difference below which the verdict is neither `faster` nor `slower`.
         say: called with progress messages of one line.
@@ -112,13 +109,18 @@ def compare_targets(
     """
     inputs = folder / "inputs.npz"
     np.savez(inputs, allow_pickle=False, **samples)
-    expected, broken = _expected_outputs(models, inputs, plan.timeout_s)
-    fixed = next(iter(expected.values())).fixed_batch
+    examiner = TargetExaminer.from_models(models, inputs, plan, framework_model)
+    fixed = next(iter(examiner.expected.values())).fixed_batch
     plan = dataclasses.replace(plan, batch_sizes=(fixed,)) if fixed else plan
-    examiner = _Examiner(models, inputs, plan, source, expected, broken, say)
-    found = [one for target in targets for one in examiner.examine(target)]
-    entries = {pair.name: entry for pair, entry in found if pair.status == "measured"}
-    comparison = BenchResult(
+    pairs: list[ModelOnTarget] = []
+    entries: dict[str, RaceEntry] = {}
+    for target in targets:
+        for name in list(models)[:1] if target.model_suffixes else models:
+            pair = _examine(examiner, name, target, say)
+            pairs.append(pair)
+            if pair.status == "measured":
+                entries[pair.name] = RaceEntry.on_target(examiner.file(name, target), target)
+    result = BenchResult(
         reference=next(iter(entries), None),
         fixed_batch=fixed,
         inputs=inputs_description,
@@ -126,110 +128,53 @@ def compare_targets(
         rounds=plan.rounds,
         block_ms=plan.block_ms,
         resolution=resolution,
-        pairs=tuple(pair for pair, _ in found),
+        pairs=tuple(pairs),
     )
-    return _raced(comparison, entries, inputs, plan, say, on_round) if entries else comparison
+    if not entries:
+        return result
+    say(f"racing {len(entries)} pairs in {plan.rounds} rounds")
+    return _race(result, entries, inputs, plan, on_round)
 
 
-def _expected_outputs(
-    models: Mapping[str, Path], inputs: Path, timeout_s: float
-) -> tuple[dict[str, ExpectedOutputs], dict[str, str]]:
-    """Return the expected outputs by model, and the reason by model for which they could not be computed."""
-    first, *others = models
-    expected = {first: ExpectedOutputs.of(models[first], inputs, timeout_s)}
-    broken: dict[str, str] = {}
-    for name in others:
-        try:
-            expected[name] = ExpectedOutputs.of(models[name], inputs, timeout_s, expected[first])
-        except StageError as error:
-            broken[name] = str(error)
-    return expected, broken
+def _examine(examiner: TargetExaminer, name: str, target: BaseTarget, say: Callable[[str], None]) -> ModelOnTarget:
+    source = examiner.framework_model
+    model = (source.stem if source else "source") if target.model_suffixes else name
+    say(f"{model} on {target.name}: validating")
+    found = examiner.examine(name, target)
+    return ModelOnTarget(
+        name=f"{model} on {target.name}",
+        model=model,
+        target=target.name,
+        status=found.status,
+        reason=found.reason,
+        validation=found.validation,
+    )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Examiner:
-    """Decides which models race on which targets."""
-
-    models: Mapping[str, Path]
-    inputs: Path
-    plan: RacePlan
-    source: Path | None
-    expected: Mapping[str, ExpectedOutputs]
-    broken: Mapping[str, str]
-    """Model name -> why its expected outputs could not be computed."""
-    say: Callable[[str], None]
-
-    def examine(self, target: BaseTarget) -> list[tuple[ModelOnTarget, RaceEntry]]:
-        """Return every model on one target, with its race entry."""
-        self.say(f"{target.name}: checking availability")
-        refusal = target.rejection_reason(self.source)
-        unavailable = None if refusal else target.unavailable()
-        found = []
-        for name, path in _files(self.models, target, self.source).items():
-            pair = ModelOnTarget(name=f"{name} on {target.name}", model=name, target=target.name, status="measured")
-            if refusal:
-                pair = pair.replace(status="not applicable", reason=refusal)
-            elif unavailable:
-                pair = pair.replace(status="unavailable", reason=unavailable)
-            else:
-                pair = self._validated(pair, path, target)
-            found.append((pair, RaceEntry(path, target.command(), target.options(), target.name)))
-        return found
-
-    def _validated(self, pair: ModelOnTarget, path: Path, target: BaseTarget) -> ModelOnTarget:
-        name = next(iter(self.models)) if target.model_suffixes else pair.model
-        if name in self.broken:
-            return pair.replace(status="failed", reason=self.broken[name])
-        if target.declared_precision == "int8" and not self.expected[name].quantized:
-            return pair.replace(
-                status="not applicable", reason="the target runs quantized models only, and this model is not quantized"
-            )
-        self.say(f"{pair.name}: validating its outputs")
-        truth = validate_target(
-            path,
-            target,
-            self.expected[name],
-            self.inputs,
-            threads=self.plan.threads,
-            timeout_s=self.plan.timeout_s,
-        )
-        status: Status = "failed" if truth.reason else "measured"
-        return pair.replace(status=status, reason=truth.reason or "", validation=truth)
-
-
-def _files(models: Mapping[str, Path], target: BaseTarget, source: Path | None) -> dict[str, Path]:
-    """Return the files that a target runs: every ONNX file, or the framework model, which may be missing."""
-    return {source.stem if source else "source": source or Path()} if target.model_suffixes else dict(models)
-
-
-def _raced(
-    comparison: BenchResult,
-    entries: dict[str, RaceEntry],
+def _race(
+    result: BenchResult,
+    entries: Mapping[str, RaceEntry],
     inputs: Path,
     plan: RacePlan,
-    say: Callable[[str], None],
-    on_round: Callable[[int], None] | None,
+    on_round: Callable[[int], None],
 ) -> BenchResult:
-    reference = str(comparison.reference)
-    say(f"racing {len(entries)} pairs in {plan.rounds} rounds")
-    result = race({**entries, CONTROL: entries[reference]}, inputs, plan, keep=(reference, CONTROL), on_round=on_round)
-    measured = result.contenders
+    reference = next(iter(entries))
+    outcome = race({**entries, CONTROL: entries[reference]}, inputs, plan, keep=(reference, CONTROL), on_round=on_round)
+    measured = outcome.contenders
     running = {batch: [measured[name] for name in entries if measured[name].runs(batch)] for batch in plan.batch_sizes}
-    bases = {
-        batch: found[0] for batch, found in running.items() if found
-    }  # if the first failed, the next one ran all rounds
-    return comparison.replace(
+    bases = {batch: found[0] for batch, found in running.items() if found}  # where the first failed, the next ran on
+    return result.replace(
         reference=next(iter(bases.values())).name if bases else None,
-        machine=result.machine,
+        machine=outcome.machine,
         aa_deviation=aa_deviation(measured[CONTROL], measured[reference]),
         pairs=tuple(
-            _measured(pair, measured[pair.name], bases, comparison.resolution) if pair.name in entries else pair
-            for pair in comparison.pairs
+            _with_timing(pair, measured[pair.name], bases, result.resolution) if pair.name in entries else pair
+            for pair in result.pairs
         ),
     )
 
 
-def _measured(
+def _with_timing(
     pair: ModelOnTarget, contender: Contender, bases: Mapping[int, Contender], resolution: float
 ) -> ModelOnTarget:
     if contender.error:
@@ -239,11 +184,10 @@ def _measured(
         pair = pair.replace(validation=pair.validation.replace(checks=(*pair.validation.checks, check)))
     if check.blocks:
         return pair.replace(status="failed", reason=str(check))
+    batches = [batch for batch in contender.batches if batch in bases]
     return pair.replace(
         reason=contender.failure or "",
-        rows=tuple(
-            row(contender, bases[batch], batch, resolution=resolution) for batch in contender.batches if batch in bases
-        ),
+        rows=tuple(row(contender, bases[batch], batch, resolution=resolution) for batch in batches),
         latency=tuple(_latency(batch, contender.round_medians_ms[batch]) for batch in contender.batches),
         load_ms=contender.load_ms,
         first_call_ms=contender.first_call_ms,

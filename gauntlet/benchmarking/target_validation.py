@@ -6,7 +6,7 @@ its placement and outputs, and is not ranked.
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,8 +32,8 @@ from gauntlet.runtime.subprocess_runner import run_in_subprocess
 from gauntlet.runtime.worker_client import WorkerFailed
 from gauntlet.targets.base import BaseTarget, Precision
 
-STEADY_DB = 60.0
-LEAST_MACS_SHARE = 0.99
+MIN_REPEATABILITY_DB = 60.0
+MIN_MACS_SHARE = 0.99
 INTEGER_KERNELS = {"i8", "u8"}
 FIX = "declare the precision that the target computes in, or use another model"
 
@@ -46,9 +46,7 @@ class TargetValidation(Frozen):
     asked: str = Field("", description="requested provider or device")
     nodes: dict[str, int] = Field(default_factory=dict, description="number of nodes by provider or device")
     macs_share: Number = Field(math.nan, description="share of the MACs on the requested provider or device")
-    kernels: dict[str, int] = Field(
-        default_factory=dict, description="number of multiplying kernels by type, where known"
-    )
+    kernels: dict[str, int] = Field(default_factory=dict, description="multiplying kernels by type, where known")
     stated: str = ""
     effective: str = Field("", description="precision that the outputs imply")
     sqnr_db: Number = Field(math.nan, description="of the outputs, against the same file computed exactly")
@@ -85,15 +83,15 @@ def validate_target(
         return run_on_worker(file, target.command(), options, inputs, threads, timeout_s, expected.batches)
 
     try:
-        loaded, placement, answers = run(model)
+        loaded, placement, outputs = run(model)
     except WorkerFailed as error:
         return TargetValidation(stated=stated, error=one_line(error))
-    kernels, times = placement.get("kernels", {}), len(answers) // len(expected.answers)
+    kernels, times = placement.get("kernels", {}), len(outputs) // len(expected.outputs)
     exact, finest = (
-        worst_sqnr_db(answers, expected.answers * times, None if expected.quantized else least)
+        worst_sqnr_db(outputs, expected.outputs * times, None if expected.quantized else least)
         for least in (LEAST_F16 if stated == "f16" else LEAST, LEAST)
     )
-    truth = TargetValidation(
+    validation = TargetValidation(
         runtime=loaded["runtime"],
         asked=placement["asked"],
         nodes={name: len(found) for name, found in placement["nodes"].items()},
@@ -102,137 +100,90 @@ def validate_target(
         stated=stated,
         effective=effective_precision(exact, kernels, expected),
         sqnr_db=exact,
-        quality_db=worst_sqnr_db(answers, expected.reference * times),
+        quality_db=worst_sqnr_db(outputs, expected.reference * times),
     )
-    again = None
-    if expected.quantized and truth.quality_db < expected.least_db and (processor or Processor.current()).saturates:
-        again = _with_seven_bits(model, expected, inputs, timeout_s, run)
-    return truth.replace(checks=(_placed(truth), *_precise(truth, expected, target.declared_precision, finest, again)))
+    if expected.quantized:
+        seven_bit = None
+        if validation.quality_db < expected.least_db and (processor or Processor.current()).saturates:
+            seven_bit = _seven_bit_quality(model, expected, inputs, timeout_s, run)
+        sqnr = _quantized_sqnr_check(validation, expected, seven_bit)
+    else:
+        detail = f"{stated} is stated, the outputs show {validation.effective}"
+        sqnr = Check.of("target.sqnr", exact, ">=", FLOOR_DB[stated], detail, FIX, unit="dB")
+    kernel_checks = _kernel_checks(validation, stated, expected.quantized)
+    too_fine = _too_fine_check(validation, stated, target.declared_precision, finest, expected.quantized)
+    return validation.replace(checks=(_placement_check(validation), sqnr, *kernel_checks, *too_fine))
 
 
-def _with_seven_bits(
+def _seven_bit_quality(
     model: Path, expected: ExpectedOutputs, inputs: Path, timeout_s: float, run: Callable[[Path], WorkerRun]
 ) -> tuple[float, float] | None:
     """Return the quality with 7-bit weights and its limit; None where the weights have 7 bits already, or it fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         try:
-            if not run_in_subprocess(
-                write_seven_bit, model, path, timeout_s=timeout_s, memory_bytes=READING_BYTES
-            ).value:
+            done = run_in_subprocess(write_seven_bit, model, path, timeout_s=timeout_s, memory_bytes=READING_BYTES)
+            if not done.value:
                 return None
             exact = ExpectedOutputs.of(path, inputs, timeout_s)
             exact = exact if math.isinf(expected.exact_db) else replace(exact, reference=expected.reference)
-            answers = run(path)[2]
+            outputs = run(path)[2]
         except (WorkerFailed, StageError):
             return None
-    return worst_sqnr_db(answers, exact.reference * (len(answers) // len(exact.answers))), exact.least_db
+    return worst_sqnr_db(outputs, exact.reference * (len(outputs) // len(exact.outputs))), exact.least_db
 
 
 def effective_precision(exact_db: float, kernels: Mapping[str, int], expected: ExpectedOutputs) -> str:
     """Return the precision of the computation: from the outputs, or from the kernels where outputs do not show it."""
     if expected.quantized:
         return "int8" if set(kernels) & INTEGER_KERNELS else precision_name(exact_db, kernels) if kernels else "unknown"
-    if any(array.dtype.kind == "f" for array in expected.answers):
+    if any(array.dtype.kind == "f" for array in expected.outputs):
         return precision_name(exact_db, kernels)
     return max((kind for kind in FINE_TO_COARSE if kind in kernels), key=FINE_TO_COARSE.index, default="unknown")
 
 
-def _placed(truth: TargetValidation) -> Check:
-    placement = ", ".join(f"{count} nodes on {name}" for name, count in truth.nodes.items())
-    return Check(
-        name="target.macs_share",
-        value=truth.macs_share,
-        op=">=",
-        limit=LEAST_MACS_SHARE,
-        detail=f"{truth.asked} was requested; {placement}",
-        remedy="" if truth.macs_share >= LEAST_MACS_SHARE else "list the targets that run here with: gauntlet targets",
-    )
+def _placement_check(validation: TargetValidation) -> Check:
+    placement = ", ".join(f"{count} nodes on {name}" for name, count in validation.nodes.items())
+    detail = f"{validation.asked} was requested; {placement}"
+    fix = "list the targets that run here with: gauntlet targets"
+    return Check.of("target.macs_share", validation.macs_share, ">=", MIN_MACS_SHARE, detail, fix)
 
 
-def _precise(
-    truth: TargetValidation,
-    expected: ExpectedOutputs,
-    asked: Precision,
-    finest_db: float,
-    seven_bit: tuple[float, float] | None,
-) -> list[Check]:
-    """Return the checks of the stated precision.
+def _quantized_sqnr_check(
+    validation: TargetValidation, expected: ExpectedOutputs, seven_bit: tuple[float, float] | None
+) -> Check:
+    value, limit = seven_bit or (validation.quality_db, expected.least_db)
+    weights = " with 7-bit weights (8-bit sums may saturate on this processor)" if seven_bit else ""
+    detail = f"outputs of the quantized model{weights} against the float model; its exact arithmetic sets the limit"
+    return Check.of("target.sqnr", value, ">=", limit, detail, FIX, unit="dB")
 
-    `asked` is the target's precision, which the outputs must not exceed; `seven_bit` replaces a quantized model's
-    quality and limit.
-    """
-    if expected.quantized:
-        value, limit = seven_bit or (truth.quality_db, expected.least_db)
-        weights = " with 7-bit weights (8-bit sums may saturate on this processor)" if seven_bit else ""
-        detail = f"outputs of the quantized model{weights} against the float model; its exact arithmetic sets the limit"
-    else:
-        value, limit = truth.sqnr_db, FLOOR_DB[truth.stated]  # type: ignore[index]
-        detail = f"{truth.stated} is stated, the outputs show {truth.effective}"
-    checks = [
-        Check(
-            name="target.sqnr",
-            value=value,
-            op=">=",
-            limit=limit,
-            unit="dB",
-            detail=detail,
-            remedy="" if value >= limit else FIX,
-        )
-    ]
-    found = sum(count for kind, count in truth.kernels.items() if kind in INTEGER_KERNELS)
-    if truth.kernels and truth.stated != "int8":
-        finer = {
-            *FINE_TO_COARSE[: FINE_TO_COARSE.index(truth.stated) + 1],
-            *(INTEGER_KERNELS if expected.quantized else ()),
-        }
-        coarse = sum(
-            count for kind, count in truth.kernels.items() if kind in {*FINE_TO_COARSE, *INTEGER_KERNELS} - finer
-        )
-        checks.append(
-            Check(
-                name="target.coarse_kernels",
-                value=coarse,
-                op="<=",
-                limit=0,
-                detail=f"{truth.stated} is stated, the multiplying kernels are {truth.kernels}",
-                remedy=FIX if coarse else "",
-            )
-        )
-    if truth.stated == "int8" and (truth.kernels or not expected.quantized):
-        checks.append(
-            Check(
-                name="target.integer_kernels",
-                value=found,
-                op=">=",
-                limit=1,
-                detail=f"int8 is stated, the multiplying kernels are {truth.kernels or 'unknown'}",
-                remedy="" if found else "use a quantized model",
-            )
-        )
-    elif not expected.quantized and asked in COARSE and asked not in truth.kernels and truth.effective != "unknown":
-        checks.append(
-            Check(
-                name="target.sqnr_above",
-                value=finest_db,
-                op="<",
-                limit=FLOOR_DB["f32"],
-                unit="dB",
-                detail=f"{asked} is stated, the outputs show {truth.effective}",
-                remedy="" if finest_db < FLOOR_DB["f32"] else FIX,
-            )
-        )
-    return checks
+
+def _kernel_checks(validation: TargetValidation, stated: Precision, quantized: bool) -> Iterator[Check]:
+    """Yield the checks of the multiplying kernels: none coarser than stated, and integer ones where stated."""
+    kernels = validation.kernels
+    detail = f"{stated} is stated, the multiplying kernels are {kernels or 'unknown'}"
+    if kernels and stated != "int8":
+        finer = {*FINE_TO_COARSE[: FINE_TO_COARSE.index(stated) + 1], *(INTEGER_KERNELS if quantized else ())}
+        coarse = {*FINE_TO_COARSE, *INTEGER_KERNELS} - finer
+        count = sum(kernels.get(kind, 0) for kind in coarse)
+        yield Check.of("target.coarse_kernels", count, "<=", 0, detail, FIX)
+    if stated == "int8" and (kernels or not quantized):
+        count = sum(kernels.get(kind, 0) for kind in INTEGER_KERNELS)
+        yield Check.of("target.integer_kernels", count, ">=", 1, detail, "use a quantized model")
+
+
+def _too_fine_check(
+    validation: TargetValidation, stated: Precision, declared: Precision, finest_db: float, quantized: bool
+) -> Iterator[Check]:
+    """Yield the check that outputs are no more exact than the target declares, where no kernel shows it."""
+    unseen = declared not in validation.kernels and validation.effective != "unknown"
+    if declared in COARSE and unseen and not quantized and stated != "int8":
+        detail = f"{declared} is stated, the outputs show {validation.effective}"
+        yield Check.of("target.sqnr_above", finest_db, "<", FLOOR_DB["f32"], detail, FIX, unit="dB")
 
 
 def repeatability_check(repeatability_db: float) -> Check:
     """Check the least SQNR of the timed outputs against the first ones."""
-    return Check(
-        name="target.repeatability",
-        value=repeatability_db,
-        op=">=",
-        limit=STEADY_DB,
-        unit="dB",
-        detail="outputs of the timed calls against the first ones",
-        remedy="" if repeatability_db >= STEADY_DB else "the outputs are not repeatable; do not deploy on this target",
-    )
+    detail = "outputs of the timed calls against the first ones"
+    fix = "the outputs are not repeatable; do not deploy on this target"
+    return Check.of("target.repeatability", repeatability_db, ">=", MIN_REPEATABILITY_DB, detail, fix, unit="dB")

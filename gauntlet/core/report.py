@@ -1,7 +1,7 @@
 """What a stage answers: facts, and the checks that decide whether the next stage may start."""
 
 import operator
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, computed_field, model_validator
 
@@ -38,6 +38,24 @@ class Check(Frozen):
     def _derive_passed(cls, data: Any) -> Any:
         # `passed` is written for readers of the JSON and never believed when it is read back.
         return {k: v for k, v in data.items() if k != "passed"} if isinstance(data, dict) else data
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        value: float | None,
+        op: Literal["<=", ">=", "<", ">", "=="],
+        limit: float,
+        detail: str = "",
+        remedy: str = "",
+        *,
+        unit: str = "",
+        severity: Literal["error", "warning"] = "error",
+    ) -> Self:
+        """Return a check, written in the order of its condition: `Check.of("stage.metric", value, ">=", limit)`."""
+        return cls(
+            name=name, value=value, op=op, limit=limit, detail=detail, remedy=remedy, unit=unit, severity=severity
+        )
 
     @property
     def blocks(self) -> bool:

@@ -1,11 +1,10 @@
-"""A candidate's outputs against the FP32 model's: accuracy lost, agreement and noise, and the checks on them."""
+"""Compare a candidate's outputs with the FP32 model's: accuracy drop, agreement and noise, and their checks."""
 
 import math
 from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from gauntlet.core.arrays import Array
@@ -24,194 +23,151 @@ from gauntlet.metrics.paired_accuracy import (
 
 
 class AccuracyLimits(Frozen):
-    """What a smaller or faster model may cost. Without labels, the limits on agreement take the accuracy's place."""
+    """Limits on a smaller or faster model. Without labels, limits on the agreement replace the one on the accuracy."""
 
     max_accuracy_drop: float = Field(0.01, ge=0, le=1, description="accuracy lost against the FP32 model, same images")
     unresolved: Literal["accept", "reject"] = Field(
         "accept",
-        description="what becomes of a loss that is within the limit as measured, but not proven to be; one above the "
-        "limit as measured is rejected either way",
+        description="whether to accept a measured drop within the limit that is not proven to be within it; a measured "
+        "drop above the limit is always rejected",
     )
-    min_sqnr_db: float = Field(0.0, description="least signal to quantisation noise ratio of any output, in decibels")
+    min_sqnr_db: float = Field(0.0, description="least signal to quantization noise ratio of any output, in dB")
     min_top1_agreement: float = Field(
-        0.98, ge=0, le=1, description="without labels: share of samples with the FP32 model's answer"
+        0.98, ge=0, le=1, description="without labels: share of samples predicted as by the FP32 model"
     )
-    min_cosine: float = Field(0.99, ge=-1, le=1, description="without labels: least cosine of any output")
+    min_cosine: float = Field(0.99, ge=-1, le=1, description="without labels: least cosine similarity of any output")
 
 
 class Flip(Frozen):
-    """One test image on which the candidate's answer is another than the FP32 model's; all three are class numbers."""
+    """A test image that the candidate and the FP32 model classify differently; all fields but `image` are classes."""
 
-    image: int = Field(description="its place in the test split")
+    image: int = Field(description="index in the test split")
     truth: int
     before: int
     after: int
 
 
 class OutputQuality(Frozen):
-    """One output of the candidate beside the FP32 model's. Only floats have noise and a direction."""
+    """One output of the candidate against the FP32 model's. Only float outputs have an SQNR and a cosine."""
 
     output: str
-    sqnr_db: Number | None = Field(
-        description="against the network that it was made from: the FP32 model, or a pruned one"
-    )
+    sqnr_db: Number | None = Field(description="against the network it was made from: the FP32 or a pruned model")
     cosine: Number | None
     top1_agreement: Number
 
 
 class AccuracyComparison(Frozen):
-    """The outputs of a candidate beside those of the FP32 model, on the same test images."""
+    """The outputs of a candidate against those of the FP32 model, on the same test images."""
 
     images: int
-    accuracy: Number | None = Field(description="None where there are no labels")
+    accuracy: Number | None = Field(description="None without labels")
     reference_accuracy: Number | None
-    top1_agreement: Number = Field(description="share of samples on which both give the same answer")
+    top1_agreement: Number = Field(description="share of samples for which both predict the same")
     outputs: tuple[OutputQuality, ...]
-    paired: PairedAccuracy | None = Field(description="image by image; None where there are no labels")
-    verdict: LossVerdict | None = Field(
-        None, description="whether accuracy.max_accuracy_drop is proven, at 95 %, to be kept"
-    )
+    paired: PairedAccuracy | None = Field(description="image by image; None without labels")
+    verdict: LossVerdict | None = Field(None, description="whether the drop is proven within the limit, at 95 %")
     images_to_resolve: int | None = Field(
-        None, description="test images that would probably prove it; None where it is proven, or no number would do"
+        None, description="test images that would probably prove it; None if it is proven, or no number suffices"
     )
     flips: tuple[Flip, ...]
 
     @property
     def sqnr_db(self) -> float | None:
-        """Signal to quantisation noise of the worst output, in decibels."""
-        noise = [o.sqnr_db for o in self.outputs if o.sqnr_db is not None]
-        return float(np.min(noise)) if noise else None
+        """SQNR of the worst output in dB; None without float outputs."""
+        return _worst([o.sqnr_db for o in self.outputs])
 
     @property
     def cosine(self) -> float | None:
-        """Cosine of the worst output."""
-        cosines = [o.cosine for o in self.outputs if o.cosine is not None]
-        return float(np.min(cosines)) if cosines else None
+        """Cosine similarity of the worst output; None without float outputs."""
+        return _worst([o.cosine for o in self.outputs])
+
+
+def _worst(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.min(known)) if known else None  # unlike min(), keeps NaN
 
 
 def compare_accuracy(
     reference: Golden, signature: Signature, actual: Mapping[str, Array], own: Mapping[str, Array] | None = None
 ) -> AccuracyComparison:
-    """Compare a candidate's answers to the test images with the FP32 model's.
+    """Compare a candidate's outputs for the test images with the FP32 model's.
 
     Args:
-        reference: with the FP32 answers, and the labels where there are any.
-        signature: of the model; it says which output is the answer.
-        actual: the candidate's, by output, shape (n, ...).
-        own: of the network that the candidate was made from, where that is another one.
+        reference: the FP32 outputs, and the labels if there are any.
+        signature: of the model; names the primary output.
+        actual: the candidate's outputs by name, shape (n, ...).
+        own: outputs of the network that the candidate was made from, if that is not the FP32 model.
     """
-    expected = reference.test_outputs
+    expected, labels = reference.test_outputs, reference.labels
     outputs = tuple(_compare(name, actual[name], expected[name], (own or expected)[name]) for name in expected)
     main = signature.primary_output or outputs[0].output
-    predicted, before = (
-        predicted_classes(actual[main], signature.labels),
-        predicted_classes(expected[main], signature.labels),
-    )
-    accuracy = reference_accuracy = paired = None
-    flips: tuple[Flip, ...] = ()
-    if reference.labels is not None and predicted is not None and before is not None:
-        right, was_right = predicted == reference.labels, before == reference.labels
-        accuracy, reference_accuracy = float(np.mean(right)), float(np.mean(was_right))
-        paired = pair_accuracies(was_right, right)
-        flips = _flips(reference.labels, before, predicted)
+    before, after = (predicted_classes(arrays[main], signature.labels) for arrays in (expected, actual))
+    paired, flips = None, list[Flip]()
+    if labels is not None and before is not None and after is not None:
+        paired = pair_accuracies(before == labels, after == labels)
+        flips = [
+            Flip(image=i, truth=int(labels[i]), before=int(before[i]), after=int(after[i]))
+            for i in np.flatnonzero(before != after).tolist()
+        ]
     return AccuracyComparison(
         images=len(actual[main]),
-        accuracy=accuracy,
-        reference_accuracy=reference_accuracy,
+        accuracy=None if paired is None else float(np.mean(after == labels)),
+        reference_accuracy=None if paired is None else float(np.mean(before == labels)),
         top1_agreement=next(o.top1_agreement for o in outputs if o.output == main),
         outputs=outputs,
         paired=paired,
-        flips=flips,
+        flips=tuple(flips),
     )
-
-
-def accuracy_checks(config: AccuracyLimits, facts: AccuracyComparison) -> tuple[Check, ...]:
-    """Judge the answers: by accuracy where there are labels, by agreement where there are none."""
-    if facts.paired is not None:
-        return tuple(_drop(config, facts.paired))
-    agreement = Check(
-        name="accuracy.min_top1_agreement",
-        value=facts.top1_agreement,
-        op=">=",
-        limit=config.min_top1_agreement,
-        detail=f"{facts.images} samples without labels",
-        remedy="calibrate on more representative samples, or leave sensitive nodes in float",
-    )
-    cosines = {o.output: o.cosine for o in facts.outputs if o.cosine is not None}
-    return (agreement, *worst_output_check("min_cosine", cosines, config.min_cosine, ""))
-
-
-def proven(config: AccuracyLimits, paired: PairedAccuracy) -> tuple[LossVerdict, int | None]:
-    """Return whether the limit is proven to be kept or not, and the images that would tell where neither is."""
-    found = loss_verdict(paired, config.max_accuracy_drop)
-    return found, images_to_resolve(paired, config.max_accuracy_drop) if found == "not resolved" else None
-
-
-def worst_output_check(name: str, values: Mapping[str, float], limit: float, unit: str) -> list[Check]:
-    """Return the check of the worst output; none where no output is a number."""
-    if not values:
-        return []
-    output = min(values, key=lambda o: (not math.isnan(values[o]), values[o]))
-    return [
-        Check(
-            name=f"accuracy.{name}",
-            value=values[output],
-            op=">=",
-            limit=limit,
-            unit=unit,
-            detail=f"output '{output}'",
-            remedy="quantise per channel, or leave the last layers in float",
-        )
-    ]
 
 
 def _compare(name: str, actual: Array, expected: Array, own: Array) -> OutputQuality:
-    numbers = expected.dtype.kind == "f"
+    is_float = expected.dtype.kind == "f"
     return OutputQuality(
         output=name,
-        sqnr_db=sqnr_db(actual, own) if numbers else None,
-        cosine=cosine(actual, expected) if numbers else None,
+        sqnr_db=sqnr_db(actual, own) if is_float else None,
+        cosine=cosine(actual, expected) if is_float else None,
         top1_agreement=top1_agreement(actual, expected),
     )
 
 
-def _drop(config: AccuracyLimits, paired: PairedAccuracy) -> list[Check]:
-    """Return the check of the loss as measured, and whether one within the limit is proven to be.
+def accuracy_checks(config: AccuracyLimits, facts: AccuracyComparison) -> tuple[Check, ...]:
+    """Check the accuracy drop where there are labels, else the agreement and the cosine similarity."""
+    if facts.paired is not None:
+        return _drop_checks(config, facts.paired)
+    detail = f"{facts.images} samples without labels"
+    fix = "calibrate on more representative samples, or leave sensitive nodes in float"
+    limit = config.min_top1_agreement
+    agreement = Check.of("accuracy.min_top1_agreement", facts.top1_agreement, ">=", limit, detail, fix)
+    cosines = {o.output: o.cosine for o in facts.outputs if o.cosine is not None}
+    return (agreement, *worst_output_check("min_cosine", cosines, config.min_cosine))
 
-    A loss above the limit as measured is rejected, proven or not; the configuration says what an unproven one within
-    the limit is.
-    """
-    found, needed = proven(config, paired)
-    resolved = found != "not resolved"
-    unproven = not resolved and paired.drop <= config.max_accuracy_drop
+
+def proven(config: AccuracyLimits, paired: PairedAccuracy) -> tuple[LossVerdict, int | None]:
+    """Return whether the drop is proven within the limit and, if not resolved, the images that would resolve it."""
+    verdict = loss_verdict(paired, config.max_accuracy_drop)
+    return verdict, images_to_resolve(paired, config.max_accuracy_drop) if verdict == "not resolved" else None
+
+
+def worst_output_check(name: str, values: Mapping[str, float], limit: float, unit: str = "") -> list[Check]:
+    """Return the check of the worst output; none without float outputs."""
+    if not values:
+        return []
+    output = min(values, key=lambda o: (not math.isnan(values[o]), values[o]))
+    fix = "quantize per channel, or leave the last layers in float"
+    return [Check.of(f"accuracy.{name}", values[output], ">=", limit, f"output '{output}'", fix, unit=unit)]
+
+
+def _drop_checks(config: AccuracyLimits, paired: PairedAccuracy) -> tuple[Check, ...]:
+    """Return the check of the measured drop, and whether a drop within the limit is proven to be within it."""
+    limit, (verdict, needed) = config.max_accuracy_drop, proven(config, paired)
     more = f"about {needed} test images would settle it" if needed else "no number of images is likely to settle it"
     changed = f"{paired.lost} of {paired.images} images lost, {paired.gained} gained"
-    return [
-        Check(
-            name="accuracy.max_accuracy_drop",
-            value=paired.drop,
-            op="<=",
-            limit=config.max_accuracy_drop,
-            detail=f"{found}: {changed}; 95 % interval {paired.drop_low:.4f} to {paired.drop_high:.4f}",
-            remedy="calibrate on more representative images, leave sensitive nodes in float, or prune less"
-            + ("" if resolved else f"; {more}"),
-        ),
-        Check(
-            name="accuracy.unresolved",
-            value=int(unproven),
-            op="==",
-            limit=0,
-            severity="error" if config.unresolved == "reject" else "warning",
-            detail=f"whether it loses more than {config.max_accuracy_drop:g} is not resolved: {changed}"
-            if unproven
-            else "",
-            remedy=f"{more}; accuracy.unresolved says whether to accept it meanwhile" if unproven else "",
-        ),
-    ]
-
-
-def _flips(
-    truth: npt.NDArray[np.int64], before: npt.NDArray[np.int64], after: npt.NDArray[np.int64]
-) -> tuple[Flip, ...]:
-    changed = np.flatnonzero(before != after).tolist()
-    return tuple(Flip(image=i, truth=int(truth[i]), before=int(before[i]), after=int(after[i])) for i in changed)
+    detail = f"{verdict}: {changed}; 95 % interval {paired.drop_low:.4f} to {paired.drop_high:.4f}"
+    fix = "calibrate on more representative images, leave sensitive nodes in float, or prune less"
+    fix += f"; {more}" if verdict == "not resolved" else ""
+    drop = Check.of("accuracy.max_accuracy_drop", paired.drop, "<=", limit, detail, fix)
+    unproven = verdict == "not resolved" and drop.passed
+    detail = f"a drop of at most {limit:g} is not proven: {changed}" if unproven else ""
+    fix = f"{more}; set accuracy.unresolved to accept or reject it meanwhile" if unproven else ""
+    severity: Literal["error", "warning"] = "error" if config.unresolved == "reject" else "warning"
+    return drop, Check.of("accuracy.unresolved", int(unproven), "==", 0, detail, fix, severity=severity)

@@ -1,4 +1,4 @@
-"""The arithmetic of comparison: how far two outputs are apart."""
+"""Error metrics between two outputs."""
 
 import math
 
@@ -9,9 +9,9 @@ from gauntlet.core.arrays import Array
 
 
 def max_abs_error(actual: Array, expected: Array) -> float:
-    """Return the largest absolute difference; NaN where either holds one (equal infinities do not differ).
+    """Return the largest absolute difference; NaN if any value is NaN (equal infinities have no difference).
 
-    Between texts it is 0 where they are equal, else infinite.
+    Strings have error 0 if all are equal, else infinity.
     """
     if expected.dtype.kind == "U":
         return 0.0 if np.array_equal(actual, expected) else math.inf
@@ -22,20 +22,17 @@ def max_abs_error(actual: Array, expected: Array) -> float:
 
 
 def max_rel_error(actual: Array, expected: Array) -> float:
-    """Return the largest absolute difference over the largest expected magnitude.
-
-    The scale is that of the whole tensor: a single logit near zero does not make an error large.
-    """
+    """Return the largest absolute difference over the largest expected magnitude of the whole tensor."""
+    error = max_abs_error(actual, expected)
     if expected.dtype.kind == "U":
-        return max_abs_error(actual, expected)
-    scale = float(np.max(np.abs(expected.astype(np.float64)), initial=0.0))
-    return max_abs_error(actual, expected) / scale if scale else max_abs_error(actual, expected)
+        return error
+    return error / (float(np.max(np.abs(expected.astype(np.float64)), initial=0.0)) or 1.0)
 
 
 def sqnr_db(actual: Array, expected: Array) -> float:
-    """Return the signal to quantisation noise ratio in decibels: 10 log10(sum expected² / sum (actual - expected)²).
+    """Return the signal to quantization noise ratio in dB: 10 log10(sum expected² / sum (actual - expected)²).
 
-    It is infinite for equal arrays and NaN where a value is.
+    It is infinite for equal arrays and NaN if any value is NaN.
     """
     a, b = actual.astype(np.float64), expected.astype(np.float64)
     noise, signal = float(np.sum((a - b) ** 2)), float(np.sum(b**2))
@@ -47,10 +44,9 @@ def sqnr_db(actual: Array, expected: Array) -> float:
 
 
 def top1_agreement(actual: Array, expected: Array) -> float:
-    """Return the share of samples, along the first axis, on which both name the same.
+    """Return the share of samples, along the first axis, for which both outputs predict the same.
 
-    Floats name the place of their largest value, or, where there is only one, nothing that could differ; all else must
-    be equal.
+    Floats predict the index of their largest value, so single floats always agree; other values must all be equal.
     """
     a, b = actual.reshape(len(actual), -1), expected.reshape(len(expected), -1)
     if a.dtype.kind == "f":
@@ -59,7 +55,7 @@ def top1_agreement(actual: Array, expected: Array) -> float:
 
 
 def cosine(actual: Array, expected: Array) -> float:
-    """Return the cosine between two outputs, taken as one vector each; 1 where both are zero, NaN where a value is."""
+    """Return the cosine similarity of two flattened outputs; 1 if both are zero, NaN if any value is NaN."""
     a, b = actual.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
     with np.errstate(invalid="ignore", over="ignore"):
         lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
@@ -69,18 +65,17 @@ def cosine(actual: Array, expected: Array) -> float:
 
 
 def predicted_classes(output: Array, labels: tuple[str, ...] = ()) -> npt.NDArray[np.int64] | None:
-    """Return the class that each sample's output names, shape (n,), or None where it names none.
+    """Return the class predicted for each sample, shape (n,), or None if the output is no prediction.
 
-    Scores of shape (n, classes) name the largest one's place; whole numbers of shape (n,) or (n, 1) are the class
-    itself; strings are looked up in `labels` (one that is not there becomes -1).
+    Scores of shape (n, classes) predict the index of the largest one; integers of shape (n,) or (n, 1) are classes;
+    strings are looked up in `labels`, where unknown ones become -1.
     """
     single = output.ndim == 1 or (output.ndim == 2 and output.shape[1] == 1)
     if output.dtype.kind in "iu" and single:
         return output.reshape(len(output)).astype(np.int64)
     if output.dtype.kind == "U" and single:
-        places = {label: number for number, label in enumerate(labels)}
-        return np.array([places.get(str(text), -1) for text in output.ravel()], np.int64)
+        indices = {label: index for index, label in enumerate(labels)}
+        return np.array([indices.get(str(text), -1) for text in output.ravel()], np.int64)
     if output.dtype.kind == "f" and output.ndim == 2 and not single:
-        found: npt.NDArray[np.int64] = output.argmax(1).astype(np.int64)
-        return found
+        return np.asarray(output.argmax(1), np.int64)
     return None

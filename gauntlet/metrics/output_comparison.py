@@ -1,4 +1,4 @@
-"""How near one model's answers are to others that are known, at every batch size."""
+"""Compare a model's outputs with expected ones at several batch sizes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from gauntlet.runtime.batched_inference import batched_inference
 
 
 class Tolerances(Frozen):
-    """How near the outputs of a model must be to known ones."""
+    """Limits on the difference between a model's outputs and expected ones."""
 
     max_abs_error: float = Field(1e-4, ge=0, description="largest absolute difference of an output value")
     max_rel_error: float = Field(1e-4, ge=0, description="largest difference over the output's largest magnitude")
     min_top1_agreement: float = Field(1.0, ge=0, le=1, description="share of samples with the same best class")
-    batch_sizes: tuple[PositiveInt, ...] = Field((1, 2, 3, 7), min_length=1, description="each is tried")
-    samples: int = Field(32, ge=8, description="real samples to compare; as many random ones as there are")
+    batch_sizes: tuple[PositiveInt, ...] = Field((1, 2, 3, 7), min_length=1, description="batch sizes to compare at")
+    samples: int = Field(32, ge=8, description="real samples to compare; also the number of random ones")
 
 
 class OutputDifference(Frozen):
-    """One output at one batch size."""
+    """The difference of one output at one batch size."""
 
-    data: str = Field(description="real, random, or the size that was tried")
+    data: str = Field(description="`real`, `random`, or an input size")
     output: str
     batch: int
     max_abs_error: Number
@@ -36,14 +36,14 @@ class OutputDifference(Frozen):
     top1_agreement: Number
 
     def within(self, limits: Tolerances) -> bool:
-        """Tell whether the difference is allowed."""
+        """Return whether the difference is within the limits."""
         near = self.max_abs_error <= limits.max_abs_error and self.max_rel_error <= limits.max_rel_error
         return near and self.top1_agreement >= limits.min_top1_agreement
 
 
 @dataclass(frozen=True)
 class WorstSample:
-    """The sample with the largest error; the error is infinite where it is NaN."""
+    """The sample with the largest error, which is infinite where an output is NaN."""
 
     error: float
     data: str
@@ -53,7 +53,7 @@ class WorstSample:
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """How near a model is: what was compared, and what could not be."""
+    """All differences, why some outputs could not be compared, and the worst sample."""
 
     rows: tuple[OutputDifference, ...]
     failures: tuple[str, ...]
@@ -61,36 +61,38 @@ class OutputComparison:
 
 
 def compare_outputs(limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase]) -> OutputComparison:
-    """Run every case's first samples at every batch size, and compare with the case's outputs."""
+    """Run the first samples of every case at every batch size, and compare with the expected outputs."""
     rows: list[OutputDifference] = []
-    complaints: list[str] = []
-    found: list[WorstSample] = []
+    failures: list[str] = []
+    worst: list[WorstSample] = []
     for data, case in cases.items():
         inputs, expected = first_samples(case.inputs, limits.samples), first_samples(case.outputs, limits.samples)
         try:
-            prepared = batched_inference(session, inputs)
+            inference = batched_inference(session, inputs)
         except StageError as error:
-            complaints.append(f"{data} inputs: {error}")
+            failures.append(f"{data} inputs: {error}")
             continue
-        for batch in dict.fromkeys(prepared.batch(size) for size in limits.batch_sizes):
+        for batch in dict.fromkeys(inference.batch(size) for size in limits.batch_sizes):
             try:
-                actual = prepared.run(batch)
+                actual = inference.run(batch)
+                _require_shapes(actual, expected)
             except StageError as error:
-                complaints.append(f"{data} inputs, batch {batch}: {error}")
-                continue
-            wrong = [name for name in expected if name not in actual or actual[name].shape != expected[name].shape]
-            if wrong:
-                shape = actual[wrong[0]].shape if wrong[0] in actual else "missing"
-                text = f"{data} inputs, batch {batch}: '{wrong[0]}' is {shape}, not {expected[wrong[0]].shape}"
-                complaints.append(text)
+                failures.append(f"{data} inputs, batch {batch}: {error}")
                 continue
             rows += [output_difference(data, batch, name, actual[name], expected[name]) for name in expected]
-            found += [_worst_sample(data, name, actual, expected) for name in expected]
-    return OutputComparison(tuple(rows), tuple(complaints), max(found, key=lambda w: w.error, default=None))
+            worst += [_worst_sample(data, name, actual[name], expected[name]) for name in expected]
+    return OutputComparison(tuple(rows), tuple(failures), max(worst, key=lambda w: w.error, default=None))
+
+
+def _require_shapes(actual: NamedArrays, expected: NamedArrays) -> None:
+    for name, array in expected.items():
+        shape = actual[name].shape if name in actual else "missing"
+        if shape != array.shape:
+            raise StageError(f"'{name}' is {shape}, not {array.shape}")
 
 
 def output_difference(data: str, batch: int, name: str, actual: Array, expected: Array) -> OutputDifference:
-    """Compare one output, shape (n, ...), with what it should be."""
+    """Compare one output, shape (n, ...), with the expected one."""
     return OutputDifference(
         data=data,
         output=name,
@@ -101,8 +103,8 @@ def output_difference(data: str, batch: int, name: str, actual: Array, expected:
     )
 
 
-def _worst_sample(data: str, name: str, actual: NamedArrays, expected: NamedArrays) -> WorstSample:
-    errors = np.array([max_abs_error(a, b) for a, b in zip(actual[name], expected[name], strict=True)])
+def _worst_sample(data: str, name: str, actual: Array, expected: Array) -> WorstSample:
+    errors = np.array([max_abs_error(a, b) for a, b in zip(actual, expected, strict=True)])
     errors = np.where(np.isnan(errors), np.inf, errors)
     index = int(np.argmax(errors))
     return WorstSample(float(errors[index]), data, name, index)

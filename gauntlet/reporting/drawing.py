@@ -1,4 +1,4 @@
-"""Matplotlib figures as SVG inside a page: text stays text, colours follow the page's theme, and ids are unique."""
+"""Embed Matplotlib figures in a page as SVG: text stays text, colors follow the theme, and ids are unique."""
 
 import re
 import warnings
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH_PX = 880
-"""A figure's width where the page has room; one unit of its drawing is one pixel there."""
+"""Full width of a figure; one unit of its drawing is one pixel."""
 
 THEME = ("ink", "muted", "line", "paper", "c0", "c1", "c2", "c3", "c4", "c5")
-"""The page's CSS variables. Each is drawn in a colour of its own, which `embed` replaces by the variable."""
+"""The page's CSS variables. Each is drawn in a placeholder color, which `embed` replaces by the variable."""
 INK, MUTED, LINE, PAPER, *SERIES = (f"#0000{number:02x}" for number in range(1, len(THEME) + 1))
 MARKERS = "osD^vP"
 
@@ -52,7 +52,7 @@ PLACEHOLDER = re.compile(r"#0000([0-9a-f]{2})")
 
 @contextmanager
 def themed(height_px: float) -> Iterator["Figure"]:
-    """Give a figure of the page's width and style; what is drawn inside, and `embed`, keep to that style."""
+    """Yield a figure with the page's width and style, which applies until the context ends."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -61,21 +61,15 @@ def themed(height_px: float) -> Iterator["Figure"]:
 
 
 def embed(figure: "Figure", name: str, text: str) -> Markup:
-    """Return a figure as an SVG element.
-
-    Args:
-        figure: made by `themed`.
-        name: begins every id in it, so that two figures fit in one page.
-        text: says what a reader without eyesight must know of it.
-    """
+    """Return a figure from `themed` as an SVG element; `name` is the prefix of its ids, `text` its description."""
     for artist in figure.findobj():
-        artist.set_clip_on(False)  # what lies outside is moved to the border by those who draw
+        artist.set_clip_on(False)  # values outside are drawn at the border
     for axes in figure.axes:
         axes.patch.set_visible(False)
     figure.patch.set_visible(False)
     written = StringIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # characters that matplotlib's font lacks: the browser has them
+        warnings.simplefilter("ignore", UserWarning)  # missing glyphs: the browser has them
         figure.savefig(written, format="svg", metadata=NO_METADATA)
     root = ElementTree.fromstring(written.getvalue())
     for prefix, uri in NAMESPACES.items():
@@ -87,13 +81,13 @@ def embed(figure: "Figure", name: str, text: str) -> Markup:
 
 
 def short(text: str, most: int = 44) -> str:
-    """Return a name as one line that a figure has room for."""
+    """Return a name as one line of limited length."""
     line = " ".join(printable(text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def _adapt(root: ElementTree.Element, name: str) -> None:
-    """Make ids the figure's own, colours the page's, and drop what would apply to the whole page."""
+    """Add the prefix to ids, replace colors by variables, and drop styles that would apply to the whole page."""
     link, style_of_page = f"{{{NAMESPACES['xlink']}}}href", f"{{{NAMESPACES['']}}}style"
     for element in root.iter():
         for child in [child for child in element if child.tag == style_of_page]:

@@ -1,4 +1,4 @@
-"""The forest plot: every candidate's speed-ups over the reference, with their 95 % intervals."""
+"""Forest plot of every candidate's speed-ups over the reference, with their 95 % intervals."""
 
 import math
 from collections.abc import Sequence
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 EDGES = (1e-3, 1e3)
 """Ratios beyond these are drawn as arrows at the border."""
-
 LOG_FROM = 4.0
 """A range of ratios wider than this is drawn on a logarithmic scale."""
-
 MARK_PX, AROUND_PX = 19, 105
 GAP = 0.5
 """Between two candidates, in marks."""
@@ -28,25 +26,20 @@ Measured = list[tuple[CandidateEntry, list[BenchmarkRow]]]
 
 
 def draw(candidates: Sequence[CandidateEntry], reference: str, needed: float | None = None) -> Markup | None:
-    """Return the plot, or None where nothing was measured against the reference.
-
-    Args:
-        candidates: one block each, in this order.
-        reference: name of what they were compared with.
-        needed: the speed-up that a candidate had to prove.
-    """
-    measured = [(c, [r for r in c.benchmark if r.verdict != "reference" and r.speedup > 0]) for c in candidates]
-    measured = [(c, sorted(rows, key=lambda row: (row.target, row.batch))) for c, rows in measured if rows]
+    """Return the plot, with a line at the required speed-up, or None if nothing was measured against the reference."""
+    rows_of = [(c, [r for r in c.benchmark if r.verdict != "reference" and r.speedup > 0]) for c in candidates]
+    measured = [(c, sorted(rows, key=lambda row: (row.target, row.batch))) for c, rows in rows_of if rows]
     if not measured:
         return None
     marks = sum(len(rows) + GAP for _, rows in measured)
     with themed(AROUND_PX + MARK_PX * marks) as figure:
         _fill(figure, measured, reference, needed)
-        return embed(figure, "forest", describe(measured))
+        told = (f"{c.name}, batch {row.batch} on {row.target}: {_words(row)}" for c, rows in measured for row in rows)
+        return embed(figure, "forest", f"Speed-up over the reference, with 95 % intervals. {'; '.join(told)}.")
 
 
 def limits(ratios: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of an axis that holds 1.0 and all ratios that can be drawn, with a little room."""
+    """Return the ends of an axis that contains 1.0 and all drawable ratios, with a margin."""
     usable = [min(max(ratio, EDGES[0]), EDGES[1]) for ratio in ratios if math.isfinite(ratio) and ratio > 0]
     low, high = min([1.0, *usable]), max([1.0, *usable])
     if high / low > LOG_FROM:
@@ -54,12 +47,6 @@ def limits(ratios: Sequence[float]) -> tuple[float, float]:
         return low / room, high * room
     room = max(0.06 * (high - low), 0.02)
     return low - room, high + room
-
-
-def describe(measured: Measured) -> str:
-    """Return what the plot shows in words."""
-    told = (f"{c.name}, {_place(row)}: {_words(row)}" for c, rows in measured for row in rows)
-    return f"Speed-up over the reference, with 95 % intervals. {'; '.join(told)}."
 
 
 def _fill(figure: "Figure", measured: Measured, reference: str, needed: float | None) -> None:
@@ -90,16 +77,16 @@ def _fill(figure: "Figure", measured: Measured, reference: str, needed: float | 
 
 
 def _mark(axes: "Axes", y: float, row: BenchmarkRow, series: int, ends: tuple[float, float]) -> None:
-    """Draw one measurement: its interval, ended by an arrow where it goes on beyond the axis, and its middle."""
-    low = row.speedup_low if row.speedup_low > 0 else 0.0  # NaN and minus infinity: nothing is known on this side
+    """Draw one interval and its middle; an end beyond the axis is an arrow."""
+    low = row.speedup_low if row.speedup_low > 0 else 0.0  # NaN and minus infinity: unknown on this side
     high = row.speedup_high if row.speedup_high > 0 else math.inf
-    colour, shape = SERIES[series % len(SERIES)], MARKERS[series % len(MARKERS)]
+    color, shape = SERIES[series % len(SERIES)], MARKERS[series % len(MARKERS)]
     left, middle, right = (min(max(ratio, ends[0]), ends[1]) for ratio in (low, row.speedup, high))
-    axes.hlines(y, left, right, color=colour, linewidth=2)
-    axes.plot(left, y, "|" if low >= ends[0] else "<", color=colour, markersize=8)
-    axes.plot(right, y, "|" if high <= ends[1] else ">", color=colour, markersize=8)
-    fill = PAPER if row.verdict == "not resolved" else colour
-    axes.plot(middle, y, shape, color=colour, markerfacecolor=fill, markersize=8, markeredgewidth=2)
+    axes.hlines(y, left, right, color=color, linewidth=2)
+    axes.plot(left, y, "|" if low >= ends[0] else "<", color=color, markersize=8)
+    axes.plot(right, y, "|" if high <= ends[1] else ">", color=color, markersize=8)
+    fill = PAPER if row.verdict == "not resolved" else color
+    axes.plot(middle, y, shape, color=color, markerfacecolor=fill, markersize=8, markeredgewidth=2)
 
 
 def _scale(axes: "Axes", low: float, high: float, reference: str) -> None:
@@ -108,8 +95,7 @@ def _scale(axes: "Axes", low: float, high: float, reference: str) -> None:
     axes.set_xlabel(f"speed-up over {reference}")
     if high / low > LOG_FROM:
         axes.set_xscale("log")
-        decades = math.log10(high / low)
-        subs = (1, 1.5, 2, 3, 5, 7) if decades < 1 else (1, 2, 5) if decades < 3 else (1,)
+        subs = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5) if high / low < 1000 else (1,)
         axes.xaxis.set_major_locator(LogLocator(subs=subs))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel(f"speed-up over {reference}, logarithmic scale")
@@ -118,10 +104,6 @@ def _scale(axes: "Axes", low: float, high: float, reference: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}x"))
     axes.set_xlim(low, high)
     axes.grid(visible=True, axis="x", color=LINE)
-
-
-def _place(row: BenchmarkRow) -> str:
-    return f"batch {row.batch} on {row.target}"
 
 
 def _words(row: BenchmarkRow) -> str:

@@ -1,4 +1,4 @@
-"""The run as one HTML page that needs nothing but itself: no script, no server, no network."""
+"""Render a run as one self-contained HTML page, without scripts."""
 
 from collections.abc import Callable
 from functools import cache
@@ -18,22 +18,17 @@ from gauntlet.reporting.text_format import is_web
 MOST_OBSTACLES = 6
 MOST_NAMES = 5
 MOST_BATCH_SIZES = 4
-"""So many have a column in the table of candidates; the others are listed below it."""
-
-OTHER_SHAPE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UndefinedError)
-"""What reading facts raises that another version wrote."""
+"""Columns in the table of candidates; the other batch sizes are listed below it."""
+OTHER_VERSION = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UndefinedError)
+"""Raised by facts that another version wrote."""
 
 Prepare = Callable[[Any], dict[str, Any] | None]
 
 
 def render_html(report: RunReport, store: Path | None = None) -> str:
-    """Return the run as one self-contained HTML page.
-
-    Args:
-        report: the run.
-        store: folder of the artifact store, where files are named with their whole path.
-    """
-    obstacles, reference = timeline.blocking_checks(report), _reference(report)
+    """Return the run as HTML; with the artifact store's folder, file paths are absolute."""
+    obstacles, base = timeline.blocking_checks(report), timeline.reference(report)
+    reference = base.name if base else ""
     candidates, batch_sizes = timeline.ordered_candidates(report), timeline.batch_sizes(report)
     return _render(
         "report.html.j2",
@@ -60,26 +55,18 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
     )
 
 
-def _reference(report: RunReport) -> str:
-    found = timeline.reference(report)
-    return "" if found is None else found.name
-
-
-def _passes(of_candidate: Any) -> dict[str, Any] | None:
-    return {"passes": of_candidate["passes"]} if of_candidate.get("passes") else None
+def _passes(facts: Any) -> dict[str, Any] | None:
+    return {"passes": facts["passes"]} if facts.get("passes") else None
 
 
 def _section(entry: StageEntry | None, template: str, prepare: Prepare) -> Markup:
-    """Return the part of the page that shows a stage's facts: nothing where it did not run or has nothing to show.
-
-    Facts that another version wrote may have another shape: then the page says so and refers to report.json.
-    """
+    """Return the section of a stage's facts: empty if there are none, or a note if another version wrote them."""
     if entry is None:
         return Markup()
     try:
         values = prepare(stage_facts.restored(entry.facts))
         return Markup() if values is None else _render(template, entry=entry, **values)
-    except OTHER_SHAPE:
+    except OTHER_VERSION:
         return _render("unreadable.html.j2", entry=entry)
 
 
@@ -110,5 +97,5 @@ def _environment() -> Environment:
 
 def _printable(value: Any) -> Any:
     if isinstance(value, Frozen):
-        raise TypeError("a template writes fields, not whole values")
+        raise TypeError("a template must write fields, not whole objects")
     return written.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value

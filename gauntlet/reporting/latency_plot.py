@@ -1,7 +1,9 @@
-"""Latency against batch size as a picture, a line a pair of model and target, with intervals."""
+"""Plot latency against batch size, one line per pair of model and target, with intervals."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import printable
@@ -9,19 +11,19 @@ from gauntlet.reporting.text_format import printable
 SUFFIXES = (".png", ".svg")
 MARKERS = "osD^vP*X<>"
 Point = tuple[int, float, float, float]
-"""Batch size, and in milliseconds the middle, the low and the high end of the interval."""
+"""Batch size; middle, low and high end of the interval in milliseconds."""
 
 
 def require_picture(path: Path) -> None:
-    """Refuse a file name that is no picture's.
+    """Check the file name of a plot.
 
     Raises:
-        ConfigError: when it ends otherwise than a picture's does, or its folder is not there.
+        ConfigError: when the suffix is not that of an image, or the folder does not exist.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"--plot {path}: the name must end in {' or '.join(SUFFIXES)}")
     if not path.resolve().parent.is_dir():
-        raise ConfigError(f"--plot {path}: there is no folder {path.resolve().parent}")
+        raise ConfigError(f"--plot {path}: the folder {path.resolve().parent} does not exist")
 
 
 def plot_latency(lines: Mapping[str, Sequence[Point]], path: Path, title: str) -> None:
@@ -32,13 +34,12 @@ def plot_latency(lines: Mapping[str, Sequence[Point]], path: Path, title: str) -
 
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
-    colours = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+    colors = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
     for number, (name, points) in enumerate(lines.items()):
         batches, middles, lows, highs = zip(*sorted(points), strict=True)
-        errors = [[m - low for m, low in zip(middles, lows, strict=True)]]
-        errors += [[high - m for m, high in zip(middles, highs, strict=True)]]
-        style = {"color": colours[number % len(colours)], "marker": MARKERS[number % len(MARKERS)]}
-        dash = "-" if number < len(colours) else "--"
+        errors = np.subtract([middles, highs], [lows, middles])
+        style = {"color": colors[number % len(colors)], "marker": MARKERS[number % len(MARKERS)]}
+        dash = "-" if number < len(colors) else "--"
         axes.errorbar(batches, middles, errors, label=printable(name), capsize=3, markersize=5, linestyle=dash, **style)
     sizes = sorted({point[0] for points in lines.values() for point in points})
     axes.set(xscale="log", yscale="log", xlabel="batch size", ylabel="latency of one call, ms", title=printable(title))

@@ -1,44 +1,45 @@
-"""The run on about one screen of GitHub Markdown: for the Prefect page and the MLflow note."""
+"""Render a run as Markdown of about one screen, for the Prefect page and the MLflow note."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
+from gauntlet.core.run_report import CandidateEntry, RunReport
 from gauntlet.reporting import text_format as written
 from gauntlet.reporting import timeline
-from gauntlet.reporting.text_format import is_web
+from gauntlet.reporting.text_format import MISSING, is_web
 
 MOST_ROWS = 30
 OPERATORS = written.OPERATORS | {"<": "&lt;", ">": "&gt;"}
 ROUND = str.maketrans("[]", "()")
 SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|^[#+-]|^=(?==*$)|(?<=^\d)[.)](?=\s|$)")
-"""Where Markdown would see markup. Brackets and underscores that mean nothing stay, so that the text reads as it is."""
+"""Characters that are markup where they stand. Brackets and underscores that are not stay as they are."""
 
 
 def render_markdown(report: RunReport, store: Path | None = None) -> str:
-    """Return the run as Markdown; with the artifact store's folder, files are named with their whole path."""
-    obstacles = timeline.blocking_checks(report)
+    """Return the run as Markdown; with the artifact store's folder, file paths are absolute."""
     parts = [f"# {timeline.MARKS[report.verdict]} {escape(report.name)}: {report.verdict}", _outcome(report)]
-    if report.reason and not timeline.told_by(obstacles, report.reason):
+    if report.reason and not timeline.told_by(timeline.blocking_checks(report), report.reason):
         parts.append("  \n".join(escape(line) for line in report.reason.splitlines() if line.strip()))
-    model = timeline.model_file(report, store or Path())
-    if model is not None:
+    if model := timeline.model_file(report, store or Path()):
         parts.append(f"Model: {escape(str(model))}")
     if report.candidates:
         parts += ["## Candidates", _candidates(report)]
-    failed = [gate for gate in timeline.gates(report) if gate.state != "passed"]
-    if failed:
-        parts += ["## Checks that did not pass", _checks(failed)]
-    steps = timeline.timeline(report)
-    if steps:
-        parts += ["## Stages", _stages(steps)]
+    if failed := [gate for gate in timeline.gates(report) if gate.state != "passed"]:
+        head = ("Result", "Check", "Candidate", "Value", "Must be", "Evidence", "Fix")
+        parts += ["## Checks that did not pass", _table(head, "lllrrll", [_check(gate) for gate in failed])]
+    if steps := timeline.timeline(report):
+        rows = [
+            (escape(s.stage), f"{timeline.MARKS[s.state]} {s.state}", written.duration(s.seconds), s.note or MISSING)
+            for s in steps
+        ]
+        parts += ["## Stages", _table(("Stage", "State", "Took", "Note"), "llrl", rows)]
     return "\n\n".join([*parts, _about(report)]) + "\n"
 
 
 def escape(text: str) -> str:
-    """Write foreign text so that it means nothing to Markdown or HTML and fits into one table cell."""
+    """Return text without meaning in Markdown or HTML, in one line."""
     line = " ".join(written.printable(text).split())
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return SPECIAL.sub(lambda found: "\\" + found.group(0), line)
@@ -48,7 +49,7 @@ def _outcome(report: RunReport) -> str:
     if report.verdict == "failed":
         return f"**Stopped at {escape(report.stopped_at)}.**" if report.stopped_at else "**Stopped.**"
     if report.winner is None:
-        return "No winner is named."
+        return "No winner."
     best, base = timeline.winner(report), timeline.reference(report)
     facts = [] if best is None else _facts(report, best, None if base is best else base)
     return f"**Winner: {escape(report.winner)}**" + "".join(f" · {fact}" for fact in facts)
@@ -56,71 +57,47 @@ def _outcome(report: RunReport) -> str:
 
 def _facts(report: RunReport, best: CandidateEntry, base: CandidateEntry | None) -> list[str]:
     row = timeline.deciding_row(report, best)
-    facts = [] if row is None else [f"**{_speedup(row)}** at batch {row.batch} on {escape(row.target)}"]
+    facts = [] if row is None else [f"**{timeline.speedup_of(row)}** at batch {row.batch} on {escape(row.target)}"]
     for name, text, other in (
-        ("accuracy", written.percent(best.accuracy), base and written.percent(base.accuracy)),
+        (" accuracy", written.percent(best.accuracy), base and written.percent(base.accuracy)),
         ("", written.size(best.size_bytes), base and written.size(base.size_bytes)),
     ):
-        compared = f" ({escape(base.name)}: {other})" if base and other != written.MISSING else ""
-        facts.append(f"{text} {name}".rstrip() + compared)
+        facts.append(f"{text}{name}" + (f" ({escape(base.name)}: {other})" if base and other != MISSING else ""))
     return facts
 
 
 def _candidates(report: RunReport) -> str:
     head = ("Candidate", "Status", "Accuracy", "SQNR, dB", "Size", "Batch", "Median", "Speed-up [95 %]", "Reason")
-    return _table(
-        head, "llrrrrrrl", [_candidate(report, candidate) for candidate in timeline.ordered_candidates(report)]
-    )
+    return _table(head, "llrrrrrrl", [_candidate(report, c) for c in timeline.ordered_candidates(report)])
 
 
 def _candidate(report: RunReport, candidate: CandidateEntry) -> tuple[str, ...]:
-    won = candidate.name == report.winner
-    row = timeline.deciding_row(report, candidate)
+    won, row = candidate.name == report.winner, timeline.deciding_row(report, candidate)
     return (
         f"**{escape(candidate.name)}**" if won else escape(candidate.name),
         "✓ winner" if won else {"accepted": "✓ accepted", "rejected": "✗ rejected"}[candidate.status],
         written.percent(candidate.accuracy),
         written.fixed(candidate.sqnr_db, 1),
         written.size(candidate.size_bytes),
-        str(row.batch) if row else written.MISSING,
-        written.milliseconds(row.median_ms) if row else written.MISSING,
-        _speedup(row) if row else written.MISSING,
+        *((str(row.batch), written.milliseconds(row.median_ms), timeline.speedup_of(row)) if row else [MISSING] * 3),
         escape(candidate.reason),
     )
 
 
-def _checks(gates: list[timeline.CheckOutcome]) -> str:
-    rows = []
-    for gate in gates:
-        check = gate.check
-        value, limit = written.pair(check.value, check.limit)
-        unit = f" {escape(check.unit)}" if check.unit else ""
-        told = [check.detail] + ([f"Overridden: {check.override}"] if check.override is not None else [])
-        rows.append(
-            (
-                f"{timeline.MARKS[gate.state]} {gate.state}",
-                escape(check.name),
-                written.MISSING if gate.candidate is None else escape(gate.candidate),
-                "missing" if check.value is None else value + unit,
-                f"{OPERATORS[check.op]} {limit}{unit}",
-                escape("; ".join(text for text in told if text)) or written.MISSING,
-                escape(check.remedy) or written.MISSING,
-            )
-        )
-    return _table(("Result", "Check", "Candidate", "Value", "Must be", "Evidence", "Fix"), "lllrrll", rows)
-
-
-def _stages(steps: list[timeline.TimelineStep]) -> str:
-    rows = [
-        (
-            escape(s.stage),
-            f"{timeline.MARKS[s.state]} {s.state}",
-            written.duration(s.seconds),
-            s.note or written.MISSING,
-        )
-        for s in steps
-    ]
-    return _table(("Stage", "State", "Took", "Note"), "llrl", rows)
+def _check(gate: timeline.CheckOutcome) -> tuple[str, ...]:
+    check = gate.check
+    value, limit = written.pair(check.value, check.limit)
+    unit = f" {escape(check.unit)}" if check.unit else ""
+    evidence = [check.detail] + ([f"Overridden: {check.override}"] if check.override is not None else [])
+    return (
+        f"{timeline.MARKS[gate.state]} {gate.state}",
+        escape(check.name),
+        MISSING if gate.candidate is None else escape(gate.candidate),
+        "missing" if check.value is None else value + unit,
+        f"{OPERATORS[check.op]} {limit}{unit}",
+        escape("; ".join(filter(None, evidence))) or MISSING,
+        escape(check.remedy) or MISSING,
+    )
 
 
 def _about(report: RunReport) -> str:
@@ -133,13 +110,7 @@ def _about(report: RunReport) -> str:
     return " · ".join([*about, f"took {written.duration(report.seconds)}", *links])
 
 
-def _speedup(row: BenchmarkRow) -> str:
-    text = written.speedup(row.speedup, row.speedup_low, row.speedup_high)
-    return "1.00x" if row.verdict == "reference" else text
-
-
-def _table(head: tuple[str, ...], align: str, rows: Iterable[tuple[str, ...]]) -> str:
-    rows = list(rows)
+def _table(head: tuple[str, ...], align: str, rows: Sequence[tuple[str, ...]]) -> str:
     rule = tuple("---:" if side == "r" else "---" for side in align)
     lines = ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows[:MOST_ROWS])]
     more = f"\n\n{len(rows) - MOST_ROWS} more rows are in the HTML report." if len(rows) > MOST_ROWS else ""

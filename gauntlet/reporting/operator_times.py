@@ -1,4 +1,4 @@
-"""Where the time of a call goes, by operator type: one block an operator, one bar a profiled model."""
+"""Time of a call by operator type: one block per operator, one bar per profiled model."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +15,24 @@ BAR_PX, AROUND_PX = 17, 40
 GAP = 0.5
 """Between two operators, in bars."""
 ROOM = 1.6
-"""How much wider the axis is than the longest bar, for the text behind it."""
+"""Width of the axis over that of the longest bar, for the text behind it."""
 
 Operators = dict[str, list[tuple[int, Any]]]
-"""By type, the dearest first: the number of each profile that has it, and what it says."""
+"""By type, the slowest first: the index of each profile that has it, and its times."""
 
 
 def prepare(facts: Any) -> dict[str, Any] | None:
-    """Return what the page shows of the facts of `benchmark`, or None where nothing was profiled."""
+    """Return what the page shows of the facts of `benchmark`, or None if nothing was profiled."""
     known = [profiled for profiled in facts.get("profiles", ()) if profiled["profile"] is not None]
-    operators = dearest(known)
+    operators = slowest(known)
     if not operators:
         return None
     names = [f"{profiled['candidate']}, batch {profiled['batch']}" for profiled in known]
     return {"profiles": known, "drawing": draw(names, operators)}
 
 
-def dearest(known: list[Any]) -> Operators:
-    """Return the operators that take the most time in any profile; none where none takes any."""
+def slowest(known: list[Any]) -> Operators:
+    """Return the operators that take the most time in any profile."""
     found: Operators = {}
     for number, profiled in enumerate(known):
         for operator in profiled["profile"]["operators"]:

@@ -1,34 +1,29 @@
-"""A stage's facts as the page reads them: plain JSON, as report.json holds it.
-
-Nothing is declared twice here: who shows a fact reads it by its name, and `html` leaves out what an older report lacks.
-"""
+"""Read a stage's facts as plain JSON, as report.json holds them: older reports may lack some, which are left out."""
 
 from pydantic import JsonValue
 
 from gauntlet.core.frozen import JsonObject
 from gauntlet.core.run_report import RunReport
 
-NOT_FINITE = ("NaN", "Infinity", "-Infinity")
-
 
 def restored(value: JsonValue) -> JsonValue:
-    """Return JSON with its numbers that JSON has no way to write, which a report holds as text."""
+    """Return JSON with NaN and infinities as numbers, which a report holds as text."""
     if isinstance(value, dict):
         return {key: restored(item) for key, item in value.items()}
     if isinstance(value, list):
         return [restored(item) for item in value]
-    return float(value) if isinstance(value, str) and value in NOT_FINITE else value
+    return float(str(value)) if value in ("NaN", "Infinity", "-Infinity") else value
 
 
 def number(report: RunReport, stage: str, key: str) -> float | None:
-    """Return one number from the facts of a main-line stage, or None where there is none of that name."""
+    """Return one number from the facts of a main-line stage, or None if there is none."""
     entry = report.stage(stage)
     value = restored(entry.facts.get(key)) if entry is not None else None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def flatten(values: JsonObject, prefix: str = "") -> list[tuple[str, str]]:
-    """Return nested JSON as (dotted key, text) pairs, in their order; a list of plain values is one text."""
+    """Return nested JSON as (dotted key, text) pairs in order; a list of plain values is one text."""
     rows: list[tuple[str, str]] = []
     for key, value in values.items():
         name = f"{prefix}{key}"

@@ -1,4 +1,4 @@
-"""How numbers and foreign text are written, the same in every view."""
+"""Format numbers and foreign text, the same in every view."""
 
 import math
 import re
@@ -11,7 +11,7 @@ UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u206
 
 
 def printable(text: str) -> str:
-    """Replace what no page may hold: control characters, surrogates, noncharacters, marks that turn text around."""
+    """Replace control characters, surrogates, noncharacters and marks that change the direction of text."""
     return UNPRINTABLE.sub("\ufffd", text)
 
 
@@ -28,7 +28,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def pair(value: float | None, limit: float) -> tuple[str, str]:
-    """Write a value and its limit with so many digits that different numbers look different."""
+    """Write a value and its limit with enough digits that different numbers look different."""
     for digits in range(4, 18):
         texts = number(value, digits), number(limit, digits)
         if value == limit or texts[0] != texts[1]:
@@ -37,7 +37,7 @@ def pair(value: float | None, limit: float) -> tuple[str, str]:
 
 
 def fixed(value: float | None, decimals: int) -> str:
-    """Write a number with a fixed count of decimals, so that a column of them lines up."""
+    """Write a number with a fixed number of decimals."""
     if value is None or not math.isfinite(value) or abs(value) >= 1e6:
         return number(value)
     return _signed(f"{abs(value):.{decimals}f}", value)
@@ -48,11 +48,13 @@ def size(size_bytes: float | None) -> str:
     if size_bytes is None:
         return MISSING
     value = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(value) < (999.95 if unit != "B" else 1000):
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+    if abs(value) < 1000:
+        return f"{value:.0f} B"
+    for unit in ("kB", "MB", "GB"):
         value /= 1000
-    return f"{value:.1f} TB"
+        if abs(value) < 999.95:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1000:.1f} TB"
 
 
 def milliseconds(value_ms: float | None) -> str:
@@ -76,7 +78,7 @@ def ratio(value: float) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """Write an interval; without a finite end nothing is known, and it says so."""
+    """Write an interval; `[unknown]` without a finite end."""
     return f"[{fixed(low, 2)}, {fixed(high, 2)}]" if math.isfinite(low) or math.isfinite(high) else "[unknown]"
 
 
@@ -98,7 +100,7 @@ def duration(seconds: float | None) -> str:
 
 
 def format_time(text: str) -> str:
-    """Write an ISO 8601 time as a person does; text that is none stays as it is."""
+    """Write an ISO 8601 time as date, time and zone; other text stays as it is."""
     try:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -111,7 +113,7 @@ def _signed(text: str, value: float) -> str:
 
 
 def is_web(url: str) -> bool:
-    """Tell whether a link leads to a web page; anything else (javascript:, data:) is not made clickable."""
+    """Return whether a link is a web page's; others (javascript:, data:) must not be clickable."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What happened, in the order in which a reader asks: did it pass, who won, what was rejected, where did it stop."""
+"""What happened in a run: its stages, checks, candidates, and where it stopped."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,10 @@ STAGE_ORDER = (
     "data", "train", "evaluate", "export", "structure", "numerics",
     "optimize", "prune", "calibrate", "quantize", "repair", "accuracy", "portability", "benchmark", "explain", "select",
 )  # fmt: skip
-"""The stages in their order, to tell what a stopped run did not reach. A stage that is not named here still shows."""
+"""The stages in order, to tell which ones a stopped run did not reach. Stages that are not listed are shown, too."""
 
 JUDGES = ("structure", "numerics", "accuracy", "portability")
-"""The stages that judge a candidate. A reader wants all that make candidates before all that judge them."""
+"""The stages that check a candidate; they are shown behind all stages that create candidates."""
 
 MARKS = {"passed": "✓", "failed": "✗", "rejected": "✗", "cached": "↺", "not run": "○"}
 MARKS |= {"warning": "!", "overridden": "≈"}
@@ -23,7 +23,7 @@ SEVEREST_FIRST = ("failed", "warning", "overridden", "passed")
 
 @dataclass(frozen=True)
 class TimelineStep:
-    """One place in the pipeline: a stage of the main line, or the same stage of all candidates together."""
+    """A stage of the main line, or the same stage of all candidates together."""
 
     stage: str
     state: str
@@ -33,24 +33,21 @@ class TimelineStep:
 
     @property
     def note(self) -> str:
-        """What else is to be said, in a few words."""
-        if self.state == "not run":
-            return ""
+        """Number of candidates, rejections and warnings, in a few words."""
         if not self.entries:
-            return "left no report"
-        rejected = sum(1 for entry in self.entries if _blocked(entry))
-        of_candidates = self.entries[0].candidate is not None
+            return "" if self.state == "not run" else "left no report"
+        parts = []
+        if self.entries[0].candidate is not None:
+            rejected = sum(map(_blocked, self.entries))
+            parts = [_count(len(self.entries), "candidate"), *([f"{rejected} rejected"] if rejected else [])]
         states = [state_of(check) for entry in self.entries for check in entry.checks]
-        parts = [_count(len(self.entries), "candidate")] if of_candidates else []
-        parts += [f"{rejected} rejected"] if of_candidates and rejected else []
         parts += [_count(states.count("warning"), "warning")] if "warning" in states else []
-        parts += ["overridden"] if "overridden" in states else []
-        return ", ".join(parts)
+        return ", ".join([*parts, *(["overridden"] if "overridden" in states else [])])
 
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """One check, where it was made, and what became of it."""
+    """A check, its stage and candidate, and its outcome."""
 
     stage: str
     candidate: str | None
@@ -59,7 +56,7 @@ class CheckOutcome:
 
 
 def state_of(check: Check) -> str:
-    """Name what became of a check."""
+    """Return the outcome of a check: passed, overridden, failed or warning."""
     if check.passed:
         return "passed"
     if check.override is not None:
@@ -73,13 +70,13 @@ def timeline(report: RunReport) -> list[TimelineStep]:
     for entry in report.stages:
         groups.setdefault((entry.stage, entry.candidate is None), []).append(entry)
     stop = report.stopped_at
-    taken = [_step(key[0], tuple(groups[key]), stop) for key in _in_order(list(groups))]
+    steps = [_step(key[0], tuple(groups[key]), stop) for key in _in_order(list(groups))]
     seen = {stage for stage, _ in groups}
     if stop is not None and stop not in seen:
-        taken.append(TimelineStep(stop, "failed", None, stopped_here=True))
+        steps.append(TimelineStep(stop, "failed", None, stopped_here=True))
         seen.add(stop)
     ahead = STAGE_ORDER[STAGE_ORDER.index(stop) + 1 :] if stop in STAGE_ORDER else ()
-    return taken + [TimelineStep(stage, "not run", None) for stage in ahead if stage not in seen]
+    return steps + [TimelineStep(stage, "not run", None) for stage in ahead if stage not in seen]
 
 
 def gates(report: RunReport) -> list[CheckOutcome]:
@@ -89,7 +86,7 @@ def gates(report: RunReport) -> list[CheckOutcome]:
 
 
 def blocking_checks(report: RunReport) -> list[CheckOutcome]:
-    """Return the checks that ended a failed run: those of its main line, or else those that left no candidate."""
+    """Return the checks that ended a failed run: those of its main line, or else those of its candidates."""
     if report.verdict == "passed":
         return []
     failed = [gate for gate in gates(report) if gate.state == "failed"]
@@ -97,7 +94,7 @@ def blocking_checks(report: RunReport) -> list[CheckOutcome]:
 
 
 def told_by(gates: list[CheckOutcome], reason: str) -> bool:
-    """Tell whether a run's reason says no more than these checks do."""
+    """Return whether a run's reason repeats these checks only."""
     lines = {line.strip() for line in reason.splitlines() if line.strip()}
     return bool(lines) and lines <= {line.strip() for g in gates for line in str(g.check).splitlines()}
 
@@ -114,11 +111,9 @@ def model_file(report: RunReport, store: Path) -> Path | None:
 
 
 def reference(report: RunReport) -> CandidateEntry | None:
-    """Return the entry that the others were raced against: the one marked so, or else the first without a parent."""
-    for candidate in report.candidates:
-        if any(row.verdict == "reference" for row in candidate.benchmark):
-            return candidate
-    return next((c for c in report.candidates if c.parent is None), None)
+    """Return the reference of the race: the entry with that verdict, or else the first without a parent."""
+    raced = (c for c in report.candidates if any(row.verdict == "reference" for row in c.benchmark))
+    return next(raced, None) or next((c for c in report.candidates if c.parent is None), None)
 
 
 def ordered_candidates(report: RunReport) -> list[CandidateEntry]:
@@ -127,14 +122,14 @@ def ordered_candidates(report: RunReport) -> list[CandidateEntry]:
 
 
 def deciding_row(report: RunReport, candidate: CandidateEntry) -> BenchmarkRow | None:
-    """Return the measurement that decides: the one at the batch size that the configuration names, or the first."""
-    chosen = report.config.get("select")
-    batch = chosen.get("batch") if isinstance(chosen, dict) else None
+    """Return the row at the configured deciding batch size, or the first row."""
+    config = report.config.get("select")
+    batch = config.get("batch") if isinstance(config, dict) else None
     return next((row for row in candidate.benchmark if row.batch == batch), next(iter(candidate.benchmark), None))
 
 
 def own_rows(candidate: CandidateEntry) -> dict[int, BenchmarkRow]:
-    """Return a candidate's measurements by batch size; of several targets, the first is its own."""
+    """Return a candidate's rows by batch size, on its first target."""
     return {row.batch: row for row in reversed(candidate.benchmark)}
 
 
@@ -144,31 +139,35 @@ def batch_sizes(report: RunReport) -> list[int]:
 
 
 def remarks(report: RunReport, candidate: CandidateEntry, shown: list[int]) -> list[str]:
-    """Return what is to be said of a candidate's measurements beside its numbers at the batch sizes shown.
+    """Return the remarks on a candidate's rows: the numbers not shown, early stops and missing rounds.
 
-    Of the measurement that decides, the candidate's reason says it.
+    The candidate's reason already has those of the deciding row.
     """
-    own, deciding, told = own_rows(candidate), deciding_row(report, candidate), []
+    own, deciding, found = own_rows(candidate), deciding_row(report, candidate), []
     for row in candidate.benchmark:
-        numbers = () if own[row.batch] is row and row.batch in shown else (measured(row),)
-        events = () if row is deciding else _events(row)
-        if numbers or events:
-            told.append(f"Batch {row.batch} on {row.target}: {', '.join((*numbers, *events))}.")
-    return told
+        parts = [] if own[row.batch] is row and row.batch in shown else [measured(row)]
+        parts += [] if row is deciding else _events(row)
+        if parts:
+            found.append(f"Batch {row.batch} on {row.target}: {', '.join(parts)}.")
+    return found
 
 
 def measured(row: BenchmarkRow) -> str:
-    """Write one measurement."""
+    """Return the numbers of a row as text."""
     if row.verdict == "reference":
         return f"{milliseconds(row.median_ms)}, the reference"
-    ratio = speedup(row.speedup, row.speedup_low, row.speedup_high)
-    return f"{milliseconds(row.median_ms)}, {ratio}, {row.verdict}"
+    return f"{milliseconds(row.median_ms)}, {speedup_of(row)}, {row.verdict}"
 
 
-def _events(row: BenchmarkRow) -> tuple[str, ...]:
-    dropped = f"dropped after round {row.stopped_after_round}, {row.stopped_as} than {row.stopped_for}"
+def speedup_of(row: BenchmarkRow) -> str:
+    """Return the speed-up of a row with its interval; 1.00x for the reference."""
+    return "1.00x" if row.verdict == "reference" else speedup(row.speedup, row.speedup_low, row.speedup_high)
+
+
+def _events(row: BenchmarkRow) -> list[str]:
+    stop = f"dropped after round {row.stopped_after_round}, {row.stopped_as} than {row.stopped_for}"
     more = f"about {row.more_rounds} more rounds would probably resolve it"
-    return (dropped,) * (row.stopped_as is not None) + (more,) * (row.more_rounds is not None)
+    return [*([stop] if row.stopped_as is not None else []), *([more] if row.more_rounds is not None else [])]
 
 
 def _in_order(keys: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
@@ -179,10 +178,10 @@ def _in_order(keys: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
 
 
 def _step(stage: str, entries: tuple[StageEntry, ...], stop: str | None) -> TimelineStep:
-    blocked = [_blocked(entry) for entry in entries]
-    stopped_here = stage == stop and (entries[0].candidate is None or all(blocked))
-    if all(blocked) or stopped_here:
-        state = "rejected" if entries[0].candidate is not None and not stopped_here else "failed"
+    all_blocked, main_line = all(map(_blocked, entries)), entries[0].candidate is None
+    stopped_here = stage == stop and (main_line or all_blocked)
+    if stopped_here or all_blocked:
+        state = "failed" if stopped_here or main_line else "rejected"
     else:
         state = "cached" if all(entry.cached for entry in entries) else "passed"
     return TimelineStep(stage, state, sum(entry.seconds for entry in entries), entries, stopped_here)

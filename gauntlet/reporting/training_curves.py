@@ -1,4 +1,4 @@
-"""How a training went: loss and accuracy over its epochs."""
+"""Loss and accuracy over the epochs of a training."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,12 @@ from gauntlet.reporting.text_format import number, percent
 
 HEIGHT_PX = 170
 DRAWABLE = 1e30
-"""Larger values are left out, as those that are no numbers."""
+"""Larger values are left out, like NaN."""
+QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("Training loss", "train_loss", number),
+    ("Validation loss", "validation_loss", number),
+    ("Validation accuracy", "validation_accuracy", percent),
+)
 
 
 def prepare(facts: Any) -> dict[str, Any]:
@@ -20,19 +25,13 @@ def prepare(facts: Any) -> dict[str, Any]:
 
 
 def draw(history: list[Any]) -> Markup | None:
-    """Return the curves, or None where there are too few epochs for one."""
+    """Return the curves, or None for fewer than two epochs."""
     if len(history) < 2:
         return None
-    quantities: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-        ("Training loss", "train_loss", number),
-        ("Validation loss", "validation_loss", number),
-        ("Validation accuracy", "validation_accuracy", percent),
-    )
-    epochs = [epoch["epoch"] for epoch in history]
-    told = []
+    epochs, told = [epoch["epoch"] for epoch in history], []
     with themed(HEIGHT_PX) as figure:
-        row = figure.subplots(1, len(quantities), gridspec_kw={"wspace": 0.1})
-        for axes, (name, key, write) in zip(row, quantities, strict=True):
+        row = figure.subplots(1, len(QUANTITIES), gridspec_kw={"wspace": 0.1})
+        for axes, (name, key, write) in zip(row, QUANTITIES, strict=True):
             values = [epoch[key] for epoch in history]
             _curve(axes, epochs, values, f"{name}\n{write(values[0])} → {write(values[-1])}")
             told.append(f"{name}: {write(values[0])} after the first epoch, {write(values[-1])} after the last")

@@ -33,6 +33,7 @@ class WorkerClient:
     """A running worker; use it as a context manager, so that no process is left behind."""
 
     def __init__(self, command: tuple[str, ...] = WORKER_COMMAND) -> None:
+        self._killed = False
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process = subprocess.Popen(
             command,
@@ -61,8 +62,11 @@ class WorkerClient:
             self._log.close()
 
     def _kill(self) -> None:
-        with contextlib.suppress(OSError):  # they are gone
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """Kill the process group, once: some time after the process is reaped, its id may belong to another one."""
+        if not self._killed:
+            self._killed = True
+            with contextlib.suppress(OSError):  # all have ended
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def load(
         self, model: Path, inputs: Path, threads: int, timeout_s: float, options: Mapping[str, Any] | None = None
@@ -128,6 +132,7 @@ class WorkerClient:
         except subprocess.TimeoutExpired:
             self._kill()
             return "the worker closed its output without ending; it was ended"
+        self._kill()  # at once, what the worker started
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - MAX_LOG_BYTES))
         last = "".join(self._log.read().decode(errors="replace").strip().splitlines()[-1:])[:200]
         why = "it needs more memory than it may have: " if NO_MEMORY.search(last) else ""

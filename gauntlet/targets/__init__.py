@@ -1,7 +1,7 @@
-"""Where a model can be made to run: a runtime, its options, a device. Each says whether it can run here.
+"""Execution targets: a runtime, its options and a device. Each reports whether it can run here.
 
-No target ever stands in for another: one that cannot run is `unavailable`, with a reason, and one whose work silently
-went somewhere else fails the checks of `gauntlet.benchmarking.target_validation`.
+No target replaces another: one that cannot run is `unavailable`, with a reason, and one whose work silently ran
+elsewhere fails the checks of `gauntlet.benchmarking.target_validation`.
 """
 
 from collections.abc import Mapping
@@ -24,24 +24,9 @@ from gauntlet.targets.ort_web import OrtWeb
 from gauntlet.targets.sklearn import Sklearn
 from gauntlet.targets.torch import TorchCompiled, TorchEager
 
-Target = Annotated[
-    OrtCpu
-    | OrtCuda
-    | OrtTensorRt
-    | OrtOpenVino
-    | OpenVino
-    | OrtWeb
-    | TorchEager
-    | TorchCompiled
-    | KerasEager
-    | KerasCompiled
-    | JaxJit
-    | Sklearn
-    | OrtCoreMl
-    | OrtQnn
-    | OrtRocm,
-    Field(discriminator="kind"),
-]
+OnnxRuntime = OrtCpu | OrtCuda | OrtTensorRt | OrtOpenVino | OrtWeb | OrtCoreMl | OrtQnn | OrtRocm
+Framework = TorchEager | TorchCompiled | KerasEager | KerasCompiled | JaxJit | Sklearn
+Target = Annotated[OnnxRuntime | OpenVino | Framework, Field(discriminator="kind")]
 
 DEFAULT_TARGETS: tuple[Target, ...] = (
     OrtCpu(),
@@ -69,39 +54,36 @@ DEFAULT_TARGETS: tuple[Target, ...] = (
     OrtQnn(),
     OrtRocm(),
 )
-"""Those that have a name on the command line; any other is written down with its options."""
+"""The targets that the command line knows by name; others are written with their options."""
 
-
-KINDS: dict[str, type[Target]] = {
-    str(member.model_fields["kind"].default): member for member in get_args(get_args(Target)[0])
-}
+KINDS: dict[str, type[Target]] = {str(t.model_fields["kind"].default): t for t in get_args(get_args(Target)[0])}
 
 
 def by_name(name: str) -> Target:
-    """Return one of the usual targets by its name, or a kind with its default options.
+    """Return a default target by its name, or a kind with its default options.
 
     Raises:
-        ConfigError: when there is none.
+        ConfigError: when the name is unknown.
     """
-    found = {target.name: target for target in DEFAULT_TARGETS}.get(name) or (KINDS[name]() if name in KINDS else None)
-    if found is None:
-        raise ConfigError(f"target {name!r}: there is none; there are: {', '.join(t.name for t in DEFAULT_TARGETS)}")
-    return found
+    known = {kind: target() for kind, target in KINDS.items()} | {target.name: target for target in DEFAULT_TARGETS}
+    if name not in known:
+        raise ConfigError(f"unknown target {name!r}; available: {', '.join(t.name for t in DEFAULT_TARGETS)}")
+    return known[name]
 
 
 def with_options(options: Mapping[str, str]) -> Target:
-    """Return a target as it is written on a command line: its kind, and text for its options.
+    """Return a target from command-line text: its kind, and its options.
 
     Raises:
-        ConfigError: when there is no such kind, or it has no such option, or that has no such value.
+        ConfigError: when the kind or an option is unknown, or a value is invalid.
     """
     kind = KINDS.get(options.get("kind", ""))
     if kind is None:
-        raise ConfigError(f"target kind={options.get('kind', '')}: there is none; there are: {', '.join(KINDS)}")
+        raise ConfigError(f"unknown target kind={options.get('kind', '')}; available: {', '.join(KINDS)}")
     try:
         return kind.model_validate(options)
     except ValidationError as error:
         [first, *_] = error.errors()
-        told = ": ".join((f"target {options['kind']}", *map(str, first["loc"]), first["msg"]))
-        told += f"; there are: {', '.join(kind.model_fields)}" if first["type"] == "extra_forbidden" else ""
-        raise ConfigError(told) from error
+        message = ": ".join((f"target {options['kind']}", *map(str, first["loc"]), first["msg"]))
+        message += f"; available: {', '.join(kind.model_fields)}" if first["type"] == "extra_forbidden" else ""
+        raise ConfigError(message) from error

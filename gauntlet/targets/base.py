@@ -1,11 +1,11 @@
-"""What all execution targets have in common."""
+"""Base class of all execution targets."""
 
 import importlib.util
 import json
 import subprocess
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 from pydantic import Field
 
@@ -25,32 +25,40 @@ class BaseTarget(Frozen):
         None, description="Python environment: a name that `gauntlet targets install` knows, or a folder"
     )
     memory_gb: float | None = Field(
-        None, gt=0, description="limit of each worker; by default, half of what this process may use"
+        None, gt=0, description="memory limit of each worker; by default, half of what this process may use"
     )
 
     engine: ClassVar[str]
     model_suffixes: ClassVar[tuple[str, ...]] = ()
-    """Suffixes of the framework's files that it runs; empty where it runs ONNX."""
+    """Suffixes of the framework's files that it runs; empty for ONNX."""
     packages: ClassVar[dict[str, str]] = {}
-    """What it needs beside the core, and the extra that brings each."""
+    """Required package -> the extra that installs it."""
+    named: ClassVar[tuple[str, ...]] = ()
+    """Options that are part of the name."""
+    named_if_changed: ClassVar[tuple[str, ...]] = ()
+    """Options that are part of the name unless they have their default."""
 
     @property
     def name(self) -> str:
-        """The target in reports; two that differ in what they compute, or how, differ in it."""
-        usual = self.env == type(self).model_fields["env"].default
-        return "-".join((self.kind, *self.name_suffix(), *(() if usual else (Path(str(self.env)).name,))))
+        """The target in reports; targets that compute differently have different names."""
+        env = () if self._is_default("env") else (Path(str(self.env)).name,)
+        return "-".join((self.kind, *self.name_suffix(), *env))
 
     @property
     def declared_precision(self) -> Precision:
-        """The precision that numbers of this target are labelled with; it is checked against the answers."""
-        return "f32"
+        """The precision that the target states; it is checked against the outputs."""
+        return cast(Precision, getattr(self, "precision", "f32"))
 
     def name_suffix(self) -> tuple[str, ...]:
-        """Return the parts of the name that the options make."""
-        return ()
+        """Return the options in the name."""
+        changed = [option for option in self.named_if_changed if not self._is_default(option)]
+        return tuple(str(getattr(self, option)).lower() for option in (*self.named, *changed))
+
+    def _is_default(self, option: str) -> bool:
+        return bool(getattr(self, option) == type(self).model_fields[option].default)
 
     def engine_options(self) -> JsonObject:
-        """Return what the engine is told."""
+        """Return the options of the engine."""
         return {}
 
     def options(self) -> JsonObject:
@@ -59,26 +67,26 @@ class BaseTarget(Frozen):
         return {"engine": self.engine, **self.engine_options(), **limit}
 
     def command(self) -> tuple[str, ...]:
-        """Return the worker's command line: in another environment, the worker as a file that is on its own."""
+        """Return the worker's command line; in another environment, the worker runs as a single file."""
         if self.env is None:
             return worker.WORKER_COMMAND
         return (str(environments.python(self.env)), "-I", str(Path(worker.__file__).resolve()))
 
     def unavailable(self) -> str | None:
-        """Return why this target cannot run here, in one line, or None. It is tried, in a process of its own."""
-        why = environments.missing(self.env) if self.env else self._lacking()
+        """Try the target in a child process; return why it cannot run here, in one line, or None."""
+        why = environments.missing(self.env) if self.env else self._missing_package()
         return why or _probe(self.command(), json.dumps({"do": "check_available", "options": self.options()}))
 
-    def _lacking(self) -> str | None:
-        absent = [package for package in self.packages if importlib.util.find_spec(package) is None]
-        return f"{absent[0]} is not installed; install it with: make {self.packages[absent[0]]}" if absent else None
+    def _missing_package(self) -> str | None:
+        missing = next((package for package in self.packages if importlib.util.find_spec(package) is None), None)
+        return f"{missing} is not installed; install it with: make {self.packages[missing]}" if missing else None
 
-    def rejection_reason(self, source: Path | None) -> str | None:
-        """Return why a file is none that it takes for the source framework's own, in one line, or None."""
-        if not self.model_suffixes or (source is not None and source.suffix in self.model_suffixes):
+    def rejection_reason(self, framework_model: Path | None) -> str | None:
+        """Return why the target cannot run the framework's file, in one line, or None; None for targets of ONNX."""
+        if not self.model_suffixes or (framework_model and framework_model.suffix in self.model_suffixes):
             return None
-        given = f"{source.name} is none" if source else "none was given (gauntlet bench --framework-model)"
-        return f"it runs its framework's own file ({', '.join(self.model_suffixes)}); {given}"
+        given = framework_model.name if framework_model else "none (give one with: gauntlet bench --framework-model)"
+        return f"the target runs its framework's own file ({', '.join(self.model_suffixes)}), got {given}"
 
 
 @lru_cache
@@ -87,13 +95,13 @@ def _probe(command: tuple[str, ...], request: str) -> str | None:
         done = subprocess.run(
             command, input=request + "\n", capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
         )
-        answer = json.loads(done.stdout)
+        reply = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        return f"its worker gave no answer within {PROBE_TIMEOUT_S:g} s"
+        return f"its worker did not reply within {PROBE_TIMEOUT_S:g} s"
     except OSError as error:
         return f"its worker cannot be started: {error}"
     except ValueError:
         last = "".join(done.stderr.strip().splitlines()[-1:])
         return f"its worker ended with code {done.returncode}" + (f": {last[:200]}" if last else "")
-    reason = answer.get("error", answer.get("unavailable"))
+    reason = reply.get("error", reply.get("unavailable"))
     return None if reason is None else " ".join(str(reason).split())

@@ -1,10 +1,9 @@
-"""Python environments beside this one: the runtimes' packages exclude each other, so each set has its own.
+"""Extra Python environments: runtimes with conflicting packages each have one, in the gauntlet's home.
 
-They lie under the gauntlet's home, each made whole or not at all: the note of what was installed is written last.
+A note of what was installed is written last, so an environment without it is incomplete and is installed again.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -22,14 +21,14 @@ TIMEOUT_S = 900
 
 @dataclass(frozen=True)
 class RuntimeEnvironment:
-    """What an environment holds, every package pinned."""
+    """The packages of an environment, all pinned."""
 
     python: tuple[str, ...] = ()
     npm: tuple[str, ...] = ()
 
     @property
     def note(self) -> str:
-        """What is written down when all of it is installed."""
+        """The note of a complete installation."""
         return json.dumps({"python": [*self.python], "npm": [*self.npm], "version": sys.version.split()[0]}, indent=1)
 
 
@@ -40,46 +39,40 @@ ENVIRONMENTS = {
 
 
 def folder(name: str) -> Path:
-    """Return where an environment is: one of ours by its name, any other by its path."""
-    if name in ENVIRONMENTS:
-        return gauntlet_home() / "environments" / name
-    return Path(name).expanduser().resolve()
+    """Return the folder of one of our environments by its name, of any other by its path."""
+    return gauntlet_home() / "environments" / name if name in ENVIRONMENTS else Path(name).expanduser().resolve()
 
 
 def python(name: str) -> Path:
     """Return the environment's interpreter."""
-    windows = folder(name) / "Scripts" / "python.exe"
-    return windows if os.name == "nt" else folder(name) / "bin" / "python"
+    return folder(name) / "bin" / "python"
 
 
 def missing(name: str) -> str | None:
-    """Return why an environment cannot be used, with the way out, or None."""
+    """Return why an environment cannot be used, with the fix, or None."""
     if name not in ENVIRONMENTS:
         known = ", ".join(ENVIRONMENTS)
         return None if python(name).is_file() else f"env: {name} has no {python(name).name} (known by name: {known})"
-    note = folder(name) / NOTE
-    if not note.is_file():
-        return f"its environment is not installed; install it with: gauntlet targets install {name}"
-    if not _holds(folder(name), ENVIRONMENTS[name]):
-        return f"its environment holds other versions than this program wants: gauntlet targets install {name}"
-    return None
+    if _holds(folder(name), ENVIRONMENTS[name]):
+        return None
+    state = "holds other versions than this program needs" if (folder(name) / NOTE).is_file() else "is not installed"
+    return f"its environment {state}; install it with: gauntlet targets install {name}"
 
 
 def install(name: str, say: Callable[[str], None]) -> Path:
-    """Make one of our environments; see `make`.
+    """Install one of our environments; see `make`.
 
     Raises:
-        ConfigError: when there is none of that name.
+        ConfigError: when the name is unknown.
         StageError: when a package cannot be installed.
     """
-    wanted = ENVIRONMENTS.get(name)
-    if wanted is None:
-        raise ConfigError(f"targets install: {name!r} is no environment; there are: {', '.join(ENVIRONMENTS)}")
-    return make(folder(name), wanted, say)
+    if name not in ENVIRONMENTS:
+        raise ConfigError(f"targets install: unknown environment {name!r}; available: {', '.join(ENVIRONMENTS)}")
+    return make(folder(name), ENVIRONMENTS[name], say)
 
 
 def make(place: Path, wanted: RuntimeEnvironment, say: Callable[[str], None]) -> Path:
-    """Make an environment in a folder of its own; one that is there and right stays as it is.
+    """Install an environment into a folder, unless it is already there.
 
     Raises:
         StageError: when a package cannot be installed.
@@ -98,7 +91,7 @@ def make(place: Path, wanted: RuntimeEnvironment, say: Callable[[str], None]) ->
     if wanted.npm:
         npm = shutil.which("npm")
         if npm is None:
-            raise StageError(f"targets install {name}: npm is not on the PATH; install Node.js, which brings it")
+            raise StageError(f"targets install {name}: npm is not on the PATH; install Node.js, which includes it")
         say(f"{name}: installing {', '.join(wanted.npm)} ...")
         quiet = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
         _run((npm, "install", "--prefix", str(place), *quiet, *wanted.npm))

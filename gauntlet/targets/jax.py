@@ -1,4 +1,4 @@
-"""JAX itself, as it is called before anything is exported: the baseline that users know."""
+"""JAX, as called before export: a baseline."""
 
 from typing import ClassVar, Literal
 
@@ -6,7 +6,7 @@ from gauntlet.targets.base import BaseTarget
 
 
 class JaxJit(BaseTarget):
-    """A Flax network under `jax.jit`, compiled once for each batch size; nobody calls one without."""
+    """A Flax network under `jax.jit`, compiled once for each batch size."""
 
     kind: Literal["jax-jit"] = "jax-jit"
     engine: ClassVar[str] = "gauntlet.frameworks.flax.engine"

@@ -1,4 +1,4 @@
-"""Keras itself, as it is called before anything is exported: the baseline that users know."""
+"""Keras, as called before export: a baseline."""
 
 from typing import ClassVar, Literal
 
@@ -8,36 +8,35 @@ from gauntlet.core.frozen import JsonObject
 from gauntlet.frameworks.keras.files import KERAS, SAVED_MODEL
 from gauntlet.targets.base import BaseTarget
 
-PACKAGES = {"keras": "tensorflow", "tensorflow": "tensorflow"}
+
+class _KerasTarget(BaseTarget):
+    engine: ClassVar[str] = "gauntlet.frameworks.keras.engine"
+    packages: ClassVar[dict[str, str]] = {"keras": "tensorflow", "tensorflow": "tensorflow"}
 
 
-class KerasEager(BaseTarget):
-    """`model(pictures, training=False)`, layer by layer."""
+class KerasEager(_KerasTarget):
+    """`model(images, training=False)`, layer by layer."""
 
     kind: Literal["keras-eager"] = "keras-eager"
-    engine: ClassVar[str] = "gauntlet.frameworks.keras.engine"
     model_suffixes: ClassVar[tuple[str, ...]] = (KERAS,)
-    packages: ClassVar[dict[str, str]] = PACKAGES
 
     def engine_options(self) -> JsonObject:
         """Return that nothing is compiled."""
         return {"compile": False, "xla": False}
 
 
-class KerasCompiled(BaseTarget):
-    """The same call through `tf.function`, compiled by XLA: what `model.predict` does inside, without its loop.
+class KerasCompiled(_KerasTarget):
+    """The same call through `tf.function`, compiled by XLA, as in `model.predict` without its loop.
 
-    Keras asks XLA wherever the layers allow it (`jit_compile="auto"`). A model that it cannot compile fails here.
+    Keras uses XLA wherever the layers allow it (`jit_compile="auto"`). A model that it cannot compile fails here.
     """
 
     kind: Literal["keras-compiled"] = "keras-compiled"
-    xla: bool = Field(True, description="let XLA compile it; without, TensorFlow runs its own graph of the call")
-    engine: ClassVar[str] = "gauntlet.frameworks.keras.engine"
+    xla: bool = Field(True, description="compile with XLA; without, TensorFlow runs its own graph of the call")
     model_suffixes: ClassVar[tuple[str, ...]] = (KERAS, SAVED_MODEL)
-    packages: ClassVar[dict[str, str]] = PACKAGES
 
     def name_suffix(self) -> tuple[str, ...]:
-        """Return what differs from the usual."""
+        """Return whether XLA is off."""
         return () if self.xla else ("graph",)
 
     def engine_options(self) -> JsonObject:

@@ -1,4 +1,4 @@
-"""What all targets of ONNX Runtime have in common."""
+"""Base class of ONNX Runtime's targets."""
 
 from typing import ClassVar
 
@@ -6,28 +6,22 @@ from gauntlet.core.frozen import JsonObject
 from gauntlet.targets.base import BaseTarget
 
 MODEL = "{model}"
-"""Stands in a provider's option for what tells one model from another; the worker knows it, and makes the folder."""
+"""In a provider option, the worker replaces this by a name unique to the model, and creates the folder."""
 
 
 class OrtTarget(BaseTarget):
-    """A session with one execution provider; what it does not take runs on the CPU, and is counted."""
+    """A session with one execution provider; nodes that it does not support run on the CPU, and are counted."""
 
     engine: ClassVar[str] = "gauntlet.runtime.engines.ort"
     provider: ClassVar[str]
     device: ClassVar[str | None] = None
-    """Where inputs and outputs lie while the clock runs, where that is not the CPU's memory."""
+    """Device that holds inputs and outputs during timing, if not the CPU."""
 
     def provider_options(self) -> dict[str, str]:
         """Return the provider's own options."""
         return {}
 
-    def settings(self) -> dict[str, str]:
-        """Return entries of the session's configuration."""
-        return {}
-
     def engine_options(self) -> JsonObject:
-        """Return provider, its options and where tensors lie."""
+        """Return the provider, its options and the device of the tensors."""
         options: JsonObject = {"provider": self.provider, "provider_options": {**self.provider_options()}}
-        if self.settings():
-            options["settings"] = {**self.settings()}
         return options | ({"device": self.device} if self.device else {})

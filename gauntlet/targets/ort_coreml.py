@@ -15,16 +15,12 @@ class OrtCoreMl(OrtTarget):
     units: Literal["ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"] = Field("ALL", description="MLComputeUnits")
     format: Literal["MLProgram", "NeuralNetwork"] = Field("MLProgram", description="ModelFormat")
     provider: ClassVar[str] = "CoreMLExecutionProvider"
+    named_if_changed: ClassVar[tuple[str, ...]] = ("units", "format")
 
     @property
     def declared_precision(self) -> Precision:
         """Float16, except on the processor."""
         return "f32" if self.units == "CPUOnly" else "f16"
-
-    def name_suffix(self) -> tuple[str, ...]:
-        """Return the units and the format, where they are not the usual ones."""
-        units = () if self.units == "ALL" else (self.units.lower(),)
-        return (*units, *(() if self.format == "MLProgram" else (self.format.lower(),)))
 
     def provider_options(self) -> dict[str, str]:
         """Return units and format."""

@@ -15,55 +15,51 @@ class OrtCpu(OrtTarget):
     """The CPU provider, with the options of a session."""
 
     kind: Literal["ort-cpu"] = "ort-cpu"
-    level: Level = Field(
-        "all", description="graph optimisation; up to `extended`, tensors stay in the model's own layout"
-    )
+    level: Level = Field("all", description="graph optimization; up to `extended`, tensors keep the model's layout")
     threads: int | None = Field(None, ge=1, description="of the session; by default, those of the benchmark")
-    spinning: bool = Field(True, description="threads wait for work awake, which is faster alone and slower in company")
+    spinning: bool = Field(True, description="busy waiting, which is faster on free cores and slower on shared ones")
     arena: bool = Field(True, description="keep memory between calls")
-    parallel: bool = Field(False, description="run branches of the graph side by side, on as many threads again")
+    parallel: bool = Field(False, description="run branches of the graph in parallel, on as many threads again")
     provider: ClassVar[str] = "CPUExecutionProvider"
 
     @model_validator(mode="after")
     def _branches_need_threads(self) -> Self:
         if self.parallel and self.threads == 1:
-            raise ValueError("parallel: branches run side by side on two threads or more, and threads is 1")
+            raise ValueError("parallel: branches need at least two threads, got threads: 1")
         return self
 
     def name_suffix(self) -> tuple[str, ...]:
-        """Return what differs from the runtime's defaults."""
-        told = {
+        """Return the options that are not ONNX Runtime's defaults."""
+        words = {
             self.level: self.level != "all",
             f"{self.threads}t": self.threads is not None,
             "nospin": not self.spinning,
             "noarena": not self.arena,
             "parallel": self.parallel,
         }
-        return tuple(word for word, differs in told.items() if differs)
+        return tuple(word for word, differs in words.items() if differs)
 
     def settings(self) -> dict[str, str]:
-        """Return how threads wait."""
+        """Return the entries of the session's configuration."""
         return {} if self.spinning else {**NO_SPINNING}
 
     def engine_options(self) -> JsonObject:
-        """Return the session's options, too."""
-        told: JsonObject = {"level": self.level}
-        told |= {"threads": self.threads} if self.threads else {}
-        told |= {} if self.arena else {"arena": False}
-        told |= {"parallel": True} if self.parallel else {}
-        return super().engine_options() | told
+        """Return also the session's options."""
+        options: JsonObject = {"level": self.level, "arena": self.arena, "parallel": self.parallel}
+        options |= {"threads": self.threads} if self.threads else {}
+        return super().engine_options() | options | {"settings": {**self.settings()}}
 
     def session_options(self, threads: int) -> dict[str, str | int | bool]:
-        """Return the names and values that somebody sets on ONNX Runtime's `SessionOptions` to get this session.
+        """Return the attributes of ONNX Runtime's `SessionOptions` for this session.
 
         Args:
-            threads: of the benchmark, where this session has no number of its own.
+            threads: of the benchmark, if this session does not set them.
         """
         threads = self.threads or threads
-        found: dict[str, str | int | bool] = {
+        options: dict[str, str | int | bool] = {
             "graph_optimization_level": LEVELS[self.level].name,
             "intra_op_num_threads": threads,
             "enable_cpu_mem_arena": self.arena,
         }
-        found |= {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": threads} if self.parallel else {}
-        return found | self.settings()
+        options |= {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": threads} if self.parallel else {}
+        return options | self.settings()

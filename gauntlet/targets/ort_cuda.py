@@ -11,12 +11,12 @@ from gauntlet.targets.ort import OrtTarget
 class OrtCuda(OrtTarget):
     """The CUDA provider, with inputs and outputs in the GPU's memory.
 
-    The provider computes float32 convolutions and products in TF32 (10 bits of mantissa) unless it is told not to; here
-    it is always told.
+    The provider computes float32 convolutions and products in TF32 (10 bits of mantissa) by default; here, TF32 is
+    always set explicitly.
     """
 
     kind: Literal["ort-cuda"] = "ort-cuda"
-    tf32: bool = Field(False, description="let float32 be multiplied with 10 bits of mantissa; the name says so")
+    tf32: bool = Field(False, description="multiply float32 with 10 bits of mantissa; part of the name")
     provider: ClassVar[str] = "CUDAExecutionProvider"
     device: ClassVar[str | None] = "cuda"
 
@@ -26,9 +26,9 @@ class OrtCuda(OrtTarget):
         return "tf32" if self.tf32 else "f32"
 
     def name_suffix(self) -> tuple[str, ...]:
-        """Return the precision, where it is not float32."""
+        """Return the precision if it is not float32."""
         return ("tf32",) if self.tf32 else ()
 
     def provider_options(self) -> dict[str, str]:
-        """Return whether TF32 is allowed, and that the fastest convolution is searched for."""
+        """Return whether TF32 is allowed, and the search for the fastest convolution."""
         return {"use_tf32": str(int(self.tf32)), "cudnn_conv_algo_search": "EXHAUSTIVE"}

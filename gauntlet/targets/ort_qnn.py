@@ -9,23 +9,21 @@ from gauntlet.targets.ort import OrtTarget
 
 
 class OrtQnn(OrtTarget):
-    """The QNN provider: the Hexagon tensor processor takes quantised models, or computes floats in float16."""
+    """The QNN provider: the Hexagon tensor processor runs quantized models, or computes floats in float16."""
 
     kind: Literal["ort-qnn"] = "ort-qnn"
-    backend: Literal["htp", "cpu", "gpu"] = Field("htp", description="which part of the chip")
+    backend: Literal["htp", "cpu", "gpu"] = Field("htp", description="part of the chip")
     performance: Literal["default", "burst", "sustained_high_performance"] = Field(
         "burst", description="htp_performance_mode"
     )
     provider: ClassVar[str] = "QNNExecutionProvider"
+    named: ClassVar[tuple[str, ...]] = ("backend",)
+    named_if_changed: ClassVar[tuple[str, ...]] = ("performance",)
 
     @property
     def declared_precision(self) -> Precision:
         """Float16, except on the processor."""
         return "f32" if self.backend == "cpu" else "f16"
-
-    def name_suffix(self) -> tuple[str, ...]:
-        """Return the part of the chip, and the mode where it is not the usual one."""
-        return (self.backend, *(() if self.performance == "burst" else (self.performance,)))
 
     def provider_options(self) -> dict[str, str]:
         """Return the part of the chip and its mode."""

@@ -4,26 +4,18 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from gauntlet.targets.base import Precision
 from gauntlet.targets.ort import OrtTarget
 
 
 class OrtRocm(OrtTarget):
-    """The MIGraphX provider of ROCm; ONNX Runtime 1.23 removed the one that was called ROCm."""
+    """The MIGraphX provider of ROCm, which replaced the ROCm provider in ONNX Runtime 1.23."""
 
     kind: Literal["ort-rocm"] = "ort-rocm"
     precision: Literal["f32", "f16"] = "f32"
-    device_id: int = Field(0, ge=0, description="which GPU")
+    device_id: int = Field(0, ge=0, description="index of the GPU")
     provider: ClassVar[str] = "MIGraphXExecutionProvider"
-
-    @property
-    def declared_precision(self) -> Precision:
-        """The precision that is asked for."""
-        return self.precision
-
-    def name_suffix(self) -> tuple[str, ...]:
-        """Return the precision, and the GPU where it is not the first."""
-        return (self.precision, *((str(self.device_id),) if self.device_id else ()))
+    named: ClassVar[tuple[str, ...]] = ("precision",)
+    named_if_changed: ClassVar[tuple[str, ...]] = ("device_id",)
 
     def provider_options(self) -> dict[str, str]:
         """Return GPU and precision."""

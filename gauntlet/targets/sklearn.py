@@ -1,4 +1,4 @@
-"""scikit-learn itself, as it is called before anything is exported: the baseline that users know."""
+"""scikit-learn, as called before export: a baseline."""
 
 from typing import ClassVar, Literal
 
@@ -9,16 +9,14 @@ from gauntlet.targets.base import BaseTarget
 
 
 class Sklearn(BaseTarget):
-    """The one method that tells most: `predict_proba`, else `decision_function`, else `predict` or `transform`."""
+    """The most informative method: `predict_proba`, else `decision_function`, else `predict` or `transform`."""
 
     kind: Literal["sklearn"] = "sklearn"
-    trusted: tuple[str, ...] = Field(
-        (), description="types that a file may hold besides those that skops trusts by itself"
-    )
+    trusted: tuple[str, ...] = Field((), description="types to load from a file besides those that skops trusts")
     engine: ClassVar[str] = "gauntlet.frameworks.sklearn.engine"
     model_suffixes: ClassVar[tuple[str, ...]] = (".skops",)
     packages: ClassVar[dict[str, str]] = {"skops": "sklearn"}
 
     def engine_options(self) -> JsonObject:
-        """Return what is trusted."""
+        """Return the trusted types."""
         return {"trusted": list(self.trusted)}

@@ -1,4 +1,4 @@
-"""PyTorch itself, as it is called before anything is exported: the baseline that users know."""
+"""PyTorch, as called before export: a baseline."""
 
 from typing import ClassVar, Literal
 
@@ -8,28 +8,29 @@ from gauntlet.core.frozen import JsonObject
 from gauntlet.targets.base import BaseTarget
 
 
-class TorchEager(BaseTarget):
+class _TorchTarget(BaseTarget):
+    engine: ClassVar[str] = "gauntlet.frameworks.torch.engine"
+    model_suffixes: ClassVar[tuple[str, ...]] = (".pt",)
+
+
+class TorchEager(_TorchTarget):
     """A call of the network, operator by operator."""
 
     kind: Literal["torch-eager"] = "torch-eager"
-    engine: ClassVar[str] = "gauntlet.frameworks.torch.engine"
-    model_suffixes: ClassVar[tuple[str, ...]] = (".pt",)
 
     def engine_options(self) -> JsonObject:
         """Return that nothing is compiled."""
         return {"compile": False}
 
 
-class TorchCompiled(BaseTarget):
+class TorchCompiled(_TorchTarget):
     """The network through `torch.compile`, once for each batch size."""
 
     kind: Literal["torch-compiled"] = "torch-compiled"
-    freezing: bool = Field(True, description="let the compiler take the weights for constants, which is faster")
-    engine: ClassVar[str] = "gauntlet.frameworks.torch.engine"
-    model_suffixes: ClassVar[tuple[str, ...]] = (".pt",)
+    freezing: bool = Field(True, description="let the compiler treat the weights as constants, which is faster")
 
     def name_suffix(self) -> tuple[str, ...]:
-        """Return what differs from the usual."""
+        """Return whether freezing is off."""
         return () if self.freezing else ("thawed",)
 
     def engine_options(self) -> JsonObject:

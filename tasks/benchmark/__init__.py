@@ -1,8 +1,9 @@
 """Race every accepted candidate against the FP32 model on this machine."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from gauntlet.benchmarking.contender import Contender, RaceEntry, RacePlan
 from gauntlet.benchmarking.race import CONTROL, RaceOutcome, race
 from gauntlet.benchmarking.rows import aa_deviation, rows
 from gauntlet.benchmarking.session_options import best_session, contender_name, entries
+from gauntlet.benchmarking.target_examiner import TargetExaminer
 from gauntlet.benchmarking.target_validation import repeatability_check
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
@@ -26,10 +28,9 @@ from tasks.benchmark.config import BenchmarkConfig
 from tasks.benchmark.facts import BenchmarkFacts, CandidateTiming
 from tasks.benchmark.other_targets import (
     OtherTargetResult,
-    TargetExaminer,
     aa_check,
     aa_checks,
-    entry,
+    examine_candidates,
     missing_targets_check,
     race_on_target,
 )
@@ -61,31 +62,27 @@ def benchmark(
         StageError: when the reference cannot be measured.
     """
     setup = _prepare(config, workspace, models, golden)
-    examiner = TargetExaminer.from_models(
-        setup.paths if setup.deployable or setup.comparison_only else {},
-        setup.inputs,
-        setup.plan,
-        workspace.path(framework_model) if framework_model else None,
-    )
+    source = workspace.path(framework_model) if framework_model else None
+    paths = setup.paths if config.targets[1:] else {}
+    examiner = TargetExaminer.from_models(paths, setup.inputs, setup.plan, source)
     accuracy = TargetAccuracy(limits, workspace.path(golden), workspace.path(test)) if limits and test else None
     deployed = {
         contender_name(name, target, config.all_sessions): result
         for target in setup.deployable
-        for name, result in examiner.examine(target, accuracy).items()
+        for name, result in examine_candidates(examiner, target, accuracy).items()
     }
-    outcome = _race(config, workspace, setup, deployed)
-    other_targets = (
-        *_deployment_results(deployed, outcome),
-        *_race_on_other_targets(config, workspace, setup, examiner, outcome),
-    )
-    contenders = _contenders_by_candidate(config, setup, outcome)
-    base = outcome.contenders[setup.reference]
-    results = tuple(
-        _timing(name, of_candidate, base, setup.plan, config.resolution, other_targets)
-        for name, of_candidate in contenders.items()
-    )
-    profiles, artifacts = _profile(workspace, setup, contenders, results) if config.profile else ((), {})
-    return _summarize(config, setup, outcome, results, other_targets, profiles, artifacts)
+    on_round = partial(workspace.progress, total=config.rounds, unit="round")
+    outcome = _race(config, setup, deployed, on_round)
+    running = {name: path for name, path in setup.paths.items() if outcome.contenders[name].error is None}
+    of_running = replace(examiner, models=running)
+    reference = setup.entries[setup.reference]
+    other_targets = [
+        result.with_race_failure(outcome.contenders[name]) if name in outcome.contenders else result
+        for name, result in deployed.items()
+    ]
+    for target in setup.comparison_only:
+        other_targets += race_on_target(target, of_running, reference, resolution=config.resolution, on_round=on_round)
+    return _report(config, workspace, setup, outcome, other_targets)
 
 
 @dataclass(frozen=True)
@@ -116,125 +113,68 @@ def _prepare(config: BenchmarkConfig, workspace: Workspace, models: Mapping[str,
     except StageError as error:
         raise StageError(f"the reference '{reference}' cannot be measured: {error}") from error
     batch_sizes = tuple(dict.fromkeys(inference.batch(size) for size in config.batch_sizes))
-    samples = {
-        name: np.resize(array, (max(batch_sizes), *array.shape[1:])) for name, array in inference.samples.items()
-    }
+    largest = max(batch_sizes)
+    samples = {name: np.resize(array, (largest, *array.shape[1:])) for name, array in inference.samples.items()}
     np.savez(workspace.folder / "inputs.npz", allow_pickle=False, **samples)
     return _Setup(
         reference=reference,
         paths={name: race_entries[name].model for name in models},
         entries=race_entries,
         inputs=workspace.folder / "inputs.npz",
-        plan=_plan(config, batch_sizes),
+        plan=RacePlan(
+            batch_sizes=batch_sizes,
+            rounds=config.rounds,
+            block_ms=config.block_ms,
+            threads=config.default_threads,
+            timeout_s=config.timeout_s,
+            seed=config.seed,
+            min_calls=config.min_calls,
+            early_stopping=config.early_stopping,
+        ),
         deployable=tuple(t for t in config.targets[1:] if t.name in config.deploy_targets),
         comparison_only=tuple(t for t in config.targets[1:] if t.name not in config.deploy_targets),
     )
 
 
-def _plan(config: BenchmarkConfig, batch_sizes: tuple[int, ...]) -> RacePlan:
-    return RacePlan(
-        batch_sizes=batch_sizes,
-        rounds=config.rounds,
-        block_ms=config.block_ms,
-        threads=config.default_threads,
-        timeout_s=config.timeout_s,
-        seed=config.seed,
-        min_calls=config.min_calls,
-        early_stopping=config.early_stopping,
-    )
-
-
 def _race(
-    config: BenchmarkConfig, workspace: Workspace, setup: _Setup, deployed: Mapping[str, OtherTargetResult]
+    config: BenchmarkConfig,
+    setup: _Setup,
+    deployed: Mapping[str, OtherTargetResult],
+    on_round: Callable[[int], None],
 ) -> RaceOutcome:
     """Race all candidates in all session variants, and on the deployment targets that they were validated on."""
     on_targets = {
-        name: entry(path, target)
+        name: RaceEntry.on_target(path, target)
         for target in setup.deployable
         for candidate, path in setup.paths.items()
         if deployed[name := contender_name(candidate, target, config.all_sessions)].can_race
     }
-    outcome = race(
-        {**setup.entries, **on_targets, CONTROL: setup.entries[setup.reference]},
-        setup.inputs,
-        setup.plan,
-        keep=(setup.reference, CONTROL),
-        on_round=lambda done: workspace.progress(done, config.rounds, "round"),
-    )
-    for contender in outcome.contenders.values():
+    contenders = {**setup.entries, **on_targets, CONTROL: setup.entries[setup.reference]}
+    keep = (setup.reference, CONTROL)
+    outcome = race(contenders, setup.inputs, setup.plan, keep=keep, on_round=on_round)
+    for contender in outcome.contenders.values():  # each must run at every batch size
         repeatable = repeatability_check(contender.repeatability_db)
-        # A contender must run at every batch size.
         contender.error = contender.failure or (None if repeatable.passed else str(repeatable))
-    for name in (setup.reference, CONTROL):
+    for name in keep:
         if error := outcome.contenders[name].error:
             raise StageError(f"the reference '{setup.reference}' cannot be measured: {error}")
     return outcome
 
 
-def _deployment_results(deployed: Mapping[str, OtherTargetResult], outcome: RaceOutcome) -> Iterator[OtherTargetResult]:
-    """Yield the results on the deployment targets, with the failures of the race."""
-    for name, result in deployed.items():
-        yield result.with_race_failure(outcome.contenders[name]) if name in outcome.contenders else result
-
-
-def _race_on_other_targets(
-    config: BenchmarkConfig, workspace: Workspace, setup: _Setup, examiner: TargetExaminer, outcome: RaceOutcome
-) -> list[OtherTargetResult]:
-    """Race the candidates that ran on the first target on each target that is for comparison only."""
-    running = {name: path for name, path in setup.paths.items() if outcome.contenders[name].error is None}
-    return [
-        result
-        for target in setup.comparison_only
-        for result in race_on_target(
-            target,
-            replace(examiner, models=running),
-            setup.entries[setup.reference],
-            resolution=config.resolution,
-            on_round=lambda done: workspace.progress(done, config.rounds, "round"),
-        )
-    ]
-
-
-def _contenders_by_candidate(
-    config: BenchmarkConfig, setup: _Setup, outcome: RaceOutcome
-) -> dict[str, list[Contender]]:
-    """Return the contenders of each candidate: one per session variant, and one per deployment target."""
-    places = (*config.all_sessions, *setup.deployable)
-    names = {name: [contender_name(name, place, config.all_sessions) for place in places] for name in setup.paths}
-    return {
-        candidate: [outcome.contenders[name] for name in contenders if name in outcome.contenders]
-        for candidate, contenders in names.items()
-    }
-
-
-def _profile(
-    workspace: Workspace, setup: _Setup, contenders: Mapping[str, list[Contender]], results: tuple[CandidateTiming, ...]
-) -> tuple[tuple[CandidateProfile, ...], dict[str, Artifact]]:
-    """Profile the reference and the fastest candidate, each on its chosen target; return their traces too."""
-    profiles: list[CandidateProfile] = []
-    artifacts: dict[str, Artifact] = {}
-    chosen = {result.candidate: result.target for result in results}
-    for role, name in {"reference": setup.reference, "fastest": _fastest(results)}.items():
-        if role == "fastest" and name == setup.reference:
-            continue
-        contender = next(c for c in contenders[name] if c.entry.target == chosen[name])
-        profile, trace = profile_candidate(contender, setup.inputs, setup.plan, workspace.folder)
-        profiles.append(profile)
-        if trace is not None:
-            artifacts[f"trace_{role}"] = workspace.store_file(trace.rename(workspace.folder / f"trace-{role}.json"))
-    return tuple(profiles), artifacts
-
-
-def _summarize(
+def _report(
     config: BenchmarkConfig,
+    workspace: Workspace,
     setup: _Setup,
     outcome: RaceOutcome,
-    results: tuple[CandidateTiming, ...],
-    other_targets: tuple[OtherTargetResult, ...],
-    profiles: tuple[CandidateProfile, ...],
-    artifacts: dict[str, Artifact],
+    other_targets: Sequence[OtherTargetResult],
 ) -> Report[BenchmarkFacts]:
+    by_candidate = _by_candidate(config, setup, outcome)
     base, control = outcome.contenders[setup.reference], outcome.contenders[CONTROL]
+    results = tuple(
+        _timing(name, contenders, base, setup.plan, config.resolution, other_targets)
+        for name, contenders in by_candidate.items()
+    )
+    profiles, artifacts = _profile(workspace, setup, by_candidate, results) if config.profile else ((), {})
     deviation = aa_deviation(control, base)
     facts = BenchmarkFacts(
         reference=setup.reference,
@@ -247,7 +187,7 @@ def _summarize(
         control=rows(control, base, resolution=config.resolution),
         results=results,
         session_variants=config.described(),
-        other_targets=other_targets,
+        other_targets=tuple(other_targets),
         profiles=profiles,
     )
     checks = (
@@ -257,6 +197,16 @@ def _summarize(
         *(result.check for result in other_targets if result.check),
     )
     return Report(stage="benchmark", facts=facts, checks=checks, artifacts=artifacts)
+
+
+def _by_candidate(config: BenchmarkConfig, setup: _Setup, outcome: RaceOutcome) -> dict[str, list[Contender]]:
+    """Return the contenders of each candidate: one per session variant, and one per deployment target."""
+    targets = (*config.all_sessions, *setup.deployable)
+    names = {name: [contender_name(name, target, config.all_sessions) for target in targets] for name in setup.paths}
+    return {
+        candidate: [outcome.contenders[name] for name in contenders if name in outcome.contenders]
+        for candidate, contenders in names.items()
+    }
 
 
 def _timing(
@@ -273,14 +223,12 @@ def _timing(
     measured = [best, *others] if best.error is None else []
     own_rows = tuple(row for contender in measured for row in rows(contender, base, resolution=resolution))
     elsewhere = [result for result in other_targets if result.candidate == name]
-    noise_db = next(
-        (r.validation.sqnr_db for r in elsewhere if r.target == best.entry.target and r.validation), math.inf
-    )
+    own_noise = (r.validation.sqnr_db for r in elsewhere if r.target == best.entry.target and r.validation)
     return CandidateTiming(
         candidate=name,
         error=best.error,
         target=best.entry.target,
-        own_noise_db=noise_db,
+        own_noise_db=next(own_noise, math.inf),
         rows=own_rows + tuple(row for result in elsewhere for row in result.rows) if measured else (),
         load_ms=best.load_ms,
         first_call_ms=best.first_call_ms,
@@ -291,6 +239,20 @@ def _timing(
     )
 
 
-def _fastest(results: tuple[CandidateTiming, ...]) -> str:
-    """Return the candidate with the lowest median latency at the first batch size."""
-    return min((r for r in results if r.rows), key=lambda r: r.rows[0].median_ms).candidate
+def _profile(
+    workspace: Workspace, setup: _Setup, contenders: Mapping[str, list[Contender]], results: tuple[CandidateTiming, ...]
+) -> tuple[tuple[CandidateProfile, ...], dict[str, Artifact]]:
+    """Profile the reference and the fastest candidate, each on its chosen target; return their traces too."""
+    profiles: list[CandidateProfile] = []
+    artifacts: dict[str, Artifact] = {}
+    chosen = {result.candidate: result.target for result in results}
+    fastest = min((r for r in results if r.rows), key=lambda r: r.rows[0].median_ms).candidate
+    for role, name in {"reference": setup.reference, "fastest": fastest}.items():
+        if role == "fastest" and name == setup.reference:
+            continue
+        contender = next(c for c in contenders[name] if c.entry.target == chosen[name])
+        profile, trace = profile_candidate(contender, setup.inputs, setup.plan, workspace.folder)
+        profiles.append(profile)
+        if trace is not None:
+            artifacts[f"trace_{role}"] = workspace.store_file(trace.rename(workspace.folder / f"trace-{role}.json"))
+    return tuple(profiles), artifacts

@@ -43,10 +43,5 @@ def profile_candidate(
             worker.load(entry.model, inputs, entry.threads or plan.threads, plan.timeout_s, entry.options)
             trace = Path(worker.request(request, plan.timeout_s)["trace"])
             return facts.replace(profile=summarize_profile(trace)), trace
-    except (
-        WorkerFailed,
-        OSError,
-        ValueError,
-        KeyError,
-    ) as error:  # a runtime without a profiler, or with another format
+    except (WorkerFailed, OSError, ValueError, KeyError) as error:  # no profiler, or another trace format
         return facts.replace(error=str(error)), None

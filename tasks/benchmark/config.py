@@ -18,22 +18,15 @@ class BenchmarkConfig(Frozen):
     batch_sizes: tuple[PositiveInt, ...] = Field(
         (1, 8),
         min_length=1,
-        description="samples per call; all are measured, except with a fixed batch size, where only that one is",
+        description="samples per call; a model with a fixed batch size is measured at that one only",
     )
     rounds: int = Field(16, ge=6, le=MAX_ROUNDS, description="rounds of the race; a 95 % interval needs at least 6")
     block_ms: float = Field(50, gt=0, description="how long a candidate runs at one batch size in one round")
     min_calls: int = Field(3, ge=1, description="least number of calls in a block, whatever their duration")
-    threads: int | None = Field(
-        None, ge=1, description="threads of each session; by default, all that the process may use"
-    )
-    timeout_s: float = Field(
-        120, gt=0, description="a candidate whose worker does not reply within this time leaves the race"
-    )
+    threads: int | None = Field(None, ge=1, description="threads of each session; default: all usable by the process")
+    timeout_s: float = Field(120, gt=0, description="time limit of each reply of a worker; a candidate above it fails")
     resolution: float = Field(
-        RESOLUTION,
-        ge=0,
-        lt=1,
-        description="relative difference that counts as none; two processes of one file differ by as much",
+        RESOLUTION, ge=0, lt=1, description="smaller relative differences do not count; equal models differ by as much"
     )
     early_stopping: bool = Field(
         True,
@@ -48,8 +41,8 @@ class BenchmarkConfig(Frozen):
     )
     deploy_targets: tuple[str, ...] = Field(
         (),
-        description="names of other `targets` on which the winner may be deployed: all candidates race there too, once "
-        "their accuracy is verified there",
+        description="names of other `targets` on which the winner may be deployed: candidates that keep their accuracy "
+        "there race there, too",
     )
     session_variants: tuple[OrtCpu, ...] = Field(
         (),
@@ -58,9 +51,7 @@ class BenchmarkConfig(Frozen):
     )
     profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
     max_aa_deviation: float = Field(
-        0.05,
-        gt=0,
-        description="largest deviation from 1 of the FP32 model's speed-up over itself; more is a noisy machine",
+        0.05, gt=0, description="largest deviation from 1 of the FP32 model's speed-up over itself; more means noise"
     )
     seed: int = Field(0, ge=0, description="random seed of the order in the rounds")
 
@@ -74,9 +65,9 @@ class BenchmarkConfig(Frozen):
     @field_validator("targets", mode="before")
     @classmethod
     def _by_name(cls, targets: Any) -> Any:
-        known = {target.name: target for target in DEFAULT_TARGETS}
         if not isinstance(targets, list | tuple):
             return targets
+        known = {target.name: target for target in DEFAULT_TARGETS}
         unknown = [name for name in targets if isinstance(name, str) and name not in known]
         if unknown:
             raise ValueError(f"unknown target {unknown[0]!r}; available: {', '.join(known)}")
@@ -86,9 +77,7 @@ class BenchmarkConfig(Frozen):
     @classmethod
     def _first_target_is_the_cpu(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         if targets[0].kind != "ort-cpu":
-            raise ValueError(
-                f"the first target must be ort-cpu, the baseline of all comparisons; got {targets[0].name}"
-            )
+            raise ValueError(f"the first target must be ort-cpu, the baseline of all others; got {targets[0].name}")
         if len({target.name for target in targets}) < len(targets):
             raise ValueError("target names must be unique")
         return targets
@@ -105,9 +94,7 @@ class BenchmarkConfig(Frozen):
         names = [self.targets[0].name, *(session.name for session in self.session_variants)]
         duplicate = next((name for name in names if names.count(name) > 1), None)
         if duplicate:
-            raise ValueError(
-                f"session_variants: {duplicate} is listed twice or equals the first target; list each once"
-            )
+            raise ValueError(f"session_variants: {duplicate} is listed twice or equals the first target; remove it")
         if any(session.env for session in self.session_variants):
             raise ValueError("session_variants run in this Python environment; for another one (`env`), add a target")
         return self
@@ -120,9 +107,7 @@ class BenchmarkConfig(Frozen):
                 available = ", ".join(others) or "none; list it in benchmark.targets after ort-cpu"
                 raise ValueError(f"deploy_targets: unknown target {name!r}; available: {available}")
             if others[name].model_suffixes:
-                raise ValueError(
-                    f"deploy_targets: {name} does not run ONNX files, so no candidate can be deployed on it"
-                )
+                raise ValueError(f"deploy_targets: {name} does not run ONNX files; remove it")
         return self
 
     @property

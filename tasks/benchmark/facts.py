@@ -17,22 +17,15 @@ class CandidateTiming(Frozen):
 
     candidate: str
     error: str | None = Field(description="why it was not measured")
-    target: str = Field(
-        "",
-        description="chosen target: one of `BenchmarkFacts.session_variants`, or another target; its rows come first",
-    )
-    own_noise_db: Number = Field(
-        math.inf, description="SQNR of that target's outputs against exact outputs of the same file, in dB"
-    )
+    target: str = Field("", description="chosen target: a session variant or another target; its rows come first")
+    own_noise_db: Number = Field(math.inf, description="SQNR of its outputs against exact ones of the same file, in dB")
     rows: tuple[BenchmarkRow, ...]
     load_ms: Number
     first_call_ms: Number
     peak_rss_bytes: int = Field(description="peak memory of the worker process")
     warm_up_blocks: dict[int, int] = Field(description="half blocks before the first round, by batch size")
     round_medians_ms: dict[int, tuple[Number, ...]] = Field(description="raw values by batch size, one per round")
-    round_quartiles_ms: dict[int, tuple[Number, ...]] = Field(
-        description="lower quartiles, from which speed-ups are computed"
-    )
+    round_quartiles_ms: dict[int, tuple[Number, ...]] = Field(description="lower quartiles, for the speed-ups")
 
 
 class BenchmarkFacts(Frozen):

@@ -1,18 +1,15 @@
 """The candidates on other targets: each is validated, then raced against the reference on the first target."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from pydantic import Field
 
-from gauntlet.benchmarking.contender import Contender, RaceEntry, RacePlan
-from gauntlet.benchmarking.expected_outputs import ExpectedOutputs
+from gauntlet.benchmarking.contender import Contender, RaceEntry
 from gauntlet.benchmarking.race import CONTROL, race
 from gauntlet.benchmarking.rows import aa_deviation, rows
-from gauntlet.benchmarking.target_validation import TargetValidation, repeatability_check, validate_target
-from gauntlet.core.errors import StageError
+from gauntlet.benchmarking.target_examiner import TargetExaminer
+from gauntlet.benchmarking.target_validation import TargetValidation, repeatability_check
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import BenchmarkRow
@@ -28,17 +25,14 @@ class OtherTargetResult(Frozen):
     target: str
     unavailable: str | None = Field(None, description="why the target cannot run the candidate here")
     validation: TargetValidation | None = None
-    reason: str | None = Field(
-        None, description="why the candidate was not measured, or at which batch sizes it failed"
-    )
+    reason: str | None = Field(None, description="why it was not measured, or at which batch sizes it failed")
     rows: tuple[BenchmarkRow, ...] = Field(
         (),
-        description="against the reference on the first target; for a deployment target, the rows are in the "
-        "candidate's own result",
+        description="against the reference on the first target; those of a deployment target are in the candidate's "
+        "own result",
     )
     aa_deviation: Number | None = Field(
-        None,
-        description="largest deviation from 1 of the reference's speed-up over itself, in the race of the rows",
+        None, description="largest deviation from 1 of the reference's speed-up over itself, in the race of the rows"
     )
 
     @property
@@ -61,71 +55,33 @@ class OtherTargetResult(Frozen):
         return self.replace(reason=reason) if reason else self
 
 
-@dataclass(frozen=True)
-class TargetExaminer:
-    """Validates every candidate on another target before it races there."""
+def examine_candidates(
+    examiner: TargetExaminer, target: BaseTarget, accuracy: TargetAccuracy | None = None
+) -> dict[str, OtherTargetResult]:
+    """Validate all candidates on one target; with `accuracy`, also check their accuracy on the test split."""
+    return {name: _examine(examiner, name, target, accuracy) for name in examiner.models}
 
-    models: Mapping[str, Path]
-    inputs: Path
-    plan: RacePlan
-    expected: Mapping[str, ExpectedOutputs]
-    failures: Mapping[str, str]
-    """Candidate name -> why it has no expected outputs."""
-    framework_model: Path | None = None
-    """The file that the reference was exported from."""
 
-    @classmethod
-    def from_models(
-        cls, models: Mapping[str, Path], inputs: Path, plan: RacePlan, framework_model: Path | None = None
-    ) -> Self:
-        """Compute the expected outputs of each model; the first is the reference, exported from `framework_model`.
-
-        Raises:
-            StageError: when the reference cannot be run.
-        """
-        expected: dict[str, ExpectedOutputs] = {}
-        failures = {}
-        reference = next(iter(models), None)
-        for name, path in models.items():
-            try:
-                expected[name] = ExpectedOutputs.of(path, inputs, plan.timeout_s, expected.get(str(reference)))
-            except StageError as error:
-                if name == reference:
-                    raise
-                failures[name] = str(error)
-        return cls(models, inputs, plan, expected, failures, framework_model)
-
-    def examine(self, target: BaseTarget, accuracy: TargetAccuracy | None = None) -> dict[str, OtherTargetResult]:
-        """Validate all candidates on one target; with `accuracy`, also check their accuracy on the test split."""
-        unavailable = target.rejection_reason(self.framework_model) or target.unavailable()
-        return {name: self._examine(name, target, accuracy, unavailable) for name in self.models}
-
-    def file(self, name: str, target: BaseTarget) -> Path:
-        """Return the model file of a candidate that a target runs."""
-        return self.framework_model if target.model_suffixes and self.framework_model else self.models[name]
-
-    def _examine(
-        self, name: str, target: BaseTarget, accuracy: TargetAccuracy | None, unavailable: str | None
-    ) -> OtherTargetResult:
-        result = OtherTargetResult(candidate=name, target=target.name)
-        if unavailable is not None:
-            return result.replace(unavailable=unavailable)
-        if name in self.failures:
-            return result.replace(reason=self.failures[name])
-        expected = self.expected[name]
-        if target.declared_precision == "int8" and not expected.quantized:
-            return result.replace(unavailable="the target runs only quantized models")
-        if target.model_suffixes and name != next(iter(self.models)):
-            return result.replace(unavailable="the target runs only the framework's own model, which is the reference")
-        path, threads, timeout_s = self.file(name, target), self.plan.threads, self.plan.timeout_s
-        validation = validate_target(path, target, expected, self.inputs, threads=threads, timeout_s=timeout_s)
-        if accuracy is not None and validation.reason is None:
-            try:
-                checks = accuracy.checks(path, target, threads=threads, timeout_s=timeout_s)
-                validation = validation.replace(checks=(*validation.checks, *checks))
-            except WorkerFailed as error:
-                validation = validation.replace(error=str(error))
-        return result.replace(validation=validation, reason=validation.reason)
+def _examine(
+    examiner: TargetExaminer, name: str, target: BaseTarget, accuracy: TargetAccuracy | None
+) -> OtherTargetResult:
+    found = examiner.examine(name, target)
+    result = OtherTargetResult(candidate=name, target=target.name)
+    if found.status in ("unavailable", "not applicable"):
+        return result.replace(unavailable=found.reason)
+    validation = found.validation
+    if validation is None:
+        return result.replace(reason=found.reason)
+    if accuracy is not None and validation.reason is None:
+        plan = examiner.plan
+        try:
+            checks = accuracy.checks(
+                examiner.file(name, target), target, threads=plan.threads, timeout_s=plan.timeout_s
+            )
+            validation = validation.replace(checks=(*validation.checks, *checks))
+        except WorkerFailed as error:
+            validation = validation.replace(error=str(error))
+    return result.replace(validation=validation, reason=validation.reason)
 
 
 def race_on_target(
@@ -143,10 +99,12 @@ def race_on_target(
         examiner: validates each candidate first.
         reference: the baseline of all targets.
         resolution: relative difference below which no candidate is faster or slower.
-        on_round: called with the number of finished rounds.
+        on_round: called with the number of completed rounds.
     """
-    results = examiner.examine(target)
-    entries = {name: entry(examiner.file(name, target), target) for name, r in results.items() if r.can_race}
+    results = examine_candidates(examiner, target)
+    entries = {
+        name: RaceEntry.on_target(examiner.file(name, target), target) for name, r in results.items() if r.can_race
+    }
     if not entries:
         return tuple(results.values())
     keep = (f"reference of {target.name}", CONTROL)  # a candidate's name has no space
@@ -168,15 +126,9 @@ def race_on_target(
 
 def aa_check(deviation: float, limit: float, where: str = "") -> Check:
     """Check the A/A deviation of one race: the reference's speed-up over itself."""
-    return Check(
-        name="benchmark.max_aa_deviation",
-        value=deviation,
-        op="<=",
-        limit=limit,
-        severity="warning",
-        detail=f"the FP32 model against itself{where}; a speed-up within this distance of 1.00x is noise",
-        remedy="" if deviation <= limit else "stop other load on the machine, or raise benchmark.rounds",
-    )
+    detail = f"the FP32 model against itself{where}; a speed-up within this distance of 1.00x is noise"
+    fix = "stop other load on the machine, or raise benchmark.rounds"
+    return Check.of("benchmark.max_aa_deviation", deviation, "<=", limit, detail, fix, severity="warning")
 
 
 def aa_checks(results: Sequence[OtherTargetResult], limit: float) -> tuple[Check, ...]:
@@ -190,22 +142,8 @@ def missing_targets_check(results: Sequence[OtherTargetResult]) -> tuple[Check, 
     reasons: dict[str, list[str | None]] = {}
     for result in results:
         reasons.setdefault(result.target, []).append(result.unavailable)
-    missing = [f"{target}: {why[0]}" for target, why in reasons.items() if all(why)]
     if not reasons:
         return ()
-    check = Check(
-        name="benchmark.absent_targets",
-        value=len(missing),
-        op="<=",
-        limit=0,
-        unit="targets",
-        severity="warning",
-        detail="; ".join(missing),
-        remedy="make them available here, or remove them from benchmark.targets" if missing else "",
-    )
-    return (check,)
-
-
-def entry(model: Path, target: BaseTarget) -> RaceEntry:
-    """Return the race entry of a model on a target."""
-    return RaceEntry(model, target.command(), target.options(), target.name)
+    missing = [f"{target}: {why[0]}" for target, why in reasons.items() if all(why)]
+    fix, name = "make them available here, or remove them from benchmark.targets", "benchmark.absent_targets"
+    return (Check.of(name, len(missing), "<=", 0, "; ".join(missing), fix, unit="targets", severity="warning"),)

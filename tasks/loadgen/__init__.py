@@ -1,6 +1,6 @@
-"""MLPerf's own load generator asks the winner for answers: one caller, several at once, a crowd, or a whole archive.
+"""Run the winner under MLPerf LoadGen's scenarios: single calls, batches, concurrent requests, or all samples at once.
 
-Its verdict, VALID or INVALID, is the gate. The rules of a submission (600 s, 24 576 samples) are limits to configure.
+LoadGen's verdict, VALID or INVALID, is the gate. The rules of a submission (600 s, 24 576 samples) are configurable.
 """
 
 import json
@@ -21,7 +21,7 @@ from gauntlet.targets import Target
 from gauntlet.targets.ort_cpu import OrtCpu
 from tasks.loadgen.driver import MOST_IN_MEMORY, LoadGenJob, run_scenario
 from tasks.loadgen.driver import Scenario as Scenario
-from tasks.loadgen.logs import Scores, answers, figures, unmet_conditions
+from tasks.loadgen.logs import Scores, figures, score_outputs, unmet_conditions
 
 PACKAGES = {"mlperf_loadgen": "loadgen"}
 
@@ -31,18 +31,16 @@ METRIC = {
     "Server": ("result_completed_samples_per_sec", "completed", "samples/s", 1.0),
     "Offline": ("result_samples_per_second", "throughput", "samples/s", 1.0),
 }
-"""What each scenario is about, as LoadGen names it in its log: key, text, unit, and factor."""
+"""Main result of each scenario: key in LoadGen's log, text, unit, and factor."""
 
 
 class ScenarioFacts(Frozen):
-    """What LoadGen said."""
+    """The result of one scenario."""
 
     scenario: str
     mode: str
     valid: bool
-    unmet_conditions: tuple[str, ...] = Field(
-        description="conditions of a valid run that were not met, in LoadGen's words"
-    )
+    unmet_conditions: tuple[str, ...] = Field(description="conditions of a valid run that were not met, from LoadGen")
     metric: str
     value: Number
     unit: str
@@ -51,7 +49,7 @@ class ScenarioFacts(Frozen):
 
 
 class LoadGenFacts(Frozen):
-    """All scenarios."""
+    """The results of all scenarios."""
 
     results: tuple[ScenarioFacts, ...]
 
@@ -65,20 +63,20 @@ def loadgen(
     golden: Artifact,
     target: Target | None = None,
 ) -> Report[LoadGenFacts]:
-    """Let LoadGen run each scenario in a process of its own: it has global state, and can hang.
+    """Run each scenario in a child process: LoadGen has global state, and can hang.
 
     Args:
         config: the scenarios.
         workspace: where to read and write.
-        model: that is asked.
+        model: the winner.
         test: the samples.
         golden: with their labels.
-        target: where the model runs, a runtime of this environment; by default, ONNX Runtime's usual session.
+        target: where the model runs, a runtime of this environment; by default, ONNX Runtime on the CPU.
 
     Raises:
         StageError: when a process crashed, hung or left no result.
     """
-    split, truth = read_split(workspace.path(test)), Golden.load(workspace.path(golden))
+    split, reference = read_split(workspace.path(test)), Golden.load(workspace.path(golden))
     inputs = workspace.folder / "inputs.npz"
     count = len(split) if any(s.mode == "accuracy" for s in config) else MOST_IN_MEMORY
     np.savez(inputs, allow_pickle=False, **split.take(slice(0, count)))
@@ -86,30 +84,25 @@ def loadgen(
     for number, scenario in enumerate(config):
         folder = workspace.folder / f"{number}-{scenario.scenario}-{scenario.mode}"
         folder.mkdir(exist_ok=True)
-        threads = scenario.threads or usable_threads()
-        order = LoadGenJob(scenario, threads, (target or OrtCpu()).options())
+        job = LoadGenJob(scenario, scenario.threads or usable_threads(), (target or OrtCpu()).options())
+        path, limit = workspace.path(model), round(scenario.memory_gb * 1e9)
         try:
-            run_in_subprocess(
-                run_scenario, order, workspace.path(model), inputs, folder,
-                timeout_s=scenario.timeout_s, memory_bytes=round(scenario.memory_gb * 1e9),
-            )  # fmt: skip
+            run_in_subprocess(run_scenario, job, path, inputs, folder, timeout_s=scenario.timeout_s, memory_bytes=limit)
         except SubprocessFailed as error:
             raise StageError(f"LoadGen, {scenario.scenario}: {error}") from error
-        scores = answers(folder, truth) if scenario.mode == "accuracy" else None
-        found = _facts(scenario, figures(folder), scores)
-        results.append(found)
-        checks += _checks(scenario, found)
+        scores = score_outputs(folder, reference) if scenario.mode == "accuracy" else None
+        results.append(_facts(scenario, figures(folder), scores))
+        checks.append(_check(scenario, results[-1]))
         artifacts[f"log_{number}"] = workspace.store_file(folder / "mlperf_log_detail.txt")
         workspace.progress(number + 1, len(config), "scenario")
-    return Report(
-        stage="loadgen", facts=LoadGenFacts(results=tuple(results)), checks=tuple(checks), artifacts=artifacts
-    )
+    facts = LoadGenFacts(results=tuple(results))
+    return Report(stage="loadgen", facts=facts, checks=tuple(checks), artifacts=artifacts)
 
 
 def _facts(scenario: Scenario, found: JsonObject, scores: Scores | None) -> ScenarioFacts:
     key, text, unit, factor = METRIC[scenario.scenario]
     if scores:
-        key, text, unit, factor = "", "accuracy", "", 1.0
+        text, unit = "accuracy", ""
         value = scores.accuracy if scores.accuracy is not None else scores.top1_agreement
     else:
         value = float(str(found.get(key, "nan"))) * factor
@@ -126,26 +119,12 @@ def _facts(scenario: Scenario, found: JsonObject, scores: Scores | None) -> Scen
     )
 
 
-def _checks(scenario: Scenario, found: ScenarioFacts) -> list[Check]:
-    told = f"{found.scenario}: {found.metric} {found.value:.4g} {found.unit}".rstrip()
+def _check(scenario: Scenario, found: ScenarioFacts) -> Check:
+    result = f"{found.scenario}: {found.metric} {found.value:.4g} {found.unit}".rstrip()
     if found.scores is not None:
-        return [
-            Check(
-                name="loadgen.min_accuracy",
-                value=found.value,
-                op=">=",
-                limit=scenario.min_accuracy,
-                detail=f"{told}, over {found.scores.samples} samples",
-                remedy="" if found.value >= scenario.min_accuracy else "the model or its inputs differ from the tested",
-            )
-        ]
-    return [
-        Check(
-            name="loadgen.valid",
-            value=float(found.valid),
-            op="==",
-            limit=1,
-            detail=told if found.valid else f"{told}; LoadGen says INVALID: {', '.join(found.unmet_conditions)}",
-            remedy="" if found.valid else "raise min_duration_s, lower target_qps, or leave expected_latency_ms out",
-        )
-    ]
+        detail = f"{result}, over {found.scores.samples} samples"
+        fix = "check that the model and its inputs are those that passed the accuracy stage"
+        return Check.of("loadgen.min_accuracy", found.value, ">=", scenario.min_accuracy, detail, fix)
+    detail = result if found.valid else f"{result}; LoadGen says INVALID: {', '.join(found.unmet_conditions)}"
+    fix = "raise min_duration_s, lower target_qps, or leave expected_latency_ms out"
+    return Check.of("loadgen.valid", float(found.valid), "==", 1, detail, fix)

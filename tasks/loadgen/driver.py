@@ -1,4 +1,4 @@
-"""The process in which LoadGen runs: it asks, a session answers, and the result is in LoadGen's own log files."""
+"""Run LoadGen in this process: it sends samples to a session, and writes the result into its own log files."""
 
 import importlib
 import queue
@@ -22,40 +22,38 @@ from gauntlet.runtime.timing import time_calls
 WARM_UP_CALLS = 3
 TIMED_CALLS = 10
 MOST_IN_MEMORY = 1024
-USUAL_QUERIES = {"SingleStream": 100, "MultiStream": 700, "Server": 1000, "Offline": 1}
-"""LoadGen's early stopping asks for 64 to be sure of a 90th percentile and 662 of a 99th, more with slow ones."""
+DEFAULT_QUERIES = {"SingleStream": 100, "MultiStream": 700, "Server": 1000, "Offline": 1}
+"""LoadGen's early stopping needs 64 for a 90th percentile and 662 for a 99th, and more with slow ones."""
 
 
 class Scenario(Frozen):
-    """One way of asking, for so long."""
+    """One scenario of LoadGen, and its settings."""
 
     scenario: Literal["SingleStream", "MultiStream", "Server", "Offline"]
     mode: Literal["performance", "accuracy"] = "performance"
     min_duration_s: float = Field(2, gt=0, description="a shorter run is INVALID; a submission needs 600")
     min_queries: int | None = Field(
-        None, ge=1, description="fewer are INVALID; by default as many as LoadGen needs to be sure of its percentile"
+        None, ge=1, description="fewer are INVALID; by default, as many as LoadGen needs for its percentile"
     )
-    batch: int = Field(8, ge=1, description="samples a call, at most; SingleStream always asks for one")
-    target_latency_ms: float = Field(100, gt=0, description="Server: 99 % of the answers must be there by then")
+    batch: int = Field(8, ge=1, description="most samples of a call; SingleStream always has one")
+    target_latency_ms: float = Field(100, gt=0, description="Server: latency that 99 % of the queries must keep")
     target_qps: float | None = Field(
-        None, gt=0, description="Server: queries a second; by default, half of what single calls could serve"
+        None, gt=0, description="Server: queries per second; by default, half of what single calls could serve"
     )
     expected_latency_ms: float | None = Field(
-        None, gt=0, description="of a call; LoadGen prepares its queries by it. By default it is measured first"
+        None, gt=0, description="of a call, from which LoadGen plans its queries; by default, it is measured first"
     )
     threads: int | None = Field(
-        None,
-        ge=1,
-        description="of the session, where it has no number of its own; by default, all that the process may use",
+        None, ge=1, description="of a session that does not set them; by default, all that the process may use"
     )
-    min_accuracy: float = Field(0.0, ge=0, le=1, description="accuracy mode: least share of right answers")
-    timeout_s: float = Field(900, gt=0, description="LoadGen may hang; after this long it is ended")
-    memory_gb: float = Field(8, gt=0, description="limit of the process")
+    min_accuracy: float = Field(0.0, ge=0, le=1, description="accuracy mode: least accuracy")
+    timeout_s: float = Field(900, gt=0, description="time limit of the process, since LoadGen may hang")
+    memory_gb: float = Field(8, gt=0, description="memory limit of the process")
 
 
 @dataclass(frozen=True)
 class LoadGenJob:
-    """What LoadGen is to do."""
+    """One scenario on one target."""
 
     scenario: Scenario
     threads: int
@@ -64,28 +62,26 @@ class LoadGenJob:
 
 
 class SystemUnderTest:
-    """Answers LoadGen's samples with one session."""
+    """Runs LoadGen's samples in one session."""
 
-    def __init__(self, loadgen: Any, prepared: BatchedInference, batch: int, *, keep_answers: bool) -> None:
-        self._loadgen, self._calls, self._keep = loadgen, prepared, keep_answers
-        self._names = tensor_output_names(prepared.session)[:1]
-        self.batch = 1 if prepared.one_sample_per_call else prepared.batch(batch)
+    def __init__(self, loadgen: Any, inference: BatchedInference, batch: int, *, keep_outputs: bool) -> None:
+        self._loadgen, self._inference, self._keep = loadgen, inference, keep_outputs
+        self._names = tensor_output_names(inference.session)[:1]
+        self.batch = 1 if inference.one_sample_per_call else inference.batch(batch)
         self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def call(self, indices: Sequence[int]) -> npt.NDArray[np.generic]:
         """Return the first output for some samples, shape (n, ...)."""
-        prepared = self._calls
-        if prepared.one_sample_per_call:
-            answer = prepared.session.run(self._names, prepared.feed(indices[0], 1))[0]
-            return np.asarray(answer)[None]
+        inference = self._inference
+        if inference.one_sample_per_call:
+            return np.asarray(inference.session.run(self._names, inference.feed(indices[0], 1))[0])[None]
         # A fixed batch is filled up with the last sample.
-        wanted = [*indices, *[indices[-1]] * ((prepared.fixed_batch or len(indices)) - len(indices))]
-        feed = {name: samples[wanted] for name, samples in prepared.samples.items()}
-        answer = np.asarray(prepared.session.run(self._names, feed)[0])
-        return answer[: len(indices)]
+        padded = [*indices, *[indices[-1]] * ((inference.fixed_batch or len(indices)) - len(indices))]
+        feed = {name: samples[padded] for name, samples in inference.samples.items()}
+        return np.asarray(inference.session.run(self._names, feed)[0])[: len(indices)]
 
-    def answer(self, samples: Sequence[Any]) -> None:
-        """Answer some samples at once, `batch` in a call, and tell LoadGen after each call."""
+    def respond(self, samples: Sequence[Any]) -> None:
+        """Run samples in calls of `batch`, and tell LoadGen after each call."""
         for start in range(0, len(samples), self.batch):
             part = samples[start : start + self.batch]
             values = self.call([sample.index for sample in part])
@@ -93,15 +89,15 @@ class SystemUnderTest:
             places = [buffer.buffer_info() if self._keep else (0, 0) for buffer in buffers]
             response = self._loadgen.QuerySampleResponse
             pairs = zip(part, places, strict=True)
-            self._loadgen.QuerySamplesComplete([response(s.id, place, size) for s, (place, size) in pairs])
+            self._loadgen.QuerySamplesComplete([response(s.id, address, size) for s, (address, size) in pairs])
 
     def enqueue(self, samples: Sequence[Any]) -> None:
-        """Take samples and come back at once: in the Server scenario others follow before these are answered."""
+        """Queue samples and return at once: in the Server scenario, more arrive before these are done."""
         for sample in samples:
             self._waiting.put(sample)
 
     def serve(self) -> None:
-        """Answer what waits, as many samples in a call as there are and fit, until None comes."""
+        """Run queued samples, as many in a call as are waiting and fit, until None comes."""
         while (sample := self._waiting.get()) is not None:
             part = [sample]
             while len(part) < self.batch and not self._waiting.empty():
@@ -109,73 +105,64 @@ class SystemUnderTest:
                     self._waiting.put(None)
                     break
                 part.append(sample)
-            self.answer(part)
+            self.respond(part)
 
     def stop(self) -> None:
         """Let `serve` end."""
         self._waiting.put(None)
 
 
-def run_scenario(order: LoadGenJob, model: Path, inputs: Path, folder: Path) -> None:
+def run_scenario(job: LoadGenJob, model: Path, inputs: Path, folder: Path) -> None:
     """Run one scenario; LoadGen writes its logs into the folder."""
     import mlperf_loadgen as lg
 
     with np.load(inputs, allow_pickle=False) as file:
         samples = {name: file[name] for name in file.files}
-    asked = order.scenario
-    prepared = batched_inference(_engine(order, model), samples)
-    responder = SystemUnderTest(lg, prepared, _batch(asked), keep_answers=asked.mode == "accuracy")
-    latency_s = _latency_s(responder)
-    expected_s = asked.expected_latency_ms / 1000 if asked.expected_latency_ms else latency_s
-    settings = _settings(lg, asked, responder.batch, expected_s)
+    scenario = job.scenario
+    engine = importlib.import_module(str(job.engine["engine"])).load_engine(model, job.threads, job.engine)
+    inference = batched_inference(engine, samples)
+    batch = 1 if scenario.scenario == "SingleStream" else scenario.batch
+    system = SystemUnderTest(lg, inference, batch, keep_outputs=scenario.mode == "accuracy")
+    settings = _settings(lg, scenario, system)
     logs = lg.LogSettings()
     logs.log_output.outdir = str(folder)
     logs.log_output.copy_summary_to_stdout = False
-    logs.enable_trace = False  # nobody reads it, and writing it takes time from the calls
-    crowd = asked.scenario == "Server"
-    thread = threading.Thread(target=responder.serve)
-    if crowd:
+    logs.enable_trace = False  # writing it takes time from the calls
+    is_server = scenario.scenario == "Server"
+    thread = threading.Thread(target=system.serve)
+    if is_server:
         thread.start()
-    ask = responder.enqueue if crowd else responder.answer
-    sut = lg.ConstructSUT(ask, lambda: None)
-    qsl = lg.ConstructQSL(len(prepared), min(len(prepared), MOST_IN_MEMORY), lambda _: None, lambda _: None)
+    sut = lg.ConstructSUT(system.enqueue if is_server else system.respond, lambda: None)
+    count = len(inference)
+    qsl = lg.ConstructQSL(count, min(count, MOST_IN_MEMORY), lambda _: None, lambda _: None)
     try:
         lg.StartTestWithLogSettings(sut, qsl, settings, logs, "")
     finally:
-        if crowd:
-            responder.stop()
+        if is_server:
+            system.stop()
             thread.join()
         lg.DestroyQSL(qsl)
         lg.DestroySUT(sut)
 
 
-def _engine(order: LoadGenJob, model: Path) -> Any:
-    module = importlib.import_module(str(order.engine["engine"]))
-    return module.load_engine(model, order.threads, order.engine)
+def _settings(lg: Any, scenario: Scenario, system: SystemUnderTest) -> Any:
+    """Return LoadGen's settings, with the expected latency of a full call; a measured one is divided by 1.5.
 
-
-def _batch(asked: Scenario) -> int:
-    return 1 if asked.scenario == "SingleStream" else asked.batch
-
-
-def _latency_s(responder: SystemUnderTest) -> float:
-    """Return the median time of a full call, in seconds."""
-    samples_ms, _ = time_calls(partial(responder.call, [0] * responder.batch), least=WARM_UP_CALLS + TIMED_CALLS)
-    return median(samples_ms[WARM_UP_CALLS:]) / 1e3
-
-
-def _settings(lg: Any, asked: Scenario, batch: int, expected_s: float) -> Any:
-    """Return LoadGen's settings. It prepares queries for the expected speed, and a little more; half is added here."""
+    LoadGen prepares queries for the expected speed; a faster model would run out of them.
+    """
+    call = partial(system.call, [0] * system.batch)
+    samples_ms, _ = time_calls(call, least=WARM_UP_CALLS + TIMED_CALLS)
+    expected_ms = scenario.expected_latency_ms or median(samples_ms[WARM_UP_CALLS:])
+    fast_ns = max(1, round(expected_ms * 1e6 / (1.0 if scenario.expected_latency_ms else 1.5)))
     settings = lg.TestSettings()
-    settings.scenario = getattr(lg.TestScenario, asked.scenario)
-    settings.mode = lg.TestMode.AccuracyOnly if asked.mode == "accuracy" else lg.TestMode.PerformanceOnly
-    settings.min_duration_ms = round(asked.min_duration_s * 1000)
-    settings.min_query_count = asked.min_queries or USUAL_QUERIES[asked.scenario]
-    fast_ns = max(1, round(expected_s * 1e9 / (1.0 if asked.expected_latency_ms else 1.5)))
+    settings.scenario = getattr(lg.TestScenario, scenario.scenario)
+    settings.mode = lg.TestMode.AccuracyOnly if scenario.mode == "accuracy" else lg.TestMode.PerformanceOnly
+    settings.min_duration_ms = round(scenario.min_duration_s * 1000)
+    settings.min_query_count = scenario.min_queries or DEFAULT_QUERIES[scenario.scenario]
     settings.single_stream_expected_latency_ns = fast_ns
     settings.multi_stream_expected_latency_ns = fast_ns
-    settings.multi_stream_samples_per_query = batch
-    settings.offline_expected_qps = batch / (fast_ns / 1e9)
-    settings.server_target_qps = asked.target_qps or 0.5 / expected_s
-    settings.server_target_latency_ns = round(asked.target_latency_ms * 1e6)
+    settings.multi_stream_samples_per_query = system.batch
+    settings.offline_expected_qps = system.batch / (fast_ns / 1e9)
+    settings.server_target_qps = scenario.target_qps or 0.5 / (expected_ms / 1e3)
+    settings.server_target_latency_ns = round(scenario.target_latency_ms * 1e6)
     return settings

@@ -1,4 +1,4 @@
-"""LoadGen's log files, read: the verdict, every figure, and the answers that it noted down."""
+"""Read LoadGen's log files: the verdict, every result, and the recorded outputs."""
 
 import json
 from pathlib import Path
@@ -12,6 +12,8 @@ from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.error_metrics import predicted_classes
 
 PREFIX = ":::MLLOG "
+RESULTS = ("result_", "early_stopping_", "effective_", "qsl_reported_total_count")
+"""How the keys of results begin."""
 CONDITIONS = {
     "result_min_duration_met": "min duration not met",
     "result_min_queries_met": "min queries not met",
@@ -21,33 +23,25 @@ CONDITIONS = {
 
 
 class Scores(Frozen):
-    """The answers that LoadGen noted down in accuracy mode."""
+    """Scores of the outputs that LoadGen recorded in accuracy mode."""
 
     samples: int
-    accuracy: Number | None = Field(description="None where the samples have no labels")
-    top1_agreement: Number = Field(description="share of samples with the source model's answer")
+    accuracy: Number | None = Field(description="None without labels")
+    top1_agreement: Number = Field(description="share of samples predicted as by the source model")
 
 
 def figures(folder: Path) -> JsonObject:
     """Return the results of a run: the keys and values of LoadGen's detailed log.
 
     Raises:
-        StageError: when there is none.
+        StageError: when there is no log.
     """
-    found: JsonObject = {}
     try:
         lines = (folder / "mlperf_log_detail.txt").read_text().splitlines()
     except OSError as error:
         raise StageError(f"LoadGen left no log: {error}") from error
-    for line in lines:
-        if line.startswith(PREFIX):
-            entry = json.loads(line.removeprefix(PREFIX))
-            if (
-                entry["key"].startswith(("result_", "early_stopping_", "effective_"))
-                or entry["key"] == "qsl_reported_total_count"
-            ):
-                found[entry["key"]] = entry["value"]
-    return found
+    entries = [json.loads(line.removeprefix(PREFIX)) for line in lines if line.startswith(PREFIX)]
+    return {entry["key"]: entry["value"] for entry in entries if entry["key"].startswith(RESULTS)}
 
 
 def unmet_conditions(found: JsonObject) -> tuple[str, ...]:
@@ -55,28 +49,27 @@ def unmet_conditions(found: JsonObject) -> tuple[str, ...]:
     return tuple(text for key, text in CONDITIONS.items() if found.get(key) is False)
 
 
-def answers(folder: Path, truth: Golden) -> Scores:
-    """Compare the answers of an accuracy run with the labels, and with the source model's answers.
+def score_outputs(folder: Path, golden: Golden) -> Scores:
+    """Compare the outputs of an accuracy run with the labels, and with the source model's outputs.
 
     Raises:
-        StageError: when LoadGen noted down no answers, or not one of each sample.
+        StageError: when LoadGen did not record one output of each sample, or outputs that predict no class.
     """
-    expected = next(iter(truth.test_outputs.values()))
+    expected = next(iter(golden.test_outputs.values()))
     entries = {e["qsl_idx"]: e["data"] for e in json.loads((folder / "mlperf_log_accuracy.json").read_text() or "[]")}
     if entries.keys() != set(range(len(expected))):
-        raise StageError(f"LoadGen noted down the answers to {len(entries)} of {len(expected)} samples")
+        raise StageError(f"LoadGen recorded the outputs of {len(entries)} of {len(expected)} samples")
     raw = b"".join(bytes.fromhex(entries[i]) for i in range(len(expected)))
     try:
         actual = np.frombuffer(raw, dtype=expected.dtype).reshape(expected.shape)
     except ValueError as error:
-        told = f"the answers are not of type {expected.dtype} and shape {expected.shape}, as the source's are"
-        raise StageError(f"LoadGen's accuracy mode: {told}") from error
-    ours, theirs = predicted_classes(actual), predicted_classes(expected)
-    if ours is None or theirs is None:
-        raise StageError("the model's first output names no classes, so accuracy mode has nothing to compare")
-    labels = truth.labels
+        problem = f"the outputs are not of type {expected.dtype} and shape {expected.shape}, as the source model's are"
+        raise StageError(f"LoadGen's accuracy mode: {problem}") from error
+    predicted, reference = predicted_classes(actual), predicted_classes(expected)
+    if predicted is None or reference is None:
+        raise StageError("the model's first output predicts no classes, so accuracy mode has nothing to compare")
     return Scores(
         samples=len(expected),
-        accuracy=None if labels is None else float(np.mean(ours == labels)),
-        top1_agreement=float(np.mean(ours == theirs)),
+        accuracy=None if golden.labels is None else float(np.mean(predicted == golden.labels)),
+        top1_agreement=float(np.mean(predicted == reference)),
     )

@@ -99,7 +99,7 @@ def test_session_that_left_would_seldom_have_been_faster_in_the_whole_race() -> 
 
 def test_file_as_fast_as_another_stays_where_a_session_leaves() -> None:
     times = dict(zip(("fp32", "int8", "other", "session"), np.full((4, 8), 3.0), strict=True))
-    found = contenders_to_stop(times, keep=["fp32"], contenders=4, rounds=ROUNDS, usual={"session": "int8"})
+    found = contenders_to_stop(times, keep=["fp32"], contenders=4, rounds=ROUNDS, baselines={"session": "int8"})
     assert found == {"session": EarlyStop(8, "int8", "no faster")}
     gone = {name: series for name, series in times.items() if name != "int8"}
-    assert contenders_to_stop(gone, keep=["fp32"], contenders=4, rounds=ROUNDS, usual={"session": "int8"}) == {}
+    assert contenders_to_stop(gone, keep=["fp32"], contenders=4, rounds=ROUNDS, baselines={"session": "int8"}) == {}

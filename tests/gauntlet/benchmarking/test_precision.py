@@ -92,7 +92,7 @@ def sure(model: Path, inputs: Path) -> Path:
 @pytest.fixture(scope="module")
 def sure_exact(sure: Path, inputs: Path) -> ExpectedOutputs:
     expected = ExpectedOutputs.of(sure, inputs, 60)
-    assert expected.answers[0].max(1).min() > 0.9999
+    assert expected.outputs[0].max(1).min() > 0.9999
     return expected
 
 
@@ -103,7 +103,7 @@ def test_softmax_that_is_sure_hides_no_coarser_arithmetic(
     silent = look(coarse, OrtCpu(), inputs, sure_exact)
     assert failed(silent) == ["target.sqnr"]
     assert (
-        worst_sqnr_db(ExpectedOutputs.of(coarse, inputs, 60).answers, sure_exact.answers) > 90
+        worst_sqnr_db(ExpectedOutputs.of(coarse, inputs, 60).outputs, sure_exact.outputs) > 90
     )  # of the probabilities themselves
     assert failed(look(coarse, States(label="bf16"), inputs, sure_exact)) == []
     assert failed(look(rounded(sure, 10), States(label="f16"), inputs, sure_exact)) == []
@@ -125,7 +125,7 @@ def test_candidate_is_rejected_when_its_kernels_are_coarser_than_stated(
 
 
 def test_precision_of_integers_is_what_the_kernels_say(exact: ExpectedOutputs) -> None:
-    classes = dataclasses.replace(exact, answers=[np.arange(3)])
+    classes = dataclasses.replace(exact, outputs=[np.arange(3)])
     assert effective_precision(math.inf, {}, classes) == "unknown"
     assert effective_precision(math.inf, {"f32": 3, "bf16": 1}, classes) == "bf16"
 
@@ -271,5 +271,5 @@ def test_weights_have_seven_bits_and_answers_stay_when_a_quantised_file_is_writt
     assert write_seven_bit(quantized, path)
     assert not write_seven_bit(path, again)
     assert not write_seven_bit(quantized.with_name("cnn.onnx"), again)
-    eight, seven = (ExpectedOutputs.of(file, inputs, 60).answers for file in (quantized, path))
+    eight, seven = (ExpectedOutputs.of(file, inputs, 60).outputs for file in (quantized, path))
     assert 20 < worst_sqnr_db(seven, eight) < 60

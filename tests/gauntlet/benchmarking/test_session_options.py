@@ -35,7 +35,7 @@ SIZE = 64
     [
         ({"session_variants": [{}]}, "ort-cpu is listed twice or equals the first target"),
         ({"session_variants": [{"arena": False}, {"arena": False}]}, "ort-cpu-noarena is listed twice"),
-        ({"session_variants": [{"parallel": True, "threads": 1}]}, "branches run side by side on two threads or more"),
+        ({"session_variants": [{"parallel": True, "threads": 1}]}, "branches need at least two threads"),
         ({"session_variants": [{"threads": 1, "env": "openvino"}]}, "run in this Python environment"),
     ],
 )

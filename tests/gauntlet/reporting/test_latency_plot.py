@@ -20,5 +20,5 @@ def test_plot_is_written_in_a_colour_a_line(tmp_path: Path) -> None:
 def test_plot_is_refused_when_the_name_is_no_picture_s(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"must end in \.png or \.svg"):
         require_picture(tmp_path / "p.pdf")
-    with pytest.raises(ConfigError, match="there is no folder"):
+    with pytest.raises(ConfigError, match="does not exist"):
         require_picture(tmp_path / "absent" / "p.png")

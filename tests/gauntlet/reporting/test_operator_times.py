@@ -1,4 +1,4 @@
-"""The chart of time by operator type: the dearest first, and nothing at all where nothing was profiled."""
+"""The chart of time by operator type: the slowest first, and nothing at all where nothing was profiled."""
 
 import re
 
@@ -20,14 +20,14 @@ def profile(candidate: str, **operators: float) -> dict[str, object]:
 
 def test_operators_come_by_the_longest_time_in_any_profile() -> None:
     known = [profile("fp32", Conv=4.0, Add=1.0, Flatten=0.0), profile("int8", QLinearConv=1.5, Add=0.5)]
-    found = operator_times.dearest(known)
+    found = operator_times.slowest(known)
     assert list(found) == ["Conv", "QLinearConv", "Add"]
     assert [(number, one["ms"]) for number, one in found["Add"]] == [(0, 1.0), (1, 0.5)]
 
 
 def test_chart_stays_small_when_there_are_many_operators() -> None:
     many = profile("fp32", **{f"Op{number}": 1.0 + number for number in range(40)})
-    assert list(operator_times.dearest([many])) == [
+    assert list(operator_times.slowest([many])) == [
         f"Op{number}" for number in range(39, 39 - operator_times.MOST_OPERATORS, -1)
     ]
 
@@ -35,7 +35,7 @@ def test_chart_stays_small_when_there_are_many_operators() -> None:
 def test_bars_are_in_proportion_when_two_models_were_profiled() -> None:
     known = [profile("fp32", Conv=4.0, Add=1.0), profile("int8", QLinearConv=2.0, Add=0.5)]
     with themed(300) as figure:
-        operator_times._fill(figure, ["fp32", "int8"], operator_times.dearest(known))
+        operator_times._fill(figure, ["fp32", "int8"], operator_times.slowest(known))
     bars = [(bar.get_width(), bar.get_facecolor()) for bar in figure.axes[0].patches if bar.get_width()]
     assert [width for width, _ in bars] == [4.0, 2.0, 1.0, 0.5]
     assert bars[0][1] == bars[2][1] != bars[1][1] == bars[3][1]  # a colour a model

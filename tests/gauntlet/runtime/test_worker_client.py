@@ -1,5 +1,6 @@
 """Workers that crash, hang or talk rubbish: each failure is told in words, and no process is left."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -151,6 +152,24 @@ def test_worker_reports_the_error_and_lives_when_a_request_fails(
             client.load(trained.path, tmp_path / "absent.npz", 1, 60)
         assert real(client) > 0
         assert client.run(1, 0, 60)["samples_ms"]
+
+
+def test_reaped_worker_is_not_signalled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with worker("sys.exit(7)") as client:
+        with pytest.raises(WorkerFailed, match="ended with code 7"):
+            load(client)
+        killed: list[int] = []
+        monkeypatch.setattr(os, "killpg", lambda group, _: killed.append(group))
+    assert killed == []
+
+
+def test_child_of_a_worker_ends_when_the_worker_dies(tmp_path: Path) -> None:
+    note = str(tmp_path / "pid")
+    child = "import subprocess as s; c = s.Popen(['sleep', '60'], stdout=s.DEVNULL, stderr=s.DEVNULL)"
+    with worker(f"{child}; open({note!r}, 'w').write(str(c.pid)); os._exit(1)") as client, pytest.raises(WorkerFailed):
+        load(client)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(Path(note).read_text())).wait(5)
 
 
 def test_worker_dies_with_a_signal_when_it_is_killed_in_the_middle(real: Callable[[WorkerClient], float]) -> None:

@@ -44,7 +44,7 @@ def test_install_leaves_what_is_right_as_it_is() -> None:
 
 
 def test_install_is_refused_when_the_name_is_unknown() -> None:
-    with pytest.raises(ConfigError, match="'steam' is no environment; there are: openvino, web"):
+    with pytest.raises(ConfigError, match="unknown environment 'steam'; available: openvino, web"):
         install("steam", print)
 
 

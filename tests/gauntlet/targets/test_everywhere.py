@@ -132,7 +132,9 @@ def test_all_of_them_race(home, trained, tmp_path: Path) -> None:
     samples = {"input": np.random.default_rng(0).standard_normal((4, 3, 32, 32), dtype=np.float32)}
     plan = RacePlan(batch_sizes=(1, 4), rounds=6, block_ms=5, threads=1, timeout_s=100)
     source = trained.store.path(trained.artifacts["source"])
-    found: BenchResult = compare_targets({"cnn": trained.path}, targets, samples, tmp_path, plan, source=source)
+    found: BenchResult = compare_targets(
+        {"cnn": trained.path}, targets, samples, tmp_path, plan, framework_model=source
+    )
     here = {target.name for target in targets if target.unavailable() is None}
     assert {pair.target for pair in found.pairs if pair.status == "measured"} == here
     assert all(len(pair.rows) == 2 for pair in found.pairs if pair.status == "measured")

@@ -12,6 +12,7 @@ import pytest
 from gauntlet.benchmarking.contender import RaceEntry, RacePlan
 from gauntlet.benchmarking.expected_outputs import ExpectedOutputs
 from gauntlet.benchmarking.target_comparison import compare_targets
+from gauntlet.benchmarking.target_examiner import TargetExaminer
 from gauntlet.benchmarking.target_validation import TargetValidation, validate_target
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.frameworks.flax import network as flax
@@ -23,7 +24,7 @@ from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
 from gauntlet.targets import DEFAULT_TARGETS, JaxJit, KerasCompiled, KerasEager, OrtCpu, Sklearn, TorchEager
 from gauntlet.targets.base import BaseTarget
-from tasks.benchmark.other_targets import TargetExaminer, race_on_target
+from tasks.benchmark.other_targets import race_on_target
 from tasks.export.jax2onnx import Jax2Onnx
 from tasks.export.skl2onnx import Skl2Onnx
 from tasks.export.tf2onnx import Tf2Onnx
@@ -184,7 +185,7 @@ def test_target_takes_the_files_of_its_own_framework_alone(target: BaseTarget) -
     for ending in (".pt", ".keras", ".zip", ".npz", ".skops", ".onnx"):
         refusal = target.rejection_reason(Path(f"model{ending}"))
         assert (refusal is None) == (ending in target.model_suffixes)
-        assert refusal is None or refusal.endswith(f"model{ending} is none")
+        assert refusal is None or refusal.endswith(f"got model{ending}")
     assert "--framework-model" in (target.rejection_reason(None) or "")
 
 
@@ -205,7 +206,7 @@ def test_source_races_beside_its_export_and_only_where_it_belongs(of_flax: OfFla
     model = of_flax("NHWC")
     samples = {"input": pictures("NHWC")}
     found = compare_targets(
-        {"cnn": model.model}, [OrtCpu(), JaxJit(), Sklearn()], samples, tmp_path, PLAN, source=model.source
+        {"cnn": model.model}, [OrtCpu(), JaxJit(), Sklearn()], samples, tmp_path, PLAN, framework_model=model.source
     )
     assert {p.name: p.status for p in found.pairs} == {
         "cnn on ort-cpu": "measured", "model on jax-jit": "measured", "model on sklearn": "not applicable",

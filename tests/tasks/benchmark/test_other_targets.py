@@ -11,12 +11,13 @@ import pytest
 from pydantic import ValidationError
 
 from gauntlet.benchmarking.contender import RaceEntry, RacePlan
+from gauntlet.benchmarking.target_examiner import TargetExaminer
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.targets import OpenVino, OrtCpu, OrtCuda, TorchEager, by_name
 from tasks.benchmark import BenchmarkConfig, benchmark
-from tasks.benchmark.other_targets import OtherTargetResult, TargetExaminer, aa_checks, race_on_target
+from tasks.benchmark.other_targets import OtherTargetResult, aa_checks, race_on_target
 
 PLAN = RacePlan(batch_sizes=(1,), rounds=6, block_ms=1, threads=1, timeout_s=60)
 
