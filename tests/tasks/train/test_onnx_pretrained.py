@@ -135,7 +135,7 @@ def test_labels_are_refused_when_no_output_names_a_class(bring: Bring, tmp_path:
 
 def test_file_is_refused_by_name_when_it_cannot_be_brought(bring: Bring, tmp_path: Path) -> None:
     model, samples = pretrained_models.external_data(tmp_path)
-    with pytest.raises(StageError, match=r"absent\.onnx: not an ONNX model"):
+    with pytest.raises(StageError, match=r"absent\.onnx: not a readable ONNX model"):
         bring(tmp_path / "absent.onnx", samples)
     with pytest.raises(StageError, match=r"the model has no output 'z'; it has \['y'\]"):
         bring(model, samples, primary_output="z")
@@ -144,7 +144,7 @@ def test_file_is_refused_by_name_when_it_cannot_be_brought(bring: Bring, tmp_pat
         for tensor in proto.graph.initializer:
             next(entry for entry in tensor.external_data if entry.key == "location").value = place
         model.write_bytes(proto.SerializeToString())
-        with pytest.raises(StageError, match=f"its external data '{place}' is missing, or does not lie beside"):
+        with pytest.raises(StageError, match=f"its external data '{place}' is missing, or outside"):
             bring(model, samples)
 
 
