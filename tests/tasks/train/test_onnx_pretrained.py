@@ -109,7 +109,7 @@ def test_external_data_is_part_of_the_models_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: {"a": s["a"]}, "no samples for the input 'b'; there are some for \\['a'\\]"),
+        (lambda s: {"a": s["a"]}, "no samples for the input 'b'; there are samples for \\['a'\\]"),
         (lambda s: s | {"b": s["b"][:, :5]}, "ONNX Runtime fails on inputs of shape"),
         (lambda s: s | {"b": s["b"][:, 0]}, "1 axes for an input of 2"),
         (lambda s: s | {"labels": np.zeros(40, np.int64)}, None),
