@@ -111,6 +111,20 @@ def first_axis(value: onnx.ValueInfoProto) -> Dim:
     return (tensor_shape(value) or (None,))[0]
 
 
+def fits_shape(shape: tuple[int, ...], declared: Shape, skip: int = 0) -> bool:
+    """Return whether an array's shape fits a declared one, without the first `skip` axes."""
+    same_rank = len(shape) == len(declared)
+    return same_rank and all(not isinstance(d, int) or d == n for n, d in [*zip(shape, declared, strict=True)][skip:])
+
+
+def replace_model(proto: onnx.ModelProto, changed: onnx.ModelProto) -> None:
+    """Replace a model by a changed one, in place, but keep its metadata and an older IR version."""
+    changed.ir_version = min(changed.ir_version, proto.ir_version)
+    del changed.metadata_props[:]
+    changed.metadata_props.extend(proto.metadata_props)
+    proto.CopyFrom(changed)
+
+
 def inferred_shapes(proto: onnx.ModelProto, *, through_values: bool = False) -> dict[str, Shape]:
     """Return all shapes that the file stores or that ONNX's shape inference finds; weights are not needed.
 

@@ -8,7 +8,7 @@ import onnxruntime as ort
 from gauntlet.core.errors import StageError
 from gauntlet.diagnosis.context import ModelContext
 from gauntlet.diagnosis.findings import Finding
-from gauntlet.onnx_model.graph import all_nodes, opset_versions
+from gauntlet.onnx_model.graph import all_nodes, opset_versions, replace_model
 from gauntlet.runtime.session import supported_ir_version, supported_opset
 
 
@@ -21,16 +21,13 @@ def find(context: ModelContext) -> Finding | None:
         return None
     newest = onnx.defs.onnx_opset_version()
     known = opset <= newest and ir <= onnx.IR_VERSION
-    convert = f"export with opset {supported_opset()} or lower, update ONNX Runtime, or convert the file with --fix"
-    unknown = (
-        f"update ONNX and ONNX Runtime: the installed ONNX supports opset {newest} and IR version {onnx.IR_VERSION}"
-    )
-    return Finding(
-        fault="too_new",
-        cause=f"too new for ONNX Runtime {ort.__version__}: {' and '.join(above)}",
-        fix=convert if known else unknown,
-        fixable=known,
-    )
+    fix = f"export with opset {supported_opset()} or lower, update ONNX Runtime, or convert the file with --fix"
+    if not known:
+        fix = (
+            f"update ONNX and ONNX Runtime: the installed ONNX supports opset {newest} and IR version {onnx.IR_VERSION}"
+        )
+    cause = f"too new for ONNX Runtime {ort.__version__}: {' and '.join(above)}"
+    return Finding(fault="too_new", cause=cause, fix=fix, fixable=known)
 
 
 def fix(proto: onnx.ModelProto) -> str:
@@ -42,8 +39,7 @@ def fix(proto: onnx.ModelProto) -> str:
     was = opset_versions(proto).get("ai.onnx", 1), proto.ir_version
     target = min(was[0], supported_opset())
     if target < was[0]:
-        changed = _changed_since(proto, target)
-        if changed:
+        if changed := _changed_since(proto, target):
             _convert(proto, target, changed)
         else:  # every operator has the same definition in both: only the number changes
             next(o for o in proto.opset_import if o.domain in ("", "ai.onnx")).version = target
@@ -63,11 +59,7 @@ def _changed_since(proto: onnx.ModelProto, target: int) -> list[str]:
 
 
 def _convert(proto: onnx.ModelProto, target: int, changed: list[str]) -> None:
-    kept = list(proto.metadata_props)
     try:
-        converted = onnx.version_converter.convert_version(proto, target)
+        replace_model(proto, onnx.version_converter.convert_version(proto, target))
     except Exception as error:  # the converter raises RuntimeError, ValueError and its own
         raise StageError(f"cannot convert {', '.join(changed[:3])} to opset {target}") from error
-    del converted.metadata_props[:]
-    converted.metadata_props.extend(kept)
-    proto.CopyFrom(converted)
