@@ -85,6 +85,11 @@ def node_label(node: onnx.NodeProto) -> str:
     return f"{node.op_type} '{node.name or next(iter(node.output), '')}'"
 
 
+def operator_name(node: onnx.NodeProto) -> str:
+    """Return an operator's type, with the domain of a custom one: `domain::type`."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+
+
 def required_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """Return the inputs that a caller must pass: those without a default value."""
     defaults = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
