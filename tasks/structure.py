@@ -112,10 +112,7 @@ def _interface_faults(graph: onnx.GraphProto, signature: Signature | None) -> di
 
 
 def _unregistered(proto: onnx.ModelProto, load_errors: list[str]) -> list[str]:
-    """Return the operators without an implementation.
-
-    With operator libraries, only the runtime's own errors tell which are missing.
-    """
+    """Return the operators without an implementation; with operator libraries, only the runtime's errors tell."""
     missing = [n for n in all_nodes(proto.graph) if any(f"{n.domain}:{n.op_type}(" in text for text in load_errors)]
     missing += [] if operator_libraries() else unsupported_nodes(proto)
     return sorted({f"{n.domain or 'ai.onnx'}::{n.op_type}" for n in missing})

@@ -33,13 +33,9 @@ class Store:
         files = [file, *companions]
         if len({f.name for f in files}) != len(files):
             raise StageError(f"{file.name}: two files of one artifact have the same name")
-        digest = sha256_of(files)
-        artifact = Artifact(
-            name=file.name,
-            sha256=digest,
-            size_bytes=sum(f.stat().st_size for f in files),
-            path=f"{digest[:2]}/{digest}-{file.name}/{file.name}",  # the same bytes may have two names
-        )
+        digest, size = sha256_of(files), sum(f.stat().st_size for f in files)
+        path = f"{digest[:2]}/{digest}-{file.name}/{file.name}"  # the same bytes may have two names
+        artifact = Artifact(name=file.name, sha256=digest, size_bytes=size, path=path)
         if self.is_intact(artifact):
             for f in files:
                 f.unlink()

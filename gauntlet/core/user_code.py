@@ -85,11 +85,7 @@ def module_file(folder: Path, module: str) -> Path | None:
 
 
 def imported_modules(source: bytes, package: str = "") -> frozenset[str]:
-    """Return every module that a source may import; `package` is the module's own, for relative imports.
-
-    Raises:
-        SyntaxError, ValueError: when the source is not Python.
-    """
+    """Return every module that a source may import; `package` is its own. `SyntaxError` when it is not Python."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -116,10 +112,9 @@ class _ImportedModules:
                 sys.modules.pop(name, None)
             sys.path[:] = [path for path in sys.path if path not in self.folders]
             self.files, self.folders = {}, []
-        taken = [file for file in files.keys() - self.files.keys() if _module(file) in sys.modules]
-        if taken:
-            file = min(taken)
-            raise StageError(f"{file}: the name {_module(file)!r} is taken by a module of this program; rename it")
+        for file in sorted(files.keys() - self.files.keys()):
+            if _module(file) in sys.modules:
+                raise StageError(f"{file}: the name {_module(file)!r} is taken by a module of this program; rename it")
         if files.keys() <= self.files.keys():
             return
         self.files |= files

@@ -59,12 +59,7 @@ def diagnose(path: Path, hints: CallerHints | None = None, timeout_s: float | No
 def fix(
     path: Path, target: Path, hints: CallerHints, diagnosis: Diagnosis, timeout_s: float | None = None
 ) -> FixResult:
-    """Apply the fixes of a diagnosis and write the result; see `apply_fixes`.
-
-    Raises:
-        ConfigError: when the folder of `target` does not exist.
-        StageError: when the child process that applies the fixes fails.
-    """
+    """Apply the fixes of a diagnosis and write the result; `ConfigError` when the target's folder does not exist."""
     if not target.resolve().parent.is_dir():
         raise ConfigError(f"{target}: folder {target.parent} does not exist")
     faults = tuple(finding.fault for finding in diagnosis.findings if finding.fixable)

@@ -41,12 +41,7 @@ class ModelContext:
 
 
 def read_context(path: Path, hints: CallerHints) -> ModelContext:
-    """Read the graph and the files that the hints name.
-
-    Raises:
-        ConfigError: when a file that the hints name cannot be read.
-        StageError: when the model cannot be read.
-    """
+    """Read the graph and the files of the hints; `StageError` or `ConfigError` when that fails."""
     return ModelContext(path, read_untrusted_graph(path), _arrays(hints.data), _arrays(hints.constants), hints.layout)
 
 

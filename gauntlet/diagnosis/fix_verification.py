@@ -46,10 +46,7 @@ class ComparisonModel:
 def verify_fix(fault: Fault, before: ModelContext, after: ModelContext) -> Compared:
     """Return the largest difference of the outputs before and after a fix, and what they were compared with.
 
-    The difference is None where the original does not run, so that there is nothing to compare with.
-
-    Raises:
-        StageError: when the fixed model does not run.
+    The difference is None where the original does not run; `StageError` when the fixed model does not run.
     """
     try:
         new = ComparisonModel(after)
@@ -117,11 +114,7 @@ def _run_with_fitting_size(model: ComparisonModel, context: ModelContext, count:
 
 
 def smallest_batch(model: ComparisonModel, context: ModelContext) -> tuple[int, int]:
-    """Return the smallest batch size with which a model runs, and the size of its other dynamic axes.
-
-    Raises:
-        StageError: when it runs with none of the likely sizes.
-    """
+    """Return the smallest batch with which a model runs, and the size of its other dynamic axes, or `StageError`."""
     frozen = [first for v in frozen_batch.frozen_values(context) if isinstance(first := first_axis(v), int)]
     failures = []
     for count in frozen[:1] or [1, *frozen_batch.hidden_sizes(context.graph)]:
@@ -138,10 +131,8 @@ def _compare_batches(
     """Compare one call with three batches with three calls of the batch size that the original takes."""
     whole = after.generator.feed(3 * portion, size)
     split = {v.name for v in required_inputs(after.graph) if not isinstance(first_axis(v), int)}
-    parts = [
-        old({n: a[i : i + portion] if n in split else a for n, a in whole.items()})
-        for i in range(0, 3 * portion, portion)
-    ]
+    starts = range(0, 3 * portion, portion)
+    parts = [old({n: a[i : i + portion] if n in split else a for n, a in whole.items()}) for i in starts]
     expected = {name: np.concatenate([part[name] for part in parts]) for name in parts[0] if parts[0][name].ndim}
     return difference(expected, new(whole)), f"the original's outputs for {portion} sample(s) per call, by {old.by}"
 

@@ -1,6 +1,6 @@
 """Apply the safe fixes in a child process: each on a copy whose outputs are compared, then kept or undone."""
 
-import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +74,6 @@ def _update_signature(fault: Fault, before: ModelContext, after: ModelContext) -
         {value.name: tensor_shape(value) for value in (*context.graph.input, *context.graph.output)}
         for context in (before, after)
     )
-
     changed = {name: shape for name, shape in now.items() if shape != was.get(name)}
     inputs, outputs = (tuple(_updated(spec, changed) for spec in old) for old in (signature.inputs, signature.outputs))
     signature = signature.replace(inputs=inputs, outputs=outputs)
@@ -96,9 +95,7 @@ def _write(proto: onnx.ModelProto, target: Path) -> None:
     if exceeds_protobuf_limit(proto):  # the weights go into a second file, which the first one names
         write_model(proto, target)
         return
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        unfinished = Path(folder) / target.name
         write_model(proto, unfinished)
         unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)

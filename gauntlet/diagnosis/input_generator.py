@@ -37,11 +37,7 @@ class InputGenerator:
             yield size, self.feed(batch, size)
 
     def feed(self, batch: int, size: int) -> NamedArrays:
-        """Return one array per input: `batch` samples, and `size` for the other dynamic axes.
-
-        Raises:
-            StageError: when an input is not a tensor, or would exceed `MAX_FEED_BYTES`.
-        """
+        """Return one array per input; `StageError` for inputs other than tensors, and above `MAX_FEED_BYTES`."""
         return {i.name: self._array(i, batch, size) for i in self.inputs}
 
     def _has_data(self, value: onnx.ValueInfoProto) -> bool:

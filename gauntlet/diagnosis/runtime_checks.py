@@ -95,9 +95,8 @@ def _first_call(session: Any, context: ModelContext) -> tuple[int, NamedArrays, 
     sizes = generator.fitting_sizes()
     if len(sizes) == 1:
         raise _NoCall("ONNX Runtime fails on inputs of the declared shape", f"ONNX Runtime failed: {failure}")
-    raise _NoCall(
-        f"the model runs with none of the sizes {sizes} of its dynamic axes; give real inputs with --data FILE.npz"
-    )
+    tried = f"the model runs with none of the sizes {sizes} of its dynamic axes"
+    raise _NoCall(f"{tried}; give real inputs with --data FILE.npz")
 
 
 def unrun(reason: str) -> dict[Fault, str]:

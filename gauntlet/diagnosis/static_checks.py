@@ -28,12 +28,7 @@ CHECKS = (
 
 
 def run_static_checks(path: Path, hints: CallerHints) -> Diagnosis:
-    """Check for every fault that shows without running the model.
-
-    Raises:
-        ConfigError: when a file that the hints name cannot be read.
-        StageError: when the model cannot be read.
-    """
+    """Check for every fault that shows without running the model; raises as `read_context` does."""
     context = read_context(path, hints)
     findings = [finding for check in CHECKS if (finding := check(context))]
     unchecked: dict[Fault, str] = {}

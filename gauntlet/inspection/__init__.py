@@ -39,12 +39,7 @@ class Inspection(Frozen):
 
 
 def inspect(path: Path) -> Inspection:
-    """Summarize a model.
-
-    Raises:
-        ConfigError: when the file does not exist.
-        StageError: when it is not an ONNX model, or cannot be read within the limits.
-    """
+    """Summarize a model; `StageError` when it is not an ONNX model, or cannot be read within the limits."""
     refuse_wrong_file(path)
     size = path.stat().st_size
     timeout_s, memory = TIMEOUT_S + size // 10_000_000, MEMORY_BYTES + 4 * size

@@ -131,10 +131,7 @@ def replace_model(proto: onnx.ModelProto, changed: onnx.ModelProto) -> None:
 
 
 def inferred_shapes(proto: onnx.ModelProto, *, through_values: bool = False) -> dict[str, Shape]:
-    """Return all shapes that the file stores or that ONNX's shape inference finds; weights are not needed.
-
-    With `through_values`, inference also follows the values of shapes that are computed in the graph.
-    """
+    """Return all shapes that the file stores or ONNX infers, also `through_values` that are computed shapes."""
     graph = onnx.shape_inference.infer_shapes(without_weights(proto), data_prop=through_values).graph
     found = {v.name: tensor_shape(v) for v in (*graph.value_info, *graph.output, *graph.input)}
     found |= {t.name: tuple(t.dims) for t in graph.initializer}

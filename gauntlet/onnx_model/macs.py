@@ -147,7 +147,5 @@ def _shape_nodes(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def _size(shape: Shape | None) -> int | None:
-    if shape is None:
-        return None
-    known = [axis for axis in shape if isinstance(axis, int)]
-    return math.prod(known) if len(known) == len(shape) else None
+    known = [axis for axis in shape or () if isinstance(axis, int)]
+    return math.prod(known) if shape is not None and len(known) == len(shape) else None

@@ -104,8 +104,7 @@ def model_files(path: Path) -> tuple[Path, ...]:
 
 def exceeds_protobuf_limit(proto: onnx.ModelProto) -> bool:
     """Return whether the model, with its weights loaded, is too large for one file or message."""
-    total: int = sum(tensor.ByteSize() for tensor in proto.graph.initializer)
-    return total > MAX_ONE_FILE_BYTES
+    return bool(sum(tensor.ByteSize() for tensor in proto.graph.initializer) > MAX_ONE_FILE_BYTES)
 
 
 def is_large_file(path: Path) -> bool:

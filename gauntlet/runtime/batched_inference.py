@@ -57,10 +57,8 @@ class BatchedInference:
     def run(self, wanted: int, at_once: int = 1) -> NamedArrays:
         """Run all samples; return the outputs by name, shape (n, ...), strings as NumPy's.
 
-        Makes `at_once` calls in parallel, so the session should have that share of the threads.
-
-        Raises:
-            StageError: when the runtime fails, or an output does not have one entry per sample.
+        Makes `at_once` calls in parallel, so the session should have that share of the threads. Raises `StageError`
+        when the runtime fails, or an output does not have one entry per sample.
         """
         names, batch = tensor_output_names(self.session), self.batch(wanted)
         starts, call = range(0, len(self), batch), partial(self._call, names, batch)
@@ -97,11 +95,7 @@ class BatchedInference:
 
 
 def batched_inference(session: Any, samples: NamedArrays) -> BatchedInference:
-    """Return the calls for some samples, converted to the types of the model's inputs.
-
-    Raises:
-        StageError: when an input has no samples, or samples of another rank, shape or type.
-    """
+    """Return the calls for some samples, converted to the inputs' types; `StageError` when they do not fit."""
     inputs = {i.name: i for i in session.get_inputs()}
     missing = sorted(inputs.keys() - samples.keys())
     if missing:

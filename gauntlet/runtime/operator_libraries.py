@@ -55,8 +55,5 @@ def session_options() -> Any:
 
 @cache
 def _stay_loaded(path: Path) -> None:
-    """Keep a library loaded: the runtime releases it with each session, and some crash when loaded again.
-
-    onnxruntime-extensions 0.15 does, when its Python package is loaded too.
-    """
+    """Keep a library after its session: onnxruntime-extensions 0.15 crashes if loaded again beside its package."""
     ctypes.CDLL(str(path))

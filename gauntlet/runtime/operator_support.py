@@ -26,13 +26,8 @@ def training_mode_nodes(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 def _is_known(node: onnx.NodeProto, versions: dict[str, int]) -> bool:
     domain = "" if node.domain == "ai.onnx" else node.domain
-    if (domain, node.op_type) in _runtime_operators():
-        return True
-    try:
-        onnx.defs.get_schema(node.op_type, versions.get(domain or "ai.onnx", 1), domain)
-    except onnx.defs.SchemaError:
-        return False
-    return True
+    version = versions.get(domain or "ai.onnx", 1)
+    return (domain, node.op_type) in _runtime_operators() or onnx.defs.has(node.op_type, version, domain)
 
 
 @cache

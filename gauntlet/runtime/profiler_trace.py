@@ -57,16 +57,11 @@ def kernel_events(events: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any
 
 def read_events(trace: Path) -> list[dict[str, Any]]:
     """Return the events of a trace file: JSON in the format of Chromium's trace viewer, times in microseconds."""
-    events: list[dict[str, Any]] = json.loads(trace.read_text())
-    return events
+    return json.loads(trace.read_text())  # type: ignore[no-any-return]
 
 
 def summarize_profile(trace: Path) -> Profile:
-    """Summarize a trace by medians over calls, without the first one of several, which still allocates memory.
-
-    Raises:
-        ValueError: when the trace has no call.
-    """
+    """Summarize a trace by medians over calls, without the first one of several, which still allocates memory."""
     events = read_events(trace)
     runs = sorted((e["ts"], e["dur"]) for e in events if e["name"] == "model_run")
     if not runs:

@@ -8,7 +8,12 @@ import contextlib
 import os
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 GROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 LANES = 4
@@ -16,10 +21,7 @@ LANES = 4
 
 
 def parallel_calls_and_threads() -> tuple[int, int]:
-    """Return how many calls of one model to run in parallel on many samples, and the threads for each.
-
-    Kernels that scale badly leave threads idle; parallel calls do not.
-    """
+    """Return how many calls to run in parallel on many samples, so that no thread is idle, and the threads for each."""
     threads = usable_threads()
     count = min(threads, LANES)
     return count, threads // count
@@ -90,13 +92,17 @@ def peak_rss_bytes() -> int:
 
 def processor_seconds(pid: int) -> float:
     """Return the processor time of a process and all that it started, so far; 0 for those that have ended."""
+    return sum_over_processes(pid, lambda process: sum(process.cpu_times()[:2]))
+
+
+def sum_over_processes(pid: int, measure: Callable[["psutil.Process"], float]) -> float:
+    """Return the sum of a measure over a process and all that it started, without those that have ended."""
     import psutil
 
-    spent = 0.0
+    total = 0.0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         for one in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
-                times = one.cpu_times()
-                spent += times.user + times.system
-    return spent
+                total += measure(one)
+    return total

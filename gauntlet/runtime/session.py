@@ -44,20 +44,9 @@ def open_session(
     """Return an `InferenceSession`, with the operators of `gauntlet.runtime.operator_libraries`.
 
     Another provider may pass nodes, or silently all of them, to `others` and to the CPU: ask the session what it uses.
-
-    Args:
-        model: a file, or a serialized model.
-        level: graph optimization.
-        threads: intra-op threads; by default all that this process may use.
-        parallel: run branches of the graph in parallel, on as many threads again.
-        arena: keep memory between calls.
-        save_to: also write the optimized graph to this file.
-        profile_to: also profile, into a file with this prefix; `end_profiling` returns it.
-        provider: the execution provider.
-        provider_options: its options.
-        others: fallback providers, in this order; the CPU comes last.
-        settings: further entries of the session configuration.
-        processor: what the model must be exact on, if its metadata says what it needs; by default this machine's.
+    `parallel` runs branches of the graph on as many `threads` again, by default all usable ones. `save_to` is a file
+    for the optimized graph, `profile_to` the prefix of the file that `end_profiling` returns. `settings` are further
+    entries of the session configuration; the model's metadata may require some for `processor`, by default this one.
 
     Raises:
         StageError: when the runtime rejects the model or an operator library, or the model rejects this processor.
@@ -71,7 +60,11 @@ def open_session(
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
         options.inter_op_num_threads = options.intra_op_num_threads
     if save_to is not None:
-        _save_optimized(options, model, save_to)
+        from gauntlet.onnx_model.model_file import is_large_file  # a worker needs neither it nor onnx
+
+        options.optimized_model_filepath = str(save_to)
+        if isinstance(model, Path) and is_large_file(model):
+            options.add_session_config_entry(EXTERNAL_FILE, f"{save_to.name}.data")
     if profile_to is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_to)
@@ -83,14 +76,6 @@ def open_session(
         raise
     except Exception as error:  # the runtime's own exceptions share no public base
         raise StageError(f"ONNX Runtime {ort.__version__} refuses the model: {error}") from error
-
-
-def _save_optimized(options: Any, model: Path | bytes, path: Path) -> None:
-    from gauntlet.onnx_model.model_file import is_large_file  # a worker needs neither it nor onnx
-
-    options.optimized_model_filepath = str(path)
-    if isinstance(model, Path) and is_large_file(model):
-        options.add_session_config_entry(EXTERNAL_FILE, f"{path.name}.data")
 
 
 def _session(model: Path | bytes, options: Any, providers: list[Any], processor: Processor | None) -> Any:

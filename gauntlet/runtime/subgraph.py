@@ -11,11 +11,7 @@ from gauntlet.runtime.session import open_session
 
 
 def intermediate_values(proto: onnx.ModelProto, names: Iterable[str], feed: NamedArrays) -> NamedArrays:
-    """Return the named tensors of one call without graph optimization; values other than arrays are left out.
-
-    Raises:
-        StageError: when the runtime rejects the model. Its exceptions in the call have no public base.
-    """
+    """Return the named tensors of one call without graph optimization; values other than arrays are left out."""
     asked = onnx.ModelProto()
     asked.CopyFrom(proto)
     del asked.graph.output[:]

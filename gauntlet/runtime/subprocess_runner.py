@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import IO, Any, Generic, Literal, TypeVar
+from typing import IO, Generic, Literal, TypeVar
 
 from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.runtime.resources import peak_rss_bytes
@@ -61,10 +61,9 @@ def run_in_subprocess(
     with tempfile.TemporaryFile() as request, tempfile.TemporaryFile() as result, tempfile.TemporaryFile() as log:
         pickle.dump((function, args), request)
         request.seek(0)
-        address_space = memory_bytes + ADDRESS_SPACE_BYTES
         # The child finds modules where this process does, and never in the current folder.
         code = f"import sys; sys.path[:] = {sys.path!r}; from gauntlet.runtime.subprocess_runner import child_main; "
-        code += f"child_main({result.fileno()}, {address_space}, {timeout_s + GRACE_S})"
+        code += f"child_main({result.fileno()}, {memory_bytes}, {timeout_s + GRACE_S})"
         deadline = monotonic() + timeout_s
         child = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -83,17 +82,12 @@ def run_in_subprocess(
         if child.returncode != 0:
             raise _failure(child.returncode, log, memory_bytes, peak)
         result.seek(0)
-        kind, value, used = pickle.load(result)
-    peak = max(peak, used)
-    if kind == "memory":
-        raise SubprocessFailed(_too_much(memory_bytes), "memory", peak)
-    if kind == "raised":
-        raise value
-    if kind == "failed":
-        message, trace = value
-        failure = SubprocessFailed(message, "error", peak)
-        failure.add_note(trace)
-        raise failure
+        value, error, child_peak = pickle.load(result)
+    peak = max(peak, child_peak)
+    if isinstance(error, SubprocessFailed):
+        error.peak_rss_bytes = peak
+    if error is not None:
+        raise error
     return SubprocessResult(value, peak)
 
 
@@ -144,23 +138,24 @@ def _failure(code: int, log: IO[bytes], memory_bytes: int, peak: int) -> Subproc
     return SubprocessFailed(f"it crashed ({how})" + (f": {last}" if last else ""), "crash", peak)
 
 
-def child_main(result_to: int, address_space_bytes: int, alarm_s: float) -> None:
+def child_main(result_to: int, memory_bytes: int, alarm_s: float) -> None:
     """Run in the child: set the limits, read the request from standard input, and write the result to a file."""
-    for limit, value in ((resource.RLIMIT_AS, address_space_bytes), (resource.RLIMIT_CORE, 0)):
+    for kind, limit in ((resource.RLIMIT_AS, memory_bytes + ADDRESS_SPACE_BYTES), (resource.RLIMIT_CORE, 0)):
         with contextlib.suppress(ValueError, OSError):  # without the limit, the parent still watches
-            resource.setrlimit(limit, (value, value))
+            resource.setrlimit(kind, (limit, limit))
     signal.setitimer(signal.ITIMER_REAL, alarm_s)  # not handled, so it ends the process
-    result: tuple[str, Any]
+    value: object = None
+    failure: PipelineError | None = None
     try:
         function, args = pickle.load(sys.stdin.buffer)
-        result = ("value", function(*args))
+        value = function(*args)
     except MemoryError:
-        result = ("memory", None)
+        failure = SubprocessFailed(_too_much(memory_bytes), "memory")
     except PipelineError as error:
-        result = ("raised", error)
-    except Exception as error:  # any error of the function is the result
-        message = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_MESSAGE]
-        result = ("failed", (message, traceback.format_exc()))
+        failure = error
+    except Exception as error:  # any other error becomes one line, with the traceback as a note
+        failure = SubprocessFailed(" ".join(f"{type(error).__name__}: {error}".split())[:MAX_MESSAGE])
+        failure.add_note(traceback.format_exc())
     with os.fdopen(result_to, "wb") as file:
-        pickle.dump((*result, peak_rss_bytes()), file)
+        pickle.dump((value, failure, peak_rss_bytes()), file)
     os._exit(0)  # skips a library's threads and destructors, which may crash

@@ -138,23 +138,18 @@ def sqnr_db(actual: "Array", expected: "Array") -> float:
 
 
 def wait_for_idle_threads() -> None:
-    """Wait until no other thread of this process runs (on Linux).
-
-    ONNX Runtime's threads spin for up to 25 ms after a call, on a processor that the next contender needs.
-    """
+    """Wait until no other thread runs (on Linux): ONNX Runtime's spin for up to 25 ms after a call."""
     end = monotonic() + LONGEST_REST_S
-    while monotonic() < end and any(thread != get_native_id() for thread in running_threads()):
+    threads = TASKS.iterdir if TASKS.exists() else list
+    while monotonic() < end and any(_is_running(t) for t in threads() if t.name != str(get_native_id())):
         sleep(0.002)
 
 
-def running_threads() -> list[int]:
-    """Return the native ids of this process's running or runnable threads."""
-    found = []
-    for task in TASKS.iterdir() if TASKS.exists() else ():
-        with contextlib.suppress(OSError):  # it has ended
-            if (task / "stat").read_text().rpartition(") ")[2].startswith("R"):
-                found.append(int(task.name))
-    return found
+def _is_running(thread: Path) -> bool:
+    try:
+        return (thread / "stat").read_text().rpartition(") ")[2].startswith("R")
+    except OSError:  # it has ended
+        return False
 
 
 def limit_memory(memory_bytes: int) -> None:

@@ -85,11 +85,7 @@ class WorkerClient:
         return processor_seconds(self._process.pid)
 
     def request(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Send one of the requests of `gauntlet.runtime.worker`, and return the reply.
-
-        Raises:
-            WorkerFailed: when the worker died, did not reply in time, sent an invalid reply, or reported an error.
-        """
+        """Send one of the requests of `gauntlet.runtime.worker` and return the reply; `WorkerFailed` without one."""
         self._send(request)
         return self.receive(request["do"], timeout_s)
 

@@ -25,11 +25,9 @@ from gauntlet.onnx_model.graph import (
     tensor_shape,
 )
 
-EXPORT = "export with a named batch axis (PyTorch: dynamic_axes or dynamic_shapes)"
 MAX_BATCH = 1 << 20
 """A larger first axis is not taken for a batch."""
 MAX_HIDDEN = 64
-NAME = "batch"
 
 
 @dataclass
@@ -44,7 +42,8 @@ def find(context: ModelContext) -> Finding | None:
     """Check the declared shapes."""
     for value in frozen_values(context):
         cause = f"'{value.name}' {format_shape(tensor_shape(value))}: the first axis is fixed at {first_axis(value)}"
-        return Finding(fault="frozen_batch", cause=cause, fix=f"{EXPORT}, or make it dynamic with --fix", fixable=True)
+        fix = "export with a named batch axis (PyTorch: dynamic_axes or dynamic_shapes), or make it dynamic with --fix"
+        return Finding(fault="frozen_batch", cause=cause, fix=fix, fixable=True)
     return None
 
 
@@ -67,10 +66,9 @@ def frozen_values(context: ModelContext) -> list[onnx.ValueInfoProto]:
 
 def find_hidden(context: ModelContext, runs: BatchRuns) -> Finding | None:
     """Check whether a batch that is declared dynamic works at several sizes."""
-    works = sorted(runs.shapes)
-    if not works:
+    if not runs.shapes:
         return None
-    base = works[0]
+    base = min(runs.shapes)
     reshapes = reshapes_to(context.graph, base)
     symptom = _mixed(runs, base)
     # A call may fail for other reasons than the batch; a Reshape with a constant batch size rules them out.
@@ -129,7 +127,7 @@ def fix(context: ModelContext, batch: int) -> str:
     graph = context.graph
     frozen = frozen_values(context)
     firsts = [first_axis(v) for v in (*frozen, *required_inputs(graph))]
-    name = next((a for a in firsts if isinstance(a, str)), NAME)
+    name = next((a for a in firsts if isinstance(a, str)), "batch")
     for value in (*frozen, *(output for output in graph.output if first_axis(output) == batch)):
         value.type.tensor_type.shape.dim[0].dim_param = name
     del graph.value_info[:]  # what was inferred from the frozen batch

@@ -29,13 +29,11 @@ def find(context: ModelContext) -> Finding | None:
     if lacking:
         names = ", ".join(lacking[:3])
         fix = f"bind it with --fix --constants FILE.npz, which holds its value as an array named {names}"
-    return Finding(
-        fault="leaked_constant",
-        cause=f"a constant became a required input: {named} ({reason})",
-        fix=fix,
-        fixable=not lacking,
-        severity="warning" if by_shape_alone else "error",
+    cause, severity = (
+        f"a constant became a required input: {named} ({reason})",
+        "warning" if by_shape_alone else "error",
     )
+    return Finding(fault="leaked_constant", cause=cause, fix=fix, fixable=not lacking, severity=severity)
 
 
 def leaked_inputs(context: ModelContext) -> list[onnx.ValueInfoProto]:
@@ -71,11 +69,7 @@ def stored_values(context: ModelContext) -> NamedArrays:
 
 
 def fix(context: ModelContext) -> str:
-    """Bind leaked inputs to their values, or drop those that no node reads, in place; return what was done.
-
-    Raises:
-        StageError: when a value is missing or has another shape.
-    """
+    """Bind leaked inputs to their values, or drop those that no node reads, in place; return what was done."""
     graph, values, unread = context.graph, stored_values(context), _unread(context.graph)
     leaked = leaked_inputs(context)
     for value in leaked:

@@ -4,7 +4,6 @@ import contextlib
 import io
 import logging
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -36,7 +35,10 @@ def fix(proto: onnx.ModelProto) -> str:
     """Infer shapes symbolically and prepare the graph for quantization, in place; return what was done."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    with tempfile.TemporaryDirectory() as folder, _silence():
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as silence:
+        silence.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        silence.callback(logging.disable, logging.NOTSET)
+        logging.disable(logging.CRITICAL)  # failures are handled below
         prepared = Path(folder) / "prepared.onnx"
         try:
             with contextlib.chdir(folder):  # on failure, it leaves files in the working folder
@@ -48,14 +50,3 @@ def fix(proto: onnx.ModelProto) -> str:
         result = onnx.shape_inference.infer_shapes(result, data_prop=True)
     replace_model(proto, result)
     return f"inferred shapes and prepared for quantization: {len(proto.graph.value_info)} shapes are stored"
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Suppress what the preparation logs and prints: its failure is handled above."""
-    logging.disable(logging.CRITICAL)
-    with contextlib.redirect_stdout(io.StringIO()):
-        try:
-            yield
-        finally:
-            logging.disable(logging.NOTSET)

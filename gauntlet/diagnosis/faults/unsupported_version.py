@@ -31,16 +31,15 @@ def find(context: ModelContext) -> Finding | None:
 
 
 def fix(proto: onnx.ModelProto) -> str:
-    """Convert to the newest versions that the runtime supports, in place; return what was done.
-
-    Raises:
-        StageError: when an operator has no older form.
-    """
+    """Convert to the newest supported versions, in place; `StageError` when an operator has no older form."""
     was = opset_versions(proto).get("ai.onnx", 1), proto.ir_version
     target = min(was[0], supported_opset())
     if target < was[0]:
         if changed := _changed_since(proto, target):
-            _convert(proto, target, changed)
+            try:
+                replace_model(proto, onnx.version_converter.convert_version(proto, target))
+            except Exception as error:  # the converter raises RuntimeError, ValueError and its own
+                raise StageError(f"cannot convert {', '.join(changed[:3])} to opset {target}") from error
         else:  # every operator has the same definition in both: only the number changes
             next(o for o in proto.opset_import if o.domain in ("", "ai.onnx")).version = target
     proto.ir_version = min(was[1], supported_ir_version())
@@ -56,10 +55,3 @@ def _changed_since(proto: onnx.ModelProto, target: int) -> list[str]:
     kinds = {n.op_type for g in graphs for n in all_nodes(g) if n.domain in ("", "ai.onnx")}
     own = {f.name for f in proto.functions}
     return sorted(k for k in kinds - own if onnx.defs.get_schema(k, version, "").since_version > target)
-
-
-def _convert(proto: onnx.ModelProto, target: int, changed: list[str]) -> None:
-    try:
-        replace_model(proto, onnx.version_converter.convert_version(proto, target))
-    except Exception as error:  # the converter raises RuntimeError, ValueError and its own
-        raise StageError(f"cannot convert {', '.join(changed[:3])} to opset {target}") from error

@@ -68,9 +68,7 @@ class OpenVinoEngine(Engine):
         return {"asked": self.device, "nodes": {self.device: nodes}, "kernels": dict(kernels)}
 
 
-def load_engine(model: Path, threads: int, options: dict[str, Any]) -> OpenVinoEngine:
-    """Load a model; `options` are the target's."""
-    return OpenVinoEngine(model, threads, options)
+load_engine = OpenVinoEngine
 
 
 def _text(info: Any, name: str) -> str:

@@ -157,9 +157,7 @@ class OrtEngine(Engine):
         return str(session.end_profiling())
 
 
-def load_engine(model: Path, threads: int, options: dict[str, Any]) -> OrtEngine:
-    """Load a model; `options` are the target's."""
-    return OrtEngine(model, threads, options)
+load_engine = OrtEngine
 
 
 def _kernel(event: dict[str, Any]) -> str | None:

@@ -23,20 +23,13 @@ import numpy as np
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.runtime.engines.base import Engine, TensorInfo
+from gauntlet.runtime.resources import sum_over_processes
 
 PAGE = Path(__file__).with_name("web_page.html")
 SCRIPTS = {"wasm": "ort.wasm.min.mjs", "webgpu": "ort.webgpu.min.mjs"}
 MIME = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm", ".html": "text/html"}
-SWITCHES = (
-    "--headless=new",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-background-timer-throttling",
-    "--disable-renderer-backgrounding",
-    "--enable-unsafe-webgpu",
-)
+UNUSED = ("background-networking", "background-timer-throttling", "component-update", "renderer-backgrounding", "sync")
+SWITCHES = ("--headless=new", "--no-first-run", "--enable-unsafe-webgpu", *(f"--disable-{name}" for name in UNUSED))
 PROFILE = "gauntlet-web-"
 START_S, POLL_S, LONGEST_S = 30.0, 0.5, 3600.0
 DTYPES = {"float32": "float", "float64": "double"}
@@ -64,7 +57,9 @@ class Browser:
     """A browser with one page, and the server on the loopback that the page connects to."""
 
     def __init__(self, options: dict[str, Any], model: Path | None = None) -> None:
-        self.dist, self.model = Path(options["dist"]), model
+        self.dist, self.files = Path(options["dist"]), {"/": PAGE}
+        if model is not None:
+            self.files |= {f"/model/{file.name}": file for file in (model, _data_file(model)) if file}
         self.requests: queue.Queue[dict[str, Any]] = queue.Queue()
         self.replies: queue.Queue[dict[str, Any]] = queue.Queue()
         self.arrays: NamedArrays = {}
@@ -133,16 +128,12 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(b"null", "application/json")
         if path.startswith("/input/"):
             return self._send(self.browser.arrays[path.removeprefix("/input/")].tobytes(), "application/octet-stream")
-        model = self.browser.model
-        files = {"/": PAGE} | ({f"/model/{model.name}": model} if model else {})
-        if model is not None and (data := model.with_name(f"{model.name}.data")).exists():
-            files[f"/model/{data.name}"] = data
-        name = path.removeprefix("/ort/")
-        if path.startswith("/ort/") and re.fullmatch(r"[\w.-]+", name):
-            files[path] = self.browser.dist / name
-        if path not in files or not files[path].is_file():
+        file = self.browser.files.get(path)
+        if match := re.fullmatch(r"/ort/([\w.-]+)", path):
+            file = self.browser.dist / match[1]
+        if file is None or not file.is_file():
             return self.send_error(404)
-        return self._send(files[path].read_bytes(), MIME.get(files[path].suffix, "application/octet-stream"))
+        return self._send(file.read_bytes(), MIME.get(file.suffix, "application/octet-stream"))
 
     def do_POST(self) -> None:
         """Receive an output, or the reply to the last request."""
@@ -177,7 +168,7 @@ class WebEngine(Engine):
         self.backend = options["backend"]
         self.browser = Browser(options, model)
         atexit.register(self.browser.close)
-        data = f"{model.name}.data" if model.with_name(f"{model.name}.data").exists() else None
+        data = file.name if (file := _data_file(model)) else None
         request = {"do": "load", "model": model.name, "data": data, "threads": threads, "backend": self.backend}
         found = self.browser.request(request)
         self.runtime = f"onnxruntime-web {found['version']}"
@@ -203,20 +194,15 @@ class WebEngine(Engine):
 
     def children_rss_bytes(self) -> int:
         """Return the memory of the browser's processes, with shared pages divided among them."""
-        import psutil
-
-        total = 0
-        with contextlib.suppress(psutil.Error):
-            browser = psutil.Process(self.browser.process.pid)
-            for process in (browser, *browser.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    total += process.memory_full_info().pss
-        return total
+        return int(sum_over_processes(self.browser.process.pid, lambda process: process.memory_full_info().pss))
 
 
-def load_engine(model: Path, threads: int, options: dict[str, Any]) -> WebEngine:
-    """Load a model; `options` are the target's."""
-    return WebEngine(model, threads, options)
+load_engine = WebEngine
+
+
+def _data_file(model: Path) -> Path | None:
+    data = model.with_name(f"{model.name}.data")
+    return data if data.exists() else None
 
 
 def _die_with_parent() -> None:
