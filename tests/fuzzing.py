@@ -67,7 +67,7 @@ def check_many(mutations: list[Mutation], folder: Path, timeout_s: float | None 
 
 def _be_the_child(mutations: list[Mutation], folder: Path, note: Path, timeout_s: float | None) -> None:
     def call(function: Callable[..., object], *args: object, **_limits: float) -> SubprocessResult[object]:
-        return SubprocessResult(function(*args), 0.0, 0)
+        return SubprocessResult(function(*args), 0)
 
     gauntlet.diagnosis.run_in_subprocess = gauntlet.inspection.run_in_subprocess = call  # type: ignore[assignment] - this process is the child
     for mutation in mutations:

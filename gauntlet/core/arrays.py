@@ -1,4 +1,4 @@
-"""Arrays of any type, alone and by name, and values to fill them with."""
+"""Type aliases for NumPy arrays, and random values of any element type."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,19 +7,15 @@ Array = npt.NDArray[np.generic]
 NamedArrays = dict[str, Array]
 
 INDEX_LIMIT = 2
-"""Whole numbers may be indices into a table of unknown length; 0 and 1 fit nearly all of them."""
+"""Integers may index a table of unknown length; 0 and 1 are valid in nearly every table."""
 
 
 def random_values(
     dtype: np.dtype[np.generic], shape: tuple[int, ...], rng: np.random.Generator, below: int = INDEX_LIMIT
 ) -> Array:
-    """Return normal floats, truth values, or whole numbers from 0 to less than `below`.
-
-    Raises:
-        ValueError: for any other type.
-    """
+    """Return normally distributed floats, random booleans, or integers in [0, `below`); `ValueError` otherwise."""
     if dtype.kind == "f":
         return rng.standard_normal(shape).astype(dtype)
     if dtype.kind in "iub":
         return rng.integers(0, 2 if dtype.kind == "b" else below, shape).astype(dtype)
-    raise ValueError(f"there are no random values of the type {dtype}")
+    raise ValueError(f"cannot generate random values of type {dtype}; supported: floats, integers and booleans")

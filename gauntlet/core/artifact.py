@@ -1,4 +1,4 @@
-"""Files by content: a name for what was made, and the store that keeps it whole or not at all."""
+"""Content-addressed files, and the store that holds them."""
 
 import hashlib
 import os
@@ -24,36 +24,24 @@ class Artifact(Frozen):
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of artifacts, addressed by content.
-
-    A file appears in it complete or not at all: it is written under a temporary name, flushed to disk, and renamed.
-    """
+    """A folder of artifacts. Each appears complete or not at all: written elsewhere, flushed to disk, and renamed."""
 
     root: Path
 
     def put(self, file: Path, *companions: Path) -> Artifact:
-        """Move `file`, and the `companions` that it refers to by name, into the store.
-
-        Raises:
-            StageError: when two of the files have the same name.
-        """
+        """Move `file`, and the `companions` that it refers to by name, into the store; names must be distinct."""
         files = [file, *companions]
         if len({f.name for f in files}) != len(files):
             raise StageError(f"{file.name}: two files of one artifact have the same name")
-        digest = sha256_of(files)
-        artifact = Artifact(
-            name=file.name,
-            sha256=digest,
-            size_bytes=sum(f.stat().st_size for f in files),
-            path=f"{digest[:2]}/{digest}-{file.name}/{file.name}",  # the same bytes may bear two names
-        )
-        home = self.path(artifact).parent
-        if home.exists() and not self.is_intact(artifact):
-            shutil.rmtree(home, ignore_errors=True)
-        if home.exists():
+        digest, size = sha256_of(files), sum(f.stat().st_size for f in files)
+        path = f"{digest[:2]}/{digest}-{file.name}/{file.name}"  # the same bytes may have two names
+        artifact = Artifact(name=file.name, sha256=digest, size_bytes=size, path=path)
+        if self.is_intact(artifact):
             for f in files:
                 f.unlink()
             return artifact
+        home = self.path(artifact).parent
+        shutil.rmtree(home, ignore_errors=True)
         incoming = self.root / "incoming" / uuid.uuid4().hex
         incoming.mkdir(parents=True)
         for f in files:
@@ -63,7 +51,7 @@ class Store:
         home.parent.mkdir(parents=True, exist_ok=True)
         try:
             incoming.rename(home)
-        except OSError:  # somebody else stored the same bytes first
+        except OSError:  # another process stored the same bytes first
             if not self.is_intact(artifact):
                 raise
             shutil.rmtree(incoming)
@@ -71,15 +59,13 @@ class Store:
         return artifact
 
     def path(self, artifact: Artifact) -> Path:
-        """Return where the artifact's main file lies."""
+        """Return the path of the artifact's main file."""
         return self.root / artifact.path
 
     def is_intact(self, artifact: Artifact) -> bool:
-        """Tell whether the artifact is there and its bytes are the ones it was named for."""
-        home = self.path(artifact).parent
-        if not self.path(artifact).is_file():
-            return False
-        return sha256_of([f for f in home.iterdir() if f.is_file()]) == artifact.sha256
+        """Return whether the artifact is there and its content matches its digest."""
+        path = self.path(artifact)
+        return path.is_file() and sha256_of([f for f in path.parent.iterdir() if f.is_file()]) == artifact.sha256
 
 
 def sha256_of(files: list[Path]) -> str:
@@ -92,7 +78,7 @@ def sha256_of(files: list[Path]) -> str:
 
 
 def fsync(path: Path) -> None:
-    """Force a file, or a folder's list of names, to disk."""
+    """Flush a file, or a folder's list of names, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -101,7 +87,7 @@ def fsync(path: Path) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a small text file so that a reader sees the old one or the new one, never a part."""
+    """Write a text file so that a reader sees the old content or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     temporary.write_text(text, encoding="utf-8")

@@ -1,36 +1,28 @@
-"""What can go wrong, and the exit code that says so.
-
-PipelineError
-├── ConfigError   exit 2: the question was wrong (file, key, value, what is allowed)
-├── GateFailed    exit 1: the answer is no (value, limit, way out)
-└── StageError    exit 3: there is no answer, because a stage broke
-"""
+"""The project's errors and their exit codes."""
 
 import re
 
 
 class PipelineError(Exception):
-    """Anything that this project reports in one message instead of a traceback."""
+    """Any error that is reported in one message instead of a traceback."""
 
     exit_code = 3
 
 
 class ConfigError(PipelineError):
-    """A configuration that is refused before anything runs."""
+    """Invalid configuration or arguments; the message names file, key, value and what is allowed."""
 
     exit_code = 2
 
 
 class GateFailed(PipelineError):  # noqa: N818 - a verdict, not an error
-    """A stage did its work and its report does not pass."""
+    """A report does not pass its gate; the message names value, limit and fix."""
 
     exit_code = 1
 
 
 class StageError(PipelineError):
     """A stage could not do its work; the cause is chained."""
-
-    exit_code = 3
 
 
 def one_line(error: Exception, most: int = 200) -> str:

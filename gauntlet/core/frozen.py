@@ -1,14 +1,11 @@
-"""The one base of every value that travels: immutable, strict about its fields, and able to write NaN down."""
+"""The base class of all stored values: immutable, without unknown fields, and with NaN preserved in JSON."""
 
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
-Number = Annotated[
-    float,
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}),
-]
-"""A float whose JSON form keeps NaN and the infinities, as strings: a report breaks exactly when it matters."""
+Number = Annotated[float, WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]})]
+"""A float whose JSON form keeps NaN and the infinities, as strings."""
 
 JsonObject = dict[str, JsonValue]
 
@@ -20,14 +17,14 @@ def _whole(share: float) -> float:
 
 
 Percent = Annotated[float, Field(ge=0.01, le=0.99), AfterValidator(_whole)]
-"""A share of whole percents: 0.25 is the candidate `pruned-25`."""
+"""A share in whole percents: 0.25 names the candidate `pruned-25`."""
 
 
 class Frozen(BaseModel):
-    """An immutable pydantic model that refuses unknown fields and round-trips NaN through JSON."""
+    """An immutable pydantic model that rejects unknown fields and round-trips NaN through JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", protected_namespaces=())
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed (the values are trusted, as those of `model_copy`)."""
+        """Return a copy with some fields changed, without validating the new values."""
         return self.model_copy(update=changes)

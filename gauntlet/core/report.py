@@ -1,4 +1,4 @@
-"""What a stage answers: facts, and the checks that decide whether the next stage may start."""
+"""The result of a stage: facts, and the checks that decide whether the next stage may start."""
 
 import operator
 from typing import Any, Generic, Literal, Self, TypeVar
@@ -15,28 +15,28 @@ OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operat
 
 
 class Check(Frozen):
-    """One condition on one number. A check on a configured limit bears the name of its configuration key."""
+    """One condition on one number. A check on a configured limit has the name of its configuration key."""
 
     name: str = Field(description="stage.metric; also the configuration key, where the limit is configured")
-    value: Number | None = Field(description="what was measured; a missing metric does not pass")
+    value: Number | None = Field(description="the measured value; a missing one does not pass")
     op: Literal["<=", ">=", "<", ">", "=="]
     limit: Number
     unit: str = ""
     severity: Literal["error", "warning"] = "error"
     detail: str = Field("", description="the evidence: which tensor, which sample, which class")
-    remedy: str = Field("", description="the way out")
-    override: str | None = Field(None, description="why a person let this check pass all the same")
+    remedy: str = Field("", description="how to fix it")
+    override: str | None = Field(None, description="why a person overrode this failing check")
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def passed(self) -> bool:
-        """Whether the condition holds. It is written positively, so NaN and a missing value never pass."""
+        """Whether the condition holds; NaN and a missing value never pass."""
         return self.value is not None and bool(OPERATORS[self.op](self.value, self.limit))
 
     @model_validator(mode="before")
     @classmethod
     def _derive_passed(cls, data: Any) -> Any:
-        # `passed` is written for readers of the JSON and never believed when it is read back.
+        # `passed` is written for readers of the JSON and computed again when it is read back.
         return {k: v for k, v in data.items() if k != "passed"} if isinstance(data, dict) else data
 
     @classmethod
@@ -59,19 +59,19 @@ class Check(Frozen):
 
     @property
     def blocks(self) -> bool:
-        """Whether this check stops its line."""
+        """Whether this check fails its gate."""
         return not self.passed and self.severity == "error" and self.override is None
 
     def __str__(self) -> str:
         value = "missing" if self.value is None else f"{self.value:.6g}"
         unit = f" {self.unit}" if self.unit else ""
-        text = f"{self.name}: {value}{unit} must be {self.op} {self.limit:.6g}{unit}"
-        text += f"; {self.detail}" if self.detail else ""
-        return text + (f". Fix: {self.remedy}" if self.remedy else "")
+        detail = f"; {self.detail}" if self.detail else ""
+        fix = f". Fix: {self.remedy}" if self.remedy else ""
+        return f"{self.name}: {value}{unit} must be {self.op} {self.limit:.6g}{unit}{detail}{fix}"
 
 
 class Report(Frozen, Generic[Facts]):
-    """The whole answer of a stage. `seconds`, `peak_rss_bytes` and `cached` are filled in by whoever ran it."""
+    """The result of a stage. `seconds`, `peak_rss_bytes` and `cached` are set by the caller that ran it."""
 
     stage: str
     facts: Facts
@@ -84,10 +84,10 @@ class Report(Frozen, Generic[Facts]):
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """The checks that stop the line."""
+        """The checks that fail the gate."""
         return tuple(check for check in self.checks if check.blocks)
 
     def raise_if_blocked(self) -> None:
-        """Raise `GateFailed` unless the next stage may start."""
+        """Raise `GateFailed` when a check fails the gate."""
         if self.failures:
             raise GateFailed("\n".join(str(check) for check in self.failures))

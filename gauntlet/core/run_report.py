@@ -1,7 +1,4 @@
-"""The record of a run: what `report.json` holds, and what every view of a run is rendered from.
-
-Its schema is versioned: a field may be added under the same version, a change of meaning takes the next.
-"""
+"""The schema of `report.json`. A new field keeps the schema version, a change of meaning increments it."""
 
 from typing import Literal
 
@@ -12,15 +9,15 @@ from gauntlet.core.frozen import Frozen, JsonObject, Number
 from gauntlet.core.report import Check
 
 CAUSE_SEPARATOR = "; because "
-"""Between what was measured of a candidate and its cause, in the candidate's reason."""
+"""Separates, in a candidate's reason, what was measured from its cause."""
 
 
 class StageEntry(Frozen):
-    """One stage as it ran: on the main line, or for one candidate."""
+    """One executed stage, of the main line or of one candidate."""
 
     stage: str
     candidate: str | None = None
-    cached: bool = Field(description="the work was not repeated: the same inputs, configuration, code and packages")
+    cached: bool = Field(description="result reused: the same inputs, configuration, code and packages")
     seconds: Number
     peak_rss_bytes: int
     facts: JsonObject
@@ -35,64 +32,67 @@ class BenchmarkRow(Frozen):
     batch: int
     median_ms: Number = Field(description="median over rounds of the round's median latency of one call")
     speedup: Number = Field(
-        description="middle over rounds of reference / candidate, of the lower quartile of each one's calls"
+        description="median over rounds of reference / candidate, by lower quartiles of their calls"
     )
     speedup_low: Number = Field(description="lower end of the 95 % interval of the speed-up")
     speedup_high: Number
     verdict: Literal["faster", "slower", "not resolved", "reference"] = Field(
-        description="against the reference; where `stopped_as` is 'slower', against `stopped_for`"
+        description="against the reference; if `stopped_as` is 'slower', against `stopped_for`"
     )
     design_effect: Number = Field(
-        1.0, description="variance of a mean over that of independent rounds; the interval is wider by its root"
+        1.0, description="variance of a mean relative to independent rounds; widens the interval by its square root"
     )
-    more_rounds: int | None = Field(None, description="so many would probably resolve what is not; None: none would")
-    calls: int | None = Field(None, description="calls that were timed, in all rounds together")
-    p90_ms: Number | None = Field(None, description="90 % of calls stay below, at 95 % confidence; from 29 calls on")
-    p99_ms: Number | None = Field(None, description="the same of 99 %; from 299 calls on")
-    energy_mj: Number | None = Field(None, description="of one call, in millijoules, where it can be read")
-    stopped_after_round: int | None = Field(None, description="the race went on without it from there")
-    stopped_for: str | None = Field(None, description="the contender that it left the race for")
+    more_rounds: int | None = Field(
+        None, description="rounds that would probably resolve the comparison; None if none would"
+    )
+    calls: int | None = Field(None, description="timed calls in all rounds")
+    p90_ms: Number | None = Field(
+        None, description="upper 95 % confidence bound of the 90th percentile; from 29 calls on"
+    )
+    p99_ms: Number | None = Field(None, description="the same for the 99th percentile; from 299 calls on")
+    energy_mj: Number | None = Field(None, description="per call, in millijoules, where it can be read")
+    stopped_after_round: int | None = Field(None, description="the round after which it was dropped")
+    stopped_for: str | None = Field(None, description="the contender that led to dropping it")
     stopped_as: Literal["slower", "no faster"] | None = Field(
         None,
-        description="proven slower than that one; or the same file in another session, with no gain to be expected at "
+        description="proven slower than `stopped_for`, or the same file in another session without an expected gain at "
         "the first batch size",
     )
 
 
 class CandidateEntry(Frozen):
-    """One variant of the model, and what became of it."""
+    """One variant of the model and its outcome."""
 
     name: str
     parent: str | None
     status: Literal["accepted", "rejected"]
     reason: str
-    accuracy: Number | None = Field(None, description="share of right answers on the test images")
-    sqnr_db: Number | None = Field(None, description="signal to quantisation noise of the outputs, in decibels")
+    accuracy: Number | None = Field(None, description="share of correct predictions on the test images")
+    sqnr_db: Number | None = Field(None, description="signal-to-quantization-noise ratio of the outputs, in decibels")
     size_bytes: int | None = None
     artifact: Artifact | None = None
     benchmark: tuple[BenchmarkRow, ...] = ()
-    target: str | None = Field(None, description="where it is to be run: the target of its first benchmark rows")
+    target: str | None = Field(None, description="the target to deploy to: that of its first benchmark rows")
     session: dict[str, str | int | bool] | None = Field(
-        None,
-        description="how to open it: names and values for ONNX Runtime's SessionOptions; None on a further target",
+        None, description="settings of ONNX Runtime's SessionOptions, by name; None for another kind of target"
     )
 
 
 class RunReport(Frozen):
-    """A whole run. It is complete without any server."""
+    """A run, complete without any server."""
 
     schema_version: Literal[2] = 2
     run_id: str
     name: str
     started_at: str = Field(description="ISO 8601, UTC")
     verdict: Literal["passed", "failed"]
-    stopped_at: str | None = Field(description="the stage that ended the run, where it failed")
+    stopped_at: str | None = Field(description="the stage that failed the run")
     reason: str = Field(description="why the winner won, or why the run stopped")
     winner: str | None
     seconds: Number
     environment: JsonObject
     config: JsonObject
-    links: dict[str, str] = Field(default_factory=dict, description="where other tools show the run")
+    links: dict[str, str] = Field(default_factory=dict, description="pages of the run in other tools")
     stages: tuple[StageEntry, ...]
     candidates: tuple[CandidateEntry, ...]
 

@@ -1,4 +1,4 @@
-"""What a model expects and returns, written into the model itself, for whoever serves it."""
+"""A model's signature: its inputs, outputs and preprocessing, stored in the model itself."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,37 +17,37 @@ class TensorSpec(Frozen):
     """One named input or output. A named axis in `shape` is dynamic; the first axis is the batch."""
 
     name: str
-    dtype: str = Field(description="numpy's name of the type: float32, int64, ...")
+    dtype: str = Field(description="NumPy's name of the type: float32, int64, ...")
     shape: tuple[int | str, ...]
 
 
 class HogFeatures(Frozen):
-    """Histograms of oriented gradients of a grey picture (Dalal and Triggs, CVPR 2005), by scikit-image."""
+    """Histograms of oriented gradients of a grayscale image (Dalal and Triggs, CVPR 2005), by scikit-image."""
 
     orientations: int = Field(9, ge=1, description="bins of the gradient's direction")
     pixels_per_cell: int = Field(4, ge=2, description="height and width of a cell, in pixels")
-    cells_per_block: int = Field(2, ge=1, description="height and width of a normalised block, in cells")
+    cells_per_block: int = Field(2, ge=1, description="height and width of a normalized block, in cells")
 
 
 class Preprocessing(Frozen):
-    """How a picture becomes an input: repeat a grey channel, resize, `pixel * scale`, then `(x - mean) / std`.
+    """From image to input: repeat a gray channel, resize, `pixel * scale`, then `(x - mean) / std`.
 
-    With `hog`, the input is a vector: the histograms of the first channel's picture.
+    With `hog`, the input is the vector of the first channel's histograms.
     """
 
     height: int = Field(gt=0, description="pixels")
     width: int = Field(gt=0, description="pixels")
-    scale: float = Field(gt=0, description="factor that takes raw pixel values to 0..1")
-    mean: tuple[float, ...] = Field(description="one a channel, after scaling")
-    std: tuple[float, ...] = Field(description="one a channel, after scaling")
+    scale: float = Field(gt=0, description="factor that maps raw pixel values to 0..1")
+    mean: tuple[float, ...] = Field(description="per channel, after scaling")
+    std: tuple[float, ...] = Field(description="per channel, after scaling")
     resize: Literal["stretch", "crop"] = Field(
-        "stretch", description="the whole picture, or the largest part of the right shape in its middle"
+        "stretch", description="the whole image, or the largest centered part with the aspect ratio of the input"
     )
     hog: HogFeatures | None = None
 
 
 class OperatorLibrary(Frozen):
-    """A shared library that a session must have before it can load the model."""
+    """A shared library that a session must register before it loads the model."""
 
     name: str
     sha256: str
@@ -59,24 +59,24 @@ class Signature(Frozen):
     task: Literal["classification", "detection", "segmentation", "arrays"] = "classification"
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    primary_output: str | None = Field(
-        None, description="the output that names the class: a score each, or the class itself"
-    )
+    primary_output: str | None = Field(None, description="the output with a score per class, or with the class itself")
     layout: Literal["NCHW", "NHWC", "none"] = "NCHW"
     preprocessing: Preprocessing | None = None
     labels: tuple[str, ...] = ()
-    operator_libraries: tuple[OperatorLibrary, ...] = Field((), description="what implements the model's own operators")
+    operator_libraries: tuple[OperatorLibrary, ...] = Field(
+        (), description="libraries with the model's custom operators"
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _old_name(cls, values: Any) -> Any:
-        """Read `answer`, as files from before `primary_output` have it."""
+        """Read `answer`, the former name of `primary_output`."""
         if isinstance(values, dict) and "answer" in values:
             values = {"primary_output" if key == "answer" else key: value for key, value in values.items()}
         return values
 
     def write(self, model: "onnx.ModelProto") -> None:
-        """Put the signature into the model's `metadata_props`, in place of an older one."""
+        """Store the signature in the model's `metadata_props`, replacing an older one."""
         import onnx.helper
 
         kept = {p.key: p.value for p in model.metadata_props}
@@ -84,25 +84,26 @@ class Signature(Frozen):
 
     @classmethod
     def read(cls, model: "onnx.ModelProto") -> "Signature":
-        """Return the signature that the model carries.
-
-        Raises:
-            StageError: when it carries none, or one that cannot be read.
-        """
+        """Return the model's signature; `StageError` when there is none, or when it cannot be read."""
         for entry in model.metadata_props:
             if entry.key == METADATA_KEY:
                 try:
                     return cls.model_validate_json(entry.value)
                 except ValidationError as error:
                     raise StageError(f"the model's signature ('{METADATA_KEY}') cannot be read: {error}") from error
-        raise StageError(f"the model carries no signature (metadata_props has no '{METADATA_KEY}'); export it again")
+        raise StageError(f"the model has no signature (metadata_props has no '{METADATA_KEY}'); export it again")
+
+    @classmethod
+    def find(cls, model: "onnx.ModelProto") -> "Signature | None":
+        """Return the model's signature, or None where it is missing or unreadable."""
+        try:
+            return cls.read(model)
+        except StageError:
+            return None
 
 
 def signature_from_graph(model: "onnx.ModelProto") -> Signature:
-    """Return what the graph itself says of a model's contract: names, types and shapes of its tensors.
-
-    An unnamed dynamic axis is named for its place. Values that are no tensors have no shape and are left out.
-    """
+    """Return the signature of a graph alone: dynamic axes get names, outputs other than tensors are left out."""
     stored = {tensor.name for tensor in model.graph.initializer}
     inputs = tuple(_spec(value) for value in model.graph.input if value.name not in stored)
     outputs = tuple(_spec(value) for value in model.graph.output if value.type.HasField("tensor_type"))
@@ -115,7 +116,7 @@ def _spec(value: "onnx.ValueInfoProto") -> TensorSpec:
     kind = value.type.tensor_type
     name = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name if kind.elem_type else "undefined"
     axes = tuple(
-        axis.dim_value if axis.HasField("dim_value") else axis.dim_param or f"{value.name}_{place}"
-        for place, axis in enumerate(kind.shape.dim)
+        axis.dim_value if axis.HasField("dim_value") else axis.dim_param or f"{value.name}_{index}"
+        for index, axis in enumerate(kind.shape.dim)
     )
     return TensorSpec(name=value.name, dtype="str" if name == "object" else name, shape=axes)

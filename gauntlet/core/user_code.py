@@ -1,4 +1,4 @@
-"""A user's function by name, `module:function`, with the source of every file of theirs that it needs."""
+"""A user's function, `module:function`, with the source of all files that it needs."""
 
 import ast
 import importlib
@@ -26,57 +26,43 @@ def _checked(name: str) -> str:
 
 
 FunctionName = Annotated[str, AfterValidator(_checked)]
-"""Where a user's function is: `module:function`."""
+"""A user's function: `module:function`."""
 
 
 class UserCode(Frozen):
-    """A function, and the text of the files that it is in, by their path in the user's folder.
-
-    A function of an installed package has no files: the package is needed wherever it is called.
-    """
+    """A function and its source files, path in the user's folder -> text; none for an installed package."""
 
     name: FunctionName
     files: dict[str, str]
 
     @classmethod
     def read(cls, folder: Path, name: str) -> Self:
-        """Read the function's files.
-
-        Raises:
-            StageError: when one cannot be read.
-        """
+        """Read the function's files; `StageError` when one cannot be read."""
         texts = {}
         for path in source_files(folder, name):
             try:
                 texts[path.relative_to(folder).as_posix()] = path.read_text("utf-8")
             except (OSError, UnicodeDecodeError) as error:
-                raise StageError(f"{path}: not readable as Python: {error}") from error
+                raise StageError(f"{path}: cannot be read as text: {error}") from error
         return cls(name=name, files=texts)
 
     def function(self) -> Callable[..., Any]:
-        """Import the function.
-
-        Raises:
-            StageError: when there is no such module or function, or importing it fails.
-        """
+        """Import the function; `StageError` when it does not exist, or importing it fails."""
         module, _, function = self.name.partition(":")
         _LOADED.install(self.files)
         try:
             found = getattr(importlib.import_module(module), function, None)
         except Exception as error:  # the user's code may raise anything
-            where = (
-                f"its files are {', '.join(self.files)}" if self.files else "no such file in the folder to import from"
-            )
-            raise StageError(
-                f"{self.name}: {module} cannot be imported: {type(error).__name__}: {error} ({where})"
-            ) from error
+            where = f"its files: {', '.join(self.files)}" if self.files else "no such file in the folder to import from"
+            reason = f"{type(error).__name__}: {error} ({where})"
+            raise StageError(f"{self.name}: {module} cannot be imported: {reason}") from error
         if not callable(found):
             raise StageError(f"{self.name}: {module} has no function {function!r}")
         return found  # type: ignore[no-any-return]
 
 
 def source_files(folder: Path, name: str) -> tuple[Path, ...]:
-    """Return the files in the folder that `module:function` is in or imports, at any depth; none for a package."""
+    """Return the files in the folder that define or import the function, at any depth; none for a package."""
     modules = [name.partition(":")[0]]
     found: dict[str, Path] = {}
     while modules:
@@ -86,7 +72,7 @@ def source_files(folder: Path, name: str) -> tuple[Path, ...]:
             continue
         found[module] = path
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        with suppress(SyntaxError, ValueError):  # whoever imports it says what is wrong with it
+        with suppress(SyntaxError, ValueError):  # importing it reports the error
             modules += imported_modules(path.read_bytes(), package)
         modules += [module.rpartition(".")[0]] if "." in module else []  # a package's own __init__.py
     return tuple(sorted(found.values()))
@@ -99,15 +85,7 @@ def module_file(folder: Path, module: str) -> Path | None:
 
 
 def imported_modules(source: bytes, package: str = "") -> frozenset[str]:
-    """Return every module that a source names in an import, at any depth; `from a import b` may mean a.b.
-
-    Args:
-        source: of a module.
-        package: that the module is in, for relative imports.
-
-    Raises:
-        SyntaxError, ValueError: when it is no Python.
-    """
+    """Return every module that a source may import; `package` is its own. `SyntaxError` when it is not Python."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -121,32 +99,22 @@ def imported_modules(source: bytes, package: str = "") -> frozenset[str]:
 
 
 class _ImportedModules:
-    """The users' modules that this process has imported.
-
-    Python knows a module by its name alone. When other files come under the same names, the old ones are forgotten.
-    """
+    """The user modules that this process has imported. Files of the same names replace the older ones."""
 
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
         self.folders: list[str] = []
 
     def install(self, files: Mapping[str, str]) -> None:
-        """Make the files importable, in place of others of the same names.
-
-        Raises:
-            StageError: when a name belongs to a module of this process.
-        """
-        changed = any(self.files.get(name, text) != text for name, text in files.items())
-        if changed:
+        """Make the files importable; `StageError` when a name belongs to a module of this process."""
+        if any(self.files.get(name, text) != text for name, text in files.items()):
             for name in {_module(file) for file in self.files}:
                 sys.modules.pop(name, None)
             sys.path[:] = [path for path in sys.path if path not in self.folders]
             self.files, self.folders = {}, []
-        taken = [file for file in files.keys() - self.files.keys() if _module(file) in sys.modules]
-        if taken:
-            raise StageError(
-                f"{min(taken)}: the name {_module(min(taken))!r} is taken by a module of this program; rename it"
-            )
+        for file in sorted(files.keys() - self.files.keys()):
+            if _module(file) in sys.modules:
+                raise StageError(f"{file}: the name {_module(file)!r} is taken by a module of this program; rename it")
         if files.keys() <= self.files.keys():
             return
         self.files |= files
@@ -160,7 +128,7 @@ class _ImportedModules:
 _LOADED = _ImportedModules()
 
 
-@cache  # the folder lives as long as this process: a function may import when it is called
+@cache  # the folder lives as long as this process, because a function may import when it is called
 def _unpacked(files: tuple[tuple[str, str], ...]) -> "tempfile.TemporaryDirectory[str]":
     folder = tempfile.TemporaryDirectory(prefix="gauntlet-code-")
     for name, text in files:

@@ -1,4 +1,4 @@
-"""Where a stage reads, writes and says how far it is; the only way that a stage touches the world."""
+"""What a stage may read, write and report while it runs."""
 
 import logging
 import os
@@ -12,17 +12,13 @@ steps_log = logging.getLogger("gauntlet-steps")
 
 
 def gauntlet_home() -> Path:
-    """Return the folder where everything lives that runs leave: `$GAUNTLET_HOME`, or `.gauntlet` in the current one."""
+    """Return the folder of everything that runs leave: `$GAUNTLET_HOME`, or `.gauntlet` in the current folder."""
     return Path(os.environ.get("GAUNTLET_HOME", ".gauntlet")).resolve()
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """What a stage is given besides its configuration and its inputs.
-
-    `folder` belongs to this piece of work alone and survives a kill: the same work, started again, finds in it what it
-    left there.
-    """
+    """The artifact store, and a folder that belongs to this work alone and survives a kill, so that it can resume."""
 
     store: Store
     folder: Path
@@ -36,12 +32,7 @@ class Workspace:
         return self.store.put(file, *companions)
 
     def progress(self, done: int, total: int, unit: str, **metrics: float) -> None:
-        """Say how far the work is, with the metrics of this step, where it has any.
-
-        It goes through standard loggers: whoever runs the stage decides whether it becomes a bar on a terminal, a point
-        on a chart, or nothing. A step with metrics is news (`gauntlet.progress`); one without only moves a bar
-        (`gauntlet-steps`, a logger apart, so that nobody who keeps the news gets a line a batch).
-        """
+        """Log progress: with metrics to `gauntlet.progress`, without to `gauntlet-steps`, which only moves a bar."""
         log = progress_log if metrics else steps_log
         text = " ".join(f"{name}={value:.4g}" for name, value in metrics.items())
         extra = {"done": done, "total": total, "unit": unit, "metrics": metrics}

@@ -7,9 +7,10 @@ import numpy as np
 import onnx
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
 from gauntlet.diagnosis.findings import CallerHints, Layout
+from gauntlet.diagnosis.input_generator import InputGenerator
 from gauntlet.onnx_model.graph import read_untrusted_graph
 
 
@@ -19,7 +20,6 @@ class ModelContext:
 
     path: Path
     proto: onnx.ModelProto
-    signature: Signature | None
     data: NamedArrays
     constants: NamedArrays
     layout: Layout | None
@@ -29,27 +29,23 @@ class ModelContext:
         """The main graph."""
         return self.proto.graph
 
+    @property
+    def signature(self) -> Signature | None:
+        """The model's signature, or None where it is missing or unreadable."""
+        return Signature.find(self.proto)
+
+    @property
+    def generator(self) -> InputGenerator:
+        """A generator of the model's inputs, from the caller's samples."""
+        return InputGenerator(self.graph, self.data)
+
 
 def read_context(path: Path, hints: CallerHints) -> ModelContext:
-    """Read the graph and the files that the hints name.
-
-    Raises:
-        ConfigError: when a file that the hints name cannot be read.
-        StageError: when the model cannot be read.
-    """
-    proto = read_untrusted_graph(path)
-    return ModelContext(path, proto, signature_of(proto), arrays(hints.data), arrays(hints.constants), hints.layout)
+    """Read the graph and the files of the hints; `StageError` or `ConfigError` when that fails."""
+    return ModelContext(path, read_untrusted_graph(path), _arrays(hints.data), _arrays(hints.constants), hints.layout)
 
 
-def signature_of(proto: onnx.ModelProto) -> Signature | None:
-    """Return the model's signature, or None where it is missing or unreadable."""
-    try:
-        return Signature.read(proto)
-    except StageError:
-        return None
-
-
-def arrays(path: Path | None) -> NamedArrays:
+def _arrays(path: Path | None) -> NamedArrays:
     """Return the arrays of an `.npz` file; of a run's `golden.npz`, the real samples and their reference outputs."""
     if path is None:
         return {}
@@ -57,7 +53,7 @@ def arrays(path: Path | None) -> NamedArrays:
         with np.load(path, allow_pickle=False) as file:
             if not hasattr(file, "files"):
                 raise ConfigError(
-                    f"{path}: expected named arrays, got an unnamed one; write it with numpy.savez(file, name=array)"
+                    f"{path}: expected named arrays, got one; write it with numpy.savez(file, name=array)"
                 )
             plain = {key: file[key] for key in file.files if not key.startswith(("trace/", "answers/"))}
     except (OSError, ValueError, EOFError, KeyError) as error:

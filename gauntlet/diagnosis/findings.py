@@ -43,8 +43,7 @@ class CallerHints(Frozen):
     """What a caller may know about the model. Every field is optional."""
 
     data: Path | None = Field(
-        None,
-        description="an .npz file: samples by input name, shape (n, ...), and optionally expected outputs by name",
+        None, description="an .npz file: samples by input name, shape (n, ...), and optionally expected outputs by name"
     )
     layout: Layout | None = Field(None, description="axis order of the caller's images")
     constants: Path | None = Field(None, description="an .npz file with the values of leaked constants, by input name")
@@ -102,7 +101,7 @@ class Diagnosis(Frozen):
     unchecked: dict[Fault, str] = Field(description="faults that were not checked, and why")
     timing: Timing | None = None
     batches: tuple[int, ...] = Field((), description="batch sizes that ran")
-    peak_rss_bytes: int = Field(description="largest resident memory of the processes that read and ran the model")
+    peak_rss_bytes: int = Field(0, description="largest resident memory of the processes that read and ran the model")
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -1,13 +1,14 @@
 """Apply the safe fixes in a child process: each on a copy whose outputs are compared, then kept or undone."""
 
-import os
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
 from gauntlet.core.signature import TensorSpec
-from gauntlet.diagnosis.context import ModelContext, arrays, signature_of
+from gauntlet.diagnosis.context import ModelContext, read_context
 from gauntlet.diagnosis.faults import (
     frozen_batch,
     leaked_constant,
@@ -26,9 +27,7 @@ FIXES: dict[Fault, Callable[[ModelContext], str]] = {
     "training_mode": lambda context: training_mode.fix(context.proto),
     "too_new": lambda context: unsupported_version.fix(context.proto),
     "leaked_constant": leaked_constant.fix,
-    "frozen_batch": lambda context: frozen_batch.fix(
-        context, smallest_batch(ComparisonModel(context.proto), context)[0]
-    ),
+    "frozen_batch": lambda context: frozen_batch.fix(context, smallest_batch(ComparisonModel(context), context)[0]),
     "wrong_layout": wrong_layout.fix,
     "missing_shapes": lambda context: missing_shapes.fix(context.proto),
     "slow_first_call": lambda context: slow_first_call.fix(context.proto),
@@ -38,26 +37,18 @@ FIXES: dict[Fault, Callable[[ModelContext], str]] = {
 
 def apply_fixes(path: Path, target: Path, hints: CallerHints, faults: tuple[Fault, ...]) -> FixResult:
     """Apply the fixes of the given faults; write the model with its weights to `target` if any fix was kept."""
-    proto = onnx.load(path)
-    data, known = arrays(hints.data), arrays(hints.constants)
-
-    def context(model: onnx.ModelProto) -> ModelContext:
-        return ModelContext(path, model, signature_of(model), data, known, hints.layout)
-
+    context = replace(read_context(path, hints), proto=onnx.load(path))
     steps: list[FixAttempt] = []
     for fault, fix in FIXES.items():
-        if fault not in faults:
-            continue
-        changed = onnx.ModelProto()
-        changed.CopyFrom(proto)
-        step = _try(fault, fix, context(proto), context(changed))
-        steps.append(step)
-        if step.kept:
-            proto = changed
-    if not any(step.kept for step in steps):
-        return FixResult(output=None, steps=tuple(steps))
-    _write(proto, target)
-    return FixResult(output=str(target), steps=tuple(steps))
+        if fault in faults:
+            changed = replace(context, proto=onnx.ModelProto())
+            changed.proto.CopyFrom(context.proto)
+            steps.append(_try(fault, fix, context, changed))
+            context = changed if steps[-1].kept else context
+    kept = any(step.kept for step in steps)
+    if kept:
+        _write(context.proto, target)
+    return FixResult(output=str(target) if kept else None, steps=tuple(steps))
 
 
 def _try(fault: Fault, fix: Callable[[ModelContext], str], before: ModelContext, after: ModelContext) -> FixAttempt:
@@ -69,36 +60,34 @@ def _try(fault: Fault, fix: Callable[[ModelContext], str], before: ModelContext,
         raise
     except Exception as failure:  # converters and passes raise arbitrary exceptions; the fix is undone
         return FixAttempt(fault=fault, done=f"not applied: {one_line(failure)}", kept=False)
-    if error is not None and not error <= LIMIT:
-        done = f"undone: the outputs change by {error:.3g}, above the limit of {LIMIT:g}"
-        return FixAttempt(fault=fault, done=done, kept=False, max_abs_error=error, compared=compared)
-    return FixAttempt(fault=fault, done=done, kept=True, max_abs_error=error, compared=compared)
+    kept = error is None or error <= LIMIT
+    done = done if kept else f"undone: the outputs change by {error:.3g}, above the limit of {LIMIT:g}"
+    return FixAttempt(fault=fault, done=done, kept=kept, max_abs_error=error, compared=compared)
 
 
 def _update_signature(fault: Fault, before: ModelContext, after: ModelContext) -> None:
     """Change the signature only where the fix changed the graph; the rest is the contract with the callers."""
-    signature = signature_of(after.proto)
+    signature = after.signature
     if signature is None:
         return
     was, now = (
         {value.name: tensor_shape(value) for value in (*context.graph.input, *context.graph.output)}
         for context in (before, after)
     )
-
-    def specs(old: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-        changed = {name: shape for name, shape in now.items() if shape != was.get(name)}
-        return tuple(spec.replace(shape=_named(changed.get(spec.name), spec)) for spec in old)
-
-    signature = signature.replace(inputs=specs(signature.inputs), outputs=specs(signature.outputs))
+    changed = {name: shape for name, shape in now.items() if shape != was.get(name)}
+    inputs, outputs = (tuple(_updated(spec, changed) for spec in old) for old in (signature.inputs, signature.outputs))
+    signature = signature.replace(inputs=inputs, outputs=outputs)
     if fault == "wrong_layout":
         signature = signature.replace(layout=wrong_layout.image_inputs(after.graph)[0].layout)
     signature.write(after.proto)
 
 
-def _named(shape: Shape | None, spec: TensorSpec) -> tuple[int | str, ...]:
+def _updated(spec: TensorSpec, changed: dict[str, Shape | None]) -> TensorSpec:
+    shape = changed.get(spec.name)
     if shape is None or len(shape) != len(spec.shape):
-        return spec.shape
-    return tuple(old if new is None else new for new, old in zip(shape, spec.shape, strict=True))
+        return spec
+    axes = zip(shape, spec.shape, strict=True)
+    return spec.replace(shape=tuple(old if new is None else new for new, old in axes))
 
 
 def _write(proto: onnx.ModelProto, target: Path) -> None:
@@ -106,9 +95,7 @@ def _write(proto: onnx.ModelProto, target: Path) -> None:
     if exceeds_protobuf_limit(proto):  # the weights go into a second file, which the first one names
         write_model(proto, target)
         return
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        unfinished = Path(folder) / target.name
         write_model(proto, unfinished)
         unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)

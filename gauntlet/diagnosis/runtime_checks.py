@@ -13,7 +13,6 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.diagnosis.context import ModelContext, read_context
 from gauntlet.diagnosis.faults import frozen_batch, slow_first_call, unregistered_operator
 from gauntlet.diagnosis.findings import CallerHints, Fault, Finding, Timing
-from gauntlet.diagnosis.input_generator import InputGenerator, attempts
 from gauntlet.onnx_model.graph import one_line
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import open_session
@@ -41,9 +40,10 @@ def run_runtime_checks(path: Path, hints: CallerHints) -> RuntimeFindings:
     """Load the model, time its first and later calls, and call it with other batch sizes."""
     context = read_context(path, hints)
     try:
-        [session_ms], session = time_calls(partial(open_session, path, threads=threads()))
+        [session_ms], session = time_calls(partial(open_limited, path))
     except StageError as error:
-        return RuntimeFindings(findings=(refused(one_line(error)),), unchecked=unrun("ONNX Runtime rejects the model"))
+        finding = _rejected(one_line(error))
+        return RuntimeFindings(findings=(finding,), unchecked=unrun("ONNX Runtime rejects the model"))
     try:
         size, feed, first_call_ms = _first_call(session, context)
     except _NoCall as error:
@@ -51,40 +51,37 @@ def run_runtime_checks(path: Path, hints: CallerHints) -> RuntimeFindings:
     steady_ms, _ = time_calls(partial(session.run, None, feed), 1e3 * STEADY_S, most=STEADY_CALLS)
     timing = Timing(session_ms=session_ms, first_call_ms=first_call_ms, steady_ms=median(steady_ms))
     if slow_first_call.is_slow(timing):  # a busy machine looks the same, but rarely twice
-        timing = _measure_again(path, feed, timing)
+        timing = min(timing, _measure_again(path, feed, timing.steady_ms), key=lambda timing: timing.first_answer_ms)
     runs = _run_batches(session, context, size, first_call_ms)
     checked = (slow_first_call.find(timing), frozen_batch.find_hidden(context, runs))
-    return RuntimeFindings(
-        findings=tuple(f for f in checked if f is not None), timing=timing, batches=tuple(sorted(runs.shapes))
-    )
+    return RuntimeFindings(findings=tuple(f for f in checked if f), timing=timing, batches=tuple(sorted(runs.shapes)))
 
 
-def threads() -> int:
-    """Return the number of threads of a session in a child process."""
-    return min(THREADS, usable_threads())
+def open_limited(model: Path) -> Any:
+    """Open a session with at most `THREADS` threads."""
+    return open_session(model, threads=min(THREADS, usable_threads()))
 
 
-def refused(message: str) -> Finding:
-    """Return the finding for a model that ONNX Runtime does not load."""
+def _rejected(message: str) -> Finding:
     if "NOT_IMPLEMENTED" in message:
         return unregistered_operator.without_kernel(message)
     return Finding(fault="unrunnable", cause=message, fix="export the model again; see the message", fixable=False)
 
 
 class _NoCall(Exception):  # noqa: N818 - not an error: some models need real inputs
-    def __init__(self, reason: str, *findings: Finding) -> None:
+    def __init__(self, reason: str, failure: str | None = None) -> None:
         super().__init__(reason)
-        self.findings = findings
+        fix = "give real inputs with --data FILE.npz, or export the model again"
+        self.findings = (Finding(fault="unrunnable", cause=failure, fix=fix, fixable=False),) if failure else ()
 
 
 def _first_call(session: Any, context: ModelContext) -> tuple[int, NamedArrays, float]:
     """Return the size of the dynamic axes with which the model runs, the inputs of that call, and its milliseconds."""
     failure = ""
-    generator = InputGenerator.from_graph(context.graph, context.data)
-    sizes = generator.fitting_sizes()
+    generator = context.generator
     for batch_size in (1, *(frozen_batch.hidden_sizes(context.graph) if generator.takes_batches else ())):
         try:
-            for size, feed in attempts(generator, batch_size):
+            for size, feed in generator.feeds(batch_size):
                 try:
                     [first_call_ms], _ = time_calls(partial(session.run, None, feed))
                 except Exception as error:  # ONNX Runtime's exceptions share no public base
@@ -92,23 +89,14 @@ def _first_call(session: Any, context: ModelContext) -> tuple[int, NamedArrays, 
                     continue
                 return size, feed, first_call_ms
         except StageError as error:
-            raise _NoCall(str(error), _fails(str(error))) from error
+            raise _NoCall(str(error), str(error)) from error
         except (TypeError, ValueError) as error:  # a type without a NumPy equivalent
             raise _NoCall(f"no inputs can be generated: {one_line(error)}") from error
-    if len(sizes) > 1:
-        raise _NoCall(
-            f"the model runs with none of the sizes {sizes} of its dynamic axes; give real inputs with --data FILE.npz"
-        )
-    raise _NoCall("ONNX Runtime fails on inputs of the declared shape", _fails(f"ONNX Runtime failed: {failure}"))
-
-
-def _fails(cause: str) -> Finding:
-    return Finding(
-        fault="unrunnable",
-        cause=cause,
-        fix="give real inputs with --data FILE.npz, or export the model again",
-        fixable=False,
-    )
+    sizes = generator.fitting_sizes()
+    if len(sizes) == 1:
+        raise _NoCall("ONNX Runtime fails on inputs of the declared shape", f"ONNX Runtime failed: {failure}")
+    tried = f"the model runs with none of the sizes {sizes} of its dynamic axes"
+    raise _NoCall(f"{tried}; give real inputs with --data FILE.npz")
 
 
 def unrun(reason: str) -> dict[Fault, str]:
@@ -116,19 +104,15 @@ def unrun(reason: str) -> dict[Fault, str]:
     return {"slow_first_call": reason, "frozen_batch": f"only the declared shapes were checked: {reason}"}
 
 
-def _measure_again(path: Path, feed: NamedArrays, was: Timing) -> Timing:
-    [session_ms], session = time_calls(partial(open_session, path, threads=threads()))
+def _measure_again(path: Path, feed: NamedArrays, steady_ms: float) -> Timing:
+    [session_ms], session = time_calls(partial(open_limited, path))
     [first_call_ms], _ = time_calls(partial(session.run, None, feed))
-    again = Timing(session_ms=session_ms, first_call_ms=first_call_ms, steady_ms=was.steady_ms)
-    return min(was, again, key=lambda timing: timing.first_answer_ms)
+    return Timing(session_ms=session_ms, first_call_ms=first_call_ms, steady_ms=steady_ms)
 
 
 def _run_batches(session: Any, context: ModelContext, size: int, first_call_ms: float) -> frozen_batch.BatchRuns:
     """Call the model with several batch sizes; if one sample fails, also with the constant sizes found in the graph."""
-    runs = frozen_batch.BatchRuns()
-    generator = InputGenerator.from_graph(context.graph, context.data)
-    if not generator.takes_batches:
-        return runs
+    runs, generator = frozen_batch.BatchRuns(), context.generator
     names = [output.name for output in session.get_outputs()]
 
     def call(count: int) -> None:
@@ -139,10 +123,10 @@ def _run_batches(session: Any, context: ModelContext, size: int, first_call_ms: 
         else:
             runs.shapes[count] = {n: v.shape for n, v in zip(names, values, strict=True) if hasattr(v, "shape")}
 
-    for count in BATCHES if first_call_ms < 1e3 * SLOW_CALL_S else BATCHES[:2]:
-        call(count)
+    if generator.takes_batches:
+        for count in BATCHES if first_call_ms < 1e3 * SLOW_CALL_S else BATCHES[:2]:
+            call(count)
     if 1 in runs.failures:
-        for count in frozen_batch.hidden_sizes(context.graph):
-            if count not in BATCHES:
-                call(count)
+        for count in sorted({*frozen_batch.hidden_sizes(context.graph)} - {*BATCHES}):
+            call(count)
     return runs

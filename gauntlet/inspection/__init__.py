@@ -18,10 +18,7 @@ MEMORY_BYTES = 1_500_000_000
 
 
 class Inspection(Frozen):
-    """The result of `gauntlet inspect`.
-
-    MACs are multiply-accumulate operations of convolutions and matrix products, for one sample.
-    """
+    """The result of `gauntlet inspect`. MACs are those of convolutions and matrix products for one sample."""
 
     model: str
     size_bytes: int = Field(description="of the file itself, without external data")
@@ -30,9 +27,7 @@ class Inspection(Frozen):
     opsets: dict[str, int]
     inputs: dict[str, str] = Field(description="type and shape of the required inputs, by name")
     outputs: dict[str, str]
-    parameters: int = Field(
-        description="number of stored values, without int64 (shapes and indices), bool and string tensors"
-    )
+    parameters: int = Field(description="stored values, without int64 (shapes and indices), bool and string tensors")
     weights_bytes: int = Field(description="of all stored tensors, including external data")
     macs: int = Field(description="of all nodes with known shapes")
     nodes_of_unknown_macs: int
@@ -44,12 +39,7 @@ class Inspection(Frozen):
 
 
 def inspect(path: Path) -> Inspection:
-    """Summarize a model.
-
-    Raises:
-        ConfigError: when the file does not exist.
-        StageError: when it is not an ONNX model, or cannot be read within the limits.
-    """
+    """Summarize a model; `StageError` when it is not an ONNX model, or cannot be read within the limits."""
     refuse_wrong_file(path)
     size = path.stat().st_size
     timeout_s, memory = TIMEOUT_S + size // 10_000_000, MEMORY_BYTES + 4 * size
@@ -62,15 +52,10 @@ def inspect(path: Path) -> Inspection:
 def _read(path: Path) -> Inspection:
     proto = read_untrusted_graph(path)
     rows = layers(proto)
-    try:
-        signature = Signature.read(proto)
-    except StageError:
-        signature = None
-    producer = " ".join(word for word in (proto.producer_name, proto.producer_version) if word)
     return Inspection(
         model=path.name,
         size_bytes=path.stat().st_size,
-        producer=producer,
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         ir_version=proto.ir_version,
         opsets=opset_versions(proto),
         inputs={i.name: format_type(i) for i in required_inputs(proto.graph)},
@@ -82,6 +67,6 @@ def _read(path: Path) -> Inspection:
         operators=by_operator(rows),
         layers=tuple(row for row in rows if row.weights_bytes or row.macs != 0),
         graph=tuple(listing(proto)),
-        signature=signature,
+        signature=Signature.find(proto),
         metadata={p.key: p.value for p in proto.metadata_props if p.key != "gauntlet.signature"},
     )

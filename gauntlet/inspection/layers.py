@@ -1,16 +1,14 @@
 """Weights and MACs of a model, by node and by operator type."""
 
 import math
-from collections.abc import Iterator
 
 import onnx
 from onnx import helper
 from pydantic import Field
 
 from gauntlet.core.frozen import Frozen
-from gauntlet.onnx_model.graph import all_nodes, format_shape, inferred_shapes
+from gauntlet.onnx_model.graph import all_nodes, constants, format_shape, inferred_shapes, operator_name
 from gauntlet.onnx_model.macs import node_macs, with_batch_of_one
-from gauntlet.onnx_model.model_file import bodies
 
 NOT_PARAMETERS = {onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.STRING}
 
@@ -39,7 +37,7 @@ class OperatorRow(Frozen):
 def layers(proto: onnx.ModelProto) -> list[Layer]:
     """Return a row for every node, including those of branches."""
     shapes = inferred_shapes(with_batch_of_one(proto), through_values=True)
-    stored = {tensor.name: tensor for tensor in _stored(proto.graph)}
+    stored = constants(proto.graph)
     # A dequantized weight belongs to the node that computes with it.
     through = {n.output[0]: n.input for n in all_nodes(proto.graph) if n.op_type == "DequantizeLinear" and n.output}
     through = {name: inputs for name, inputs in through.items() if inputs and inputs[0] in stored}
@@ -52,7 +50,7 @@ def layers(proto: onnx.ModelProto) -> list[Layer]:
         rows.append(
             Layer(
                 name=node.name or next(iter(node.output), ""),
-                operator=f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type,
+                operator=operator_name(node),
                 output=format_shape(shapes.get(node.output[0]) if node.output else None),
                 parameters=sum(math.prod(t.dims) for t in own if t.data_type not in NOT_PARAMETERS),
                 weights_bytes=sum(_bytes(t) for t in own),
@@ -78,18 +76,6 @@ def by_operator(rows: list[Layer]) -> tuple[OperatorRow, ...]:
         for operator, group in groups.items()
     ]
     return tuple(sorted(summed, key=lambda row: (-row.weights_bytes, -(row.macs or 0), -row.count, row.operator)))
-
-
-def _stored(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yield initializers and constants under the names that nodes read, including those of subgraphs."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if node.op_type == "Constant" and attribute.name == "value" and node.output:
-                tensor = attribute.t
-                yield onnx.TensorProto(name=node.output[0], dims=tensor.dims, data_type=tensor.data_type)
-        for body in bodies(node):
-            yield from _stored(body)
 
 
 def _bytes(tensor: onnx.TensorProto) -> int:

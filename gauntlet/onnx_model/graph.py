@@ -1,4 +1,4 @@
-"""Reading a graph: its nodes, inputs, types and shapes, without its weights."""
+"""Read a graph without its weights: nodes, inputs, constants, types and shapes."""
 
 import re
 from collections.abc import Iterator
@@ -6,48 +6,40 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from onnx import numpy_helper
 
 from gauntlet.core.errors import StageError
-from gauntlet.onnx_model.model_file import bodies
+from gauntlet.onnx_model.model_file import bodies, read_graph
 
 Dim = int | str | None
 Shape = tuple[Dim, ...]
-"""A shape: numbers, names of dynamic axes, and None where nothing is known."""
+"""Sizes, names of dynamic axes, and None for unknown axes."""
 
 RUNTIME_NOISE = (
     (re.compile(r"\[ONNXRuntimeError\] : \d+ : (?!NOT_IMPLEMENTED)\w+ : "), ""),
     (
-        re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'([^']*)' Status Message: "),
+        re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'(.*?)' Status Message: "),
         r"\1 '\2': ",
     ),
     (re.compile(r"/onnxruntime_src/\S+ [^()]*\([^()]*\)( const)? "), ""),
 )
-"""Where in its own source the runtime noticed it helps nobody here."""
+"""Parts of ONNX Runtime's messages that do not help users: error codes and places in its source."""
 MAX_TEXT = 400
 SMALL_BYTES = 1024
 
 
 def read_untrusted_graph(path: Path) -> onnx.ModelProto:
-    """Return the model without its external data.
-
-    Raises:
-        StageError: when the file is no ONNX model.
-    """
-    try:
-        proto = onnx.load(path, load_external_data=False)
-    except MemoryError:
-        raise
-    except Exception as error:  # protobuf's and Python's own types, and no common base
-        raise StageError(f"{path.name}: not a readable ONNX model ({one_line(error)})") from error
+    """Return the model without its external data; `StageError` when it is damaged, or has no graph."""
+    proto = read_graph(path)
     if any(isinstance(text, bytes) for text in _texts(proto)):
-        raise StageError(f"{path.name}: not a readable ONNX model: a name in it is not text (UTF-8)")
+        raise StageError(f"{path}: not a readable ONNX model: a name in it is not UTF-8")
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
-        raise StageError(f"{path.name}: not an ONNX model: it holds no graph")
+        raise StageError(f"{path}: not a readable ONNX model: it has no graph")
     return proto
 
 
 def _texts(message: Any) -> Iterator[str | bytes]:
-    """Yield the names in a message; protobuf gives bytes for those that are no text, whatever their type says."""
+    """Yield the names in a message; protobuf returns invalid UTF-8 as bytes, whatever the field's type."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING and field.name != "doc_string":
             yield from (value,) if isinstance(value, str | bytes) else value
@@ -57,56 +49,89 @@ def _texts(message: Any) -> Iterator[str | bytes]:
 
 
 def one_line(text: object) -> str:
-    """Return what a library said as one line of bounded length."""
+    """Return a library's message as one line of at most `MAX_TEXT` characters."""
     line = " ".join(str(text).split())
-    for noise, instead in RUNTIME_NOISE:
-        line = noise.sub(instead, line)
+    for noise, replacement in RUNTIME_NOISE:
+        line = noise.sub(replacement, line)
     return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 4]} ..."
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield every node, those of If, Loop and Scan bodies included."""
+    """Yield every node, including those in If, Loop and Scan bodies."""
     for node in graph.node:
         yield node
         for body in bodies(node):
             yield from all_nodes(body)
 
 
+def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """Return the initializers and the values of Constant nodes by name, including those of inner graphs."""
+    found = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.output:
+            found |= {name: a.t for a in node.attribute if a.name == "value" for name in node.output}
+        for body in bodies(node):
+            found |= constants(body)
+    return found
+
+
+def int_values(constant: onnx.TensorProto | None) -> list[int]:
+    """Return the values of a constant such as a shape or axes; none where there is no constant."""
+    return [] if constant is None else [int(value) for value in numpy_helper.to_array(constant).ravel()]
+
+
 def node_label(node: onnx.NodeProto) -> str:
-    """Return how a message names a node: its type, and its name or what it computes."""
+    """Return a node as messages name it: its type, and its name or its first output."""
     return f"{node.op_type} '{node.name or next(iter(node.output), '')}'"
 
 
+def operator_name(node: onnx.NodeProto) -> str:
+    """Return an operator's type, with the domain of a custom one: `domain::type`."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+
+
 def required_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Return the inputs that a caller must give: those without a default value."""
+    """Return the inputs that a caller must pass: those without a default value."""
     defaults = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     return [i for i in graph.input if i.name not in defaults]
 
 
 def opset_versions(proto: onnx.ModelProto) -> dict[str, int]:
-    """Return the operator sets by domain; the standard's own is `ai.onnx`."""
+    """Return the opset versions by domain; the standard's is `ai.onnx`."""
     return {o.domain or "ai.onnx": o.version for o in proto.opset_import}
 
 
 def tensor_shape(value: onnx.ValueInfoProto) -> Shape | None:
-    """Return a tensor's shape, or None where not even its rank is known."""
+    """Return a tensor's shape, or None where its rank is unknown."""
     if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
         return None
-    return tuple(_axis(dim) for dim in value.type.tensor_type.shape.dim)
+    return tuple(  # some exporters write -1 for a dynamic axis
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None
+        for dim in value.type.tensor_type.shape.dim
+    )
 
 
-def _axis(dim: onnx.TensorShapeProto.Dimension) -> Dim:
-    # Some exporters write -1 for an axis of any length.
-    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None
+def first_axis(value: onnx.ValueInfoProto) -> Dim:
+    """Return a tensor's first axis, which is usually the batch; None for a scalar, and where it is unknown."""
+    return (tensor_shape(value) or (None,))[0]
+
+
+def fits_shape(shape: tuple[int, ...], declared: Shape, skip: int = 0) -> bool:
+    """Return whether an array's shape fits a declared one, without the first `skip` axes."""
+    same_rank = len(shape) == len(declared)
+    return same_rank and all(not isinstance(d, int) or d == n for n, d in [*zip(shape, declared, strict=True)][skip:])
+
+
+def replace_model(proto: onnx.ModelProto, changed: onnx.ModelProto) -> None:
+    """Replace a model by a changed one, in place, but keep its metadata and an older IR version."""
+    changed.ir_version = min(changed.ir_version, proto.ir_version)
+    del changed.metadata_props[:]
+    changed.metadata_props.extend(proto.metadata_props)
+    proto.CopyFrom(changed)
 
 
 def inferred_shapes(proto: onnx.ModelProto, *, through_values: bool = False) -> dict[str, Shape]:
-    """Return the shapes of all tensors that the file stores or that ONNX's shape inference finds.
-
-    Args:
-        proto: the model; its weights are not needed.
-        through_values: also follow the values of shapes that are computed in the graph.
-    """
+    """Return all shapes that the file stores or ONNX infers, also `through_values` that are computed shapes."""
     graph = onnx.shape_inference.infer_shapes(without_weights(proto), data_prop=through_values).graph
     found = {v.name: tensor_shape(v) for v in (*graph.value_info, *graph.output, *graph.input)}
     found |= {t.name: tuple(t.dims) for t in graph.initializer}
@@ -114,14 +139,14 @@ def inferred_shapes(proto: onnx.ModelProto, *, through_values: bool = False) -> 
 
 
 def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy without the values of its weights, which shape inference copies and never reads."""
+    """Return a copy without the values of its weights, which shape inference would copy and never read."""
     bare = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions)
     graph = proto.graph
     bare.graph.name = graph.name
     for copied in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(bare.graph, copied).extend(getattr(graph, copied))
     for tensor in graph.initializer:
-        if tensor.ByteSize() < SMALL_BYTES:  # it might be a shape
+        if tensor.ByteSize() < SMALL_BYTES:  # may be a shape
             bare.graph.initializer.append(tensor)
         else:
             bare.graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
@@ -129,12 +154,12 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def format_shape(shape: Shape | None) -> str:
-    """Write a shape: `[batch, 3, ?]`; `[...]` where not even the rank is known."""
+    """Return a shape as text: `[batch, 3, ?]`; `[...]` where the rank is unknown."""
     return "[...]" if shape is None else f"[{', '.join('?' if axis is None else str(axis) for axis in shape)}]"
 
 
 def format_type(value: onnx.ValueInfoProto) -> str:
-    """Write a value's type and shape: `float[batch, 3, 32, 32]`."""
+    """Return a value's type and shape as text: `float[batch, 3, 32, 32]`."""
     kind = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         return str(value.type.WhichOneof("value") or "unknown").removesuffix("_type")

@@ -1,4 +1,4 @@
-"""Multiply-accumulate operations of nodes, from shapes alone; `gauntlet.runtime.integer_share` counts what ran."""
+"""Multiply-accumulate operations (MACs) of nodes, from shapes alone."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from onnx import TensorProto
 from gauntlet.onnx_model.graph import (
     Shape,
     all_nodes,
+    constants,
     inferred_shapes,
     read_untrusted_graph,
     required_inputs,
@@ -23,13 +24,12 @@ from gauntlet.onnx_model.operator_types import FLOAT_OPS, INTEGER_OPS, quantized
 
 COUNTED = INTEGER_OPS | FLOAT_OPS
 UNCOUNTED = {"Attention", "GRU", "LSTM", "RNN", "Einsum", "MultiHeadAttention", "DeformConv", "If", "Loop", "Scan"}
-"""These multiply too, in ways that no shape alone tells."""
+"""Operators whose multiplications cannot be counted from shapes alone."""
 MULTIPLY = (COUNTED | UNCOUNTED) - {"If", "Loop", "Scan"}
-Macs = dict[str, tuple[str, int | None]]
 
 
 def node_macs(node: onnx.NodeProto, shapes: dict[str, Shape]) -> int | None:
-    """Return output values x length of the sum behind each; 0 for other operators, None where a shape is unknown."""
+    """Return output values x terms summed for each; 0 for other operators, None where a shape is unknown."""
     if node.op_type in UNCOUNTED:
         return None
     if node.op_type not in COUNTED:
@@ -39,10 +39,10 @@ def node_macs(node: onnx.NodeProto, shapes: dict[str, Shape]) -> int | None:
     output, left = _size(shapes.get(node.output[0])), shapes.get(node.input[0])
     if "Conv" in node.op_type:
         # Weights (outputs, inputs / groups, *kernel); a transposed convolution's (inputs, outputs / groups, *kernel).
-        place = 3 if node.op_type == "QLinearConv" and len(node.input) > 3 else 1
-        sums = _size((shapes.get(node.input[place]) or (None,))[1:])
+        weights = shapes.get(node.input[3 if node.op_type == "QLinearConv" and len(node.input) > 3 else 1])
+        terms = _size(weights[1:] if weights else None)
         values = _size(left) if node.op_type == "ConvTranspose" else output
-        return None if values is None or sums is None else values * sums
+        return None if values is None or terms is None else values * terms
     if not left:
         return None
     transposed = any(a.name == "transA" and a.i for a in node.attribute)
@@ -53,10 +53,8 @@ def node_macs(node: onnx.NodeProto, shapes: dict[str, Shape]) -> int | None:
 def with_batch_of_one(proto: onnx.ModelProto, samples: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
     """Return the model without its weights' values, with a dynamic batch set to one sample.
 
-    Args:
-        proto: the model.
-        samples: shapes (n, ...) of the samples' arrays by input, which other open axes are taken from; as in
-            `gauntlet.runtime.batched_inference`, an array with one axis more than its input holds whole inputs.
+    Other dynamic axes are set from `samples`, the shapes (n, ...) of arrays by input; as in
+    `gauntlet.runtime.batched_inference`, a sample of an array with one axis more than its input is a whole input.
     """
     bare = without_weights(proto)
     inputs = [(i, tensor_shape(i) or (1,)) for i in required_inputs(bare.graph)]
@@ -68,44 +66,33 @@ def with_batch_of_one(proto: onnx.ModelProto, samples: Mapping[str, Sequence[int
     for value, shape in inputs:
         dims, given = value.type.tensor_type.shape.dim, tuple((samples or {}).get(value.name, ()))
         whole = len(given) == len(dims) + 1
-        for place, dim in enumerate(dims):
-            if not whole and (place == 0 or dim.dim_param in batch) and not isinstance(shape[place], int):
+        for axis, dim in enumerate(dims):
+            if isinstance(shape[axis], int):
+                continue
+            if not whole and (axis == 0 or dim.dim_param in batch):
                 dim.dim_value = 1
-            elif len(given) == len(dims) + whole and not isinstance(shape[place], int):
-                dim.dim_value = given[place + whole]
+            elif len(given) == len(dims) + whole:
+                dim.dim_value = given[axis + whole]
     return bare
-
-
-def macs_by_node(proto: onnx.ModelProto, samples: Mapping[str, Sequence[int]] | None = None) -> Macs:
-    """Return operator and operations of each node that multiplies, for one sample; None where a shape is unknown."""
-    try:
-        shapes = inferred_shapes(with_batch_of_one(proto, samples), through_values=True)
-    except Exception:  # shape inference refuses what the runtime takes
-        shapes = {}
-    found = [node for node in all_nodes(proto.graph) if node.op_type in MULTIPLY]
-    return {n.name or f"{n.op_type} of {next(iter(n.output), '')}": (n.op_type, node_macs(n, shapes)) for n in found}
 
 
 @dataclass(frozen=True)
 class ModelMacs:
-    """What a model's file says of its arithmetic."""
+    """The arithmetic of a model file."""
 
     quantized: bool
     precision: Literal["f32", "f16", "bf16"]
-    """The coarsest float that it multiplies with."""
-    macs: Macs
+    """The least precise float type that it multiplies with."""
+    macs: dict[str, tuple[str, int | None]]
+    """Node -> operator and MACs for one sample, of the nodes that multiply; None where a shape is unknown."""
     shape_nodes: frozenset[str] = frozenset()
-    """Nodes that see nothing but shapes and constants; providers leave them to the processor on purpose."""
+    """Nodes that compute from shapes and constants alone; providers leave them to the CPU on purpose."""
 
     def share(self, asked: str, placed: Mapping[str, Sequence[Sequence[str]]]) -> float:
-        """Return the share of multiplications on the provider that was asked for; of nodes, where nothing multiplies.
+        """Return the share of MACs on the requested provider; of nodes, where nothing multiplies.
 
-        What is not found elsewhere is there: a provider that compiles a part of the graph shows it as one node. It is
-        NaN where a node elsewhere multiplies, and nobody knows how much.
-
-        Args:
-            asked: the provider.
-            placed: name and operator of the nodes, by provider.
+        MACs not found elsewhere count as its own, because a compiled part of the graph appears as one node. NaN where
+        the MACs of a node elsewhere are unknown. `placed` lists (name, operator) of the nodes by provider.
         """
         if not placed.get(asked):
             return 0.0
@@ -120,7 +107,7 @@ class ModelMacs:
         return here / (here + there) if there else 1.0
 
     def _macs(self, name: str, kind: str) -> float | None:
-        """Return a node's operations; of one whose name the runtime changed, the average of its kind."""
+        """Return a node's MACs; if the runtime renamed it, the average of its kind."""
         if name in self.macs:
             return self.macs[name][1]
         if kind not in MULTIPLY:
@@ -131,17 +118,21 @@ class ModelMacs:
 
 
 def read_model_macs(model: Path, inputs: Path) -> ModelMacs:
-    """Read a model's arithmetic for the samples of an `.npz` file, arrays of shape (n, ...) by input."""
+    """Read a model's arithmetic for the samples of an `.npz` file: arrays (n, ...) by input."""
     proto = read_untrusted_graph(model)
     with np.load(inputs, allow_pickle=False) as file:
-        macs = macs_by_node(proto, {name: file[name].shape for name in file.files})
+        samples = {name: file[name].shape for name in file.files}
+    try:
+        shapes = inferred_shapes(with_batch_of_one(proto, samples), through_values=True)
+    except Exception:  # shape inference rejects some models that the runtime accepts
+        shapes = {}
+    found = [node for node in all_nodes(proto.graph) if node.op_type in MULTIPLY]
+    macs = {n.name or f"{n.op_type} of {next(iter(n.output), '')}": (n.op_type, node_macs(n, shapes)) for n in found}
     return ModelMacs(quantized_nodes(proto) > 0, _precision(proto.graph), macs, _shape_nodes(proto.graph))
 
 
 def _precision(graph: onnx.GraphProto) -> Literal["f32", "f16", "bf16"]:
-    stored = {tensor.name: tensor.data_type for tensor in graph.initializer}
-    constants = [node for node in all_nodes(graph) if node.op_type == "Constant"]
-    stored |= {n.output[0]: a.t.data_type for n in constants for a in n.attribute if a.name == "value"}
+    stored = {name: tensor.data_type for name, tensor in constants(graph).items()}
     kinds = {stored.get(name) for node in all_nodes(graph) if node.op_type in MULTIPLY for name in node.input}
     return "bf16" if TensorProto.BFLOAT16 in kinds else "f16" if TensorProto.FLOAT16 in kinds else "f32"
 
@@ -156,7 +147,5 @@ def _shape_nodes(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def _size(shape: Shape | None) -> int | None:
-    if shape is None:
-        return None
-    known = [axis for axis in shape if isinstance(axis, int)]
-    return math.prod(known) if len(known) == len(shape) else None
+    known = [axis for axis in shape or () if isinstance(axis, int)]
+    return math.prod(known) if shape is not None and len(known) == len(shape) else None

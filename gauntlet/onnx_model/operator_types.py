@@ -1,20 +1,12 @@
-"""Operator types that multiply, in integers and in floats. It imports nothing: workers read it."""
+"""Operator types that multiply, in integers and in floats. Workers import this, so it imports nothing."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import onnx
 
-INTEGER_OPS = {
-    "ConvInteger",
-    "DynamicQuantizeMatMul",
-    "MatMulInteger",
-    "MatMulIntegerToFloat",
-    "MatMulNBits",
-    "QGemm",
-    "QLinearConv",
-    "QLinearMatMul",
-}
+INTEGER_OPS = {"ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits"}
+INTEGER_OPS |= {"QGemm", "QLinearConv", "QLinearMatMul"}
 FLOAT_OPS = {"Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv"}
 QUANTIZED_OPS = INTEGER_OPS | {"DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"}
 

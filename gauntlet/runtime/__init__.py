@@ -1,1 +1,1 @@
-"""ONNX Runtime, as every stage uses it. Nothing in this folder imports more than numpy, ONNX and the runtime."""
+"""ONNX Runtime sessions, workers and measurements. Worker modules import only numpy and the runtime."""

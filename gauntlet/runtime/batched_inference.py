@@ -1,21 +1,19 @@
-"""How samples become calls of one model.
+"""Run a model on samples: arrays of shape (n, ...) by input.
 
-Samples are arrays of shape (n, ...), one an input. Two rules cover every model:
-
-- An array with as many axes as the model's input has: its first axis is the input's batch. Where the model fixes the
-  batch to k, every call has k samples; the last one is filled up with copies, whose answers are thrown away.
-- An array with one axis more: each sample is a whole input (a state, a scalar, a sequence without a batch axis). The
-  model is then called once a sample.
+- An array with as many axes as the model's input: its first axis is the batch. Where the model fixes the batch to k,
+  each call has k samples; the last call is padded with copies, whose outputs are dropped.
+- An array with one axis more: each sample is a whole input (a state, a scalar, a sequence without a batch axis), and
+  the model is called once per sample.
 """
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 
 DTYPES: dict[str, type[np.generic]] = {
@@ -24,15 +22,15 @@ DTYPES: dict[str, type[np.generic]] = {
     "tensor(double)": np.float64,
     "tensor(bool)": np.bool_,
     "tensor(string)": np.str_,
-    **{f"tensor(int{n})": getattr(np, f"int{n}") for n in (8, 16, 32, 64)},
-    **{f"tensor(uint{n})": getattr(np, f"uint{n}") for n in (8, 16, 32, 64)},
+    **{f"tensor({sign}int{n})": getattr(np, f"{sign}int{n}") for sign in ("", "u") for n in (8, 16, 32, 64)},
 }
-"""What ONNX Runtime calls a type, and what numpy does."""
+"""ONNX Runtime's name of a type -> NumPy's type."""
+ADD_AXIS = "give every input one axis more: each sample is then a whole input"
 
 
 @dataclass(frozen=True)
 class BatchedInference:
-    """The calls that some samples make of one session."""
+    """The calls of one session for some samples."""
 
     session: Any
     samples: NamedArrays
@@ -43,7 +41,7 @@ class BatchedInference:
         return len(next(iter(self.samples.values())))
 
     def batch(self, wanted: int) -> int:
-        """Return how many samples a call takes when `wanted` are asked for."""
+        """Return the number of samples per call, which the model may fix."""
         return self.fixed_batch or wanted
 
     def feed(self, start: int, batch: int) -> NamedArrays:
@@ -57,81 +55,65 @@ class BatchedInference:
         return {name: array[indices] for name, array in part.items()}
 
     def run(self, wanted: int, at_once: int = 1) -> NamedArrays:
-        """Run all samples; outputs by name, shape (n, ...), strings as numpy's.
+        """Run all samples; return the outputs by name, shape (n, ...), strings as NumPy's.
 
-        Args:
-            wanted: samples a call, where the model does not fix them.
-            at_once: calls side by side; the session's threads should then be a share of those there are.
-
-        Raises:
-            StageError: when the runtime fails, or an output is no array with one entry a sample.
+        Makes `at_once` calls in parallel, so the session should have that share of the threads. Raises `StageError`
+        when the runtime fails, or an output does not have one entry per sample.
         """
         names, batch = tensor_output_names(self.session), self.batch(wanted)
-        starts = range(0, len(self), batch)
+        starts, call = range(0, len(self), batch), partial(self._call, names, batch)
         if at_once == 1:
-            parts = [self._call(names, start, batch) for start in starts]
+            parts = [call(start) for start in starts]
         else:
             with ThreadPoolExecutor(at_once) as pool:
-                parts = list(pool.map(lambda start: self._call(names, start, batch), starts))
+                parts = list(pool.map(call, starts))
         return {name: _joined(name, [part[i] for part in parts]) for i, name in enumerate(names)}
 
-    def _call(self, names: list[str], start: int, batch: int) -> list[npt.NDArray[np.generic]]:
+    def _call(self, names: list[str], batch: int, start: int) -> list[Array]:
         feed = self.feed(start, batch)
         try:
             values = self.session.run(names, feed)
         except Exception as error:  # the runtime's own exceptions share no public base
             shapes = {name: np.shape(array) for name, array in feed.items()}
             raise StageError(f"ONNX Runtime fails on inputs of shape {shapes}: {error}") from error
-        rows = 1 if self.one_sample_per_call else batch if self.fixed_batch else min(batch, len(self) - start)
-        kept = min(rows, len(self) - start)
-        return [self._rows(name, value, rows, kept) for name, value in zip(names, values, strict=True)]
+        kept = min(batch, len(self) - start)
+        return [
+            self._rows(name, value, self.fixed_batch or kept, kept) for name, value in zip(names, values, strict=True)
+        ]
 
-    def _rows(self, name: str, value: Any, rows: int, kept: int) -> npt.NDArray[np.generic]:
+    def _rows(self, name: str, value: Any, rows: int, kept: int) -> Array:
         array = np.asarray(value)
         array = array.astype(np.str_) if array.dtype == object else array
         if self.one_sample_per_call:
             return array[None]
         if array.shape[:1] != (rows,):
             raise StageError(
-                f"output '{name}' has shape {array.shape} for {rows} samples, not one entry a sample; where the model "
-                "has no batch axis, give every input one axis more: each sample is then a whole input"
+                f"output '{name}' has shape {array.shape} for {rows} samples, not one entry per sample; if the model "
+                f"has no batch axis, {ADD_AXIS}"
             )
         return array[:kept]
 
 
 def batched_inference(session: Any, samples: NamedArrays) -> BatchedInference:
-    """Return the calls that the samples make, each array in the type that the model's input has.
-
-    Raises:
-        StageError: when an input has no samples, or samples of another rank, shape or type than it takes.
-    """
+    """Return the calls for some samples, converted to the inputs' types; `StageError` when they do not fit."""
     inputs = {i.name: i for i in session.get_inputs()}
-    lacking = sorted(inputs.keys() - samples.keys())
-    if lacking:
-        raise StageError(f"no samples for the input {lacking[0]!r}; there are some for {sorted(samples)}")
-    used = {name: _typed(name, samples[name], i.type) for name, i in inputs.items()}
-    extra = {name: used[name].ndim - len(i.shape) for name, i in inputs.items()}
-    if not set(extra.values()) <= {0} and not set(extra.values()) <= {1}:
+    missing = sorted(inputs.keys() - samples.keys())
+    if missing:
+        raise StageError(f"no samples for the input {missing[0]!r}; there are samples for {sorted(samples)}")
+    used = {name: _converted(name, samples[name], i.type) for name, i in inputs.items()}
+    extra = {used[name].ndim - len(i.shape) for name, i in inputs.items()}
+    if extra == {1}:
+        return BatchedInference(session, used, one_sample_per_call=True, fixed_batch=1)
+    if extra - {0}:
         ranks = {name: f"{used[name].ndim} axes for an input of {len(i.shape)}" for name, i in inputs.items()}
         raise StageError(
-            f"the samples do not fit the model's inputs: {ranks}; give as many axes as the input has, the first "
-            "one for the samples, or in every array one more"
+            f"the samples do not fit the model's inputs: {ranks}; give as many axes as the input has, the first one "
+            "for the samples, or one more in every array"
         )
-    whole = set(extra.values()) == {1}
-    firsts = {i.shape[0] for i in inputs.values() if i.shape and isinstance(i.shape[0], int)}
-    fixed = None
-    if whole:
-        fixed = 1
-    elif firsts:
-        if len(firsts) > 1:
-            raise StageError(
-                f"the inputs fix different first axes ({sorted(firsts)}), so there is no batch axis; {WAY_OUT}"
-            )
-        fixed = firsts.pop()
-    return BatchedInference(session, used, whole, fixed)
-
-
-WAY_OUT = "give every input one axis more: each sample is then a whole input"
+    batches = {i.shape[0] for i in inputs.values() if i.shape and isinstance(i.shape[0], int)}
+    if len(batches) > 1:
+        raise StageError(f"the inputs fix different first axes ({sorted(batches)}), so there is no batch; {ADD_AXIS}")
+    return BatchedInference(session, used, one_sample_per_call=False, fixed_batch=next(iter(batches), None))
 
 
 def tensor_output_names(session: Any) -> list[str]:
@@ -139,24 +121,24 @@ def tensor_output_names(session: Any) -> list[str]:
     return [output.name for output in session.get_outputs() if output.type.startswith("tensor(")]
 
 
-def _typed(name: str, array: npt.NDArray[np.generic], kind: str) -> npt.NDArray[np.generic]:
+def _converted(name: str, array: Array, kind: str) -> Array:
     wanted = DTYPES.get(kind)
     if wanted is None:
-        raise StageError(f"input '{name}' is a {kind}, which numpy has no type for")
+        raise StageError(f"input '{name}' is a {kind}, which NumPy has no type for")
+    if wanted is np.str_ and array.dtype.kind == "U":
+        return array
     if wanted is np.str_ or array.dtype.kind in "US":
-        if wanted is np.str_ and array.dtype.kind == "U":
-            return array
         raise StageError(f"input '{name}' takes {kind}; the samples are {array.dtype}")
-    if array.dtype != wanted and not (np.can_cast(array.dtype, wanted, "same_kind") or array.dtype.kind in "iub"):
-        raise StageError(f"input '{name}' takes {kind}; the samples are {array.dtype}, which would lose their meaning")
+    if not np.can_cast(array.dtype, wanted, "same_kind") and array.dtype.kind not in "iub":
+        raise StageError(f"input '{name}' takes {kind}; the samples are {array.dtype}, which would lose information")
     return array.astype(wanted, copy=False)
 
 
-def _joined(name: str, parts: list[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
-    if len({part.shape[1:] for part in parts}) > 1:
-        shapes = sorted({str(part.shape[1:]) for part in parts})
+def _joined(name: str, parts: list[Array]) -> Array:
+    shapes = sorted({str(part.shape[1:]) for part in parts})
+    if len(shapes) > 1:
         raise StageError(
-            f"output '{name}' changes its shape from call to call ({', '.join(shapes[:3])}), so answers "
-            "cannot be compared; leave that output out of the model, or give inputs for which it keeps one shape"
+            f"output '{name}' changes its shape from call to call ({', '.join(shapes[:3])}), so outputs cannot be "
+            "compared; remove that output from the model, or give inputs for which it keeps one shape"
         )
     return np.concatenate(parts)

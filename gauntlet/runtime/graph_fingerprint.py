@@ -1,4 +1,4 @@
-"""Whether two graphs are the same, whatever their nodes and tensors are called."""
+"""Fingerprints of graphs, independent of the names of nodes and tensors."""
 
 import hashlib
 from collections.abc import Callable
@@ -18,31 +18,28 @@ Content = Callable[[onnx.TensorProto], str]
 
 
 def optimized_graph_fingerprint(model: Path) -> str:
-    """Return the digest of the graph that the runtime makes of a model, without the values of its weights."""
+    """Return the digest of the runtime's optimized graph of a model, without the values of its weights."""
     with TemporaryDirectory() as folder:
-        optimised = Path(folder) / "optimised.onnx"
-        open_session(model, save_to=optimised)
-        return graph_fingerprint(read_graph(optimised), weights=False)
+        optimized = Path(folder) / "optimized.onnx"
+        open_session(model, save_to=optimized)
+        return graph_fingerprint(read_graph(optimized), weights=False)
 
 
 def graph_fingerprint(proto: onnx.ModelProto, folder: Path | None = None, *, weights: bool = True) -> str:
-    """Return the digest of what a graph computes, whatever its nodes and tensors are called and in whatever order.
+    """Return the digest of what a graph computes, independent of the names and the order of its nodes.
 
-    Args:
-        proto: the model.
-        folder: where the files lie that hold weights which were not read with it.
-        weights: whether their values count, or only their types and shapes.
+    Weights that were not loaded are read from `folder`; without `weights`, only their types and shapes count.
     """
 
     def content(tensor: onnx.TensorProto) -> str:
-        told = f"{tensor.data_type} {list(tensor.dims)}"
-        return f"{told} {_values(tensor, folder)}" if weights else told
+        kind = f"{tensor.data_type} {list(tensor.dims)}"
+        return f"{kind} {_values(tensor, folder)}" if weights else kind
 
     return _graph(proto.graph, {}, content)
 
 
 def _graph(graph: onnx.GraphProto, outer: dict[str, str], content: Content) -> str:
-    """Return the digest of a graph; a tensor is known by all that it is computed from."""
+    """Return the digest of a graph; a tensor is identified by all that it is computed from."""
     known = dict(outer)
     known |= {tensor.name: content(tensor) for tensor in graph.initializer}
     for value in graph.input:
@@ -50,9 +47,9 @@ def _graph(graph: onnx.GraphProto, outer: dict[str, str], content: Content) -> s
     computed = []
     for node in graph.node:
         attributes = [_attribute(a, known, content) for a in sorted(node.attribute, key=lambda a: a.name)]
-        made = _digest([node.domain, node.op_type, *(known.get(name, "") for name in node.input), "|", *attributes])
-        known |= {name: f"{made} {place}" for place, name in enumerate(node.output) if name}
-        computed.append(made)
+        digest = _digest([node.domain, node.op_type, *(known.get(name, "") for name in node.input), "|", *attributes])
+        known |= {name: f"{digest} {index}" for index, name in enumerate(node.output) if name}
+        computed.append(digest)
     return _digest([*sorted(computed), "|", *(known.get(value.name, "") for value in graph.output)])
 
 
@@ -65,8 +62,7 @@ def _attribute(attribute: onnx.AttributeProto, known: dict[str, str], content: C
     bare = onnx.AttributeProto()
     bare.CopyFrom(attribute)
     bare.doc_string = ""
-    text: str = bare.SerializeToString(deterministic=True).hex()
-    return text
+    return str(bare.SerializeToString(deterministic=True).hex())
 
 
 def _digest(parts: list[str]) -> str:
@@ -78,11 +74,11 @@ def _values(tensor: onnx.TensorProto, folder: Path | None) -> str:
         return f"{list(tensor.string_data)}"
     if folder is None or not uses_external_data(tensor):
         return hashlib.sha256(numpy_helper.to_array(tensor).tobytes()).hexdigest()
-    place = ExternalDataInfo(tensor)
-    file = folder / place.location
-    return _part(file, file.stat().st_mtime_ns, place.offset or 0, place.length)
+    info = ExternalDataInfo(tensor)
+    file = folder / info.location
+    return _external_digest(file, file.stat().st_mtime_ns, info.offset or 0, info.length)
 
 
-@cache  # a chain asks for the same weights behind each pass
-def _part(file: Path, changed_ns: int, offset: int, length: int | None) -> str:
+@cache  # a chain of passes asks for the same weights after each pass
+def _external_digest(file: Path, changed_ns: int, offset: int, length: int | None) -> str:
     return hashlib.sha256(np.memmap(file, np.uint8, "r", offset, length).data).hexdigest()

@@ -1,15 +1,15 @@
-"""Which part of the arithmetic really became integer: counted in the kernels that the runtime executes."""
+"""The integer share of a model's arithmetic, counted in the kernels that the runtime executes."""
 
 import math
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import onnx
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.onnx_model.graph import Shape
+from gauntlet.onnx_model.macs import node_macs
 from gauntlet.onnx_model.model_file import copy_model, read_graph, write_model
 from gauntlet.onnx_model.operator_types import FLOAT_OPS, INTEGER_OPS
 from gauntlet.runtime.profiler_trace import kernel_events, read_events
@@ -19,7 +19,7 @@ from gauntlet.runtime.session import open_session
 class IntegerShare(Frozen):
     """Multiply-accumulate operations (MACs) of convolutions and matrix products for one sample."""
 
-    share: Number = Field(description="MACs in integer kernels over all MACs; NaN where there are none")
+    share: Number = Field(description="MACs in integer kernels over all MACs; NaN without MACs")
     macs: int
     float_nodes: int
     integer_nodes: int
@@ -27,47 +27,46 @@ class IntegerShare(Frozen):
 
 
 def measure_integer_share(model: Path, sample: NamedArrays) -> IntegerShare:
-    """Run one call's inputs with ONNX Runtime's profiler on, and count what became integer.
+    """Run one call's inputs with ONNX Runtime's profiler, and count the MACs of integer and of float kernels.
 
-    A small file is no sign of speed: quantised weights that a float kernel reads through DequantizeLinear save space
-    and no time. This tells the two apart without a clock.
+    Quantized weights that a float kernel reads through DequantizeLinear make a smaller file, but not a faster model.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        optimised = Path(folder) / "optimised.onnx"
-        # The last level only chooses layouts, and pads channels to the processor's width: MACs that nobody asked for.
-        session = open_session(
-            _named(model, Path(folder)), level="extended", save_to=optimised, profile_to=Path(folder) / "profile"
-        )
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        optimized, named = folder / "optimized.onnx", _with_unique_names(model, folder)
+        # The last level only chooses layouts, and pads channels to the processor's width, which would count as MACs.
+        session = open_session(named, level="extended", save_to=optimized, profile_to=folder / "profile")
         session.run(None, sample)
-        ran = kernel_events(read_events(Path(session.end_profiling())))
-        graph = read_graph(optimised).graph
-    shapes = {t.name: list(t.dims) for t in graph.initializer}
-    for node in graph.node:  # weights that stay quantised in the file and become float at each call
-        if node.op_type == "DequantizeLinear" and node.input[0] in shapes:
-            shapes[node.output[0]] = shapes[node.input[0]]
-    makers = {node.name: node for node in graph.node}
-    macs: dict[bool, int] = {True: 0, False: 0}
-    nodes: dict[bool, int] = {True: 0, False: 0}
-    leftovers = 0
-    for kernel in ran:
-        kind, node = kernel.operator, makers.get(kernel.node)
-        leftovers += kind in ("QuantizeLinear", "DequantizeLinear")
-        if node is not None and kind in INTEGER_OPS | FLOAT_OPS:
-            integer = kind in INTEGER_OPS
-            nodes[integer] += 1
-            macs[integer] += _macs(node, kernel.shapes, shapes)
-    total = sum(macs.values())
+        kernels = kernel_events(read_events(Path(session.end_profiling())))
+        graph = read_graph(optimized).graph
+    stored: dict[str, Shape] = {t.name: tuple(t.dims) for t in graph.initializer}
+    for node in graph.node:  # weights that stay quantized in the file and become float at each call
+        if node.op_type == "DequantizeLinear" and node.input[0] in stored:
+            stored[node.output[0]] = stored[node.input[0]]
+    nodes = {node.name: node for node in graph.node}
+    macs: dict[bool, list[int]] = {True: [], False: []}
+    for name, event in kernels:
+        operator = event["args"]["op_name"]
+        if name in nodes and operator in INTEGER_OPS | FLOAT_OPS:
+            given, made = (
+                [tuple(*s.values()) for s in event["args"][f"{side}_type_shape"]] for side in ("input", "output")
+            )
+            # The profiler omits stored weights that the runtime packed, so only the first input's place is certain.
+            shapes = dict(zip(nodes[name].input, given, strict=False)) | stored
+            shapes |= {nodes[name].input[0]: given[0], nodes[name].output[0]: made[0]}
+            macs[operator in INTEGER_OPS].append(node_macs(nodes[name], shapes) or 0)
+    integer, total = sum(macs[True]), sum(macs[True]) + sum(macs[False])
     return IntegerShare(
-        share=macs[True] / total if total else math.nan,
+        share=integer / total if total else math.nan,
         macs=total,
-        float_nodes=nodes[False],
-        integer_nodes=nodes[True],
-        leftover_qdq_nodes=leftovers,
+        float_nodes=len(macs[False]),
+        integer_nodes=len(macs[True]),
+        leftover_qdq_nodes=sum(e["args"]["op_name"] in ("QuantizeLinear", "DequantizeLinear") for _, e in kernels),
     )
 
 
-def _named(model: Path, folder: Path) -> Path:
-    """Return the model; a copy with new names where nodes cannot be told apart by theirs, as the profiler must."""
+def _with_unique_names(model: Path, folder: Path) -> Path:
+    """Return the model, or a copy with new node names where they are not unique, as the profiler needs."""
     graph = read_graph(model).graph
     if len({node.name for node in graph.node} - {""}) == len(graph.node):
         return model
@@ -78,18 +77,3 @@ def _named(model: Path, folder: Path) -> Path:
         node.name = f"node_{number}"
     write_model(proto, named)
     return named
-
-
-def _macs(node: onnx.NodeProto, event: dict[str, Any], shapes: dict[str, list[int]]) -> int:
-    """Return output values x length of the sum behind each. Activations' shapes are the profiler's."""
-    output = math.prod(next(iter(event["output_type_shape"][0].values())))
-    left = next(iter(event["input_type_shape"][0].values()))
-    if "Conv" in node.op_type:
-        place = 3 if node.op_type == "QLinearConv" else 1
-        # (outputs, inputs / groups, *kernel); a transposed one's are (inputs, outputs / groups, *kernel), as each input
-        # value is spread. The profiler leaves out stored weights that the runtime packed, and no computed ones.
-        weights = shapes.get(node.input[place]) or next(iter(event["input_type_shape"][place].values()))
-        values = math.prod(left) if node.op_type == "ConvTranspose" else output
-        return int(values * math.prod(weights[1:]))
-    transposed = any(a.name == "transA" and a.i for a in node.attribute)
-    return int(output * (left[-2] if transposed else left[-1]))

@@ -1,7 +1,7 @@
-"""Shared libraries with operators of somebody's own: every session of a run gets them.
+"""Shared libraries with custom operators, which all sessions of a run register.
 
-They are named in the environment and not in the model: a model from a stranger must not choose what code is loaded.
-Processes that this one starts, such as those of the benchmark, inherit them.
+The environment names them, which child processes inherit, not the model: an untrusted model must not choose what code
+is loaded.
 """
 
 import ctypes
@@ -20,22 +20,18 @@ VARIABLE = "GAUNTLET_OPERATOR_LIBRARIES"
 
 
 def operator_libraries() -> tuple[Path, ...]:
-    """Return the libraries that sessions of this process get."""
+    """Return the libraries that sessions of this process register."""
     return tuple(Path(name).resolve() for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name)
 
 
 @contextmanager
 def with_operator_libraries(libraries: tuple[Path, ...]) -> Iterator[None]:
-    """Give these libraries to all sessions, those of other processes included, besides the ones that they have.
-
-    Raises:
-        ConfigError: when a file is missing.
-    """
+    """Add libraries to all sessions, including those of child processes; `ConfigError` when a file is missing."""
     missing = [path for path in libraries if not path.is_file()]
     if missing:
         raise ConfigError(f"operator_libraries: {missing[0]}: no such file")
     before = os.environ.get(VARIABLE)
-    names = dict.fromkeys(str(path) for path in (*operator_libraries(), *(library.resolve() for library in libraries)))
+    names = dict.fromkeys(str(path.resolve()) for path in (*operator_libraries(), *libraries))
     os.environ[VARIABLE] = os.pathsep.join(names)
     try:
         yield
@@ -46,11 +42,7 @@ def with_operator_libraries(libraries: tuple[Path, ...]) -> Iterator[None]:
 
 
 def session_options() -> Any:
-    """Return new options of a session, with the libraries.
-
-    Raises:
-        StageError: when one cannot be loaded.
-    """
+    """Return new session options with the libraries; `StageError` when one cannot be loaded."""
     options = ort.SessionOptions()
     for path in operator_libraries():
         try:
@@ -63,9 +55,5 @@ def session_options() -> Any:
 
 @cache
 def _stay_loaded(path: Path) -> None:
-    """Hold a library for as long as the process lives.
-
-    The runtime lets go of it with each session. Whether it is unloaded then, the system's loader decides, and a library
-    that comes back need not stand that: onnxruntime-extensions 0.15 crashes when its Python package is loaded too.
-    """
+    """Keep a library after its session: onnxruntime-extensions 0.15 crashes if loaded again beside its package."""
     ctypes.CDLL(str(path))

@@ -1,4 +1,4 @@
-"""Which nodes of a graph will not do here: operators that nobody knows, and nodes that still behave as in training."""
+"""Find nodes that cannot be used for inference: unknown operators, and nodes in training mode."""
 
 from functools import cache
 
@@ -7,37 +7,32 @@ import onnx.defs
 from onnx import numpy_helper
 from onnxruntime.capi._pybind_state import get_all_operator_schema
 
-from gauntlet.onnx_model.graph import all_nodes, opset_versions
+from gauntlet.onnx_model.graph import all_nodes, constants, opset_versions
 
 
 def unsupported_nodes(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """Return the nodes whose operator neither the model, nor the standard, nor the installed runtime defines."""
+    """Return the nodes whose operator is not defined by the model, the ONNX standard or the installed runtime."""
     own = {(f.domain, f.name) for f in proto.functions}
     versions = opset_versions(proto)
     return [n for n in all_nodes(proto.graph) if (n.domain, n.op_type) not in own and not _is_known(n, versions)]
 
 
 def training_mode_nodes(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """Return the nodes that use the batch's own statistics, or drop values; a switch that is computed might be on."""
-    off = _false_constants(proto.graph)
+    """Return the BatchNormalization and Dropout nodes that are, or may be, in training mode."""
+    off = {name for name, tensor in constants(proto.graph).items() if _is_false(tensor)}
     opset = opset_versions(proto).get("ai.onnx", 1)
     return [node for node in all_nodes(proto.graph) if _trains(node, off, opset)]
 
 
 def _is_known(node: onnx.NodeProto, versions: dict[str, int]) -> bool:
     domain = "" if node.domain == "ai.onnx" else node.domain
-    if (domain, node.op_type) in _brought_by_the_runtime():
-        return True
-    try:
-        onnx.defs.get_schema(node.op_type, versions.get(domain or "ai.onnx", 1), domain)
-    except onnx.defs.SchemaError:
-        return False
-    return True
+    version = versions.get(domain or "ai.onnx", 1)
+    return (domain, node.op_type) in _runtime_operators() or onnx.defs.has(node.op_type, version, domain)
 
 
 @cache
-def _brought_by_the_runtime() -> frozenset[tuple[str, str]]:
-    """Return the operators outside the standard that the runtime has."""
+def _runtime_operators() -> frozenset[tuple[str, str]]:
+    """Return domain and name of the runtime's own operators."""
     return frozenset((s.domain, s.name) for s in get_all_operator_schema() if s.domain)
 
 
@@ -48,20 +43,11 @@ def _trains(node: onnx.NodeProto, off: set[str], opset: int) -> bool:
         return len(node.input) > 2 and bool(node.input[2]) and node.input[2] not in off
     if node.op_type != "BatchNormalization":
         return False
-    if opset < 14:  # where more outputs than one mean training
+    if opset < 14:  # more than one output means training
         return len([name for name in node.output if name]) > 1
     return any(a.name == "training_mode" and a.i for a in node.attribute)
 
 
-def _false_constants(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of the constant tensors that hold nothing but False."""
-    constants = [(t.name, t) for t in graph.initializer]
-    for node in all_nodes(graph):
-        if node.op_type == "Constant":
-            constants += [(node.output[0], a.t) for a in node.attribute if a.name == "value" and node.output]
-    return {name for name, tensor in constants if _is_false(tensor)}
-
-
 def _is_false(tensor: onnx.TensorProto) -> bool:
-    here = tensor.data_location != onnx.TensorProto.EXTERNAL
-    return here and tensor.data_type == onnx.TensorProto.BOOL and not numpy_helper.to_array(tensor).any()
+    stored = tensor.data_location != onnx.TensorProto.EXTERNAL
+    return stored and tensor.data_type == onnx.TensorProto.BOOL and not numpy_helper.to_array(tensor).any()

@@ -1,9 +1,7 @@
-"""ONNX Runtime's own trace of some calls, read and summed up: which kernels ran, and what each of them took."""
+"""Summarize a trace of ONNX Runtime's profiler: which kernels ran, and how long they took."""
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,28 +11,15 @@ from pydantic import Field
 from gauntlet.core.frozen import Frozen, Number
 
 SUFFIX = "_kernel_time"
-HOLDS_OTHERS = {"If", "Loop", "Scan"}
-"""Their time is that of the nodes in their bodies, which have events of their own."""
+CONTROL_FLOW_OPS = {"If", "Loop", "Scan"}
+"""Their time is that of the nodes in their bodies, which have their own events."""
 LAYOUT_OPS = {"ReorderInput", "ReorderOutput", "Transpose", "MemcpyFromHost", "MemcpyToHost"}
 QDQ_OPS = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 MOST_NODES = 10
 
 
-@dataclass(frozen=True)
-class KernelEvent:
-    """One run of one node."""
-
-    node: str
-    operator: str
-    provider: str
-    start_us: int
-    took_us: int
-    shapes: dict[str, Any]
-    """`input_type_shape` and `output_type_shape`, as the runtime writes them."""
-
-
 class OperatorTime(Frozen):
-    """All nodes of one type, in one call."""
+    """All nodes of one type, per call."""
 
     operator: str
     nodes: int
@@ -43,7 +28,7 @@ class OperatorTime(Frozen):
 
 
 class NodeTime(Frozen):
-    """One node, in one call."""
+    """One node, per call."""
 
     node: str
     operator: str
@@ -53,7 +38,7 @@ class NodeTime(Frozen):
 
 
 class Profile(Frozen):
-    """Where a call's time goes. The profiler itself takes time, so only the shares are to be compared."""
+    """The parts of a call's time. The profiler itself takes time, so only shares can be compared."""
 
     calls: int
     call_ms: Number = Field(description="median of a whole call, with the profiler on")
@@ -64,48 +49,32 @@ class Profile(Frozen):
     non_kernel_share: Number = Field(description="of the call: in no kernel")
 
 
-def kernel_events(events: Sequence[dict[str, Any]]) -> list[KernelEvent]:
-    """Return the kernels in a trace's events, in their order."""
-    return [
-        KernelEvent(
-            node=event["name"].removesuffix(SUFFIX),
-            operator=event["args"]["op_name"],
-            provider=event["args"]["provider"],
-            start_us=event["ts"],
-            took_us=event["dur"],
-            shapes=event["args"],
-        )
-        for event in events
-        if event["cat"] == "Node" and event["name"].endswith(SUFFIX)
-    ]
+def kernel_events(events: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Return node name and event of each kernel, in the order of execution."""
+    kernels = (event for event in events if event["cat"] == "Node" and event["name"].endswith(SUFFIX))
+    return [(event["name"].removesuffix(SUFFIX), event) for event in kernels]
 
 
 def read_events(trace: Path) -> list[dict[str, Any]]:
-    """Return the events of a trace file, which is JSON in the format of Chromium's trace viewer."""
-    events: list[dict[str, Any]] = json.loads(trace.read_text())
-    return events
+    """Return the events of a trace file: JSON in the format of Chromium's trace viewer, times in microseconds."""
+    return json.loads(trace.read_text())  # type: ignore[no-any-return]
 
 
 def summarize_profile(trace: Path) -> Profile:
-    """Sum up a trace; its first call, which still allocates memory, is left out where there is another.
-
-    A node's time is the median over the calls.
-
-    Raises:
-        ValueError: when there is no call in it.
-    """
+    """Summarize a trace by medians over calls, without the first one of several, which still allocates memory."""
     events = read_events(trace)
     runs = sorted((e["ts"], e["dur"]) for e in events if e["name"] == "model_run")
     if not runs:
-        raise ValueError(f"{trace.name}: the trace holds no call")
+        raise ValueError(f"{trace.name}: the trace has no call")
     counted = runs[1:] or runs
     call_ms = median(dur for _, dur in counted) / 1000
     by_node: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    for kernel in kernel_events(events):
-        if kernel.start_us >= counted[0][0] and kernel.operator not in HOLDS_OTHERS:
-            by_node[kernel.node, kernel.operator, kernel.provider].append(kernel.took_us)
+    for name, event in kernel_events(events):
+        operator = event["args"]["op_name"]
+        if event["ts"] >= counted[0][0] and operator not in CONTROL_FLOW_OPS:
+            by_node[name, operator, event["args"]["provider"]].append(event["dur"])
     calls = len(counted)
-    # A node in a loop's body runs several times a call.
+    # A node in a loop's body runs several times per call.
     ms = {key: median(times) * max(1, round(len(times) / calls)) / 1000 for key, times in by_node.items()}
     by_operator: dict[str, list[float]] = defaultdict(list)
     for (_, operator, _), value in ms.items():

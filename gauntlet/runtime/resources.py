@@ -1,25 +1,27 @@
-"""What this process may use, and what it has used: threads, memory, processor time.
+"""The threads, memory and processor time that this process may use, and has used.
 
-Neither ONNX Runtime nor numpy asks the container for its limits; cgroups(7) says where they are written, in version 2
-and in version 1. Importing this imports the standard library alone: a worker may have nothing else.
+ONNX Runtime and NumPy ignore the container's limits, which are read here: cgroups(7), versions 2 and 1. This imports
+the standard library alone, because a worker may have nothing else.
 """
 
 import contextlib
 import os
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 GROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 LANES = 4
-"""Calls side by side at most: each keeps its own activations in memory."""
+"""Most calls in parallel: each keeps its own activations in memory."""
 
 
 def parallel_calls_and_threads() -> tuple[int, int]:
-    """Return how many calls of one model to run side by side when many samples wait, and the threads for each.
-
-    A kernel that does not use its threads well leaves them idle; calls side by side do not.
-    """
+    """Return how many calls to run in parallel on many samples, so that no thread is idle, and the threads for each."""
     threads = usable_threads()
     count = min(threads, LANES)
     return count, threads // count
@@ -29,69 +31,41 @@ def usable_threads() -> int:
     """Return the smaller of the affinity mask and the cgroup's CPU quota (v2, then v1), at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroup_quota_cores()
-    return max(1, min(cores, int(quota))) if quota else max(1, cores)  # a thread more than the quota is throttled
+    return max(1, min(cores, int(quota))) if quota else max(1, cores)  # one thread above the quota is throttled
 
 
 def cgroup_quota_cores(root: Path = GROUPS, membership: Path = MEMBERSHIP) -> float | None:
-    """Return the CPU quota in cores, the least of this process's group and of all above; None where there is no limit.
-
-    Args:
-        root: where the groups are mounted.
-        membership: the file that names the process's groups.
-    """
+    """Return the CPU quota in cores, the least of this process's group and its parents; None without a limit."""
     new, old = _group_folders("cpu", root, membership)
-    quotas = [_quota(group / "cpu.max") for group in new]
+    quotas = [_cores(group / "cpu.max") for group in new]
     if not any(quotas):
-        quotas = [_old_quota(group) for group in old]
+        quotas = [_cores(group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us") for group in old]
     return min((quota for quota in quotas if quota), default=None)
 
 
-def _quota(file: Path) -> float | None:
-    """Return what a file of version 2 says, `QUOTA PERIOD` in microseconds."""
+def _cores(*files: Path) -> float | None:
+    """Return quota / period, which are in one file or in two; None where they are missing, `max` or -1."""
     try:
-        quota, period = file.read_text().split()
+        quota, period = (float(number) for file in files for number in file.read_text().split())
     except (OSError, ValueError):
         return None
-    return None if quota == "max" else float(quota) / float(period)
-
-
-def _old_quota(group: Path) -> float | None:
-    """Return what two files of version 1 say."""
-    try:
-        quota, period = ((group / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period"))
-    except OSError:
-        return None
-    return None if quota == "-1" else float(quota) / float(period)
+    return None if quota < 0 else quota / period
 
 
 def usable_memory_bytes(root: Path = GROUPS, membership: Path = MEMBERSHIP) -> int:
-    """Return the least of the physical memory and the limits of this process's groups (v2 and v1) and all above.
-
-    Args:
-        root: where the groups are mounted.
-        membership: the file that names the process's groups.
-    """
+    """Return the least of the physical memory and the limits of this process's groups (v2 and v1) and their parents."""
     new, old = _group_folders("memory", root, membership)
-    files = [*(group / "memory.max" for group in new), *(group / "memory.limit_in_bytes" for group in old)]
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([physical, *(limit for file in files if (limit := _limit(file)))])
-
-
-def _limit(file: Path) -> int | None:
-    """Return what a file says; None where it is not there, or says `max`."""
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):
-        return None
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in (*(group / "memory.max" for group in new), *(group / "memory.limit_in_bytes" for group in old)):
+        with contextlib.suppress(OSError, ValueError):  # missing, or `max`
+            limits.append(int(file.read_text()))
+    return min(limits)
 
 
 def _group_folders(controller: str, root: Path, membership: Path) -> tuple[list[Path], list[Path]]:
-    """Return the folders of this process's group and of all above it, the nearest first: version 2's, version 1's.
+    """Return the folders of this process's groups and their parents, the nearest first: version 2's, version 1's.
 
-    Args:
-        controller: what limits, as version 1 names it.
-        root: where the groups are mounted.
-        membership: the file that names the process's groups, `ID:CONTROLLERS:PATH` a line.
+    `membership` has one line `ID:CONTROLLERS:PATH` per group, without controllers in version 2.
     """
     try:
         lines = [line.split(":", 2) for line in membership.read_text().splitlines()]
@@ -99,11 +73,10 @@ def _group_folders(controller: str, root: Path, membership: Path) -> tuple[list[
         lines = []
     unified = next((path for _, controllers, path in lines if not controllers), "/")
     old = next((path for _, controllers, path in lines if controller in controllers.split(",")), "/")
-    return _and_above(root, unified), _and_above(root / controller, old)
+    return _with_parents(root, unified), _with_parents(root / controller, old)
 
 
-def _and_above(root: Path, path: str) -> list[Path]:
-    """Return a group's folder and those above it, as far as they are there: a container may see only the root."""
+def _with_parents(root: Path, path: str) -> list[Path]:
     parts = [part for part in path.split("/") if part not in ("", "..")]
     return [root.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
 
@@ -118,14 +91,18 @@ def peak_rss_bytes() -> int:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process and all that it started, so far; of those that are gone, 0."""
+    """Return the processor time of a process and all that it started, so far; 0 for those that have ended."""
+    return sum_over_processes(pid, lambda process: sum(process.cpu_times()[:2]))
+
+
+def sum_over_processes(pid: int, measure: Callable[["psutil.Process"], float]) -> float:
+    """Return the sum of a measure over a process and all that it started, without those that have ended."""
     import psutil
 
-    spent = 0.0
+    total = 0.0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         for one in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
-                times = one.cpu_times()
-                spent += times.user + times.system
-    return spent
+                total += measure(one)
+    return total

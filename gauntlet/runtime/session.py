@@ -1,4 +1,4 @@
-"""The one place where an ONNX Runtime session is built, and what this runtime can take."""
+"""Open ONNX Runtime sessions, and find out which versions the installed runtime supports."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -41,62 +41,45 @@ def open_session(
     settings: Mapping[str, str] | None = None,
     processor: Processor | None = None,
 ) -> Any:
-    """Return an `InferenceSession`, on the CPU by default, with the operators of `gauntlet.runtime.operator_libraries`.
+    """Return an `InferenceSession`, with the operators of `gauntlet.runtime.operator_libraries`.
 
-    Another provider may hand nodes, or silently all of them, to the CPU: ask the session what it got.
-
-    Args:
-        model: a file, or a serialised model.
-        level: graph optimisation.
-        threads: intra-op threads; by default as many as this process may use.
-        parallel: also run branches of the graph side by side, on as many threads again.
-        arena: keep memory between calls.
-        save_to: also write the optimised graph here.
-        profile_to: also profile, into a file of this name with a time stamp behind it; `end_profiling` returns it.
-        provider: execution provider.
-        provider_options: its options.
-        others: providers that may take, in this order, what it does not; the CPU comes last.
-        settings: further entries of the session's configuration.
-        processor: what the model must be right on, where it says what it needs; by default this machine's.
+    Another provider may pass nodes, or silently all of them, to `others` and to the CPU: ask the session what it uses.
+    `parallel` runs branches of the graph on as many `threads` again, by default all usable ones. `save_to` is a file
+    for the optimized graph, `profile_to` the prefix of the file that `end_profiling` returns. `settings` are further
+    entries of the session configuration; the model's metadata may require some for `processor`, by default this one.
 
     Raises:
-        StageError: when the runtime refuses the model, or a library of operators, or the model this processor.
+        StageError: when the runtime rejects the model or an operator library, or the model rejects this processor.
     """
     options = session_options()
     options.graph_optimization_level = LEVELS[level]
     options.intra_op_num_threads = threads or usable_threads()
     options.enable_cpu_mem_arena = arena
+    options.log_severity_level = 3
     if parallel:
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
         options.inter_op_num_threads = options.intra_op_num_threads
-    options.log_severity_level = 3
     if save_to is not None:
-        _save_optimized(options, model, save_to)
+        from gauntlet.onnx_model.model_file import is_large_file  # a worker needs neither it nor onnx
+
+        options.optimized_model_filepath = str(save_to)
+        if isinstance(model, Path) and is_large_file(model):
+            options.add_session_config_entry(EXTERNAL_FILE, f"{save_to.name}.data")
     if profile_to is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_to)
     for name, value in (settings or {}).items():
         options.add_session_config_entry(name, value)
-    providers = [(provider, dict(provider_options or {})), *others]
     try:
-        return _session(model, options, providers, processor)
+        return _session(model, options, [(provider, dict(provider_options or {})), *others], processor)
     except StageError:
         raise
-    except Exception as error:  # the runtime raises many types, all of them private
+    except Exception as error:  # the runtime's own exceptions share no public base
         raise StageError(f"ONNX Runtime {ort.__version__} refuses the model: {error}") from error
 
 
-def _save_optimized(options: Any, model: Path | bytes, path: Path) -> None:
-    """Ask for the optimised graph as a file, with its weights beside it where the model is that large."""
-    from gauntlet.onnx_model.model_file import is_large_file  # a worker needs neither it nor onnx
-
-    options.optimized_model_filepath = str(path)
-    if isinstance(model, Path) and is_large_file(model):
-        options.add_session_config_entry(EXTERNAL_FILE, f"{path.name}.data")
-
-
 def _session(model: Path | bytes, options: Any, providers: list[Any], processor: Processor | None) -> Any:
-    """Open the session; on the CPU, once more with what the model's metadata asks for on this processor."""
+    """Open the session; on the CPU, open it again with the settings that the model needs on this processor."""
     source = model if isinstance(model, bytes) else str(model)
     session = ort.InferenceSession(source, options, providers=providers, enable_fallback=0)
     if providers[0][0] != "CPUExecutionProvider":
@@ -109,7 +92,7 @@ def _session(model: Path | bytes, options: Any, providers: list[Any], processor:
 
 @lru_cache
 def supported_opset() -> int:
-    """Return the newest operator set of the default domain that this runtime loads without complaint."""
+    """Return the newest opset of the default domain that this runtime loads."""
     import onnx.defs
 
     return next(v for v in range(onnx.defs.onnx_opset_version(), 0, -1) if _loads(opset=v, ir_version=8))
@@ -124,11 +107,10 @@ def supported_ir_version() -> int:
 
 
 def _loads(opset: int, ir_version: int) -> bool:
-    from onnx import TensorProto, helper
+    import onnx.parser
 
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "probe", value[:1], value[1:])
-    probe = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+    header = f'<ir_version: {ir_version}, opset_import: ["" : {opset}]>'
+    probe = onnx.parser.parse_model(f"{header} probe (float[1] x) => (float[1] y) {{ y = Relu(x) }}")
     try:
         open_session(probe.SerializeToString(), threads=1)
     except StageError:

@@ -1,25 +1,21 @@
-"""One candidate in a process of its own: a crash, a hang or a leak costs this process and nothing else.
+"""Run one model in a process of its own, isolated from crashes, hangs and leaks.
 
-It reads one JSON object a line on standard input and replies to each with one on standard output:
+It reads one JSON object per line on standard input, and replies to each with one on standard output:
 
-    {"do": "check_available", "options": ...}  -> {"unavailable": a reason, or null}
-    {"do": "load", "model": ..., "inputs": ..., "threads": ..., "options": ...}
-                                               -> {"load_ms": ..., "runtime": ..., "fixed_batch": a number, or null}
-    {"do": "run", "batch": ..., "at_least_ms": ...}
-                                               -> {"samples_ms": [...], "peak_rss_bytes": ..., "repeatability_db": ...}
-    {"do": "write_outputs", "batch": ..., "path": ...}
-                                               -> {"outputs": [...]}, and their arrays in a file
-    {"do": "placement"}                        -> see `gauntlet.runtime.engines.base.Engine.placement`
-    {"do": "profile", "batch": ..., "calls": ..., "folder": ...}
-                                               -> {"trace": ...}
-    {"do": "memory"}                           -> {"rss_bytes": ..., "peak_rss_bytes": ...}
+    {"do": "check_available", "options"}                      -> {"unavailable": a reason, or null}
+    {"do": "load", "model", "inputs", "threads", "options"}   -> {"load_ms", "runtime", "fixed_batch": or null}
+    {"do": "run", "batch", "at_least_ms"}                     -> {"samples_ms", "peak_rss_bytes", "repeatability_db"}
+    {"do": "write_outputs", "batch", "path"}                  -> {"outputs": names}, and the arrays in the file
+    {"do": "placement"}                                       -> see `gauntlet.runtime.engines.base.Engine.placement`
+    {"do": "profile", "batch", "calls", "folder"}             -> {"trace": file}
+    {"do": "memory"}                                          -> {"rss_bytes", "peak_rss_bytes"}
 
-`inputs` is an `.npz` file with one array an input, shape (n, ...); a call takes its first samples. `options` are a
-target's: `engine` is the module that knows the runtime, `memory_bytes` a limit, which by default is `MEMORY_SHARE` of
-what this process may use. `repeatability_db` is the worst signal to noise ratio so far between a timed output and the
-first one at that batch size. An error is reported as {"error": ...}.
+`inputs` is an `.npz` file of arrays (n, ...) by input; a call takes the first samples. `options` are a target's:
+`engine` is the module of the runtime, `memory_bytes` a limit, by default `MEMORY_SHARE` of what this process may use.
+`repeatability_db` is the worst signal-to-noise ratio so far between a timed output and the first one at that batch
+size. An error is reported as {"error": message}.
 
-This file also runs as it is in another Python environment, which has numpy and a runtime but not this project.
+This file also runs in another Python environment, which has numpy and a runtime but not this project.
 """
 
 import contextlib
@@ -46,13 +42,13 @@ if TYPE_CHECKING:
 ENGINE = "gauntlet.runtime.engines.ort"
 WORKER_COMMAND = (sys.executable, "-m", "gauntlet.runtime.worker")
 MEMORY_SHARE = 0.5
-"""Of what this process may use, the limit of a worker whose target states none; the others and the run need memory."""
+"""Default memory limit, as a share of what this process may use: other workers and the run need memory too."""
 RESERVED_BYTES = 1 << 30
-"""On top of the limit of memory: stacks of threads and arenas are asked for long before they are used."""
+"""On top of the memory limit, for stacks and arenas that are reserved long before they are used."""
 NO_MEMORY = re.compile("bad.?alloc|MemoryError|allocate memory|out of memory|not enough memory", re.IGNORECASE)
-"""How the runtimes say that the system refused memory; none of them has an exception of its own for it."""
+"""The runtimes' messages for refused memory, for which they have no exception of their own."""
 LONGEST_REST_S = 0.5
-"""Nobody waits longer for the runtime's threads to fall asleep."""
+"""Longest wait for the runtime's threads to become idle."""
 TASKS = Path("/proc/self/task")
 
 
@@ -62,16 +58,17 @@ class Worker:
     engine: "Engine"
     calls: "BatchedInference"
     memory_bytes = 0
-    """Its limit, once it was told to load something."""
+    """The memory limit, once a model is loaded."""
 
     def check_available(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Say whether the target can run here."""
+        """Return why the target cannot run here, or None."""
         module = importlib.import_module(options.get("engine", ENGINE))
         reason = module.unavailable_reason(options) if hasattr(module, "unavailable_reason") else None
         return {"unavailable": reason}
 
     def load(self, model: str, inputs: str, threads: int, options: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Let the runtime load the model, and read the inputs."""
+        """Load the model and read the inputs."""
+        from gauntlet.runtime.batched_inference import batched_inference
         from gauntlet.runtime.resources import usable_memory_bytes
 
         options = options or {}
@@ -81,8 +78,6 @@ class Worker:
         start = perf_counter_ns()
         self.engine = module.load_engine(Path(model), threads, options)
         load_ms = (perf_counter_ns() - start) / 1e6
-        from gauntlet.runtime.batched_inference import batched_inference
-
         with np.load(inputs, allow_pickle=False) as file:
             samples = {name: file[name] for name in file.files}
         self.engine.set_samples(samples)
@@ -92,7 +87,7 @@ class Worker:
         return {"load_ms": load_ms, "runtime": self.engine.runtime, "fixed_batch": self.calls.fixed_batch}
 
     def run(self, batch: int, at_least_ms: float) -> dict[str, Any]:
-        """Call the model again and again, at least once and for at least the given time; return every duration."""
+        """Call the model at least once and for at least the given time; return all durations."""
         samples_ms, last = self.engine.measure(self._feed(batch), at_least_ms)
         first = self.first.setdefault(batch, last)
         self.repeatability_db = min(self.repeatability_db, *map(sqnr_db, last, first))
@@ -107,15 +102,15 @@ class Worker:
         return {"outputs": list(outputs)}
 
     def placement(self) -> dict[str, Any]:
-        """Say what runs where, in a call of the smallest batch."""
+        """Return what runs where, for the smallest batch."""
         return self.engine.placement(self._feed(self.calls.batch(1)))
 
     def profile(self, batch: int, calls: int, folder: str) -> dict[str, Any]:
-        """Write the runtime's own trace of some calls."""
+        """Write the runtime's trace of some calls."""
         return {"trace": self.engine.profile(self._feed(batch), calls, folder)}
 
     def memory(self) -> dict[str, Any]:
-        """Return this process's resident memory, with that of the ones it started."""
+        """Return the resident memory of this process and its children."""
         from gauntlet.runtime.resources import peak_rss_bytes
 
         pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
@@ -130,7 +125,7 @@ class Worker:
 
 
 def sqnr_db(actual: "Array", expected: "Array") -> float:
-    """Return how far two answers are apart: infinite where they are equal, -infinite where they cannot be compared."""
+    """Return the signal-to-noise ratio of an output: inf where both are equal, -inf where they cannot be compared."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return -math.inf
     if np.array_equal(actual, expected, equal_nan=actual.dtype.kind == "f"):
@@ -143,62 +138,58 @@ def sqnr_db(actual: "Array", expected: "Array") -> float:
 
 
 def wait_for_idle_threads() -> None:
-    """Wait until no other thread of this process runs, as far as the system tells (Linux).
-
-    ONNX Runtime's were seen to spin for 25 ms after the last call, on a processor that the next contender needs then.
-    """
+    """Wait until no other thread runs (on Linux): ONNX Runtime's spin for up to 25 ms after a call."""
     end = monotonic() + LONGEST_REST_S
-    while monotonic() < end and any(thread != get_native_id() for thread in running_threads()):
+    threads = TASKS.iterdir if TASKS.exists() else list
+    while monotonic() < end and any(_is_running(t) for t in threads() if t.name != str(get_native_id())):
         sleep(0.002)
 
 
-def running_threads() -> list[int]:
-    """Return this process's threads that run or could, by the system's numbers."""
-    found = []
-    for task in TASKS.iterdir() if TASKS.exists() else ():
-        with contextlib.suppress(OSError):  # it has just ended
-            if (task / "stat").read_text().rpartition(") ")[2].startswith("R"):
-                found.append(int(task.name))
-    return found
+def _is_running(thread: Path) -> bool:
+    try:
+        return (thread / "stat").read_text().rpartition(") ")[2].startswith("R")
+    except OSError:  # it has ended
+        return False
 
 
 def limit_memory(memory_bytes: int) -> None:
-    """Let the system refuse memory beyond the limit: what is written to, not what is reserved (Linux 4.7)."""
+    """Limit the memory that may be written to, not what is only reserved (Linux 4.7)."""
     limit = memory_bytes + RESERVED_BYTES
-    with contextlib.suppress(ValueError, OSError):  # a lower limit is in force already
+    with contextlib.suppress(ValueError, OSError):  # a lower limit is in force
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def _blamed(text: str, memory_bytes: int) -> str:
-    """Return an error with the limit of memory in front, where that is what it met."""
-    met = memory_bytes and NO_MEMORY.search(text)
-    return f"it needs more memory than it may have ({memory_bytes / 1e9:.3g} GB): {text}" if met else text
-
-
-def serve(requests: TextIO, answers: TextIO) -> None:
-    """Answer requests until there are no more."""
+def serve(requests: TextIO, replies: TextIO) -> None:
+    """Reply to requests until there are no more."""
     worker = Worker()
     for line in requests:
         request = json.loads(line)
-        answer: dict[str, Any]
+        reply: dict[str, Any]
         try:
-            answer = getattr(worker, request.pop("do"))(**request)
+            reply = getattr(worker, request.pop("do"))(**request)
         except Exception as error:  # the runtimes' own exceptions share no public base
-            name = type(error).__name__
-            plain = name == "StageError" or isinstance(error, (OSError, ValueError)) or type(error) is RuntimeError
-            answer = {"error": _blamed(str(error) if plain else f"{name}: {error}", worker.memory_bytes)}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+            name, text = type(error).__name__, str(error)
+            if (
+                name != "StageError"
+                and not isinstance(error, (OSError, ValueError))
+                and type(error) is not RuntimeError
+            ):
+                text = f"{name}: {text}"
+            if worker.memory_bytes and NO_MEMORY.search(text):
+                text = f"exceeds the memory limit ({worker.memory_bytes / 1e9:.3g} GB): {text}"
+            reply = {"error": text}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
 
 
 if __name__ == "__main__":
-    if not __package__:  # started as a file: of this project, and of nothing beside it, the modules can be found
+    if not __package__:  # started as a file: only this project's modules are importable from its folder
         project = types.ModuleType("gauntlet")
         project.__path__ = [str(Path(__file__).resolve().parents[1])]
         sys.modules["gauntlet"] = project
-    with contextlib.suppress(OSError):  # where memory runs out, Linux is to end this process, not the run
+    with contextlib.suppress(OSError):  # when memory runs out, Linux shall end this process, not the run
         Path("/proc/self/oom_score_adj").write_text("1000")
-    # What a library prints on standard output must not mix with the answers.
+    # What a library prints on standard output must not mix with the replies.
     private = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     serve(sys.stdin, private)

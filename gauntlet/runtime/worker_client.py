@@ -1,4 +1,4 @@
-"""The other end of a worker: start it, ask it, and notice when it does not answer."""
+"""Start a worker, send it requests, and detect when it does not reply."""
 
 import contextlib
 import json
@@ -18,11 +18,11 @@ from gauntlet.runtime.worker import NO_MEMORY, WORKER_COMMAND
 
 MAX_LOG_BYTES = 1 << 16
 PASSIVE_WAIT = ("OMP_WAIT_POLICY", "PASSIVE")
-"""Not for a worker: it runs alone while it is timed, and this slows PyTorch, which others run without it."""
+"""Removed from a worker's environment: it slows PyTorch, and a timed worker runs alone."""
 
 
-class WorkerFailed(PipelineError):  # noqa: N818 - what happened, in the words of the reports
-    """A worker died, hung, answered rubbish, or reported an error; after the last it is `alive`."""
+class WorkerFailed(PipelineError):  # noqa: N818 - reads as the reports do
+    """A worker died, hung, sent an invalid reply, or reported an error; after the last it is `alive`."""
 
     def __init__(self, message: str, *, alive: bool = False) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class WorkerFailed(PipelineError):  # noqa: N818 - what happened, in the words o
 
 
 class WorkerClient:
-    """A running worker; use it as a context manager, so that no process is left behind."""
+    """A running worker; as a context manager, it leaves no process behind."""
 
     def __init__(self, command: tuple[str, ...] = WORKER_COMMAND) -> None:
         self._killed = False
@@ -42,7 +42,7 @@ class WorkerClient:
             stderr=self._log,
             bufsize=0,
             env={name: value for name, value in os.environ.items() if (name, value) != PASSIVE_WAIT},
-            start_new_session=True,  # whatever it starts ends with it
+            start_new_session=True,  # its children end with it
         )
         self._stdin, self._stdout = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
 
@@ -53,7 +53,7 @@ class WorkerClient:
         self.end()
 
     def end(self) -> None:
-        """End the process and all that it started, if that was not done before."""
+        """End the process and all that it started; calling it again does nothing."""
         if not self._log.closed:
             self._kill()
             self._stdin.close()
@@ -71,12 +71,12 @@ class WorkerClient:
     def load(
         self, model: Path, inputs: Path, threads: int, timeout_s: float, options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Load a model; the answer says how long the runtime took, in `load_ms`."""
+        """Load a model; `load_ms` of the reply is the runtime's time."""
         self.send_load(model, inputs, threads, options)
         return self.receive("load", timeout_s)
 
     def send_load(self, model: Path, inputs: Path, threads: int, options: Mapping[str, Any] | None = None) -> None:
-        """Let the worker load a model, and `receive` the answer later."""
+        """Start to load a model; `receive` the reply later."""
         request = {"do": "load", "model": str(model), "inputs": str(inputs), "threads": threads}
         self._send(request | {"options": dict(options or {})})
 
@@ -85,15 +85,11 @@ class WorkerClient:
         return self.request({"do": "run", "batch": batch, "at_least_ms": at_least_ms}, timeout_s)
 
     def processor_seconds(self) -> float:
-        """Return the processor time that the worker has used; 0 where it is gone."""
+        """Return the processor time that the worker has used; 0 after its end."""
         return processor_seconds(self._process.pid)
 
     def request(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Send a request and return the answer; see `gauntlet.runtime.worker` for what can be asked.
-
-        Raises:
-            WorkerFailed: when the worker died, gave no answer in time, answered rubbish, or reported an error.
-        """
+        """Send one of the requests of `gauntlet.runtime.worker` and return the reply; `WorkerFailed` without one."""
         self._send(request)
         return self.receive(request["do"], timeout_s)
 
@@ -101,40 +97,39 @@ class WorkerClient:
         try:
             self._stdin.write(json.dumps(request).encode() + b"\n")
         except OSError as error:
-            raise WorkerFailed(self._obituary()) from error
+            raise WorkerFailed(self._cause_of_end()) from error
 
     def receive(self, what: str, timeout_s: float) -> dict[str, Any]:
-        """Return the answer to what was sent; raises what `ask` does."""
-        stdout = self._stdout
+        """Return the reply to the request that was sent; raises as `request` does."""
         line, deadline = b"", monotonic() + timeout_s
         while not line.endswith(b"\n"):
-            ready, _, _ = select.select([stdout], [], [], max(0.0, deadline - monotonic()))
+            ready, _, _ = select.select([self._stdout], [], [], max(0.0, deadline - monotonic()))
             if not ready or monotonic() > deadline:
                 self._kill()
-                raise WorkerFailed(f"no answer to '{what}' within {timeout_s:g} s; the worker was ended")
-            part = stdout.read(1 << 16)
+                raise WorkerFailed(f"no reply to '{what}' within {timeout_s:g} s; the worker was stopped")
+            part = self._stdout.read(1 << 16)
             if not part:
-                raise WorkerFailed(self._obituary())
+                raise WorkerFailed(self._cause_of_end())
             line += part
         try:
-            answer = json.loads(line)
-        except ValueError as error:
-            raise WorkerFailed(f"the worker answered rubbish: {line[:80]!r}") from error
-        if not isinstance(answer, dict):
-            raise WorkerFailed(f"rubbish: {answer!r}")
-        if "error" in answer:
-            raise WorkerFailed(str(answer["error"]), alive=True)
-        return answer
+            reply = json.loads(line)
+        except ValueError:
+            reply = None
+        if not isinstance(reply, dict):
+            raise WorkerFailed(f"the worker sent an invalid reply: {line[:80]!r}")
+        if "error" in reply:
+            raise WorkerFailed(str(reply["error"]), alive=True)
+        return reply
 
-    def _obituary(self) -> str:
+    def _cause_of_end(self) -> str:
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             self._kill()
-            return "the worker closed its output without ending; it was ended"
+            return "the worker closed its output without ending; it was stopped"
         self._kill()  # at once, what the worker started
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - MAX_LOG_BYTES))
         last = "".join(self._log.read().decode(errors="replace").strip().splitlines()[-1:])[:200]
-        why = "it needs more memory than it may have: " if NO_MEMORY.search(last) else ""
+        why = "exceeds the memory limit: " if NO_MEMORY.search(last) else ""
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         return f"{why}the worker {how}" + (f": {last.strip()}" if last else "")

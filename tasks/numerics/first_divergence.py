@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from itertools import count, takewhile
 from pathlib import Path
 
 import onnx
@@ -17,14 +18,11 @@ SCOPED = re.compile(r"^/(?P<scopes>.+)/(?P<node>[^/]+)_output_\d+$")
 
 
 def first_divergence(model: Path, golden: Golden, limit: float) -> str | None:
-    """Return the first tensor, in execution order, that differs from its counterpart in the framework model.
+    """Return the first tensor, in execution order, that differs from its counterpart in the framework model, or None.
 
     A counterpart is found by the module path that the exporter writes into a tensor's name or its node's metadata. A
     batch normalization may be fused into the convolution before it, so an output may equal that of any module with the
     same shape. Uses the first real sample.
-
-    Returns:
-        A description of the tensor, its node and its error; None when no tensor with a counterpart differs.
     """
     proto = onnx.load(model)
     nodes = producers(proto.graph)
@@ -37,19 +35,11 @@ def first_divergence(model: Path, golden: Golden, limit: float) -> str | None:
     except Exception:  # ONNX Runtime's own types; other checks report a model that does not run
         return None
     for name, value in values.items():
-        path = matches[name]
-        candidates = [
-            golden.module_outputs[path],
-            *(t for t in golden.module_outputs.values() if t.shape == value.shape),
-        ]
-        errors = [max_rel_error(value, t) for t in candidates if t.shape == value.shape]
+        own = golden.module_outputs[matches[name]]
+        errors = [max_rel_error(value, t) for t in (own, *golden.module_outputs.values()) if t.shape == value.shape]
         if not errors or not min(errors) <= limit:
-            error = (
-                f"relative error {errors[0]:.3g}"
-                if errors
-                else f"shape {value.shape}, not {golden.module_outputs[path].shape}"
-            )
-            return f"'{name}' ({nodes[name].op_type}, module '{path}', {error})"
+            error = f"relative error {errors[0]:.3g}" if errors else f"shape {value.shape}, not {own.shape}"
+            return f"'{name}' ({nodes[name].op_type}, module '{matches[name]}', {error})"
     return None
 
 
@@ -59,8 +49,7 @@ def module_path(tensor: str) -> str | None:
     >>> module_path("/layer1/layer1.0/relu_1/Relu_output_0")
     'layer1.0.relu_1'
     """
-    match = SCOPED.match(tensor)
-    if not match:
+    if not (match := SCOPED.match(tensor)):
         return None
     path = parent = ""
     for scope in match["scopes"].split("/"):  # a child of a Sequential repeats the name of its parent: layer1, layer1.0
@@ -91,18 +80,13 @@ def _by_scope(graph: onnx.GraphProto, trace: NamedArrays) -> dict[str, str]:
 
 
 def _scopes(node: onnx.NodeProto) -> list[str]:
-    for entry in node.metadata_props:
-        if entry.key == SCOPES:
-            try:
-                return [str(scope) for scope in ast.literal_eval(entry.value)]
-            except (ValueError, SyntaxError, TypeError):  # another tool's format
-                return []
-    return []
+    text = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "[]")
+    try:
+        return [str(scope) for scope in ast.literal_eval(text)]
+    except (ValueError, SyntaxError, TypeError):  # another tool's format
+        return []
 
 
 def _traced_calls(path: str, trace: NamedArrays) -> Iterator[str]:
-    name, number = path, 0
-    while name in trace:
-        yield name
-        number += 1
-        name = f"{path}_{number}"
+    names = (f"{path}_{number}" if number else path for number in count())
+    return takewhile(trace.__contains__, names)

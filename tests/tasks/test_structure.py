@@ -199,7 +199,7 @@ def test_structure_breaks_or_fails_when_the_file_is_truncated(trained, inspect: 
     try:
         report = inspect(content[: int(share * len(content))])
     except StageError as error:
-        assert "model.onnx: not an ONNX model" in str(error)
+        assert "model.onnx: not a readable ONNX model" in str(error)
     else:
         assert {"checker_errors", "runtime_errors"} <= failed(report)
 
@@ -209,7 +209,7 @@ def test_structure_breaks_or_fails_when_the_file_is_something_else(inspect: Insp
     try:
         report = inspect(content)
     except StageError as error:
-        assert "model.onnx: not an ONNX model" in str(error)
+        assert "model.onnx: not a readable ONNX model" in str(error)
     else:
         assert {"checker_errors", "runtime_errors", "max_opset"} <= failed(report)
 

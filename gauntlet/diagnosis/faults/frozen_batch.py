@@ -14,44 +14,37 @@ from gauntlet.diagnosis.context import ModelContext
 from gauntlet.diagnosis.faults import leaked_constant
 from gauntlet.diagnosis.findings import Finding
 from gauntlet.onnx_model.graph import (
-    Dim,
     Shape,
+    constants,
+    first_axis,
     format_shape,
     inferred_shapes,
+    int_values,
     node_label,
     required_inputs,
     tensor_shape,
 )
 
-EXPORT = "export with a named batch axis (PyTorch: dynamic_axes or dynamic_shapes)"
 MAX_BATCH = 1 << 20
 """A larger first axis is not taken for a batch."""
 MAX_HIDDEN = 64
-NAME = "batch"
-Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass
 class BatchRuns:
     """What happened at each batch size: the shapes of the outputs, or the runtime's error message."""
 
-    shapes: dict[int, Shapes] = field(default_factory=dict)
+    shapes: dict[int, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
 
 
 def find(context: ModelContext) -> Finding | None:
     """Check the declared shapes."""
-    values = frozen_values(context)
-    if not values:
-        return None
-    value = values[0]
-    first = _first(value)
-    return Finding(
-        fault="frozen_batch",
-        cause=f"'{value.name}' {format_shape(tensor_shape(value))}: the first axis is fixed at {first}",
-        fix=f"{EXPORT}, or make it dynamic with --fix",
-        fixable=True,
-    )
+    for value in frozen_values(context):
+        cause = f"'{value.name}' {format_shape(tensor_shape(value))}: the first axis is fixed at {first_axis(value)}"
+        fix = "export with a named batch axis (PyTorch: dynamic_axes or dynamic_shapes), or make it dynamic with --fix"
+        return Finding(fault="frozen_batch", cause=cause, fix=fix, fixable=True)
+    return None
 
 
 def frozen_values(context: ModelContext) -> list[onnx.ValueInfoProto]:
@@ -73,29 +66,21 @@ def frozen_values(context: ModelContext) -> list[onnx.ValueInfoProto]:
 
 def find_hidden(context: ModelContext, runs: BatchRuns) -> Finding | None:
     """Check whether a batch that is declared dynamic works at several sizes."""
-    works = sorted(runs.shapes)
-    if not works:
+    if not runs.shapes:
         return None
-    base = works[0]
-    culprit = next(
-        (f"; {node_label(n)} has {base} as a constant in its shape" for n in reshapes_to(context.graph, base)), ""
-    )
-    wrong = _mixed(runs, base)
-    failure = next(iter(runs.failures.items()), None)
+    base = min(runs.shapes)
+    reshapes = reshapes_to(context.graph, base)
+    symptom = _mixed(runs, base)
     # A call may fail for other reasons than the batch; a Reshape with a constant batch size rules them out.
-    if failure and (culprit or base == 1):
-        symptom = f"batch {base} runs and batch {failure[0]} does not ({failure[1]})"
-    elif wrong:
-        symptom = wrong
-    else:
+    if runs.failures and (reshapes or base == 1):
+        batch, error = next(iter(runs.failures.items()))
+        symptom = f"batch {base} runs and batch {batch} does not ({error})"
+    if not symptom:
         return None
-    fix = f"use -1 or 0 for the batch in that Reshape and export again, or rewrite it with --fix (then {EXPORT})"
-    return Finding(
-        fault="frozen_batch",
-        cause=f"the batch is declared dynamic and is not: {symptom}{culprit}",
-        fix=fix.partition(" (then")[0],
-        fixable=bool(culprit),
-    )
+    culprit = f"; {node_label(reshapes[0])} has {base} as a constant in its shape" if reshapes else ""
+    cause = f"the batch is declared dynamic and is not: {symptom}{culprit}"
+    fix = "use -1 or 0 for the batch in that Reshape and export again, or rewrite it with --fix"
+    return Finding(fault="frozen_batch", cause=cause, fix=fix, fixable=bool(reshapes))
 
 
 def _mixed(runs: BatchRuns, base: int) -> str:
@@ -112,43 +97,28 @@ def _mixed(runs: BatchRuns, base: int) -> str:
 
 def reshapes_to(graph: onnx.GraphProto, batch: int) -> list[onnx.NodeProto]:
     """Return the Reshape nodes whose constant shape starts with this batch size and has more axes."""
-    shapes = constant_shapes(graph)
-    return [n for n in graph.node if _reshapes_by(n, shapes) and shapes[n.input[1]][0] == batch]
+    return [node for node, shape in _constant_reshapes(graph) if shape[0] == batch]
 
 
 def hidden_sizes(graph: onnx.GraphProto) -> list[int]:
     """Return the constant first axes of Reshapes, from 2 to `MAX_HIDDEN`, that may be a batch size."""
-    shapes = constant_shapes(graph)
-    firsts = {shapes[n.input[1]][0] for n in graph.node if _reshapes_by(n, shapes)}
-    return sorted(first for first in firsts if 1 < first <= MAX_HIDDEN)
+    return sorted({shape[0] for _, shape in _constant_reshapes(graph) if 1 < shape[0] <= MAX_HIDDEN})
 
 
-def _reshapes_by(node: onnx.NodeProto, shapes: dict[str, list[int]]) -> bool:
-    return node.op_type == "Reshape" and len(node.input) > 1 and len(shapes.get(node.input[1], [])) > 1
+def _constant_reshapes(graph: onnx.GraphProto) -> list[tuple[onnx.NodeProto, list[int]]]:
+    """Return the Reshape nodes with a constant shape of several axes, which is stored in the model file itself."""
+    shapes = {name: int_values(t) for name, t in constants(graph).items() if _is_shape(t)}
+    nodes = [node for node in graph.node if node.op_type == "Reshape" and len(node.input) > 1]
+    return [(node, shape) for node in nodes if len(shape := shapes.get(node.input[1], [])) > 1]
 
 
-def constant_shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
-    """Return the values of constant int64 vectors that are stored in the model file itself."""
-    tensors = {t.name: t for t in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.output:
-            tensors |= {name: a.t for a in node.attribute if a.name == "value" for name in node.output}
-    return {
-        name: [int(n) for n in numpy_helper.to_array(tensor)]
-        for name, tensor in tensors.items()
-        if tensor.data_type == onnx.TensorProto.INT64
-        and len(tensor.dims) == 1
-        and tensor.dims[0] <= 16
-        and tensor.data_location != onnx.TensorProto.EXTERNAL
-    }
-
-
-def _first(value: onnx.ValueInfoProto) -> Dim:
-    return (tensor_shape(value) or (None,))[0]
+def _is_shape(tensor: onnx.TensorProto) -> bool:
+    stored = tensor.data_location != onnx.TensorProto.EXTERNAL
+    return stored and tensor.data_type == onnx.TensorProto.INT64 and len(tensor.dims) == 1 and tensor.dims[0] <= 16
 
 
 def _fixed(value: onnx.ValueInfoProto) -> bool:
-    first = _first(value)
+    first = first_axis(value)
     return isinstance(first, int) and first <= MAX_BATCH
 
 
@@ -156,57 +126,45 @@ def fix(context: ModelContext, batch: int) -> str:
     """Make the batch dynamic, in place; return what was done. `batch` is the batch size with which the model runs."""
     graph = context.graph
     frozen = frozen_values(context)
-    firsts = [_first(v) for v in (*frozen, *required_inputs(graph))]
-    name = next((a for a in firsts if isinstance(a, str)), NAME)
-    for value in frozen:
-        _rename(value, name)
+    firsts = [first_axis(v) for v in (*frozen, *required_inputs(graph))]
+    name = next((a for a in firsts if isinstance(a, str)), "batch")
+    for value in (*frozen, *(output for output in graph.output if first_axis(output) == batch)):
+        value.type.tensor_type.shape.dim[0].dim_param = name
     del graph.value_info[:]  # what was inferred from the frozen batch
-    outputs = list(graph.output)
-    for output in outputs:
-        if _first(output) == batch:
-            _rename(output, name)
     rewritten = _free_reshapes(context.proto, batch, name)
     reshapes = f", and removed its size from {rewritten} Reshape{'s' if rewritten != 1 else ''}" if rewritten else ""
     return f"made the batch axis dynamic ('{name}'){reshapes}"
 
 
-def _rename(value: onnx.ValueInfoProto, name: str) -> None:
-    value.type.tensor_type.shape.dim[0].dim_param = name
-
-
 def _free_reshapes(proto: onnx.ModelProto, batch: int, name: str) -> int:
     """Rewrite the Reshapes that the batch reaches, in graph order; return how many."""
-    graph = proto.graph
     rewritten = 0
     bare = onnx.ModelProto()
-    while candidates := reshapes_to(graph, batch):
+    while candidates := [(node, shape) for node, shape in _constant_reshapes(proto.graph) if shape[0] == batch]:
         bare.CopyFrom(proto)
         for output in bare.graph.output:  # a declared shape would hide the inferred one
             output.type.tensor_type.ClearField("shape")
         known = inferred_shapes(bare, through_values=True)
-        reached = [n for n in candidates if name in known.get(n.input[0], ())]
-        for node in reached:
-            _free(graph, node, known[node.input[0]], name, rewritten)
+        reached = [(node, shape) for node, shape in candidates if name in known.get(node.input[0], ())]
+        for node, shape in reached:
+            own = f"{node.input[1]}_any_batch_{rewritten}"
+            freed = np.array(_freed(node, shape, known[node.input[0]], name), np.int64)
+            proto.graph.initializer.append(numpy_helper.from_array(freed, own))
+            node.input[1] = own
             rewritten += 1
         if not reached:
             break
     return rewritten
 
 
-def _free(graph: onnx.GraphProto, node: onnx.NodeProto, data: Shape, name: str, number: int) -> None:
-    """Give a Reshape its own shape, in which the batch is copied (0) or inferred (-1)."""
-    shape = constant_shapes(graph)[node.input[1]]
+def _freed(node: onnx.NodeProto, shape: list[int], data: Shape, name: str) -> list[int]:
+    """Return a shape for a Reshape of `data` in which the batch is copied (0) or inferred (-1)."""
     keeps_zero = any(a.name == "allowzero" and a.i for a in node.attribute)
     if data[0] == name and not keeps_zero:
-        shape[0] = 0
-    elif -1 not in shape:
-        shape[0] = -1
-    else:  # -1 is in use: it can move to the batch only if the size it stands for is known
+        return [0, *shape[1:]]
+    if -1 in shape:  # -1 is in use: it can move to the batch only if the size it stands for is known
         rest = [axis for axis in data[1:] if isinstance(axis, int)]
-        fixed = int(np.prod([n for n in shape[1:] if n > 0]))
-        if len(rest) == len(data) - 1 and fixed and int(np.prod(rest)) % fixed == 0:
-            shape = [int(np.prod(rest)) // fixed if n == -1 else n for n in shape]
-        shape[0] = -1
-    own = f"{node.input[1]}_any_batch_{number}"
-    graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), own))
-    node.input[1] = own
+        fixed = prod(n for n in shape[1:] if n > 0)
+        if len(rest) == len(data) - 1 and fixed and prod(rest) % fixed == 0:
+            shape = [prod(rest) // fixed if n == -1 else n for n in shape]
+    return [-1, *shape[1:]]

@@ -2,14 +2,14 @@
 
 import math
 import os
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 
 import onnx
 
 from gauntlet.diagnosis.context import ModelContext
 from gauntlet.diagnosis.findings import Finding
 from gauntlet.onnx_model.graph import one_line
-from gauntlet.onnx_model.model_file import external_locations, stored_tensors
+from gauntlet.onnx_model.model_file import external_locations, is_absolute_location, stored_tensors
 
 MAX_TENSOR_BYTES = 1 << 40
 
@@ -18,14 +18,10 @@ def find_external(context: ModelContext) -> Finding | None:
     """Check for external data outside the model's folder, without opening any file."""
     folder = context.path.resolve().parent
     for location in external_locations(context.proto):
-        problem = _out_of_reach(location, folder)
-        if problem:
-            return Finding(
-                fault="external_data",
-                cause=f"the weights in '{one_line(location)}' {problem}",
-                fix="move the file into the model's folder and refer to it by name alone, or export the model again",
-                fixable=False,
-            )
+        if problem := _out_of_reach(location, folder):
+            cause = f"the weights in '{one_line(location)}' {problem}"
+            fix = "move the file into the model's folder and refer to it by name alone, or export the model again"
+            return Finding(fault="external_data", cause=cause, fix=fix, fixable=False)
     return None
 
 
@@ -39,18 +35,12 @@ def find_invalid(context: ModelContext) -> Finding | None:
             raise
         except Exception as error:  # ValidationError, InferenceError and others without a common base
             problem = f"ONNX's checker rejects it: {one_line(error)}"
-    if not problem:
-        return None
-    return Finding(
-        fault="invalid_model",
-        cause=problem,
-        fix="the file is damaged or invalid: export the model again",
-        fixable=False,
-    )
+    fix = "the file is damaged or invalid: export the model again"
+    return Finding(fault="invalid_model", cause=problem, fix=fix, fixable=False) if problem else None
 
 
 def _out_of_reach(location: str, folder: Path) -> str:
-    if PurePosixPath(location).is_absolute() or PureWindowsPath(location).is_absolute():
+    if is_absolute_location(location):
         return "have an absolute path: the model could read any file on this machine"
     try:
         target = (folder / location).resolve()

@@ -8,7 +8,7 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.diagnosis.context import ModelContext
 from gauntlet.diagnosis.findings import Finding
-from gauntlet.onnx_model.graph import all_nodes, format_type, required_inputs, tensor_shape
+from gauntlet.onnx_model.graph import all_nodes, first_axis, fits_shape, format_type, required_inputs, tensor_shape
 
 WEIGHTS = {"Conv": (1, 2), "ConvTranspose": (1, 2), "Gemm": (1, 2), "BatchNormalization": (1, 2, 3, 4)}
 """Input positions at which an operator reads trained weights."""
@@ -19,25 +19,21 @@ def find(context: ModelContext) -> Finding | None:
     leaked = leaked_inputs(context)
     if not leaked:
         return None
-    unread = _unread(context.graph)
-    bound = stored_values(context)
-    lacking = [v for v in leaked if v.name not in unread and v.name not in bound]
-    named = ", ".join(f"'{v.name}' {format_type(v)}" for v in leaked[:3]) + (" ..." if len(leaked) > 3 else "")
-    reason = (
-        "its shape is fixed while another input has a dynamic batch"
-        if _found_by_shape_alone(context)
-        else "no caller provides it"
-    )
+    unread, bound, certain = _unread(context.graph), stored_values(context), _certain(context)
+    by_shape_alone = not (context.signature or context.data or any(v.name in certain for v in leaked))
+    reason = "its shape is fixed while another input has a dynamic batch" if by_shape_alone else "no caller provides it"
     reason = "no node reads it" if leaked[0].name in unread else reason
-    values = ", ".join(f"'{v.name}'" for v in lacking[:3])
-    bind = f"bind it with --fix --constants FILE.npz, which holds its value as an array named {values}"
-    return Finding(
-        fault="leaked_constant",
-        cause=f"a constant became a required input: {named} ({reason})",
-        fix=bind if lacking else "remove it from the inputs with --fix; its value is available",
-        fixable=not lacking,
-        severity="warning" if _found_by_shape_alone(context) and not any(v.name in unread for v in leaked) else "error",
+    named = ", ".join(f"'{v.name}' {format_type(v)}" for v in leaked[:3]) + (" ..." if len(leaked) > 3 else "")
+    fix = "remove it from the inputs with --fix; its value is available"
+    lacking = [f"'{v.name}'" for v in leaked if v.name not in unread and v.name not in bound]
+    if lacking:
+        names = ", ".join(lacking[:3])
+        fix = f"bind it with --fix --constants FILE.npz, which holds its value as an array named {names}"
+    cause, severity = (
+        f"a constant became a required input: {named} ({reason})",
+        "warning" if by_shape_alone else "error",
     )
+    return Finding(fault="leaked_constant", cause=cause, fix=fix, fixable=not lacking, severity=severity)
 
 
 def leaked_inputs(context: ModelContext) -> list[onnx.ValueInfoProto]:
@@ -47,12 +43,13 @@ def leaked_inputs(context: ModelContext) -> list[onnx.ValueInfoProto]:
     weights, and floats of fixed shape where another input has a dynamic first axis.
     """
     inputs = required_inputs(context.graph)
+    names = {i.name for i in inputs}
     declared = {spec.name for spec in context.signature.inputs} if context.signature else set()
-    known = declared or {i.name for i in inputs if i.name in context.data}
-    if known & {i.name for i in inputs}:
+    known = declared or names & context.data.keys()
+    if known & names:
         return [i for i in inputs if i.name not in known]
-    sure = _certain(context)
-    found = [i for i in inputs if i.name in sure or _looks_constant(i, inputs)]
+    certain = _certain(context)
+    found = [i for i in inputs if i.name in certain or _looks_constant(i, inputs)]
     return found if len(found) < len(inputs) else []  # at least one must be a real input
 
 
@@ -72,11 +69,7 @@ def stored_values(context: ModelContext) -> NamedArrays:
 
 
 def fix(context: ModelContext) -> str:
-    """Bind leaked inputs to their values, or drop those that no node reads, in place; return what was done.
-
-    Raises:
-        StageError: when a value is missing or has another shape.
-    """
+    """Bind leaked inputs to their values, or drop those that no node reads, in place; return what was done."""
     graph, values, unread = context.graph, stored_values(context), _unread(context.graph)
     leaked = leaked_inputs(context)
     for value in leaked:
@@ -87,7 +80,7 @@ def fix(context: ModelContext) -> str:
             raise StageError(f"no value for '{value.name}' {format_type(value)}; give it with --constants FILE.npz")
         array = values[value.name].astype(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
         shape = tensor_shape(value)
-        if shape is not None and not _fits(array.shape, shape):
+        if shape is not None and not fits_shape(array.shape, shape):
             raise StageError(f"the value for '{value.name}' has the shape {array.shape}; expected {format_type(value)}")
         graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), value.name))
     dropped = sum(v.name in unread for v in leaked)
@@ -96,14 +89,8 @@ def fix(context: ModelContext) -> str:
     return f"leaked constants: {', '.join(done)}"
 
 
-def _fits(shape: tuple[int, ...], declared: tuple[object, ...]) -> bool:
-    same = len(shape) == len(declared)
-    return same and all(not isinstance(d, int) or d == n for n, d in zip(shape, declared, strict=True))
-
-
 def _plain(name: str) -> str:
-    """Return a tensor's name without TensorFlow's output index."""
-    return name.removesuffix(":0")
+    return name.removesuffix(":0")  # TensorFlow's output index
 
 
 def _unread(graph: onnx.GraphProto) -> set[str]:
@@ -111,31 +98,19 @@ def _unread(graph: onnx.GraphProto) -> set[str]:
     return {i.name for i in required_inputs(graph)} - read
 
 
-def _read_as_weights(graph: onnx.GraphProto) -> set[str]:
-    return {
-        name
-        for node in all_nodes(graph)
-        for place, name in enumerate(node.input)
-        if place in WEIGHTS.get(node.op_type, ())
-    }
-
-
 def _certain(context: ModelContext) -> set[str]:
-    given = {_plain(name) for name in context.constants}
-    named = {i.name for i in required_inputs(context.graph) if _plain(i.name) in given}
-    return _unread(context.graph) | _read_as_weights(context.graph) | named
+    """Return the inputs that are not read, read as weights, or given as constants."""
+    graph, given = context.graph, {_plain(name) for name in context.constants}
+    named = {i.name for i in required_inputs(graph) if _plain(i.name) in given}
+    weights = {n.input[i] for n in all_nodes(graph) for i in WEIGHTS.get(n.op_type, ()) if i < len(n.input)}
+    return _unread(graph) | weights | named
 
 
 def _looks_constant(value: onnx.ValueInfoProto, inputs: list[onnx.ValueInfoProto]) -> bool:
+    """Return whether a value is float and of fixed shape while another input has a dynamic first axis."""
     shape = tensor_shape(value)
-    if shape is None or any(not isinstance(axis, int) for axis in shape):
-        return False
-    others = (tensor_shape(other) for other in inputs if other.name != value.name)
     is_float = value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
-    return is_float and any(other and not isinstance(other[0], int) for other in others)
-
-
-def _found_by_shape_alone(context: ModelContext) -> bool:
-    """Return whether the leaked inputs were found by their shapes alone."""
-    sure = _certain(context)
-    return not (context.signature or context.data) and not any(v.name in sure for v in leaked_inputs(context))
+    if not is_float or shape is None or any(not isinstance(axis, int) for axis in shape):
+        return False
+    others = [other for other in inputs if other.name != value.name]
+    return any(tensor_shape(other) and not isinstance(first_axis(other), int) for other in others)

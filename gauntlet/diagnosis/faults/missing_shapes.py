@@ -10,7 +10,7 @@ import onnx
 
 from gauntlet.diagnosis.context import ModelContext
 from gauntlet.diagnosis.findings import Finding
-from gauntlet.onnx_model.graph import inferred_shapes, node_label
+from gauntlet.onnx_model.graph import inferred_shapes, node_label, replace_model
 
 QUANTIZED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
@@ -25,22 +25,20 @@ def find(context: ModelContext) -> Finding | None:
     if not lacking:
         return None
     name, node = next(iter(lacking.items()))
-    return Finding(
-        fault="missing_shapes",
-        cause=f"{len(lacking)} of {len(needed)} tensors around convolutions and matrix products have no known shape, "
-        f"the first is '{name}' at {node_label(node)}: static quantization silently leaves them in float",
-        fix="prepare the model for quantization (quant_pre_process), or do so with --fix",
-        fixable=True,
-        severity="warning",
-    )
+    cause = f"{len(lacking)} of {len(needed)} tensors around convolutions and matrix products have no known shape, "
+    cause += f"the first is '{name}' at {node_label(node)}: static quantization silently leaves them in float"
+    fix = "prepare the model for quantization (quant_pre_process), or do so with --fix"
+    return Finding(fault="missing_shapes", cause=cause, fix=fix, fixable=True, severity="warning")
 
 
 def fix(proto: onnx.ModelProto) -> str:
     """Infer shapes symbolically and prepare the graph for quantization, in place; return what was done."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    kept = list(proto.metadata_props)
-    with tempfile.TemporaryDirectory() as folder, _silence():
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as silence:
+        silence.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        silence.callback(logging.disable, logging.NOTSET)
+        logging.disable(logging.CRITICAL)  # failures are handled below
         prepared = Path(folder) / "prepared.onnx"
         try:
             with contextlib.chdir(folder):  # on failure, it leaves files in the working folder
@@ -50,19 +48,5 @@ def fix(proto: onnx.ModelProto) -> str:
         result = onnx.load(prepared)
     if not any(v.name for v in result.graph.value_info):
         result = onnx.shape_inference.infer_shapes(result, data_prop=True)
-    del result.metadata_props[:]
-    result.metadata_props.extend(kept)
-    result.ir_version = min(result.ir_version, proto.ir_version)
-    proto.CopyFrom(result)
+    replace_model(proto, result)
     return f"inferred shapes and prepared for quantization: {len(proto.graph.value_info)} shapes are stored"
-
-
-@contextlib.contextmanager
-def _silence():  # type: ignore[no-untyped-def]
-    """Suppress what the preparation logs and prints: its failure is handled above."""
-    logging.disable(logging.CRITICAL)
-    with contextlib.redirect_stdout(io.StringIO()):
-        try:
-            yield
-        finally:
-            logging.disable(logging.NOTSET)

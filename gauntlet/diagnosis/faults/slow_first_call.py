@@ -6,6 +6,7 @@ from pathlib import Path
 import onnx
 
 from gauntlet.diagnosis.findings import Finding, Timing
+from gauntlet.onnx_model.graph import replace_model
 from gauntlet.onnx_model.model_file import write_model
 from gauntlet.runtime.session import open_session
 
@@ -23,35 +24,27 @@ def find(timing: Timing) -> Finding | None:
     """Check the measured times."""
     if not is_slow(timing):
         return None
-    parts = {"creating the session": timing.session_ms, "the first call": timing.first_call_ms}
-    worst = max(parts, key=lambda name: parts[name])
-    reason = {
-        "creating the session": "the runtime optimizes the graph and computes its constants at every start",
-        "the first call": "the runtime prepares its kernels and memory at the first call",
-    }[worst]
-    saving = worst == "creating the session"
-    return Finding(
-        fault="slow_first_call",
-        cause=f"the first outputs take {timing.first_answer_ms:.0f} ms ({worst}: {parts[worst]:.0f} ms), "
-        f"a later call takes {timing.steady_ms:.3g} ms: {reason}",
-        fix="save the optimized graph with --fix, and " * saving + "call the model once before it serves requests",
-        fixable=saving,
-        severity="warning",
-    )
+    fixable = timing.session_ms >= timing.first_call_ms
+    if fixable:
+        slowest = f"creating the session: {timing.session_ms:.0f} ms"
+        reason = "the runtime optimizes the graph and computes its constants at every start"
+    else:
+        slowest = f"the first call: {timing.first_call_ms:.0f} ms"
+        reason = "the runtime prepares its kernels and memory at the first call"
+    cause = f"the first outputs take {timing.first_answer_ms:.0f} ms ({slowest}), "
+    cause += f"a later call takes {timing.steady_ms:.3g} ms: {reason}"
+    fix = "save the optimized graph with --fix, and " * fixable + "call the model once before it serves requests"
+    return Finding(fault="slow_first_call", cause=cause, fix=fix, fixable=fixable, severity="warning")
 
 
 def fix(proto: onnx.ModelProto) -> str:
     """Replace the graph by ONNX Runtime's optimized one of level `basic`, in place; return what was done."""
     before = len(proto.graph.node)
-    kept, ir_version = list(proto.metadata_props), proto.ir_version
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "source.onnx", Path(folder) / "optimized.onnx"
         write_model(proto, source)
-        # the result of higher levels may run on this processor only
+        # The result of higher levels may run on this processor only.
         open_session(source, level="basic", save_to=target)
         optimized = onnx.load(target)
-    del optimized.metadata_props[:]
-    optimized.metadata_props.extend(kept)
-    optimized.ir_version = min(optimized.ir_version, ir_version)
-    proto.CopyFrom(optimized)
+    replace_model(proto, optimized)
     return f"saved the optimized graph: {before} nodes became {len(proto.graph.node)}"

@@ -15,14 +15,10 @@ def find(context: ModelContext) -> Finding | None:
     training = training_mode_nodes(context.proto)
     if not training:
         return None
-    more = f" and {len(training) - 1} more" if len(training) > 1 else ""
-    return Finding(
-        fault="training_mode",
-        cause=f"{node_label(training[0])}{more} {'are' if more else 'is'} in training mode: outputs are random, "
-        "or depend on the rest of the batch",
-        fix="export in evaluation mode (PyTorch: model.eval()), or switch the nodes to inference with --fix",
-        fixable=True,
-    )
+    are = f" and {len(training) - 1} more are" if len(training) > 1 else " is"
+    cause = f"{node_label(training[0])}{are} in training mode: outputs are random, or depend on the rest of the batch"
+    fix = "export in evaluation mode (PyTorch: model.eval()), or switch the nodes to inference with --fix"
+    return Finding(fault="training_mode", cause=cause, fix=fix, fixable=True)
 
 
 def fix(proto: onnx.ModelProto) -> str:
@@ -41,17 +37,17 @@ def fix(proto: onnx.ModelProto) -> str:
 def _keep_statistics(graph: onnx.GraphProto, training: list[onnx.NodeProto]) -> None:
     """Drop the outputs that exist only in training; one that is read becomes the unchanged statistic."""
     read = {name for node in all_nodes(graph) for name in node.input} | {o.name for o in graph.output}
-    places = {name: place for place, node in enumerate(graph.node) for name in node.output}
+    indices = {name: index for index, node in enumerate(graph.node) for name in node.output}
     unchanged: list[tuple[int, onnx.NodeProto]] = []
     for node in training:
         if node.op_type != "BatchNormalization":
             continue
         for statistic, output in zip(node.input[3:5], node.output[1:3], strict=False):
             if output in read:
-                if output not in places:
+                if output not in indices:
                     raise StageError(f"{node_label(node)} is in a branch, and its statistics are read")
-                node_of = helper.make_node("Identity", [statistic], [output], f"{output}_unchanged")
-                unchanged.append((places[output], node_of))
+                identity = helper.make_node("Identity", [statistic], [output], f"{output}_unchanged")
+                unchanged.append((indices[output], identity))
         del node.output[1:]
-    for place, node in sorted(unchanged, key=lambda pair: -pair[0]):
-        graph.node.insert(place, node)
+    for index, node in sorted(unchanged, key=lambda pair: -pair[0]):
+        graph.node.insert(index, node)

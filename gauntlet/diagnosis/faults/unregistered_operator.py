@@ -28,12 +28,9 @@ def find(context: ModelContext) -> Finding | None:
 
 def without_kernel(message: str) -> Finding:
     """Return the finding for an operator that ONNX Runtime defines but has no kernel for."""
-    return Finding(
-        fault="unregistered_operator",
-        cause=f"the CPU provider has no kernel: {message}",
-        fix="use a provider that has the kernel, or export the node in float32",
-        fixable=False,
-    )
+    cause = f"the CPU provider has no kernel: {message}"
+    fix = "use a provider that has the kernel, or export the node in float32"
+    return Finding(fault="unregistered_operator", cause=cause, fix=fix, fixable=False)
 
 
 def _introduced(node: onnx.NodeProto) -> int | None:

@@ -8,7 +8,7 @@ import onnxruntime as ort
 from gauntlet.core.errors import StageError
 from gauntlet.diagnosis.context import ModelContext
 from gauntlet.diagnosis.findings import Finding
-from gauntlet.onnx_model.graph import all_nodes, opset_versions
+from gauntlet.onnx_model.graph import all_nodes, opset_versions, replace_model
 from gauntlet.runtime.session import supported_ir_version, supported_opset
 
 
@@ -21,30 +21,25 @@ def find(context: ModelContext) -> Finding | None:
         return None
     newest = onnx.defs.onnx_opset_version()
     known = opset <= newest and ir <= onnx.IR_VERSION
-    convert = f"export with opset {supported_opset()} or lower, update ONNX Runtime, or convert the file with --fix"
-    unknown = (
-        f"update ONNX and ONNX Runtime: the installed ONNX supports opset {newest} and IR version {onnx.IR_VERSION}"
-    )
-    return Finding(
-        fault="too_new",
-        cause=f"too new for ONNX Runtime {ort.__version__}: {' and '.join(above)}",
-        fix=convert if known else unknown,
-        fixable=known,
-    )
+    fix = f"export with opset {supported_opset()} or lower, update ONNX Runtime, or convert the file with --fix"
+    if not known:
+        fix = (
+            f"update ONNX and ONNX Runtime: the installed ONNX supports opset {newest} and IR version {onnx.IR_VERSION}"
+        )
+    cause = f"too new for ONNX Runtime {ort.__version__}: {' and '.join(above)}"
+    return Finding(fault="too_new", cause=cause, fix=fix, fixable=known)
 
 
 def fix(proto: onnx.ModelProto) -> str:
-    """Convert to the newest versions that the runtime supports, in place; return what was done.
-
-    Raises:
-        StageError: when an operator has no older form.
-    """
+    """Convert to the newest supported versions, in place; `StageError` when an operator has no older form."""
     was = opset_versions(proto).get("ai.onnx", 1), proto.ir_version
     target = min(was[0], supported_opset())
     if target < was[0]:
-        changed = _changed_since(proto, target)
-        if changed:
-            _convert(proto, target, changed)
+        if changed := _changed_since(proto, target):
+            try:
+                replace_model(proto, onnx.version_converter.convert_version(proto, target))
+            except Exception as error:  # the converter raises RuntimeError, ValueError and its own
+                raise StageError(f"cannot convert {', '.join(changed[:3])} to opset {target}") from error
         else:  # every operator has the same definition in both: only the number changes
             next(o for o in proto.opset_import if o.domain in ("", "ai.onnx")).version = target
     proto.ir_version = min(was[1], supported_ir_version())
@@ -60,14 +55,3 @@ def _changed_since(proto: onnx.ModelProto, target: int) -> list[str]:
     kinds = {n.op_type for g in graphs for n in all_nodes(g) if n.domain in ("", "ai.onnx")}
     own = {f.name for f in proto.functions}
     return sorted(k for k in kinds - own if onnx.defs.get_schema(k, version, "").since_version > target)
-
-
-def _convert(proto: onnx.ModelProto, target: int, changed: list[str]) -> None:
-    kept = list(proto.metadata_props)
-    try:
-        converted = onnx.version_converter.convert_version(proto, target)
-    except Exception as error:  # the converter raises RuntimeError, ValueError and its own
-        raise StageError(f"cannot convert {', '.join(changed[:3])} to opset {target}") from error
-    del converted.metadata_props[:]
-    converted.metadata_props.extend(kept)
-    proto.CopyFrom(converted)

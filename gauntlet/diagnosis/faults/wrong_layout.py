@@ -7,7 +7,7 @@ from onnx import helper
 
 from gauntlet.diagnosis.context import ModelContext
 from gauntlet.diagnosis.findings import Finding, Layout
-from gauntlet.onnx_model.graph import all_nodes, format_shape, node_label, required_inputs, tensor_shape
+from gauntlet.onnx_model.graph import all_nodes, fits_shape, format_shape, node_label, required_inputs, tensor_shape
 
 PERMUTATION: dict[tuple[int, ...], Layout] = {(0, 1, 2, 3): "NCHW", (0, 3, 1, 2): "NHWC"}
 """Input axes that become N, C, H and W of the convolution -> layout of the input."""
@@ -30,19 +30,13 @@ class ImageInput:
 
 def find(context: ModelContext) -> Finding | None:
     """Compare the layout that each image input expects with the one it gets."""
-    for image in image_inputs(context.graph):
-        given, how = _given(image, context)
-        if given is None or given == image.layout:
-            continue
+    for image, given, source in _mismatches(context):
         axis = 1 if image.layout == "NCHW" else 3
         channels = f"{image.channels} channels on axis {axis}, as {image.reader} reads it" if image.channels else ""
-        return Finding(
-            fault="wrong_layout",
-            cause=f"'{image.value.name}' expects {image.layout} ({channels}), and {how} {given}",
-            fix=f"transpose before the call (numpy: x.transpose{FROM[given]}), "
-            f"or insert the Transpose with --fix, so that the model expects {given}",
-            fixable=True,
-        )
+        cause = f"'{image.value.name}' expects {image.layout} ({channels}), and {source} {given}"
+        fix = f"transpose before the call (numpy: x.transpose{FROM[given]}), "
+        fix += f"or insert the Transpose with --fix, so that the model expects {given}"
+        return Finding(fault="wrong_layout", cause=cause, fix=fix, fixable=True)
     return None
 
 
@@ -58,13 +52,16 @@ def unchecked(context: ModelContext) -> str | None:
 
 def fix(context: ModelContext) -> str:
     """Insert a Transpose after each input of the wrong layout, in place; return what was done."""
-    done = []
-    for image in image_inputs(context.graph):
-        given, _ = _given(image, context)
-        if given is not None and given != image.layout:
-            _transpose(context.graph, image, given)
-            done.append(image.value.name)
-    return f"'{done[0]}'{' and others' if len(done) > 1 else ''} is now transposed inside the model"
+    mismatches = _mismatches(context)
+    for image, given, _ in mismatches:
+        _transpose(context.graph, image, given)
+    more = " and others" if len(mismatches) > 1 else ""
+    return f"'{mismatches[0][0].value.name}'{more} is now transposed inside the model"
+
+
+def _mismatches(context: ModelContext) -> list[tuple[ImageInput, Layout, str]]:
+    found = [(image, *_given(image, context)) for image in image_inputs(context.graph)]
+    return [(image, given, source) for image, given, source in found if given is not None and given != image.layout]
 
 
 def image_inputs(graph: onnx.GraphProto) -> list[ImageInput]:
@@ -74,15 +71,11 @@ def image_inputs(graph: onnx.GraphProto) -> list[ImageInput]:
         for name in node.input[: 1 if "Conv" in node.op_type else None]:
             readers.setdefault(name, []).append(node)
     weights = {t.name: tuple(t.dims) for t in graph.initializer}
-    dequantized = {
-        n.output[0]: weights[n.input[0]]
-        for n in graph.node
-        if n.op_type == "DequantizeLinear" and n.input and n.input[0] in weights
-    }
-    found = (
-        _follow(i, readers, weights | dequantized) for i in required_inputs(graph) if len(tensor_shape(i) or ()) == 4
-    )
-    return [image for image in found if image is not None]
+    for node in graph.node:
+        if node.op_type == "DequantizeLinear" and node.input and node.input[0] in weights:
+            weights[node.output[0]] = weights[node.input[0]]
+    images = [i for i in required_inputs(graph) if len(tensor_shape(i) or ()) == 4]
+    return [image for i in images if (image := _follow(i, readers, weights))]
 
 
 def _follow(
@@ -99,9 +92,9 @@ def _follow(
             if node.op_type in ("Conv", "ConvTranspose") and order in PERMUTATION:
                 return ImageInput(value, PERMUTATION[order], _channels(node, weights), node_label(node))
             if node.op_type == "Transpose":
-                turn = next((tuple(a.ints) for a in node.attribute if a.name == "perm"), ())
-                if sorted(turn) == [0, 1, 2, 3]:
-                    waiting.append((node.output[0], tuple(order[axis] for axis in turn)))
+                perm = next((tuple(a.ints) for a in node.attribute if a.name == "perm"), ())
+                if sorted(perm) == [0, 1, 2, 3]:
+                    waiting.append((node.output[0], tuple(order[axis] for axis in perm)))
             elif node.op_type in SAME_SHAPE and node.output:
                 waiting.append((node.output[0], order))
     return None
@@ -120,10 +113,8 @@ def _given(image: ImageInput, context: ModelContext) -> tuple[Layout | None, str
     if context.layout is not None:
         return context.layout, "the caller gives"
     data = context.data.get(image.value.name)
-    if data is not None and data.ndim == 4:
-        seen = _layout_of(data.shape, image)
-        if seen is not None:
-            return seen, f"the data has the shape {format_shape(data.shape)}, which is"
+    if data is not None and data.ndim == 4 and (layout := _layout_of(data.shape, image)):
+        return layout, f"the data has the shape {format_shape(data.shape)}, which is"
     if context.signature is not None and context.signature.layout != "none":
         return context.signature.layout, "the model's signature declares"
     return None, ""
@@ -134,13 +125,9 @@ def _layout_of(shape: tuple[int, ...], image: ImageInput) -> Layout | None:
     if image.channels is not None and (shape[1] == image.channels) != (shape[3] == image.channels):
         return "NCHW" if shape[1] == image.channels else "NHWC"
     declared = tensor_shape(image.value) or ()
-    turned = tuple(shape[axis] for axis in FROM[OTHER[image.layout]])
-    as_is, other = _agrees(shape, declared), _agrees(turned, declared)
+    transposed = tuple(shape[axis] for axis in FROM[OTHER[image.layout]])
+    as_is, other = fits_shape(shape, declared, skip=1), fits_shape(transposed, declared, skip=1)
     return None if as_is == other else image.layout if as_is else OTHER[image.layout]
-
-
-def _agrees(shape: tuple[int, ...], declared: tuple[object, ...]) -> bool:
-    return all(not isinstance(d, int) or d == n for n, d in list(zip(shape, declared, strict=True))[1:])
 
 
 def _transpose(graph: onnx.GraphProto, image: ImageInput, given: Layout) -> None:
@@ -148,9 +135,9 @@ def _transpose(graph: onnx.GraphProto, image: ImageInput, given: Layout) -> None
     for node in all_nodes(graph):
         node.input[:] = [inner if name == outer else name for name in node.input]
     graph.node.insert(0, helper.make_node("Transpose", [outer], [inner], f"{outer}_transposed", perm=FROM[given]))
-    dims = [type(d).FromString(d.SerializeToString()) for d in image.value.type.tensor_type.shape.dim]
-    back = FROM[image.layout]
-    for dim, axis in zip(image.value.type.tensor_type.shape.dim, back, strict=True):
-        dim.CopyFrom(dims[axis])
+    shape, old = image.value.type.tensor_type.shape, onnx.TensorShapeProto()
+    old.CopyFrom(shape)
+    for dim, axis in zip(shape.dim, FROM[image.layout], strict=True):
+        dim.CopyFrom(old.dim[axis])
     for value in [v for v in graph.value_info if v.name == outer]:
         graph.value_info.remove(value)

@@ -1,7 +1,7 @@
-"""What a worker needs of a runtime; one module each, which imports numpy and that runtime and no more.
+"""The base class of engines. Each module of this folder imports only numpy and one runtime.
 
-A module has `load_engine(model, threads, options)`, which returns its `Engine`, and where more can be missing than
-packages `unavailable_reason(options)`; the options are those of the target.
+A module has `load_engine(model, threads, options)`, which returns an `Engine`, and, where more than packages may be
+missing, `unavailable_reason(options)`; the options are the target's.
 """
 
 from abc import ABC, abstractmethod
@@ -16,12 +16,12 @@ ONE_RELU = (
     b'\x08\x08:6\n\x0f\n\x01x\x12\x01y\x1a\x01r"\x04Relu\x12\x01pZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
     b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
 )
-"""The smallest model there is, written by the onnx package, which a worker does not have."""
+"""A model with one Relu: the onnx package wrote it, which a worker does not have."""
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output, as ONNX Runtime describes one: `tensor(float)`; a number or a name an axis."""
+    """An input or output as ONNX Runtime describes it, with a type such as `tensor(float)`."""
 
     name: str
     type: str
@@ -29,39 +29,39 @@ class TensorInfo:
 
 
 def type_name(dtype: str) -> str:
-    """Return ONNX Runtime's word for a tensor of a type that numpy calls so; text of any length is `string`."""
+    """Return ONNX Runtime's tensor type for NumPy's name of a type; text of any length is `string`."""
     words = {"float32": "float", "float64": "double", "object": "string"}
     return f"tensor({'string' if dtype.startswith('str') else words.get(dtype, dtype)})"
 
 
 class Engine(ABC):
-    """A loaded model. It looks like a session of ONNX Runtime to `gauntlet.runtime.batched_inference`."""
+    """A loaded model, with the interface of an ONNX Runtime session that `batched_inference` needs."""
 
     runtime: str
     inputs: Sequence[TensorInfo]
-    """Known once it is loaded and has been `given` samples."""
+    """Known after loading and `set_samples`."""
     outputs: Sequence[TensorInfo]
 
     def set_samples(self, samples: NamedArrays) -> None:  # noqa: B027 - most engines know their inputs
-        """Be shown the samples before anything is asked: a framework's own file may not say what its inputs are."""
+        """Receive the samples before the first call: a framework's file may not describe its inputs."""
 
     def get_inputs(self) -> Sequence[TensorInfo]:
-        """Return the inputs that a call must give."""
+        """Return the required inputs."""
         return self.inputs
 
     def get_outputs(self) -> Sequence[TensorInfo]:
-        """Return the outputs, in their order."""
+        """Return the outputs in order."""
         return self.outputs
 
     @abstractmethod
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
-        """Put the inputs where the runtime wants them; return what is timed, and what makes arrays of its result."""
+        """Pass the inputs to the runtime; return the call to time, and the conversion of its result to arrays."""
 
     @abstractmethod
     def placement(self, feed: NamedArrays) -> dict[str, Any]:
-        """Return what runs where: `asked`, the device or provider, and `nodes`, by device a list of [name, operator].
+        """Return `asked`, the device or provider, and `nodes`, a list of [name, operator] by device.
 
-        `kernels`, where the runtime tells it, counts the kernels that multiply by the type that they compute in.
+        `kernels`, where the runtime reports them, counts the multiplying kernels by the type that they compute in.
         """
 
     def run(self, names: Sequence[str], feed: NamedArrays) -> list[Array]:
@@ -71,7 +71,7 @@ class Engine(ABC):
         return [values[name] for name in names]
 
     def measure(self, feed: NamedArrays, at_least_ms: float) -> tuple[list[float], list[Array]]:
-        """Call at least once and for the given time; return every duration in milliseconds, and the last answer."""
+        """Call at least once and for the given time; return all durations in milliseconds, and the last outputs."""
         call, fetch = self.bind(feed)
         samples_ms, result = time_calls(call, at_least_ms)
         return samples_ms, fetch(result)

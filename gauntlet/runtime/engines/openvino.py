@@ -1,4 +1,4 @@
-"""OpenVINO's own runtime, with the precision that it was told to compute in."""
+"""OpenVINO's own runtime."""
 
 import io
 import os
@@ -18,32 +18,30 @@ HINT = "INFERENCE_PRECISION_HINT"
 VERSION = ov.__version__.partition("-")[0]
 MULTIPLY = {"Convolution", "GroupConvolution", "Deconvolution", "FullyConnected", "MatMul"}
 ORT_TYPES = {"f32": "float", "f16": "float16", "f64": "double", "boolean": "bool", "string": "string"}
-ORT_TYPES |= {
-    f"{sign}{bits}": f"{name}{bits}" for sign, name in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)
-}
+ORT_TYPES |= {f"{s}{n}": f"{kind}{n}" for s, kind in (("i", "int"), ("u", "uint")) for n in (8, 16, 32, 64)}
 
 
 def unavailable_reason(options: dict[str, Any]) -> str | None:
-    """Return why the device is not here, or what it would compute in instead: it silently takes another precision."""
+    """Return why the device or its precision is unavailable: a device may silently compute in another precision."""
     core, device = ov.Core(), options["device"]
     if device not in core.available_devices:
         return f"OpenVINO {VERSION} finds no {device}, only {', '.join(core.available_devices) or 'nothing'}"
     asked = options.get("properties", {})
     compiled = core.compile_model(core.read_model(io.BytesIO(ONE_RELU)), device, asked)
-    if HINT in asked and (got := compiled.get_property(HINT).get_type_name()) != asked[HINT]:
+    if HINT in asked and (actual := compiled.get_property(HINT).get_type_name()) != asked[HINT]:
         name = core.get_property(device, "FULL_DEVICE_NAME").strip()
-        return f"OpenVINO {VERSION} computes in {got} where {asked[HINT]} is asked for, on the {name}"
+        return f"OpenVINO {VERSION} computes in {actual} instead of {asked[HINT]} on the {name}"
     return None
 
 
 class OpenVinoEngine(Engine):
-    """A compiled model and one request of it."""
+    """A compiled model and one inference request."""
 
     def __init__(self, model: Path, threads: int, options: dict[str, Any]) -> None:
         self.runtime = f"openvino {VERSION}"
         self.device = options["device"]
         if os.environ.get("GAUNTLET_OPERATOR_LIBRARIES"):
-            raise StageError("operator libraries are ONNX Runtime's; OpenVINO cannot load them")
+            raise StageError("OpenVINO cannot load operator_libraries, which are for ONNX Runtime")
         properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1} | options.get("properties", {})
         if self.device == "CPU":
             properties["INFERENCE_NUM_THREADS"] = threads
@@ -56,26 +54,21 @@ class OpenVinoEngine(Engine):
         self.outputs = [_port(value) for value in self.compiled.outputs]
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
-        """Share the inputs' memory with the request, and read the outputs where it left them."""
+        """Share the inputs' memory with the request, and copy the outputs from its tensors."""
         for name, array in feed.items():
             self.request.set_tensor(name, ov.Tensor(array, shared_memory=True))
         outputs = range(len(self.compiled.outputs))
         return self.request.infer, lambda _: [np.array(self.request.get_output_tensor(i).data) for i in outputs]
 
     def placement(self, feed: NamedArrays) -> dict[str, Any]:
-        """Return the nodes of the compiled graph, and the types that its multiplying kernels compute in."""
+        """Return the nodes of the compiled graph, and the types of its multiplying kernels."""
         infos = [node.get_rt_info() for node in self.compiled.get_runtime_model().get_ordered_ops()]
-        told = [
-            (str(_text(i, "originalLayersNames")), _text(i, "layerType"), _text(i, "runtimePrecision")) for i in infos
-        ]
-        kernels = Counter(precision for _, kind, precision in told if kind in MULTIPLY)
-        nodes = [[name, kind] for name, kind, _ in told]
+        kernels = Counter(_text(i, "runtimePrecision") for i in infos if _text(i, "layerType") in MULTIPLY)
+        nodes = [[_text(info, "originalLayersNames"), _text(info, "layerType")] for info in infos]
         return {"asked": self.device, "nodes": {self.device: nodes}, "kernels": dict(kernels)}
 
 
-def load_engine(model: Path, threads: int, options: dict[str, Any]) -> OpenVinoEngine:
-    """Load a model; `options` are those of the target."""
-    return OpenVinoEngine(model, threads, options)
+load_engine = OpenVinoEngine
 
 
 def _text(info: Any, name: str) -> str:

@@ -1,4 +1,4 @@
-"""ONNX Runtime Web in headless Chromium: a page asks this process what to do, and is timed by its own clock."""
+"""ONNX Runtime Web in headless Chromium: a page polls this process for requests, and measures time itself."""
 
 import atexit
 import contextlib
@@ -23,36 +23,29 @@ import numpy as np
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.runtime.engines.base import Engine, TensorInfo
+from gauntlet.runtime.resources import sum_over_processes
 
 PAGE = Path(__file__).with_name("web_page.html")
 SCRIPTS = {"wasm": "ort.wasm.min.mjs", "webgpu": "ort.webgpu.min.mjs"}
 MIME = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm", ".html": "text/html"}
-SWITCHES = (
-    "--headless=new",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-background-timer-throttling",
-    "--disable-renderer-backgrounding",
-    "--enable-unsafe-webgpu",
-)
+UNUSED = ("background-networking", "background-timer-throttling", "component-update", "renderer-backgrounding", "sync")
+SWITCHES = ("--headless=new", "--no-first-run", "--enable-unsafe-webgpu", *(f"--disable-{name}" for name in UNUSED))
 PROFILE = "gauntlet-web-"
 START_S, POLL_S, LONGEST_S = 30.0, 0.5, 3600.0
 DTYPES = {"float32": "float", "float64": "double"}
 
 
 def unavailable_reason(options: dict[str, Any]) -> str | None:
-    """Return why not: no browser, or a browser without what the backend needs."""
+    """Return why the target is unavailable: no browser, or one without what the backend needs."""
     if shutil.which(options["browser"]) is None:
         return f"{options['browser']} is not on the PATH"
     try:
         with contextlib.closing(Browser(options)) as browser:
-            found = browser.ask({"do": "look"}, START_S)
+            found = browser.request({"do": "check_browser"}, START_S)
     except StageError as error:
         return str(error)
     if not found["isolated"]:
-        return "the browser does not isolate the page, so there are no threads"
+        return "the browser does not isolate the page, so WebAssembly has no threads"
     if options["backend"] == "webgpu" and not found["adapter"]:
         return f"{options['browser']} has no WebGPU adapter: no GPU that it can use"
     if options["backend"] == "webgpu" and found["software"]:
@@ -61,59 +54,57 @@ def unavailable_reason(options: dict[str, Any]) -> str | None:
 
 
 class Browser:
-    """A browser with our one page, and the server on the loopback that the page talks to."""
+    """A browser with one page, and the server on the loopback that the page connects to."""
 
     def __init__(self, options: dict[str, Any], model: Path | None = None) -> None:
-        self.dist, self.model = Path(options["dist"]), model
+        self.dist, self.files = Path(options["dist"]), {"/": PAGE}
+        if model is not None:
+            self.files |= {f"/model/{file.name}": file for file in (model, _data_file(model)) if file}
         self.requests: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.replies: queue.Queue[dict[str, Any]] = queue.Queue()
         self.arrays: NamedArrays = {}
         self.outputs: NamedArrays = {}
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"browser": self}))
         self.server.daemon_threads = True
-        _sweep()
+        _remove_stale_profiles()
         self.profile = tempfile.TemporaryDirectory(prefix=f"{PROFILE}{os.getpid()}-", ignore_cleanup_errors=True)
-        root = ("--no-sandbox",) if os.geteuid() == 0 else ()  # as root, the sandbox does not start
+        root = ("--no-sandbox",) if os.geteuid() == 0 else ()  # the sandbox does not start as root
         url = f"http://127.0.0.1:{self.server.server_port}/?script={SCRIPTS[options['backend']]}"
         self.process = subprocess.Popen(
             (options["browser"], *SWITCHES, *root, f"--user-data-dir={self.profile.name}", url),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=_die_with_parent,  # no thread of ours runs yet that the fork could catch with a lock
+            preexec_fn=_die_with_parent,  # no thread runs yet that could hold a lock during the fork
         )
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         try:
-            self.answer(START_S)  # the page says that it is there
+            self.receive(START_S)  # the page is ready
         except StageError:
             self.close()
             raise
 
-    def ask(self, request: dict[str, Any], timeout_s: float = LONGEST_S) -> dict[str, Any]:
-        """Let the page do something.
-
-        Raises:
-            StageError: when it fails, or the browser ends.
-        """
+    def request(self, request: dict[str, Any], timeout_s: float = LONGEST_S) -> dict[str, Any]:
+        """Send a request to the page and return the reply; `StageError` when it fails, or the browser ends."""
         self.requests.put(request)
-        return self.answer(timeout_s)
+        return self.receive(timeout_s)
 
-    def answer(self, timeout_s: float) -> dict[str, Any]:
-        """Wait for the page."""
+    def receive(self, timeout_s: float) -> dict[str, Any]:
+        """Return the page's reply; raises as `request` does."""
         waited = 0.0
         while waited < timeout_s:
             with contextlib.suppress(queue.Empty):
-                answer = self.answers.get(timeout=POLL_S)
-                if "error" in answer:
-                    raise StageError(f"ONNX Runtime Web: {' '.join(str(answer['error']).split())[:300]}")
-                return answer
+                reply = self.replies.get(timeout=POLL_S)
+                if "error" in reply:
+                    raise StageError(f"ONNX Runtime Web: {' '.join(str(reply['error']).split())[:300]}")
+                return reply
             waited += POLL_S
             if self.process.poll() is not None:
                 raise StageError(f"the browser ended with code {self.process.returncode}")
-        raise StageError(f"the page gave no answer within {timeout_s:g} s")
+        raise StageError(f"the page did not reply within {timeout_s:g} s")
 
     def close(self) -> None:
-        """End the browser and the server."""
+        """Stop the browser and the server."""
         self.process.terminate()
         try:
             self.process.wait(timeout=5)
@@ -129,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
     browser: Browser
 
     def do_GET(self) -> None:
-        """Serve the page, the runtime, the model, an input, or the next request."""
+        """Serve the page, the runtime, the model, an input or the next request."""
         path = unquote(urlsplit(self.path).path)
         if path == "/next":
             with contextlib.suppress(queue.Empty):
@@ -137,41 +128,37 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(b"null", "application/json")
         if path.startswith("/input/"):
             return self._send(self.browser.arrays[path.removeprefix("/input/")].tobytes(), "application/octet-stream")
-        model = self.browser.model
-        files = {"/": PAGE} | ({f"/model/{model.name}": model} if model else {})
-        if model is not None and (data := model.with_name(f"{model.name}.data")).exists():
-            files[f"/model/{data.name}"] = data
-        name = path.removeprefix("/ort/")
-        if path.startswith("/ort/") and re.fullmatch(r"[\w.-]+", name):
-            files[path] = self.browser.dist / name
-        if path not in files or not files[path].is_file():
+        file = self.browser.files.get(path)
+        if match := re.fullmatch(r"/ort/([\w.-]+)", path):
+            file = self.browser.dist / match[1]
+        if file is None or not file.is_file():
             return self.send_error(404)
-        return self._send(files[path].read_bytes(), MIME.get(files[path].suffix, "application/octet-stream"))
+        return self._send(file.read_bytes(), MIME.get(file.suffix, "application/octet-stream"))
 
     def do_POST(self) -> None:
-        """Take an output, or the answer to the last request."""
+        """Receive an output, or the reply to the last request."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         if path == "/output":
             shape = [int(axis) for axis in query["dims"][0].split("x")] if "dims" in query else []
             self.browser.outputs[query["name"][0]] = np.frombuffer(body, query["type"][0]).reshape(shape)
         else:
-            self.browser.answers.put(json.loads(body))
+            self.browser.replies.put(json.loads(body))
         self._send(b"", "text/plain")
 
     def _send(self, body: bytes, kind: str) -> None:
         self.send_response(200)
-        # With these two a page may have shared memory, which the threads of WebAssembly need.
+        # These two allow shared memory, which the threads of WebAssembly need.
         self.send_header("Cross-Origin-Opener-Policy", "same-origin")
         self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        with contextlib.suppress(OSError):  # the browser has gone
+        with contextlib.suppress(OSError):  # the browser has ended
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class WebEngine(Engine):
@@ -181,9 +168,9 @@ class WebEngine(Engine):
         self.backend = options["backend"]
         self.browser = Browser(options, model)
         atexit.register(self.browser.close)
-        data = f"{model.name}.data" if model.with_name(f"{model.name}.data").exists() else None
+        data = file.name if (file := _data_file(model)) else None
         request = {"do": "load", "model": model.name, "data": data, "threads": threads, "backend": self.backend}
-        found = self.browser.ask(request)
+        found = self.browser.request(request)
         self.runtime = f"onnxruntime-web {found['version']}"
         self.inputs, self.outputs = (
             [TensorInfo(v["name"], f"tensor({DTYPES.get(v['type'], v['type'])})", v["shape"]) for v in found[side]]
@@ -191,46 +178,41 @@ class WebEngine(Engine):
         )
 
     def measure(self, feed: NamedArrays, at_least_ms: float) -> tuple[list[float], list[Array]]:
-        """Let the page call and time the session."""
+        """Call and time the session in the page."""
         self.browser.arrays, self.browser.outputs = feed, {}
         inputs = [{"name": n, "type": a.dtype.name, "shape": list(a.shape)} for n, a in feed.items()]
-        answer = self.browser.ask({"do": "run", "inputs": inputs, "at_least_ms": at_least_ms})
-        return answer["samples_ms"], [self.browser.outputs[port.name] for port in self.outputs]
+        reply = self.browser.request({"do": "run", "inputs": inputs, "at_least_ms": at_least_ms})
+        return reply["samples_ms"], [self.browser.outputs[port.name] for port in self.outputs]
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
-        """Return one call, with the way into the page and out of it."""
-        return lambda: self.measure(feed, 0)[1], lambda answer: answer
+        """Return one call, including the transfers to and from the page."""
+        return lambda: self.measure(feed, 0)[1], lambda outputs: outputs
 
     def placement(self, feed: NamedArrays) -> dict[str, Any]:
-        """Return the backend: WebAssembly has no other, and with WebGPU the session refuses to use another."""
+        """Return the backend, the only one: with WebGPU, the session refuses to fall back to WebAssembly."""
         return {"asked": self.backend, "nodes": {self.backend: [["graph", ""]]}}
 
     def children_rss_bytes(self) -> int:
-        """Return the memory of the browser's processes, shared pages divided among those that share them."""
-        import psutil
-
-        total = 0
-        with contextlib.suppress(psutil.Error):
-            browser = psutil.Process(self.browser.process.pid)
-            for process in (browser, *browser.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    total += process.memory_full_info().pss
-        return total
+        """Return the memory of the browser's processes, with shared pages divided among them."""
+        return int(sum_over_processes(self.browser.process.pid, lambda process: process.memory_full_info().pss))
 
 
-def load_engine(model: Path, threads: int, options: dict[str, Any]) -> WebEngine:
-    """Load a model; `options` are those of the target."""
-    return WebEngine(model, threads, options)
+load_engine = WebEngine
+
+
+def _data_file(model: Path) -> Path | None:
+    data = model.with_name(f"{model.name}.data")
+    return data if data.exists() else None
 
 
 def _die_with_parent() -> None:
-    """Let the system end the browser when this process is killed; Linux alone can (PR_SET_PDEATHSIG, prctl(2))."""
+    """End the browser when this process is killed; on Linux only (PR_SET_PDEATHSIG, prctl(2))."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-def _sweep() -> None:
-    """Remove what browsers of workers that were killed have left."""
+def _remove_stale_profiles() -> None:
+    """Remove the browser profiles of workers that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PROFILE}*"):
         pid = folder.name.removeprefix(PROFILE).partition("-")[0]
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists():

@@ -96,12 +96,12 @@ def test_race_goes_on_when_a_worker_hangs_after_a_round(run, after: int) -> None
     contenders = run(watch, timeout_s=3)
     victim = contenders["victim"]
     if after == 3:
-        assert victim.error == "no answer to 'memory' within 3 s; the worker was ended"
+        assert victim.error == "no reply to 'memory' within 3 s; the worker was stopped"
         assert counts(victim) == {1: 3, 2: 3}
     else:
         assert victim.error is None
         [(batch, why)] = victim.failed.items()
-        assert why == "no answer to 'run' within 3 s; the worker was ended"
+        assert why == "no reply to 'run' within 3 s; the worker was stopped"
         assert counts(victim) == {batch: 4, 3 - batch: 6}
     assert counts(contenders["other"]) == {1: 6, 2: 6}
     assert workers() == []

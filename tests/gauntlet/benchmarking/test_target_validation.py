@@ -70,8 +70,8 @@ def test_target_is_not_examined_further_when_its_session_is_refused(
     ("code", "told"),
     [
         ("os.kill(os.getpid(), 11)", "was killed by signal 11"),
-        ("time.sleep(60)", "no answer to 'load' within 1 s"),
-        ("print('rubbish', flush=True); time.sleep(60)", "rubbish"),
+        ("time.sleep(60)", "no reply to 'load' within 1 s"),
+        ("print('rubbish', flush=True); time.sleep(60)", "invalid reply"),
         ("sys.exit('out of memory')", "out of memory"),
     ],
 )

@@ -59,7 +59,7 @@ def test_write_replaces_only_the_signature_when_there_is_other_metadata(old: Sig
 
 
 def test_read_fails_when_the_model_carries_no_signature() -> None:
-    with pytest.raises(StageError, match="carries no signature"):
+    with pytest.raises(StageError, match="has no signature"):
         Signature.read(relu())
 
 

@@ -15,7 +15,7 @@ def in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
         return
 
     def call(function: Callable[..., object], *args: object, **_limits: float) -> SubprocessResult[object]:
-        return SubprocessResult(function(*args), 0.0, 0)
+        return SubprocessResult(function(*args), 0)
 
     monkeypatch.setattr("gauntlet.diagnosis.run_in_subprocess", call)
 

@@ -207,7 +207,7 @@ def test_external_data_is_never_opened_outside(ask: Ask, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x00" * 100, b"\x08\x08"])
 def test_file_that_is_no_model_is_one_error(ask: Ask, content: bytes) -> None:
-    with pytest.raises(StageError, match=r"^model\.onnx: not a[n ]") as caught:
+    with pytest.raises(StageError, match=r"model\.onnx: not a readable") as caught:
         ask(content)
     assert "\n" not in str(caught.value)
 

@@ -58,12 +58,12 @@ def test_calls_give_the_model_its_own_type_when_nothing_is_lost(dtype: type) -> 
 @pytest.mark.parametrize(
     ("dtype", "samples", "told"),
     [
-        ("float", {"z": np.ones((2, 3))}, "no samples for the input 'x'; there are some for"),
+        ("float", {"z": np.ones((2, 3))}, "no samples for the input 'x'; there are samples for"),
         ("float", {"x": np.ones(2)}, "1 axes for an input of 2"),
         ("float", {"x": np.ones((2, 2, 2, 3))}, "4 axes for an input of 2"),
         ("float", {"x": np.array([["a", "b", "c"]])}, "takes tensor.float.; the samples are <U1"),
-        ("int64", {"x": np.ones((2, 3))}, "the samples are float64, which would lose their meaning"),
-        ("bfloat16", {"x": np.ones((2, 3))}, "tensor.bfloat16., which numpy has no type for"),
+        ("int64", {"x": np.ones((2, 3))}, "the samples are float64, which would lose information"),
+        ("bfloat16", {"x": np.ones((2, 3))}, "tensor.bfloat16., which NumPy has no type for"),
     ],
 )
 def test_calls_are_refused_when_samples_do_not_fit(dtype: str, samples: dict, told: str) -> None:
@@ -81,7 +81,7 @@ def test_calls_fail_when_an_output_has_no_entry_a_sample() -> None:
     model = onnx_text.model("sum (float[n,3] x) => (float y) { y = ReduceSum<keepdims = 0>(x) }")
     session = open_session(model.SerializeToString())
     samples = np.ones((4, 3), np.float32)
-    with pytest.raises(StageError, match=r"output 'y' has shape \(\) for 2 samples, not one entry a sample"):
+    with pytest.raises(StageError, match=r"output 'y' has shape \(\) for 2 samples, not one entry per sample"):
         batched_inference(session, {"x": samples}).run(2)
     assert batched_inference(session, {"x": samples[:, None]}).run(1)["y"].tolist() == [
         3,

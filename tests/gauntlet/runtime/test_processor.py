@@ -54,7 +54,7 @@ def test_model_that_needs_vnni_loads_in_silence_where_it_is_right(
 
 
 def test_model_refuses_a_processor_without_vnni_when_it_is_told_to() -> None:
-    with pytest.raises(StageError, match=r"needs a processor with VNNI.*Way out: .*reduce_range"):
+    with pytest.raises(StageError, match=r"needs a processor with VNNI.*Fix: .*reduce_range"):
         open_session(model(NEEDS["refuse"]), processor=HASWELL)
 
 

@@ -61,8 +61,8 @@ def test_profile_counts_every_turn_once_when_nodes_are_in_a_loop(tmp_path: Path)
     assert profile.non_kernel_share == pytest.approx(0.2)
 
 
-def test_profile_is_refused_when_the_trace_holds_no_call(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no call"):
+def test_profile_is_refused_when_the_trace_has_no_call(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no call"):
         summarize_profile(written(tmp_path, kernel("a", "Conv", 0, 1)))
 
 

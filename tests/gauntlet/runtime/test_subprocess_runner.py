@@ -30,7 +30,6 @@ def no_process_is_left():
 def test_child_answers_and_tells_its_cost() -> None:
     done = run_in_subprocess(operator.add, "a", "b", **LIMITS)
     assert done.value == "ab"
-    assert 0 < done.seconds < 20
     assert 1e6 < done.peak_rss_bytes < 1e8  # its own memory: this process, with its libraries, has more
 
 
@@ -65,7 +64,7 @@ def test_child_that_fails_is_one_clear_error(function, arguments, ending: str, w
 
 def test_child_that_hangs_is_ended_in_time() -> None:
     start = time.monotonic()
-    with pytest.raises(SubprocessFailed, match=r"not done within 0\.5 s") as caught:
+    with pytest.raises(SubprocessFailed, match=r"timed out after 0\.5 s") as caught:
         run_in_subprocess(time.sleep, 60, timeout_s=0.5, memory_bytes=GIGABYTE)
     assert caught.value.ending == "time"
     assert time.monotonic() - start < 5

@@ -116,7 +116,7 @@ def test_worker_answers_an_error_and_lives_when_it_may_not_have_the_memory(
     run = {"do": "run", "batch": 1, "at_least_ms": 0}
     loaded, timed, again = ask(load | flood, run, {"do": "memory"}, command=command)
     assert "load_ms" in loaded
-    assert timed["error"].startswith(f"it needs more memory than it may have ({limit}): ")
+    assert timed["error"].startswith(f"exceeds the memory limit ({limit}): ")
     assert again["peak_rss_bytes"] < 1.5e9
 
 

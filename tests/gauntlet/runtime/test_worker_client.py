@@ -1,4 +1,4 @@
-"""Workers that crash, hang or talk rubbish: each failure is told in words, and no process is left."""
+"""Workers that crash, hang or send invalid replies: each failure has a clear message, and no process is left."""
 
 import contextlib
 import os
@@ -45,17 +45,17 @@ def load(client: WorkerClient, timeout_s: float = 30) -> float:
         ("sys.exit('out of memory: 3 GB asked')", "ended with code 1: out of memory: 3 GB asked"),
         (
             "sys.stderr.write('  what():  std::bad_alloc'); sys.stderr.flush(); os.abort()",
-            "it needs more memory than it may have: the worker was killed by signal 6: what():  std::bad_alloc",
+            "exceeds the memory limit: the worker was killed by signal 6: what():  std::bad_alloc",
         ),
         ("raise ValueError('no such provider')", "ended with code 1: ValueError: no such provider"),
         ("", "ended with code 0"),
-        ("print('hello', flush=True); time.sleep(60)", "the worker answered rubbish: b'hello"),
-        ("print('{\"load_ms\": ', flush=True); time.sleep(60)", "the worker answered rubbish"),
-        ("print([1], flush=True); time.sleep(60)", "rubbish: [1]"),
+        ("print('hello', flush=True); time.sleep(60)", "the worker sent an invalid reply: b'hello"),
+        ("print('{\"load_ms\": ', flush=True); time.sleep(60)", "the worker sent an invalid reply"),
+        ("print([1], flush=True); time.sleep(60)", "invalid reply: b'[1]"),
         ("print(json.dumps({'error': 'refused: opset 99'}), flush=True); time.sleep(60)", "refused: opset 99"),
     ],
 )
-def test_client_tells_what_happened_when_the_worker_dies_or_talks_rubbish(code: str, told: str) -> None:
+def test_client_tells_what_happened_when_the_worker_dies_or_sends_an_invalid_reply(code: str, told: str) -> None:
     with worker(code) as client, pytest.raises(WorkerFailed) as caught:
         load(client)
     assert told in str(caught.value)
@@ -73,7 +73,7 @@ def test_client_tells_what_happened_when_the_worker_dies_or_talks_rubbish(code: 
 )
 def test_client_ends_the_worker_when_it_gives_no_answer_in_time(code: str) -> None:
     with worker(code) as client:
-        with pytest.raises(WorkerFailed, match=r"no answer to 'load' within 0\.5 s; the worker was ended"):
+        with pytest.raises(WorkerFailed, match=r"no reply to 'load' within 0\.5 s; the worker was stopped"):
             load(client, timeout_s=0.5)
         assert client._process.wait(timeout=10) == -signal.SIGKILL
 

@@ -129,5 +129,5 @@ def test_stage_ends_loadgen_when_the_model_hangs(run: Run, trained, workspace: C
     """)
     out = workspace(trained.store)
     onnx.save(model, out.folder / "endless.onnx")
-    with pytest.raises(StageError, match="LoadGen, Offline: it was not done within 2 s"):
+    with pytest.raises(StageError, match="LoadGen, Offline: timed out after 2 s"):
         run({"scenario": "Offline", "timeout_s": 2}, model=out.store_file(out.folder / "endless.onnx"))

@@ -109,7 +109,7 @@ def test_external_data_is_part_of_the_models_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: {"a": s["a"]}, "no samples for the input 'b'; there are some for \\['a'\\]"),
+        (lambda s: {"a": s["a"]}, "no samples for the input 'b'; there are samples for \\['a'\\]"),
         (lambda s: s | {"b": s["b"][:, :5]}, "ONNX Runtime fails on inputs of shape"),
         (lambda s: s | {"b": s["b"][:, 0]}, "1 axes for an input of 2"),
         (lambda s: s | {"labels": np.zeros(40, np.int64)}, None),
@@ -135,7 +135,7 @@ def test_labels_are_refused_when_no_output_names_a_class(bring: Bring, tmp_path:
 
 def test_file_is_refused_by_name_when_it_cannot_be_brought(bring: Bring, tmp_path: Path) -> None:
     model, samples = pretrained_models.external_data(tmp_path)
-    with pytest.raises(StageError, match=r"absent\.onnx: not an ONNX model"):
+    with pytest.raises(StageError, match=r"absent\.onnx: not a readable ONNX model"):
         bring(tmp_path / "absent.onnx", samples)
     with pytest.raises(StageError, match=r"the model has no output 'z'; it has \['y'\]"):
         bring(model, samples, primary_output="z")
@@ -144,7 +144,7 @@ def test_file_is_refused_by_name_when_it_cannot_be_brought(bring: Bring, tmp_pat
         for tensor in proto.graph.initializer:
             next(entry for entry in tensor.external_data if entry.key == "location").value = place
         model.write_bytes(proto.SerializeToString())
-        with pytest.raises(StageError, match=f"its external data '{place}' is missing, or does not lie beside"):
+        with pytest.raises(StageError, match=f"its external data '{place}' is missing, or outside"):
             bring(model, samples)
 
 
