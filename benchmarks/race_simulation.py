@@ -16,8 +16,7 @@ import numpy as np
 from simulated_noise import NOISES, Blocks, Noise, rounds
 
 from gauntlet.benchmarking.confidence import median_shift_interval
-from gauntlet.benchmarking.contender import Contender, RaceEntry, RacePlan
-from gauntlet.benchmarking.design_effect import design_effect, process_generation
+from gauntlet.benchmarking.contender import Contender, RaceEntry
 from gauntlet.benchmarking.early_stopping import MIN_DIFFERENCE, EarlyStop, contenders_to_stop
 from gauntlet.benchmarking.rows import rows
 from gauntlet.core.run_report import BenchmarkRow
@@ -26,10 +25,10 @@ from tasks.benchmark import BenchmarkConfig
 DEFAULT = BenchmarkConfig()
 FIELD = 6
 """Contenders of a race in `verdicts`."""
-RENEWED = process_generation(DEFAULT.rounds, RacePlan.rounds_per_process)
-SESSIONS = {"equal sessions": None, "unequal sessions": RENEWED}
+SESSIONS = {"equal processes": None, "unequal processes": list(range(DEFAULT.rounds))}
+"""The number of the process of each round; None where all processes of a file are equally fast."""
 MOST_DIFFERENT = 0.05
-LEAST_FOUND = {"equal sessions": 0.95, "unequal sessions": 0.90}
+LEAST_FOUND = {"equal processes": 0.95, "unequal processes": 0.90}
 LEAST_HELD = 0.9
 """Shares of the races: what `verdicts` promises."""
 ROUNDS = 16
@@ -53,13 +52,12 @@ def contender(name: str, times_ms: Blocks) -> Contender:
 def raced(
     noise: Noise, speedup: float, seed: int, sessions: list[int] | None = None, races: int = 100
 ) -> list[BenchmarkRow]:
-    """Return the row of one candidate from each race; by default, all sessions of a file are equally fast."""
+    """Return the row of one candidate from each race; by default, all processes of a file are equally fast."""
     random = np.random.default_rng(seed)
     found = []
     for _ in range(races):
         times = rounds(random, noise, [3.0, 3.0 / speedup, *[3.0] * (FIELD - 2)], DEFAULT.rounds, sessions)
         candidate = contender("candidate", times[1])
-        candidate.design_effect[1] = design_effect([*np.log(times[0]) - np.log(times[1:])], sessions or RENEWED)
         found += rows(candidate, contender("fp32", times[0]), resolution=DEFAULT.resolution)
     return found
 
@@ -161,7 +159,7 @@ def spread(counts: Sequence[int]) -> str:
 def verdicts(seeds: int, races: int) -> bool:
     """Print the verdicts on every noise; return whether all promises hold."""
     kept = True
-    print(f"| noise | sessions | equal models called different, of {races} | 5 % found, of {races} | in the interval |")
+    print(f"| noise | processes | equal models different, of {races} | 5 % found, of {races} | in the interval |")
     print("|---|---|---:|---:|---:|")
     for name, noise in NOISES.items():
         for kind, sessions in SESSIONS.items():

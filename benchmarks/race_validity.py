@@ -76,7 +76,6 @@ def verdicts(folder: Path, inputs: Path, seeds: range, threads: int, notes: Path
             base = result.contenders["reference"]
             [row] = rows(result.contenders[name], base, resolution=DEFAULT.resolution)
             note[name] = [row.verdict, row.speedup]
-            note["design_effect"] = base.design_effect[1]
         note["medians_ms"] = [c.round_medians_ms[1] for c in result.contenders.values()]
         note["quartiles_ms"] = [c.round_quartiles_ms[1] for c in result.contenders.values()]
         with notes.open("a") as file:

@@ -15,6 +15,7 @@ from gauntlet.runtime.operator_libraries import operator_libraries, with_operato
 from tasks.accuracy import accuracy
 from tasks.benchmark import benchmark
 from tasks.calibrate import calibrate
+from tasks.confirm import confirm
 from tasks.data import data
 from tasks.evaluate import evaluate
 from tasks.explain import explain
@@ -226,7 +227,7 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Race the candidates that passed every gate, explain the slow ones, and select the winner."""
+    """Race the candidates that passed every gate, explain the slow ones, select the winner, and confirm it."""
     run, golden, test = line.run, reference.golden, reference.splits["test"]
     race = line.measure(
         benchmark,
@@ -248,6 +249,10 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
     ).facts
     selection = line.stage(select, config.select, race=race, explanations=reasons, fidelities=run.fidelities).facts
     run.record_selection(race, selection)
+    final = line.measure(
+        confirm, config.benchmark, select=config.select, selection=selection, models=run.accepted_models, golden=golden
+    ).facts
+    run.record_confirmation(final)
     if config.loadgen:
-        winner, target = run.accepted_models[selection.winner], config.benchmark.target_named(selection.target)
+        winner, target = run.accepted_models[final.winner], config.benchmark.target_named(final.target)
         line.measure(loadgen, config.loadgen, model=winner, test=test, golden=golden, target=target)

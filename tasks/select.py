@@ -26,6 +26,10 @@ class SelectConfig(Frozen):
     )
     require_speedup: bool = Field(False, description="whether the run fails when no candidate is fast enough")
 
+    def required_speedup(self, aa_deviation: float) -> float:
+        """Return `min_speedup`, or the A/A deviation where that is larger; NaN stays NaN."""
+        return float(np.maximum(self.min_speedup, 1 + aa_deviation))
+
 
 class Decision(Frozen):
     """Whether the race accepts one candidate, and why."""
@@ -44,6 +48,7 @@ class SelectFacts(Frozen):
         None, description="session settings of the winner; None where another target was chosen"
     )
     reason: str
+    note: str = Field("", description="the end of the reason: where the winner runs, and with how many it is tied")
     required_speedup: Number = Field(description="select.min_speedup, or the A/A deviation where that is larger")
     decisions: tuple[Decision, ...]
 
@@ -76,7 +81,7 @@ def select(
         explanations: why candidates are not faster.
         fidelities: candidate name -> fidelity; among tied candidates, the highest SQNR wins.
     """
-    required = float(np.maximum(config.min_speedup, 1 + race.aa_deviation))  # unlike max(), keeps NaN
+    required = config.required_speedup(race.aa_deviation)
     sizes = {row.batch for row in race.result(race.reference).rows}
     batch = sizes.pop() if len(sizes) == 1 else config.batch  # a fixed batch size is the only one that was measured
     rows = {r.candidate: next((row for row in r.rows if row.batch == batch), None) for r in race.results}
@@ -85,13 +90,20 @@ def select(
     # The reference is always accepted, but wins only as the last resort or in a faster session variant.
     eligible = {n: row for n, row in rows.items() if n in accepted and row and _is_faster(row, required)}
     tolerance = max(config.tie_tolerance, race.aa_deviation)
-    best, tied = _most_exact(eligible, tolerance, _on_target(fidelities or {}, race)) if eligible else (None, 0)
+    exact = {race.reference: Fidelity(network=race.reference, sqnr_db=math.inf)}  # in another session variant
+    known = _on_target(exact | dict(fidelities or {}), race)
+    best, tied = _most_exact(eligible, tolerance, known) if eligible else (None, 0)
     winner = best or race.reference
+    target = race.result(winner).target
+    note = _note(winner, target, race, tied) if best else ""
     facts = SelectFacts(
         winner=winner,
-        target=race.result(winner).target,
+        target=target,
         session=race.session(winner),
-        reason=_reason(winner, eligible, race, required, tied),
+        reason=winning_reason(eligible[best], race.reference, note)
+        if best
+        else f"no candidate is proven faster than {race.reference} by more than {required:.3g}x",
+        note=note,
         required_speedup=required,
         decisions=decisions,
     )
@@ -121,7 +133,7 @@ def _decide(
     if row is None:
         reason = f"could not be measured: {race.result(candidate).error}"
         return Decision(candidate=candidate, accepted=False, reason=reason)
-    measured = f"{_speedup(row)} at batch {row.batch}"
+    measured = f"{speedup_text(row)} at batch {row.batch}"
     if _is_faster(row, required):
         return Decision(candidate=candidate, accepted=True, reason=measured)
     reason = _rejection(row, measured, required, race.rounds)
@@ -138,17 +150,18 @@ def _rejection(row: BenchmarkRow, measured: str, required: float, rounds: int) -
     return f"{outcomes.get(row.verdict, 'not proven faster')}: {measured}{more}"
 
 
-def _reason(winner: str, eligible: Mapping[str, BenchmarkRow], race: BenchmarkFacts, required: float, tied: int) -> str:
-    """Return why the winner was selected, in one line."""
-    row = eligible.get(winner)
-    if row is None:
-        return f"no candidate is proven faster than {race.reference} by more than {required:.3g}x"
-    reason = f"{_speedup(row)} the speed of {race.reference} at batch {row.batch}"
+def winning_reason(row: BenchmarkRow, reference: str, note: str) -> str:
+    """Return why a winner was selected, in one line."""
+    return f"{speedup_text(row)} the speed of {reference} at batch {row.batch}{note}"
+
+
+def _note(winner: str, target: str, race: BenchmarkFacts, tied: int) -> str:
+    note = ""
     if race.session_variants and race.session(winner) is None:
-        reason += f", on {row.target}"
+        note = f", on {target}"
     elif len(race.session_variants) > 1:
-        reason += f", in the session {row.target}"
-    return reason + (f"; the most exact of {tied} equally fast candidates" if tied > 1 else "")
+        note = f", in the session {target}"
+    return note + (f"; the most exact of {tied} equally fast candidates" if tied > 1 else "")
 
 
 def _on_target(fidelities: Mapping[str, Fidelity], race: BenchmarkFacts) -> dict[str, Fidelity]:
@@ -182,5 +195,6 @@ def _interval(row: BenchmarkRow) -> tuple[float, float, float]:
     return center, low, high
 
 
-def _speedup(row: BenchmarkRow) -> str:
+def speedup_text(row: BenchmarkRow) -> str:
+    """Return a row's speed-up with its interval."""
     return f"{row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}]"

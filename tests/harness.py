@@ -17,6 +17,7 @@ QUICK = (
     "benchmark.batch_sizes=[1]",
     "benchmark.rounds=6",
     "benchmark.block_ms=5",
+    "benchmark.restart_processes=false",
     "numerics.samples=8",
     "train.epochs=6",
 )

@@ -19,6 +19,7 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.run_report import CandidateEntry, RunReport, StageEntry
 from tasks.accuracy import AccuracyFacts
 from tasks.benchmark.facts import BenchmarkFacts
+from tasks.confirm import ConfirmFacts
 from tasks.select import Fidelity, SelectFacts
 
 CANCELLED = "cancelled"
@@ -154,6 +155,19 @@ class Run:
                 reason=verdict.reason,
             )
         self.winner, self.reason = selection.winner, selection.reason
+
+    def record_confirmation(self, final: ConfirmFacts) -> None:
+        """Take over the second measurement of the selected candidate, and the winner that follows from it."""
+        if final.race is not None:
+            entry = self.candidates[final.candidate]
+            accepted = final.confirmed or entry.parent is None
+            self.update(
+                entry.name,
+                benchmark=final.rows + tuple(row for row in entry.benchmark if row.target != entry.target),
+                status="accepted" if accepted else "rejected",
+                reason=final.measured if accepted else f"not proven faster again: {final.measured}",
+            )
+        self.winner, self.reason = final.winner, final.reason
 
     def report(self, error: Exception | None, links: dict[str, str]) -> RunReport:
         """Return the report of the run as it stands.

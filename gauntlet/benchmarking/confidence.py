@@ -57,13 +57,6 @@ def median_shift_interval(values: npt.ArrayLike, confidence: float = CONFIDENCE)
     return center, min(step_to(total - rejected), center), max(step_to(rejected - 0.5), center)
 
 
-def widen_interval(interval: tuple[float, float, float], design_effect: float) -> tuple[float, float, float]:
-    """Return the interval widened by the square root of a design effect."""
-    center, low, high = interval
-    more = math.sqrt(design_effect) - 1
-    return (center, low - more * (center - low), high + more * (high - center)) if more else interval
-
-
 def capped_ranks(differences: npt.ArrayLike) -> npt.NDArray[np.int_]:
     """Return the signed, capped ranks of the test, shape (n,)."""
     x = np.asarray(differences, dtype=np.float64)

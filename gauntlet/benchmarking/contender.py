@@ -14,6 +14,9 @@ from gauntlet.runtime.worker_client import WorkerClient
 from gauntlet.targets.base import BaseTarget
 
 TURNS = 3
+"""Turns of a block in a round: a short slowdown of the machine then affects all contenders."""
+MAX_RESTART_S = 2.0
+"""A contender that takes longer until its first outputs keeps one process for the whole race."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,8 @@ class RacePlan:
     min_calls: int = 1
     """Least number of calls of a block, however long they take."""
     early_stopping: bool = False
-    rounds_per_process: int = 3
-    """Least number of rounds after which every process is restarted."""
-
-    @property
-    def turns(self) -> int:
-        """Turns of a block in a round, at most its number of calls: a short slowdown then affects all contenders."""
-        return min(TURNS, self.min_calls)
+    restarts: bool = True
+    """Whether every round has new processes. Without, the interval does not cover what differs between processes."""
 
 
 @dataclass
@@ -70,7 +68,7 @@ class MeasuredBlock:
 
     calls_ms: list[float] = field(default_factory=list)
     energies_mj: list[float | None] = field(default_factory=list)
-    """One value per turn; None where energy cannot be read."""
+    """Of a call; one value per turn, None where energy cannot be read."""
 
 
 @dataclass
@@ -86,6 +84,8 @@ class Contender:
     first_call_ms: float = 0.0
     peak_rss_bytes: int = 0
     warm_up_blocks: dict[int, int] = field(default_factory=dict)
+    warm_ms: dict[int, float] = field(default_factory=dict)
+    """Median of its fastest half block of the warm-up."""
     round_medians_ms: dict[int, list[float]] = field(default_factory=dict)
     round_quartiles_ms: dict[int, list[float]] = field(default_factory=dict)
     """Lower quartiles, which are compared: other work on the machine makes calls slower and never faster, so fast calls
@@ -95,8 +95,8 @@ class Contender:
     energy_mj: dict[int, list[float | None]] = field(default_factory=dict)
     """Energy of one call."""
     stopped: dict[int, EarlyStop] = field(default_factory=dict)
-    design_effect: dict[int, float] = field(default_factory=dict)
-    """Of the process generations of the race, see `gauntlet.benchmarking.design_effect`; by batch size."""
+    calls_per_turn: dict[int, int] = field(default_factory=dict)
+    """By batch size; the same for all contenders but much slower ones."""
     repeatability_db: float = math.inf
     """Least SQNR of timed outputs against the first ones of the same process and batch size."""
     past_processor_s: float = 0.0
@@ -109,6 +109,11 @@ class Contender:
     def runs(self, batch: int) -> bool:
         """Return whether it is still in the race at a batch size."""
         return self.error is None and batch not in self.stopped and batch not in self.failed
+
+    @property
+    def keeps_process(self) -> bool:
+        """Whether it is too slow to start to get a new process in every round."""
+        return self.starting_s > MAX_RESTART_S
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -124,7 +129,7 @@ class Contender:
         """Add the measurements of a round."""
         spent = [energy for energy in block.energies_mj if energy is not None]
         complete = len(spent) == len(block.energies_mj)
-        self.energy_mj[batch].append(sum(spent) / len(block.calls_ms) if complete else None)
+        self.energy_mj[batch].append(sum(spent) / len(spent) if complete else None)
         self.calls_ms[batch] += block.calls_ms
         self.round_medians_ms[batch].append(float(np.median(block.calls_ms)))
         self.round_quartiles_ms[batch].append(float(np.quantile(block.calls_ms, 0.25)))

@@ -2,9 +2,11 @@
 
 Successive calls of one process are not independent, so the round is the statistical unit: every contender runs one
 block in it, in turns with the others. All run under the same state of the machine, and only the ratio to the reference
-counts. Two processes of one file differ by 1 to 2 % for their whole lifetime, so all are restarted every few rounds.
+counts. Two processes of one file differ by 1 to 2 % for their whole lifetime, so every round has new ones: rounds that
+shared a process would not be independent.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gauntlet.benchmarking.contender import Contender, MeasuredBlock, RaceEntry, RacePlan
-from gauntlet.benchmarking.design_effect import design_effect, process_generation
+from gauntlet.benchmarking.contender import TURNS, Contender, MeasuredBlock, RaceEntry, RacePlan
 from gauntlet.benchmarking.early_stopping import contenders_to_stop
 from gauntlet.benchmarking.machine_load import EnergyMeter, LoadMonitor, MachineLoad
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
@@ -25,8 +26,8 @@ WARM_UP_BLOCKS = (2, 6)
 """Least and largest number of half blocks. In between, a contender is warm when a block's median is at most
 `WARM_TOLERANCE` faster than the best one before it: warming up makes calls faster repeatedly, noise does not."""
 WARM_TOLERANCE = 0.02
-MAX_RESTART_S = 2.0
-"""A model that takes longer until its first outputs keeps its process for the whole race."""
+MUCH_SLOWER = 4
+"""Contenders that take more times the reference's latency get fewer calls, for that many times its time."""
 CONTROL = "A/A control"
 """The reference a second time, in its own process: the measured difference of two equal models."""
 
@@ -61,7 +62,6 @@ def race(
         `error` holds a failure that ended the contender's race. `stopped` holds early stops.
     """
     shuffle = np.random.default_rng(plan.seed)
-    generations = process_generation(plan.rounds, plan.rounds_per_process)
     with ExitStack() as stack:
         runner = _Runner(inputs, plan, stack, EnergyMeter.find())
         contenders = {
@@ -71,10 +71,11 @@ def race(
         everyone = list(contenders.values())
         for contender in everyone:
             runner.prepare(contender)
+        _set_calls([*(contenders[name] for name in keep), *everyone], plan)
         spent = -sum(c.processor_seconds() for c in everyone)
         monitor = LoadMonitor()
         for done in range(1, plan.rounds + 1):
-            if generations[done - 1] > generations[max(0, done - 2)]:
+            if plan.restarts and done > 1:
                 runner.restart_workers([c for c in everyone if any(map(c.runs, plan.batch_sizes))])
             for batch in shuffle.permutation(plan.batch_sizes).tolist():
                 running = runner.run_round([c for c in everyone if c.runs(batch)], batch, shuffle)
@@ -82,7 +83,6 @@ def race(
                     _stop_early(running, batch, keep, len(everyone), plan)
             on_round(done)
         spent += sum(c.processor_seconds() for c in everyone)
-        _set_design_effects(contenders, generations, [*keep, *entries])
         return RaceOutcome(contenders, monitor.notes(runner.meter, spent))
 
 
@@ -121,7 +121,7 @@ class _Runner:
                 if blocks >= least and median > best * (1 - WARM_TOLERANCE):
                     break
                 best = min(best, median)
-            contender.warm_up_blocks[batch] = blocks
+            contender.warm_up_blocks[batch], contender.warm_ms[batch] = blocks, best
 
         _attempt(contender, load)
         for batch in plan.batch_sizes:
@@ -132,7 +132,7 @@ class _Runner:
     def run_round(self, running: Sequence[Contender], batch: int, shuffle: np.random.Generator) -> list[Contender]:
         """Measure a block of each contender, in turns; return those that did not fail."""
         blocks = [MeasuredBlock() for _ in running]
-        for i in _turns(len(running), self.plan.turns, shuffle):
+        for i in _turns(len(running), TURNS, shuffle):
             self._attempt_at(running[i], batch, partial(self._turn, block=blocks[i]))
         for contender, block in zip(running, blocks, strict=True):
             if contender.runs(batch):
@@ -144,7 +144,7 @@ class _Runner:
             contender.worker.request({"do": "memory"}, self.plan.timeout_s)  # a dead or hanging worker is not replaced
             self._replace_worker(contender)
 
-        fast = [contender for contender in running if contender.starting_s <= MAX_RESTART_S]
+        fast = [contender for contender in running if not contender.keeps_process]
         for step in (restart, self._await_load):  # all start and load at the same time, and nothing is timed meanwhile
             for contender in fast:
                 _attempt(contender, step)
@@ -187,14 +187,13 @@ class _Runner:
         self._send_load(contender)
 
     def _turn(self, contender: Contender, batch: int, block: MeasuredBlock) -> None:
-        before, calls, plan = self.meter.read_uj(), list[float](), self.plan
-        while len(calls) < plan.min_calls / plan.turns:
-            reply = contender.worker.run(batch, max(0.0, plan.block_ms / plan.turns - sum(calls)), plan.timeout_s)
-            calls += reply["samples_ms"]
-            contender.repeatability_db = min(contender.repeatability_db, float(reply["repeatability_db"]))
-            contender.peak_rss_bytes = max(contender.peak_rss_bytes, int(reply["peak_rss_bytes"]))
-        block.calls_ms += calls
-        block.energies_mj.append(self.meter.spent_mj(before))
+        before, calls = self.meter.read_uj(), contender.calls_per_turn[batch]
+        reply = contender.worker.run_calls(batch, calls, self.plan.timeout_s)
+        spent_mj = self.meter.spent_mj(before)
+        contender.repeatability_db = min(contender.repeatability_db, float(reply["repeatability_db"]))
+        contender.peak_rss_bytes = max(contender.peak_rss_bytes, int(reply["peak_rss_bytes"]))
+        block.calls_ms += reply["samples_ms"]
+        block.energies_mj.append(None if spent_mj is None else spent_mj / (calls + 1))  # one is not timed
 
 
 def _turns(contenders: int, turns: int, shuffle: np.random.Generator) -> list[int]:
@@ -217,14 +216,16 @@ def _stop_early(running: Sequence[Contender], batch: int, keep: Sequence[str], c
                     contender.stopped[size] = replace(stop, after_round=len(contender.round_quartiles_ms[size]))
 
 
-def _set_design_effects(contenders: Mapping[str, Contender], generations: Sequence[int], names: Sequence[str]) -> None:
-    """Set the design effect of each batch size, from the contenders that ran in every round."""
-    for batch in {batch for c in contenders.values() for batch in c.batches}:
-        base = next((name for name in names if contenders[name].runs(batch)), None)
-        if base is None:
-            continue
-        times = contenders[base].round_quartiles_ms[batch]
-        others = [c.round_quartiles_ms[batch] for name, c in contenders.items() if name != base and c.runs(batch)]
-        effect = design_effect([np.log(times) - np.log(other) for other in others], generations)
-        for contender in contenders.values():
-            contender.design_effect[batch] = effect
+def _set_calls(contenders: Sequence[Contender], plan: RacePlan) -> None:
+    """Give all contenders as many calls in a turn as the first one, the reference, needs to fill its time.
+
+    The lower quartile of more calls is less noisy and lower, so other numbers would bias the comparison.
+    """
+    least = math.ceil(plan.min_calls / TURNS)
+    for batch in plan.batch_sizes:
+        running = [c for c in contenders if c.runs(batch)]
+        for contender in running:
+            base_ms = running[0].warm_ms[batch]
+            fewer = min(1.0, MUCH_SLOWER * base_ms / contender.warm_ms[batch])
+            calls = math.ceil(plan.block_ms / TURNS / base_ms)
+            contender.calls_per_turn[batch] = max(least, calls if fewer == 1 else int(fewer * calls))

@@ -10,10 +10,13 @@ from gauntlet.benchmarking.confidence import (
     median_shift_interval,
     percentile_bound,
     rounds_to_resolve,
-    widen_interval,
 )
 from gauntlet.benchmarking.contender import Contender
 from gauntlet.core.run_report import BenchmarkRow
+
+ONE_PROCESS = 0.02
+"""What two processes of one file differ by in nearly all pairs, as a logarithm: the rounds of a single pair do not show
+it. See `benchmarks/race_validity.py`."""
 
 
 def rows(contender: Contender, base: Contender, *, resolution: float) -> tuple[BenchmarkRow, ...]:
@@ -39,8 +42,9 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
     times, calls = contender.round_quartiles_ms[batch], contender.calls_ms[batch]
     base_times = base.round_quartiles_ms[batch][: len(times)]
     logs = np.log(base_times) - np.log(times[: len(base_times)])
-    effect = contender.design_effect.get(batch, 1.0)
-    center, low, high = widen_interval(median_shift_interval(logs), effect)
+    center, low, high = median_shift_interval(logs)
+    if contender.keeps_process or base.keeps_process:
+        low, high = low - ONE_PROCESS, high + ONE_PROCESS
     stop = contender.stopped.get(batch)
     if stop and math.isinf(high):  # the few rounds of a stopped contender allow no exact interval: Student's
         reach = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1)) / math.sqrt(len(logs))
@@ -61,7 +65,7 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
         speedup_low=math.exp(low),
         speedup_high=math.exp(high) if high < 700 else math.inf,
         verdict=verdict,
-        design_effect=effect,
+        processes=1 if contender.keeps_process else len(times),
         more_rounds=rounds_to_resolve((center, low, high), bound, len(logs)) if unsure else None,
         calls=len(calls),
         p90_ms=percentile_bound(calls, 90),

@@ -39,8 +39,9 @@ class BenchmarkRow(Frozen):
     verdict: Literal["faster", "slower", "not resolved", "reference"] = Field(
         description="against the reference; if `stopped_as` is 'slower', against `stopped_for`"
     )
-    design_effect: Number = Field(
-        1.0, description="variance of a mean relative to independent rounds; widens the interval by its square root"
+    processes: int = Field(
+        1,
+        description="processes measured: one in each round, or one in all if it takes over 2 s to start",
     )
     more_rounds: int | None = Field(
         None, description="rounds that would probably resolve the comparison; None if none would"

@@ -4,11 +4,14 @@ It reads one JSON object per line on standard input, and replies to each with on
 
     {"do": "check_available", "options"}                      -> {"unavailable": a reason, or null}
     {"do": "load", "model", "inputs", "threads", "options"}   -> {"load_ms", "runtime", "fixed_batch": or null}
-    {"do": "run", "batch", "at_least_ms"}                     -> {"samples_ms", "peak_rss_bytes", "repeatability_db"}
+    {"do": "run", "batch", "at_least_ms", "calls"}            -> {"samples_ms", "peak_rss_bytes", "repeatability_db"}
     {"do": "write_outputs", "batch", "path"}                  -> {"outputs": names}, and the arrays in the file
     {"do": "placement"}                                       -> see `gauntlet.runtime.engines.base.Engine.placement`
     {"do": "profile", "batch", "calls", "folder"}             -> {"trace": file}
     {"do": "memory"}                                          -> {"rss_bytes", "peak_rss_bytes"}
+
+`run` times calls for `at_least_ms`, or, where `calls` is given, so many after one that is not timed: the first call
+after another process has run finds cold caches.
 
 `inputs` is an `.npz` file of arrays (n, ...) by input; a call takes the first samples. `options` are a target's:
 `engine` is the module of the runtime, `memory_bytes` a limit, by default `MEMORY_SHARE` of what this process may use.
@@ -86,9 +89,12 @@ class Worker:
         self.repeatability_db = math.inf
         return {"load_ms": load_ms, "runtime": self.engine.runtime, "fixed_batch": self.calls.fixed_batch}
 
-    def run(self, batch: int, at_least_ms: float) -> dict[str, Any]:
-        """Call the model at least once and for at least the given time; return all durations."""
-        samples_ms, last = self.engine.measure(self._feed(batch), at_least_ms)
+    def run(self, batch: int, at_least_ms: float = 0, calls: int | None = None) -> dict[str, Any]:
+        """Call the model at least once and for at least the given time, or so many times; return the durations."""
+        feed = self._feed(batch)
+        if calls is not None:
+            self.engine.measure(feed)
+        samples_ms, last = self.engine.measure(feed, at_least_ms, calls)
         first = self.first.setdefault(batch, last)
         self.repeatability_db = min(self.repeatability_db, *map(sqnr_db, last, first))
         peak = self.memory()["peak_rss_bytes"]

@@ -25,6 +25,9 @@ class BenchmarkConfig(Frozen):
     min_calls: int = Field(3, ge=1, description="least number of calls in a block, whatever their duration")
     threads: int | None = Field(None, ge=1, description="threads of each session; default: all usable by the process")
     timeout_s: float = Field(120, gt=0, description="time limit of each reply of a worker; a candidate above it fails")
+    restart_processes: bool = Field(
+        True, description="start new processes in every round; without, the intervals do not cover how processes differ"
+    )
     resolution: float = Field(
         RESOLUTION, ge=0, lt=1, description="smaller relative differences do not count; equal models differ by as much"
     )

@@ -100,7 +100,7 @@ def race_against_reference(reference: ReferenceOutputs, candidate: Path) -> Spee
         block_ms=BLOCK_MS,
         threads=usable_threads(),
         timeout_s=TIMEOUT_S,
-        rounds_per_process=ROUNDS,  # the gates race what passes once more, and with processes started anew
+        restarts=False,  # the gates race what passes once more, with new processes in every round
     )
     entries = {"fp32": RaceEntry(reference.model), "repaired": RaceEntry(candidate)}
     measured = race(entries, inputs, plan).contenders

@@ -10,7 +10,7 @@ from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
 
 Run = Callable[..., RunReport]
-NEVER_CACHED = {"benchmark", "explain", "select"}
+NEVER_CACHED = {"benchmark", "explain", "select", "confirm"}
 
 
 def repeated(report: RunReport) -> set[str]:

@@ -70,10 +70,12 @@ class Engine(ABC):
         values = dict(zip((port.name for port in self.get_outputs()), fetch(call()), strict=True))
         return [values[name] for name in names]
 
-    def measure(self, feed: NamedArrays, at_least_ms: float) -> tuple[list[float], list[Array]]:
-        """Call at least once and for the given time; return all durations in milliseconds, and the last outputs."""
+    def measure(
+        self, feed: NamedArrays, at_least_ms: float = 0, calls: int | None = None
+    ) -> tuple[list[float], list[Array]]:
+        """Call for the given time, or so many times; return the durations in milliseconds, and the last outputs."""
         call, fetch = self.bind(feed)
-        samples_ms, result = time_calls(call, at_least_ms)
+        samples_ms, result = time_calls(call, at_least_ms, least=calls or 1, most=calls)
         return samples_ms, fetch(result)
 
     def profile(self, feed: NamedArrays, calls: int, folder: str) -> str:

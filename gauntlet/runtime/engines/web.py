@@ -177,11 +177,14 @@ class WebEngine(Engine):
             for side in ("inputs", "outputs")
         )
 
-    def measure(self, feed: NamedArrays, at_least_ms: float) -> tuple[list[float], list[Array]]:
+    def measure(
+        self, feed: NamedArrays, at_least_ms: float = 0, calls: int | None = None
+    ) -> tuple[list[float], list[Array]]:
         """Call and time the session in the page."""
         self.browser.arrays, self.browser.outputs = feed, {}
         inputs = [{"name": n, "type": a.dtype.name, "shape": list(a.shape)} for n, a in feed.items()]
-        reply = self.browser.request({"do": "run", "inputs": inputs, "at_least_ms": at_least_ms})
+        request = {"do": "run", "inputs": inputs, "at_least_ms": at_least_ms, "calls": calls}
+        reply = self.browser.request(request)
         return reply["samples_ms"], [self.browser.outputs[port.name] for port in self.outputs]
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:

@@ -1,0 +1,130 @@
+"""Confirm the winner in a race of its own, with the reference and its control.
+
+The fastest of many candidates owes a part of its speed-up to luck, and of many candidates at the margin one is likely
+to look proven. A fresh race of the chosen one alone decides once, whatever the number of candidates, and its estimate
+has no such bias.
+"""
+
+import math
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from gauntlet.benchmarking.session_options import SessionVariant
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.report import Check, Report
+from gauntlet.core.run_report import BenchmarkRow
+from gauntlet.core.workspace import Workspace
+from tasks.benchmark import benchmark
+from tasks.benchmark.config import BenchmarkConfig
+from tasks.benchmark.facts import BenchmarkFacts
+from tasks.select import SelectConfig, SelectFacts, speedup_text, winning_reason
+
+
+class ConfirmFacts(Frozen):
+    """The winner after its own race."""
+
+    winner: str
+    target: str
+    session: SessionVariant | None
+    reason: str
+    candidate: str = Field(description="which was selected, and raced again")
+    confirmed: bool
+    measured: str = Field("", description="its speed-up in the second race")
+    rows: tuple[BenchmarkRow, ...] = Field((), description="of the candidate on its chosen target")
+    race: BenchmarkFacts | None = Field(None, description="None where there is nothing to confirm")
+
+
+def confirm(
+    config: BenchmarkConfig,
+    workspace: Workspace,
+    *,
+    select: SelectConfig,
+    selection: SelectFacts,
+    models: Mapping[str, Artifact],
+    golden: Artifact,
+) -> Report[ConfirmFacts]:
+    """Race the selected candidate against the reference again; unless it is proven faster, the reference wins.
+
+    Args:
+        config: of the first race; this one has another order, and nobody is stopped early.
+        workspace: of the stage.
+        select: when a candidate is selected.
+        selection: the winner of the first race, and where it runs.
+        models: the models by candidate; the first is the reference.
+        golden: the reference outputs.
+    """
+    reference, default = next(iter(models)), config.targets[0].name
+    if (selection.winner, selection.target) == (reference, default):
+        facts = ConfirmFacts(
+            winner=reference,
+            target=default,
+            session=selection.session,
+            reason=selection.reason,
+            candidate=reference,
+            confirmed=True,
+        )
+        return Report(stage="confirm", facts=facts)
+    raced = {name: models[name] for name in (reference, selection.winner)}
+    race = benchmark(_alone(config, selection.target), workspace, models=raced, golden=golden).facts
+    facts = decide(race, select, selection)
+    check = Check.of(
+        "confirm.min_speedup",
+        _deciding(facts.rows, select).speedup_low if facts.rows else math.nan,
+        ">",
+        select.required_speedup(race.aa_deviation),
+        facts.reason,
+        f"{reference} wins; more rounds on a quieter machine may decide it",
+        unit="x",
+        severity="error" if select.require_speedup else "warning",
+    )
+    return Report(stage="confirm", facts=facts, checks=(check, *_aa(race, config)))
+
+
+def decide(race: BenchmarkFacts, select: SelectConfig, selection: SelectFacts) -> ConfirmFacts:
+    """Return the winner after the second race."""
+    chosen = race.result(selection.winner)
+    rows = tuple(row for row in chosen.rows if row.target == selection.target and row.verdict != "reference")
+    if not rows:
+        measured, confirmed = f"could not be measured: {chosen.error}", False
+    else:
+        row = _deciding(rows, select)
+        measured = f"{speedup_text(row)} at batch {row.batch}"
+        confirmed = row.speedup_low > select.required_speedup(race.aa_deviation)
+    default = race.session_variants[0] if race.session_variants else None
+    return ConfirmFacts(
+        winner=selection.winner if confirmed else race.reference,
+        target=selection.target if confirmed else race.result(race.reference).rows[0].target,
+        session=selection.session if confirmed else default,
+        reason=winning_reason(row, race.reference, selection.note)
+        if confirmed
+        else f"{selection.winner} was fastest, but not proven so again: {measured}",
+        candidate=selection.winner,
+        confirmed=confirmed,
+        measured=measured,
+        rows=rows,
+        race=race,
+    )
+
+
+def _deciding(rows: tuple[BenchmarkRow, ...], select: SelectConfig) -> BenchmarkRow:
+    """Return the row at the deciding batch size; a model with a fixed one has no other."""
+    return next((row for row in rows if row.batch == select.batch), rows[0])
+
+
+def _aa(race: BenchmarkFacts, config: BenchmarkConfig) -> tuple[Check, ...]:
+    name, deviation = "confirm.max_aa_deviation", race.aa_deviation
+    return (Check.of(name, deviation, "<=", config.max_aa_deviation, severity="warning"),)
+
+
+def _alone(config: BenchmarkConfig, target: str) -> BenchmarkConfig:
+    """Return the plan of a race on the first target and the chosen one alone."""
+    return config.replace(
+        targets=tuple(t for i, t in enumerate(config.targets) if i == 0 or t.name == target),
+        deploy_targets=tuple(name for name in config.deploy_targets if name == target),
+        session_variants=tuple(session for session in config.session_variants if session.name == target),
+        early_stopping=False,
+        profile=False,
+        seed=config.seed + 1,
+    )
