@@ -19,9 +19,9 @@ from gauntlet.metrics.accuracy_comparison import (
     AccuracyLimits,
     accuracy_checks,
     compare_accuracy,
-    proven,
     worst_output_check,
 )
+from gauntlet.metrics.paired_accuracy import resolve
 from gauntlet.onnx_model.operator_types import quantized_nodes
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.integer_share import IntegerShare, measure_integer_share
@@ -50,16 +50,10 @@ def accuracy(
     test: Artifact,
     parent_golden: Artifact | None = None,
 ) -> Report[AccuracyFacts]:
-    """Run the candidate on the test split and compare its outputs with the FP32 model's.
+    """Run the candidate on the test split and compare its outputs with the FP32 model's in `golden`.
 
-    Args:
-        config: accuracy limits.
-        workspace: where to read the artifacts.
-        model: the candidate.
-        golden: the FP32 outputs, which the numerics gate has verified.
-        test: the test split.
-        parent_golden: outputs of the network that the candidate was made from, where that is not the FP32 model (a
-            pruned network). Noise is measured against these, the accuracy drop against the FP32 model.
+    `parent_golden` holds the outputs of the network that the candidate was made from, where that is not the FP32 model
+    (a pruned network). Noise is measured against these, the accuracy drop against the FP32 model.
     """
     reference, path = Golden.load(workspace.path(golden)), workspace.path(model)
     proto = onnx.load(path, load_external_data=False)
@@ -69,7 +63,7 @@ def accuracy(
     outputs = _outputs(session, read_split(workspace.path(test)), parallel_calls)
     comparison = compare_accuracy(reference, signature, outputs, parent_outputs)
     if comparison.paired is not None:
-        verdict, needed = proven(config, comparison.paired)
+        verdict, needed = resolve(comparison.paired, config.max_accuracy_drop)
         comparison = comparison.replace(verdict=verdict, images_to_resolve=needed)
     facts = AccuracyFacts(**dict(comparison))
     if quantized_nodes(proto):

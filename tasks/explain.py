@@ -119,14 +119,8 @@ def explain(
 ) -> Report[ExplainFacts]:
     """Profile every candidate that is not proven fast enough, and the reference, on the first target.
 
-    Args:
-        config: race settings.
-        workspace: where to read the artifacts.
-        models: candidate name -> artifact.
-        race: facts of the race.
-        golden: real inputs.
-        batch: the deciding batch size; for a model with a fixed batch size, that one.
-        min_speedup: `select.min_speedup`; a larger A/A deviation raises it.
+    `models` maps candidate names to artifacts. `batch` and `min_speedup` are those of `select`, unless the models fix
+    the batch size or the A/A deviation is larger.
     """
     real = Golden.load(workspace.path(golden)).real.inputs
     sizes = {row.batch for row in race.result(race.reference).rows}

@@ -21,9 +21,7 @@ class SelectConfig(Frozen):
 
     batch: int = Field(1, ge=1, description="the deciding batch size; one of benchmark.batch_sizes")
     min_speedup: float = Field(1.05, ge=1, description="the lower end of the speed-up's interval must exceed this")
-    tie_tolerance: float = Field(
-        0.02, ge=0, lt=1, description="candidates this close to the fastest are tied; the highest SQNR wins"
-    )
+    tie_tolerance: float = Field(0.02, ge=0, lt=1, description="within this of the fastest, the highest SQNR wins")
     require_speedup: bool = Field(False, description="whether the run fails when no candidate is fast enough")
 
 
@@ -40,9 +38,7 @@ class SelectFacts(Frozen):
 
     winner: str
     target: str = Field("", description="target of the winner: ort-cpu, a session variant of it, or another target")
-    session: SessionVariant | None = Field(
-        None, description="session settings of the winner; None where another target was chosen"
-    )
+    session: SessionVariant | None = Field(None, description="session of the winner; None on another target")
     reason: str
     required_speedup: Number = Field(description="select.min_speedup, or the A/A deviation where that is larger")
     decisions: tuple[Decision, ...]
@@ -69,12 +65,7 @@ def select(
 ) -> Report[SelectFacts]:
     """Select the fastest candidate that is proven faster than the reference by the margin; else the reference.
 
-    Args:
-        config: when a candidate is selected.
-        workspace: not used.
-        race: facts of the race.
-        explanations: why candidates are not faster.
-        fidelities: candidate name -> fidelity; among tied candidates, the highest SQNR wins.
+    Among tied candidates, the highest SQNR wins; `fidelities` has it by candidate name.
     """
     required = float(np.maximum(config.min_speedup, 1 + race.aa_deviation))  # unlike max(), keeps NaN
     sizes = {row.batch for row in race.result(race.reference).rows}

@@ -47,16 +47,10 @@ def benchmark(
     limits: AccuracyLimits | None = None,
     framework_model: Artifact | None = None,
 ) -> Report[BenchmarkFacts]:
-    """Race the models; the first is the reference and runs twice, for an A/A control.
+    """Race the models by candidate name; the first is the reference and runs twice, for an A/A control.
 
-    Args:
-        config: race settings.
-        workspace: where to read and write.
-        models: candidate name -> artifact; the first is the reference.
-        golden: real inputs, and the FP32 outputs for the test split.
-        test: the test split; with `limits`, every candidate must keep its accuracy on the deployment targets.
-        limits: how much accuracy a candidate may lose there.
-        framework_model: the framework's file of the reference, for the targets that run it.
+    `golden` holds real inputs and the FP32 outputs for the test split. With `test` and `limits`, every candidate must
+    keep its accuracy on the deployment targets. Targets of a framework run `framework_model`, the reference's file.
 
     Raises:
         StageError: when the reference cannot be measured.

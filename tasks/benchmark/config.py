@@ -15,23 +15,15 @@ from gauntlet.targets.ort_cpu import OrtCpu
 class BenchmarkConfig(Frozen):
     """How the candidates are timed. By default, a candidate that is not stopped early runs 0.9 s at each batch size."""
 
-    batch_sizes: tuple[PositiveInt, ...] = Field(
-        (1, 8),
-        min_length=1,
-        description="samples per call; a model with a fixed batch size is measured at that one only",
-    )
+    batch_sizes: tuple[PositiveInt, ...] = Field((1, 8), min_length=1, description="samples per call, if not fixed")
     rounds: int = Field(16, ge=6, le=MAX_ROUNDS, description="rounds of the race; a 95 % interval needs at least 6")
     block_ms: float = Field(50, gt=0, description="how long a candidate runs at one batch size in one round")
     min_calls: int = Field(3, ge=1, description="least number of calls in a block, whatever their duration")
     threads: int | None = Field(None, ge=1, description="threads of each session; default: all usable by the process")
     timeout_s: float = Field(120, gt=0, description="time limit of each reply of a worker; a candidate above it fails")
-    resolution: float = Field(
-        RESOLUTION, ge=0, lt=1, description="smaller relative differences do not count; equal models differ by as much"
-    )
+    resolution: float = Field(RESOLUTION, ge=0, lt=1, description="relative differences below this do not count")
     early_stopping: bool = Field(
-        True,
-        description="stop measuring a candidate, at a batch size, once it is proven slower than the leading one, and a "
-        "session variant once it gains nothing over the default session",
+        True, description="stop candidates proven slower than the leader, and session variants without a gain"
     )
     targets: tuple[Target, ...] = Field(
         (OrtCpu(),),
@@ -40,19 +32,14 @@ class BenchmarkConfig(Frozen):
         "without `deploy_targets`",
     )
     deploy_targets: tuple[str, ...] = Field(
-        (),
-        description="names of other `targets` on which the winner may be deployed: candidates that keep their accuracy "
-        "there race there, too",
+        (), description="names of other `targets` to deploy on: candidates that keep their accuracy race there, too"
     )
     session_variants: tuple[OrtCpu, ...] = Field(
         (),
-        description="other session options of the first target, raced with every candidate: {spinning: false} ...; "
-        "the first batch size decides between them",
+        description="more session options of the first target: {spinning: false}; the first batch size decides",
     )
     profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
-    max_aa_deviation: float = Field(
-        0.05, gt=0, description="largest deviation from 1 of the FP32 model's speed-up over itself; more means noise"
-    )
+    max_aa_deviation: float = Field(0.05, gt=0, description="largest deviation from 1 of FP32's speed-up over itself")
     seed: int = Field(0, ge=0, description="random seed of the order in the rounds")
 
     @field_validator("batch_sizes")
