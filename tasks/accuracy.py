@@ -1,19 +1,16 @@
 """Compare a candidate's accuracy and outputs with those of the FP32 model."""
 
-from typing import Any
-
 import numpy as np
 import onnx
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden
-from gauntlet.datasets.splits import Split, batches
+from gauntlet.datasets.splits import batches
 from gauntlet.metrics.accuracy_comparison import (
     AccuracyComparison,
     AccuracyLimits,
@@ -60,7 +57,9 @@ def accuracy(
     parallel_calls, threads = parallel_calls_and_threads()
     signature, session = Signature.read(proto), open_session(path, threads=threads)
     parent_outputs = Golden.load(workspace.path(parent_golden)).test_outputs if parent_golden else None
-    outputs = _outputs(session, read_split(workspace.path(test)), parallel_calls)
+    samples = batches(read_split(workspace.path(test)), 4 * BATCH)
+    parts = [batched_inference(session, part).run(BATCH, parallel_calls) for part in samples]
+    outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     comparison = compare_accuracy(reference, signature, outputs, parent_outputs)
     if comparison.paired is not None:
         verdict, needed = resolve(comparison.paired, config.max_accuracy_drop)
@@ -72,8 +71,3 @@ def accuracy(
     noise = {o.output: o.sqnr_db for o in facts.outputs if o.sqnr_db is not None}
     worst = worst_output_check("min_sqnr_db", noise, config.min_sqnr_db, "dB")
     return Report(stage="accuracy", facts=facts, checks=(*accuracy_checks(config, facts), *worst))
-
-
-def _outputs(session: Any, split: Split, parallel_calls: int) -> NamedArrays:
-    parts = [batched_inference(session, samples).run(BATCH, parallel_calls) for samples in batches(split, 4 * BATCH)]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

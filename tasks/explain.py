@@ -1,6 +1,6 @@
 """Explain why a candidate is not faster, from its optimized graph and its profile."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -187,16 +187,14 @@ def profile_execution(
 
 def reasons_for(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> tuple[Reason, ...]:
     """Return the reasons why a model is not faster than the reference, most important first."""
-    return tuple(Reason(name=name, text=text) for name, text in _reasons(found, reference, processor))
-
-
-def _reasons(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> Iterable[tuple[str, str]]:
     if found.graph == reference.graph:
-        return [("same_graph", "the runtime optimizes both models to the same graph, so there is nothing to gain")]
+        text = "the runtime optimizes both models to the same graph, so there is nothing to gain"
+        return (Reason(name="same_graph", text=text),)
+    integer = _integer_reasons(found, reference, processor, found.integers.share) if found.integers else ()
     top = found.profile.operators[0].operator
     none = ("none_found", f"the profile shows no cause; most time is in {top} ({_share(found, top)})")
-    integer = _integer_reasons(found, reference, processor, found.integers.share) if found.integers else ()
-    return [*integer, *_overhead_reasons(found, reference)] or [none]
+    named = [*integer, *_overhead_reasons(found, reference)] or [none]
+    return tuple(Reason(name=name, text=text) for name, text in named)
 
 
 def _integer_reasons(

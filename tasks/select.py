@@ -76,7 +76,12 @@ def select(
     # The reference is always accepted, but wins only as the last resort or in a faster session variant.
     eligible = {n: row for n, row in rows.items() if n in accepted and row and _is_faster(row, required)}
     tolerance = max(config.tie_tolerance, race.aa_deviation)
-    best, tied = _most_exact(eligible, tolerance, _on_target(fidelities or {}, race)) if eligible else (None, 0)
+    own_db = {result.candidate: result.own_noise_db for result in race.results}  # limits the SQNR on another target
+    on_target = {
+        name: fidelity.replace(sqnr_db=min(fidelity.sqnr_db, own_db.get(name, math.inf)))
+        for name, fidelity in (fidelities or {}).items()
+    }
+    best, tied = _most_exact(eligible, tolerance, on_target) if eligible else (None, 0)
     winner = best or race.reference
     facts = SelectFacts(
         winner=winner,
@@ -124,7 +129,10 @@ def _rejection(row: BenchmarkRow, measured: str, required: float, rounds: int) -
     if row.stopped_as is not None:
         return f"dropped after round {row.stopped_after_round}, {row.stopped_as} than {row.stopped_for}: {measured}"
     outcomes = {"slower": "slower", "faster": f"faster, but not by more than {required:.3g}x"}
-    missing = rounds_to_resolve(_interval(row), math.log(required), rounds) if row.speedup > required else None
+    with np.errstate(divide="ignore"):  # the lower end of an unbounded interval is 0
+        center, low, high = np.log(np.maximum([row.speedup, row.speedup_low, row.speedup_high], 0)).tolist()
+    undecided = row.speedup > required
+    missing = rounds_to_resolve((center, low, high), math.log(required), rounds) if undecided else None
     more = f"; about {missing} more rounds would probably decide it" if missing else ""
     return f"{outcomes.get(row.verdict, 'not proven faster')}: {measured}{more}"
 
@@ -142,15 +150,6 @@ def _reason(winner: str, eligible: Mapping[str, BenchmarkRow], race: BenchmarkFa
     return reason + (f"; the most exact of {tied} equally fast candidates" if tied > 1 else "")
 
 
-def _on_target(fidelities: Mapping[str, Fidelity], race: BenchmarkFacts) -> dict[str, Fidelity]:
-    """Return each candidate's fidelity on its chosen target: its SQNR is at most the target's own."""
-    own_db = {result.candidate: result.own_noise_db for result in race.results}
-    return {
-        name: fidelity.replace(sqnr_db=min(fidelity.sqnr_db, own_db.get(name, fidelity.sqnr_db)))
-        for name, fidelity in fidelities.items()
-    }
-
-
 def _most_exact(
     rows: Mapping[str, BenchmarkRow], tolerance: float, fidelities: Mapping[str, Fidelity]
 ) -> tuple[str, int]:
@@ -164,13 +163,6 @@ def _most_exact(
     network, least = fidelities[fastest].network, (1 - tolerance) * rows[fastest].speedup
     tied = [n for n, f in fidelities.items() if n in rows and f.network == network and rows[n].speedup >= least]
     return max(tied, key=lambda name: (fidelities[name].sqnr_db, rows[name].speedup)), len(tied)
-
-
-def _interval(row: BenchmarkRow) -> tuple[float, float, float]:
-    """Return the logarithms of the speed-up and of the ends of its interval."""
-    with np.errstate(divide="ignore"):  # the lower end of an unbounded interval is 0
-        center, low, high = np.log(np.maximum([row.speedup, row.speedup_low, row.speedup_high], 0)).tolist()
-    return center, low, high
 
 
 def _speedup(row: BenchmarkRow) -> str:

@@ -150,11 +150,7 @@ def _examine(examiner: TargetExaminer, name: str, target: BaseTarget, say: Calla
 
 
 def _race(
-    result: BenchResult,
-    entries: Mapping[str, RaceEntry],
-    inputs: Path,
-    plan: RacePlan,
-    on_round: Callable[[int], None],
+    result: BenchResult, entries: Mapping[str, RaceEntry], inputs: Path, plan: RacePlan, on_round: Callable[[int], None]
 ) -> BenchResult:
     reference = next(iter(entries))
     outcome = race({**entries, CONTROL: entries[reference]}, inputs, plan, keep=(reference, CONTROL), on_round=on_round)

@@ -35,8 +35,7 @@ class BenchmarkConfig(Frozen):
         (), description="names of other `targets` to deploy on: candidates that keep their accuracy race there, too"
     )
     session_variants: tuple[OrtCpu, ...] = Field(
-        (),
-        description="more session options of the first target: {spinning: false}; the first batch size decides",
+        (), description="more session options of the first target: {spinning: false}; the first batch size decides"
     )
     profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
     max_aa_deviation: float = Field(0.05, gt=0, description="largest deviation from 1 of FP32's speed-up over itself")
@@ -69,25 +68,14 @@ class BenchmarkConfig(Frozen):
             raise ValueError("target names must be unique")
         return targets
 
-    @field_validator("session_variants", mode="before")
-    @classmethod
-    def _of_the_cpu(cls, variants: Any) -> Any:
-        if not isinstance(variants, list | tuple):
-            return variants
-        return [{"kind": "ort-cpu", **variant} if isinstance(variant, dict) else variant for variant in variants]
-
     @model_validator(mode="after")
-    def _distinct_session_variants(self) -> Self:
+    def _names_are_valid(self) -> Self:
         names = [self.targets[0].name, *(session.name for session in self.session_variants)]
         duplicate = next((name for name in names if names.count(name) > 1), None)
         if duplicate:
             raise ValueError(f"session_variants: {duplicate} is listed twice or equals the first target; remove it")
         if any(session.env for session in self.session_variants):
             raise ValueError("session_variants run in this Python environment; for another one (`env`), add a target")
-        return self
-
-    @model_validator(mode="after")
-    def _deploy_targets_exist(self) -> Self:
         others = {target.name: target for target in self.targets[1:]}
         for name in self.deploy_targets:
             if name not in others:
@@ -112,9 +100,5 @@ class BenchmarkConfig(Frozen):
         return next(target for target in (*self.targets, *self.session_variants) if target.name == name)
 
     def described(self) -> tuple[SessionVariant, ...]:
-        """Return the session variants with their settings on this machine.
-
-        Raises:
-            ConfigError: when one needs more threads than are available, or has the same settings as another.
-        """
+        """Return the session variants with their settings on this machine; raises what `describe_sessions` does."""
         return describe_sessions(self.all_sessions, self.default_threads, usable_threads())

@@ -67,11 +67,9 @@ def _examine(
     if validation is None:
         return result.replace(reason=found.reason)
     if accuracy is not None and validation.reason is None:
-        plan = examiner.plan
+        path, plan = examiner.file(name, target), examiner.plan
         try:
-            checks = accuracy.checks(
-                examiner.file(name, target), target, threads=plan.threads, timeout_s=plan.timeout_s
-            )
+            checks = accuracy.checks(path, target, threads=plan.threads, timeout_s=plan.timeout_s)
             validation = validation.replace(checks=(*validation.checks, *checks))
         except WorkerFailed as error:
             validation = validation.replace(error=str(error))
