@@ -201,12 +201,12 @@ def _integer_reasons(
     found: ExecutionProfile, reference: ExecutionProfile, processor: Processor, integer_share: float
 ) -> Iterator[tuple[str, str]]:
     if dynamic := found.nodes("ConvInteger"):
-        told = f"{dynamic} ConvInteger nodes of dynamic quantization take {_share(found, 'ConvInteger')} of the time"
-        yield "dynamic_convolution", f"{told} and have no fast kernel: quantize statically"
+        text = f"{dynamic} ConvInteger nodes of dynamic quantization take {_share(found, 'ConvInteger')} of the time"
+        yield "dynamic_convolution", f"{text} and have no fast kernel: quantize statically"
     x86, signed = processor.architecture in X86, found.signed_activations
     if x86 and signed:
-        told = f"{signed} integer kernels take signed activations, for which x86 has no fast kernel"
-        yield "signed_activations", f"{told}; use unsigned activations"
+        text = f"{signed} integer kernels take signed activations, for which x86 has no fast kernel"
+        yield "signed_activations", f"{text}; use unsigned activations"
     if x86 and not processor.has_vnni:
         yield "no_vnni", "this processor has no VNNI instructions, which fast INT8 needs"
     if found.share(*QDQ_OPS) >= MIN_SHARE:
@@ -223,8 +223,8 @@ def _integer_reasons(
         yield "slow_kernels", f"its convolutions and matrix products take {slowdown} the time of the float ones"
     if reference.share(*FLOAT_OPS) < LARGE_SHARE:
         share = _share(reference, *FLOAT_OPS)
-        told = f"convolutions and matrix products are {share} of the reference's time"
-        yield "little_arithmetic", f"little to gain: {told}"
+        text = f"convolutions and matrix products are {share} of the reference's time"
+        yield "little_arithmetic", f"little to gain: {text}"
 
 
 def _overhead_reasons(found: ExecutionProfile, reference: ExecutionProfile) -> Iterator[tuple[str, str]]:
@@ -236,8 +236,8 @@ def _overhead_reasons(found: ExecutionProfile, reference: ExecutionProfile) -> I
     rest = {o.operator: o.ms - reference.ms(o.operator) for o in found.profile.operators if o.operator not in known}
     worst = max(rest, key=lambda name: rest[name], default="")
     if worst and rest[worst] > least_ms:
-        told = f"{found.nodes(worst)} {worst} nodes take {_share(found, worst)} of the time"
-        yield "more_work", f"{told}, more than in the reference"
+        text = f"{found.nodes(worst)} {worst} nodes take {_share(found, worst)} of the time"
+        yield "more_work", f"{text}, more than in the reference"
     outside = found.profile.non_kernel_share
     if found.kernels_ms < SMALL_MS and outside > HIGH_NON_KERNEL_SHARE:
         yield "small", f"the model is small: {_percent(outside)} of a call is spent outside its kernels"
