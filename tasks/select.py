@@ -21,7 +21,7 @@ class SelectConfig(Frozen):
 
     batch: int = Field(1, ge=1, description="the deciding batch size; one of benchmark.batch_sizes")
     min_speedup: float = Field(1.05, ge=1, description="the lower end of the speed-up's interval must exceed this")
-    tie_tolerance: float = Field(0.02, ge=0, lt=1, description="within this of the fastest, the highest SQNR wins")
+    tie_tolerance: float = Field(0.02, ge=0, lt=1, description="within this share of the fastest, the best SQNR wins")
     require_speedup: bool = Field(False, description="whether the run fails when no candidate is fast enough")
 
 

@@ -22,7 +22,7 @@ class BaseTarget(Frozen):
 
     kind: str
     env: str | None = Field(None, description="Python environment: name for `gauntlet targets install`, or folder")
-    memory_gb: float | None = Field(None, gt=0, description="limit of each worker; default: half of the process's")
+    memory_gb: float | None = Field(None, gt=0, description="memory of each worker; default: half of this process's")
 
     engine: ClassVar[str]
     model_suffixes: ClassVar[tuple[str, ...]] = ()
