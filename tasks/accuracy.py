@@ -1,27 +1,24 @@
 """Compare a candidate's accuracy and outputs with those of the FP32 model."""
 
-from typing import Any
-
 import numpy as np
 import onnx
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden
-from gauntlet.datasets.splits import Split, batches
+from gauntlet.datasets.splits import batches
 from gauntlet.metrics.accuracy_comparison import (
     AccuracyComparison,
     AccuracyLimits,
     accuracy_checks,
     compare_accuracy,
-    proven,
     worst_output_check,
 )
+from gauntlet.metrics.paired_accuracy import resolve
 from gauntlet.onnx_model.operator_types import quantized_nodes
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.integer_share import IntegerShare, measure_integer_share
@@ -50,26 +47,22 @@ def accuracy(
     test: Artifact,
     parent_golden: Artifact | None = None,
 ) -> Report[AccuracyFacts]:
-    """Run the candidate on the test split and compare its outputs with the FP32 model's.
+    """Run the candidate on the test split and compare its outputs with the FP32 model's in `golden`.
 
-    Args:
-        config: accuracy limits.
-        workspace: where to read the artifacts.
-        model: the candidate.
-        golden: the FP32 outputs, which the numerics gate has verified.
-        test: the test split.
-        parent_golden: outputs of the network that the candidate was made from, where that is not the FP32 model (a
-            pruned network). Noise is measured against these, the accuracy drop against the FP32 model.
+    `parent_golden` holds the outputs of the network that the candidate was made from, where that is not the FP32 model
+    (a pruned network). Noise is measured against these, the accuracy drop against the FP32 model.
     """
     reference, path = Golden.load(workspace.path(golden)), workspace.path(model)
     proto = onnx.load(path, load_external_data=False)
     parallel_calls, threads = parallel_calls_and_threads()
     signature, session = Signature.read(proto), open_session(path, threads=threads)
     parent_outputs = Golden.load(workspace.path(parent_golden)).test_outputs if parent_golden else None
-    outputs = _outputs(session, read_split(workspace.path(test)), parallel_calls)
+    samples = batches(read_split(workspace.path(test)), 4 * BATCH)
+    parts = [batched_inference(session, part).run(BATCH, parallel_calls) for part in samples]
+    outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     comparison = compare_accuracy(reference, signature, outputs, parent_outputs)
     if comparison.paired is not None:
-        verdict, needed = proven(config, comparison.paired)
+        verdict, needed = resolve(comparison.paired, config.max_accuracy_drop)
         comparison = comparison.replace(verdict=verdict, images_to_resolve=needed)
     facts = AccuracyFacts(**dict(comparison))
     if quantized_nodes(proto):
@@ -78,8 +71,3 @@ def accuracy(
     noise = {o.output: o.sqnr_db for o in facts.outputs if o.sqnr_db is not None}
     worst = worst_output_check("min_sqnr_db", noise, config.min_sqnr_db, "dB")
     return Report(stage="accuracy", facts=facts, checks=(*accuracy_checks(config, facts), *worst))
-
-
-def _outputs(session: Any, split: Split, parallel_calls: int) -> NamedArrays:
-    parts = [batched_inference(session, samples).run(BATCH, parallel_calls) for samples in batches(split, 4 * BATCH)]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -17,9 +17,7 @@ class EvaluateConfig(Frozen):
 
     min_accuracy: float = Field(0.95, ge=0, le=1, description="share of test images classified correctly")
     min_recall: float = Field(0.85, ge=0, le=1, description="recall of the worst class on the test images")
-    max_generalization_gap: float = Field(
-        0.05, ge=0, le=1, description="accuracy on a sample of the training images minus that on the test images"
-    )
+    max_generalization_gap: float = Field(0.05, ge=0, le=1, description="training accuracy minus test accuracy")
 
 
 class ClassScore(Frozen):
@@ -36,9 +34,7 @@ class EvaluateFacts(Frozen):
     """How well the trained model classifies."""
 
     accuracy: Number = Field(description="on the test images")
-    train_accuracy: Number | None = Field(
-        description="on as many training images as there are test images; None for a model trained elsewhere"
-    )
+    train_accuracy: Number | None = Field(description="on an equal number of training images; None if unknown")
     macro_f1: Number
     classes: tuple[ClassScore, ...]
     confusion: tuple[tuple[int, ...], ...] = Field(description="test images; rows are labels, columns are predictions")

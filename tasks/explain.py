@@ -1,6 +1,6 @@
 """Explain why a candidate is not faster, from its optimized graph and its profile."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -119,14 +119,8 @@ def explain(
 ) -> Report[ExplainFacts]:
     """Profile every candidate that is not proven fast enough, and the reference, on the first target.
 
-    Args:
-        config: race settings.
-        workspace: where to read the artifacts.
-        models: candidate name -> artifact.
-        race: facts of the race.
-        golden: real inputs.
-        batch: the deciding batch size; for a model with a fixed batch size, that one.
-        min_speedup: `select.min_speedup`; a larger A/A deviation raises it.
+    `models` maps candidate names to artifacts. `batch` and `min_speedup` are those of `select`, unless the models fix
+    the batch size or the A/A deviation is larger.
     """
     real = Golden.load(workspace.path(golden)).real.inputs
     sizes = {row.batch for row in race.result(race.reference).rows}
@@ -193,28 +187,26 @@ def profile_execution(
 
 def reasons_for(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> tuple[Reason, ...]:
     """Return the reasons why a model is not faster than the reference, most important first."""
-    return tuple(Reason(name=name, text=text) for name, text in _reasons(found, reference, processor))
-
-
-def _reasons(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> Iterable[tuple[str, str]]:
     if found.graph == reference.graph:
-        return [("same_graph", "the runtime optimizes both models to the same graph, so there is nothing to gain")]
+        text = "the runtime optimizes both models to the same graph, so there is nothing to gain"
+        return (Reason(name="same_graph", text=text),)
+    integer = _integer_reasons(found, reference, processor, found.integers.share) if found.integers else ()
     top = found.profile.operators[0].operator
     none = ("none_found", f"the profile shows no cause; most time is in {top} ({_share(found, top)})")
-    integer = _integer_reasons(found, reference, processor, found.integers.share) if found.integers else ()
-    return [*integer, *_overhead_reasons(found, reference)] or [none]
+    named = [*integer, *_overhead_reasons(found, reference)] or [none]
+    return tuple(Reason(name=name, text=text) for name, text in named)
 
 
 def _integer_reasons(
     found: ExecutionProfile, reference: ExecutionProfile, processor: Processor, integer_share: float
 ) -> Iterator[tuple[str, str]]:
     if dynamic := found.nodes("ConvInteger"):
-        told = f"{dynamic} ConvInteger nodes of dynamic quantization take {_share(found, 'ConvInteger')} of the time"
-        yield "dynamic_convolution", f"{told} and have no fast kernel: quantize statically"
+        text = f"{dynamic} ConvInteger nodes of dynamic quantization take {_share(found, 'ConvInteger')} of the time"
+        yield "dynamic_convolution", f"{text} and have no fast kernel: quantize statically"
     x86, signed = processor.architecture in X86, found.signed_activations
     if x86 and signed:
-        told = f"{signed} integer kernels take signed activations, for which x86 has no fast kernel"
-        yield "signed_activations", f"{told}; use unsigned activations"
+        text = f"{signed} integer kernels take signed activations, for which x86 has no fast kernel"
+        yield "signed_activations", f"{text}; use unsigned activations"
     if x86 and not processor.has_vnni:
         yield "no_vnni", "this processor has no VNNI instructions, which fast INT8 needs"
     if found.share(*QDQ_OPS) >= MIN_SHARE:
@@ -231,8 +223,8 @@ def _integer_reasons(
         yield "slow_kernels", f"its convolutions and matrix products take {slowdown} the time of the float ones"
     if reference.share(*FLOAT_OPS) < LARGE_SHARE:
         share = _share(reference, *FLOAT_OPS)
-        told = f"convolutions and matrix products are {share} of the reference's time"
-        yield "little_arithmetic", f"little to gain: {told}"
+        text = f"convolutions and matrix products are {share} of the reference's time"
+        yield "little_arithmetic", f"little to gain: {text}"
 
 
 def _overhead_reasons(found: ExecutionProfile, reference: ExecutionProfile) -> Iterator[tuple[str, str]]:
@@ -244,8 +236,8 @@ def _overhead_reasons(found: ExecutionProfile, reference: ExecutionProfile) -> I
     rest = {o.operator: o.ms - reference.ms(o.operator) for o in found.profile.operators if o.operator not in known}
     worst = max(rest, key=lambda name: rest[name], default="")
     if worst and rest[worst] > least_ms:
-        told = f"{found.nodes(worst)} {worst} nodes take {_share(found, worst)} of the time"
-        yield "more_work", f"{told}, more than in the reference"
+        text = f"{found.nodes(worst)} {worst} nodes take {_share(found, worst)} of the time"
+        yield "more_work", f"{text}, more than in the reference"
     outside = found.profile.non_kernel_share
     if found.kernels_ms < SMALL_MS and outside > HIGH_NON_KERNEL_SHARE:
         yield "small", f"the model is small: {_percent(outside)} of a call is spent outside its kernels"

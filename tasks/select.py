@@ -21,9 +21,7 @@ class SelectConfig(Frozen):
 
     batch: int = Field(1, ge=1, description="the deciding batch size; one of benchmark.batch_sizes")
     min_speedup: float = Field(1.05, ge=1, description="the lower end of the speed-up's interval must exceed this")
-    tie_tolerance: float = Field(
-        0.02, ge=0, lt=1, description="candidates this close to the fastest are tied; the highest SQNR wins"
-    )
+    tie_tolerance: float = Field(0.02, ge=0, lt=1, description="within this share of the fastest, the best SQNR wins")
     require_speedup: bool = Field(False, description="whether the run fails when no candidate is fast enough")
 
     def required_speedup(self, aa_deviation: float) -> float:
@@ -44,9 +42,7 @@ class SelectFacts(Frozen):
 
     winner: str
     target: str = Field("", description="target of the winner: ort-cpu, a session variant of it, or another target")
-    session: SessionVariant | None = Field(
-        None, description="session settings of the winner; None where another target was chosen"
-    )
+    session: SessionVariant | None = Field(None, description="session of the winner; None on another target")
     reason: str
     note: str = Field("", description="the end of the reason: where the winner runs, and with how many it is tied")
     required_speedup: Number = Field(description="select.min_speedup, or the A/A deviation where that is larger")
@@ -74,12 +70,7 @@ def select(
 ) -> Report[SelectFacts]:
     """Select the fastest candidate that is proven faster than the reference by the margin; else the reference.
 
-    Args:
-        config: when a candidate is selected.
-        workspace: not used.
-        race: facts of the race.
-        explanations: why candidates are not faster.
-        fidelities: candidate name -> fidelity; among tied candidates, the highest SQNR wins.
+    Among tied candidates, the highest SQNR wins; `fidelities` has it by candidate name.
     """
     required = config.required_speedup(race.aa_deviation)
     sizes = {row.batch for row in race.result(race.reference).rows}
@@ -91,8 +82,12 @@ def select(
     eligible = {n: row for n, row in rows.items() if n in accepted and row and _is_faster(row, required)}
     tolerance = max(config.tie_tolerance, race.aa_deviation)
     exact = {race.reference: Fidelity(network=race.reference, sqnr_db=math.inf)}  # in another session variant
-    known = _on_target(exact | dict(fidelities or {}), race)
-    best, tied = _most_exact(eligible, tolerance, known) if eligible else (None, 0)
+    own_db = {result.candidate: result.own_noise_db for result in race.results}  # limits the SQNR on another target
+    on_target = {
+        name: fidelity.replace(sqnr_db=min(fidelity.sqnr_db, own_db.get(name, math.inf)))
+        for name, fidelity in (exact | dict(fidelities or {})).items()
+    }
+    best, tied = _most_exact(eligible, tolerance, on_target) if eligible else (None, 0)
     winner = best or race.reference
     target = race.result(winner).target
     note = _note(winner, target, race, tied) if best else ""
@@ -145,7 +140,10 @@ def _rejection(row: BenchmarkRow, measured: str, required: float, rounds: int) -
     if row.stopped_as is not None:
         return f"dropped after round {row.stopped_after_round}, {row.stopped_as} than {row.stopped_for}: {measured}"
     outcomes = {"slower": "slower", "faster": f"faster, but not by more than {required:.3g}x"}
-    missing = rounds_to_resolve(_interval(row), math.log(required), rounds) if row.speedup > required else None
+    with np.errstate(divide="ignore"):  # the lower end of an unbounded interval is 0
+        center, low, high = np.log(np.maximum([row.speedup, row.speedup_low, row.speedup_high], 0)).tolist()
+    undecided = row.speedup > required
+    missing = rounds_to_resolve((center, low, high), math.log(required), rounds) if undecided else None
     more = f"; about {missing} more rounds would probably decide it" if missing else ""
     return f"{outcomes.get(row.verdict, 'not proven faster')}: {measured}{more}"
 
@@ -164,15 +162,6 @@ def _note(winner: str, target: str, race: BenchmarkFacts, tied: int) -> str:
     return note + (f"; the most exact of {tied} equally fast candidates" if tied > 1 else "")
 
 
-def _on_target(fidelities: Mapping[str, Fidelity], race: BenchmarkFacts) -> dict[str, Fidelity]:
-    """Return each candidate's fidelity on its chosen target: its SQNR is at most the target's own."""
-    own_db = {result.candidate: result.own_noise_db for result in race.results}
-    return {
-        name: fidelity.replace(sqnr_db=min(fidelity.sqnr_db, own_db.get(name, fidelity.sqnr_db)))
-        for name, fidelity in fidelities.items()
-    }
-
-
 def _most_exact(
     rows: Mapping[str, BenchmarkRow], tolerance: float, fidelities: Mapping[str, Fidelity]
 ) -> tuple[str, int]:
@@ -186,13 +175,6 @@ def _most_exact(
     network, least = fidelities[fastest].network, (1 - tolerance) * rows[fastest].speedup
     tied = [n for n, f in fidelities.items() if n in rows and f.network == network and rows[n].speedup >= least]
     return max(tied, key=lambda name: (fidelities[name].sqnr_db, rows[name].speedup)), len(tied)
-
-
-def _interval(row: BenchmarkRow) -> tuple[float, float, float]:
-    """Return the logarithms of the speed-up and of the ends of its interval."""
-    with np.errstate(divide="ignore"):  # the lower end of an unbounded interval is 0
-        center, low, high = np.log(np.maximum([row.speedup, row.speedup_low, row.speedup_high], 0)).tolist()
-    return center, low, high
 
 
 def speedup_text(row: BenchmarkRow) -> str:

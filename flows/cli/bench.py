@@ -21,7 +21,7 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.datasets.random_inputs import random_inputs
-from gauntlet.reporting.latency_plot import plot_latency, require_picture
+from gauntlet.reporting.latency_plot import plot_latency, require_image
 from gauntlet.reporting.text_format import milliseconds, number, percent, printable, speedup
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.subprocess_runner import run_in_subprocess
@@ -40,7 +40,7 @@ def bench(options: argparse.Namespace) -> int:
     models = named([Path(name) for name in options.models])
     plot = Path(options.plot) if options.plot else None
     if plot is not None:
-        require_picture(plot)
+        require_image(plot)
     console = Console()
     comparison = _race(options, console, models, targets, threads[0])
     if options.json:

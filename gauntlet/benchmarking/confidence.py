@@ -25,12 +25,8 @@ def median_shift_interval(values: npt.ArrayLike, confidence: float = CONFIDENCE)
     signs are fair coin tosses whatever the noise is, so the test is exact. The estimate is the shift at which the
     test is balanced (Hodges and Lehmann, Annals of Mathematical Statistics 34, 1963).
 
-    Args:
-        values: differences, one a round, shape (n,).
-        confidence: of the interval. With too few values for it (fewer than 6 for 95 %) the interval is infinite.
-
-    Returns:
-        The estimate, the lower and the upper end; NaN and an infinite interval where a value is missing or NaN.
+    Returns the estimate, the lower and the upper end for differences of shape (n,). The interval is infinite with too
+    few values for the confidence (fewer than 6 for 95 %); where a value is NaN or there is none, the estimate is NaN.
     """
     x = np.asarray(values, dtype=np.float64)
     n = len(x)
@@ -86,13 +82,8 @@ def rounds_to_resolve(interval: tuple[float, float, float], bound: float, rounds
 
     Assumes that the width of the interval falls with the square root of the count and that the estimate stays.
 
-    None where no number suffices: the estimate lies within the bounds, the interval is infinite, or it would take more
-    rounds than a race may have.
-
-    Args:
-        interval: estimate, lower and upper end of a shift.
-        bound: shifts between -bound and bound count as equal.
-        rounds: number of measured rounds.
+    The interval is the estimate, lower and upper end of a shift. None if no number suffices: the estimate lies within
+    the bounds, the interval is infinite, or it would take more rounds than a race may have.
     """
     center, low, high = interval
     distance, reach = abs(center) - bound, center - low if center > 0 else high - center

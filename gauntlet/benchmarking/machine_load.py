@@ -27,7 +27,7 @@ class LoadMonitor:
 
     def __init__(self) -> None:
         self._load, self._start = os.getloadavg()[0], monotonic()
-        self._before, self._ours = psutil.cpu_times(), _own_seconds()
+        self._before, self._ours = psutil.cpu_times(), sum(os.times()[:2])
 
     def notes(self, meter: "EnergyMeter", workers_seconds: float) -> MachineLoad:
         """Return the load since the monitor was created, without the processor time of the race's own workers."""
@@ -38,17 +38,13 @@ class LoadMonitor:
         idle = {"idle", "iowait", "steal", "guest", "guest_nice"}
         busy = sum(seconds for name, seconds in spent.items() if name not in idle)
         total = busy + steal + spent["idle"] + spent.get("iowait", 0.0)
-        other_work = busy - workers_seconds - (_own_seconds() - self._ours)
+        other_work = busy - workers_seconds - (sum(os.times()[:2]) - self._ours)
         return MachineLoad(
             load_average=(self._load, os.getloadavg()[0]),
             steal_share=steal / total if total > 0 else 0.0,
             other_load_cores=max(0.0, other_work / max(monotonic() - self._start, 1e-9)),
             energy=meter.status,
         )
-
-
-def _own_seconds() -> float:
-    return float(sum(os.times()[:2]))
 
 
 class EnergyMeter:

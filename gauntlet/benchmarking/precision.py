@@ -17,10 +17,6 @@ FLOOR_DB: dict[Precision, float] = {"f32": 90.0, "tf32": 57.0, "f16": 57.0, "bf1
 """Least SQNR of outputs computed in a precision. Measured: about 127 dB for float32, 46 to 53 dB for bfloat16 (mantissa
 of 7 bits); no precision lies between float32 and those with a mantissa of 10 bits."""
 FINE_TO_COARSE: tuple[Precision, ...] = ("f32", "tf32", "f16", "bf16", "int8")
-COARSE = {"tf32", "f16", "bf16"}
-LEAST = 1e-30
-LEAST_F16 = float(np.finfo(np.float16).tiny)
-"""Smaller probabilities count as equal: near the smallest numbers of a precision."""
 SEVEN_BIT = 64
 """Largest 7-bit weight: the sum of two products with unsigned bytes fits an int16."""
 NAMES = (("f32", FLOOR_DB["f32"]), ("tf32 or f16", FLOOR_DB["f16"]), ("bf16", FLOOR_DB["bf16"]))

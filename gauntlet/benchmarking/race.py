@@ -48,18 +48,13 @@ def race(
     keep: Sequence[str] = (),
     on_round: Callable[[int], None] = lambda _: None,
 ) -> RaceOutcome:
-    """Measure all entries against each other.
+    """Measure all entries by name against each other; the same file may run under several names.
 
-    Args:
-        entries: by name. The same file may run under several names.
-        inputs: an `.npz` file with at least as many samples as the largest batch.
-        plan: settings of the race.
-        keep: names that are never stopped early: the reference, and its control.
-        on_round: called with the number of completed rounds.
+    The `.npz` file `inputs` has at least as many samples as the largest batch. The names in `keep`, the reference and
+    its control, are never stopped early. `on_round` is called with the number of completed rounds.
 
-    Returns:
-        The contenders by name. `failed` holds the reason of a failure at one batch size; the others are still measured.
-        `error` holds a failure that ended the contender's race. `stopped` holds early stops.
+    In the result, `failed` holds the reasons of failures by batch size; the others are still measured. `error` is a
+    failure that ended the contender's race; `stopped` holds early stops.
     """
     shuffle = np.random.default_rng(plan.seed)
     with ExitStack() as stack:

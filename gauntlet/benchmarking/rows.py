@@ -5,12 +5,7 @@ import math
 import numpy as np
 from scipy.special import stdtrit
 
-from gauntlet.benchmarking.confidence import (
-    CONFIDENCE,
-    median_shift_interval,
-    percentile_bound,
-    rounds_to_resolve,
-)
+from gauntlet.benchmarking import confidence
 from gauntlet.benchmarking.contender import Contender
 from gauntlet.core.run_report import BenchmarkRow
 
@@ -22,10 +17,8 @@ it. See `benchmarks/race_validity.py`."""
 def rows(contender: Contender, base: Contender, *, resolution: float) -> tuple[BenchmarkRow, ...]:
     """Return a contender's rows against a base, one per batch size at which both were measured.
 
-    Args:
-        contender: the measured contender; may be the base itself, whose verdict is then `reference`.
-        base: the contender to compare with; only rounds in which both ran count.
-        resolution: relative difference below which the verdict is neither `faster` nor `slower`.
+    Only rounds in which both ran count. Relative differences below `resolution` are neither `faster` nor `slower`; the
+    verdict of the base itself is `reference`.
     """
     common = [batch for batch in contender.batches if batch in base.batches]
     return tuple(row(contender, base, batch, resolution=resolution) for batch in common)
@@ -42,12 +35,12 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
     times, calls = contender.round_quartiles_ms[batch], contender.calls_ms[batch]
     base_times = base.round_quartiles_ms[batch][: len(times)]
     logs = np.log(base_times) - np.log(times[: len(base_times)])
-    center, low, high = median_shift_interval(logs)
+    center, low, high = confidence.median_shift_interval(logs)
     if contender.keeps_process or base.keeps_process:
         low, high = low - ONE_PROCESS, high + ONE_PROCESS
     stop = contender.stopped.get(batch)
     if stop and math.isinf(high):  # the few rounds of a stopped contender allow no exact interval: Student's
-        reach = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1)) / math.sqrt(len(logs))
+        reach = float(stdtrit(len(logs) - 1, (1 + confidence.CONFIDENCE) / 2) * logs.std(ddof=1)) / math.sqrt(len(logs))
         low, high = center - reach, center + reach
     if contender is base:
         verdict = "reference"
@@ -66,10 +59,10 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
         speedup_high=math.exp(high) if high < 700 else math.inf,
         verdict=verdict,
         processes=1 if contender.keeps_process else len(times),
-        more_rounds=rounds_to_resolve((center, low, high), bound, len(logs)) if unsure else None,
+        more_rounds=confidence.rounds_to_resolve((center, low, high), bound, len(logs)) if unsure else None,
         calls=len(calls),
-        p90_ms=percentile_bound(calls, 90),
-        p99_ms=percentile_bound(calls, 99),
+        p90_ms=confidence.percentile_bound(calls, 90),
+        p99_ms=confidence.percentile_bound(calls, 99),
         energy_mj=float(np.median(energy)) if energy else None,
         stopped_after_round=stop.after_round if stop else None,
         stopped_for=stop.compared_with if stop else None,

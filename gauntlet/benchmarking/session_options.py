@@ -22,12 +22,7 @@ class SessionVariant(Frozen):
 
 
 def describe_sessions(targets: Sequence[OrtCpu], threads: int, usable: int) -> tuple[SessionVariant, ...]:
-    """Return the session variants; the first is the baseline of the others.
-
-    Args:
-        targets: CPU targets with session options.
-        threads: number for targets that do not set one.
-        usable: number of threads that this process may use.
+    """Return the session variants; the first is the baseline of the others, `threads` the default number.
 
     Raises:
         ConfigError: when a target asks for more than `usable` threads, or has the same options as another one.

@@ -66,9 +66,7 @@ class BenchResult(Frozen):
     block_ms: Number
     resolution: Number
     machine: MachineLoad | None = None
-    aa_deviation: Number = Field(
-        math.nan, description="largest distance from 1 of the reference's speed-up over itself"
-    )
+    aa_deviation: Number = Field(math.nan, description="the reference's largest deviation from 1 against itself")
     pairs: tuple[ModelOnTarget, ...]
 
     @property
@@ -90,10 +88,10 @@ def compare_targets(
     say: Callable[[str], None] = lambda _: None,
     on_round: Callable[[int], None] = lambda _: None,
 ) -> BenchResult:
-    """Validate and race every model on every target.
+    """Validate and race every model on every target; the first model provides the reference outputs.
 
     Args:
-        models: ONNX files by name; the first provides the reference outputs.
+        models: ONNX files by name.
         targets: where to run them.
         samples: by input, each of shape (n, ...), at least as many as the largest batch.
         folder: an empty folder for temporary files.
@@ -152,11 +150,7 @@ def _examine(examiner: TargetExaminer, name: str, target: BaseTarget, say: Calla
 
 
 def _race(
-    result: BenchResult,
-    entries: Mapping[str, RaceEntry],
-    inputs: Path,
-    plan: RacePlan,
-    on_round: Callable[[int], None],
+    result: BenchResult, entries: Mapping[str, RaceEntry], inputs: Path, plan: RacePlan, on_round: Callable[[int], None]
 ) -> BenchResult:
     reference = next(iter(entries))
     outcome = race({**entries, CONTROL: entries[reference]}, inputs, plan, keep=(reference, CONTROL), on_round=on_round)

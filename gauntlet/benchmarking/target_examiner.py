@@ -75,12 +75,8 @@ class TargetExaminer:
         if target.model_suffixes and name != next(iter(self.models)):
             reason = "the target runs only the framework's own model, which is the reference"
             return Examination("not applicable", reason)
+        path, plan = self.file(name, target), self.plan
         validation = validate_target(
-            self.file(name, target),
-            target,
-            expected,
-            self.inputs,
-            threads=self.plan.threads,
-            timeout_s=self.plan.timeout_s,
+            path, target, expected, self.inputs, threads=plan.threads, timeout_s=plan.timeout_s
         )
         return Examination("failed" if validation.reason else "measured", validation.reason or "", validation)

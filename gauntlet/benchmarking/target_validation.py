@@ -10,19 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from pydantic import Field
 
 from gauntlet.benchmarking.expected_outputs import READING_BYTES, ExpectedOutputs, WorkerRun, run_on_worker
-from gauntlet.benchmarking.precision import (
-    COARSE,
-    FINE_TO_COARSE,
-    FLOOR_DB,
-    LEAST,
-    LEAST_F16,
-    precision_name,
-    worst_sqnr_db,
-    write_seven_bit,
-)
+from gauntlet.benchmarking.precision import FINE_TO_COARSE, FLOOR_DB, precision_name, worst_sqnr_db, write_seven_bit
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
@@ -34,6 +26,9 @@ from gauntlet.targets.base import BaseTarget, Precision
 
 MIN_REPEATABILITY_DB = 60.0
 MIN_MACS_SHARE = 0.99
+COARSE = {"tf32", "f16", "bf16"}
+LEAST, LEAST_F16 = 1e-30, float(np.finfo(np.float16).tiny)
+"""Smaller probabilities count as equal: near the smallest numbers of a precision."""
 INTEGER_KERNELS = {"i8", "u8"}
 FIX = "declare the precision that the target computes in, or use another model"
 

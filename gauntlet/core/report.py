@@ -52,10 +52,12 @@ class Check(Frozen):
         unit: str = "",
         severity: Literal["error", "warning"] = "error",
     ) -> Self:
-        """Return a check, written in the order of its condition: `Check.of("stage.metric", value, ">=", limit)`."""
-        return cls(
-            name=name, value=value, op=op, limit=limit, detail=detail, remedy=remedy, unit=unit, severity=severity
-        )
+        """Return a check, written in the order of its condition: `Check.of("stage.metric", value, ">=", limit)`.
+
+        One that passes keeps no `remedy`.
+        """
+        check = cls(name=name, value=value, op=op, limit=limit, detail=detail, unit=unit, severity=severity)
+        return check if check.passed else check.replace(remedy=remedy)
 
     @property
     def blocks(self) -> bool:

@@ -13,13 +13,7 @@ from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.error_metrics import cosine, predicted_classes, sqnr_db, top1_agreement
-from gauntlet.metrics.paired_accuracy import (
-    LossVerdict,
-    PairedAccuracy,
-    images_to_resolve,
-    loss_verdict,
-    pair_accuracies,
-)
+from gauntlet.metrics.paired_accuracy import LossVerdict, PairedAccuracy, pair_accuracies, resolve
 
 
 class AccuracyLimits(Frozen):
@@ -32,9 +26,7 @@ class AccuracyLimits(Frozen):
         "drop above the limit is always rejected",
     )
     min_sqnr_db: float = Field(0.0, description="least signal to quantization noise ratio of any output, in dB")
-    min_top1_agreement: float = Field(
-        0.98, ge=0, le=1, description="without labels: share of samples predicted as by the FP32 model"
-    )
+    min_top1_agreement: float = Field(0.98, ge=0, le=1, description="without labels: share predicted as by FP32")
     min_cosine: float = Field(0.99, ge=-1, le=1, description="without labels: least cosine similarity of any output")
 
 
@@ -66,9 +58,7 @@ class AccuracyComparison(Frozen):
     outputs: tuple[OutputQuality, ...]
     paired: PairedAccuracy | None = Field(description="image by image; None without labels")
     verdict: LossVerdict | None = Field(None, description="whether the drop is proven within the limit, at 95 %")
-    images_to_resolve: int | None = Field(
-        None, description="test images that would probably prove it; None if it is proven, or no number suffices"
-    )
+    images_to_resolve: int | None = Field(None, description="images to prove it; None if proven or out of reach")
     flips: tuple[Flip, ...]
 
     @property
@@ -90,13 +80,9 @@ def _worst(values: list[float | None]) -> float | None:
 def compare_accuracy(
     reference: Golden, signature: Signature, actual: Mapping[str, Array], own: Mapping[str, Array] | None = None
 ) -> AccuracyComparison:
-    """Compare a candidate's outputs for the test images with the FP32 model's.
+    """Compare a candidate's outputs for the test images, by name and of shape (n, ...), with the FP32 model's.
 
-    Args:
-        reference: the FP32 outputs, and the labels if there are any.
-        signature: of the model; names the primary output.
-        actual: the candidate's outputs by name, shape (n, ...).
-        own: outputs of the network that the candidate was made from, if that is not the FP32 model.
+    `own` holds the outputs of the network that the candidate was made from, if that is not the FP32 model.
     """
     expected, labels = reference.test_outputs, reference.labels
     outputs = tuple(_compare(name, actual[name], expected[name], (own or expected)[name]) for name in expected)
@@ -142,12 +128,6 @@ def accuracy_checks(config: AccuracyLimits, facts: AccuracyComparison) -> tuple[
     return (agreement, *worst_output_check("min_cosine", cosines, config.min_cosine))
 
 
-def proven(config: AccuracyLimits, paired: PairedAccuracy) -> tuple[LossVerdict, int | None]:
-    """Return whether the drop is proven within the limit and, if not resolved, the images that would resolve it."""
-    verdict = loss_verdict(paired, config.max_accuracy_drop)
-    return verdict, images_to_resolve(paired, config.max_accuracy_drop) if verdict == "not resolved" else None
-
-
 def worst_output_check(name: str, values: Mapping[str, float], limit: float, unit: str = "") -> list[Check]:
     """Return the check of the worst output; none without float outputs."""
     if not values:
@@ -159,7 +139,8 @@ def worst_output_check(name: str, values: Mapping[str, float], limit: float, uni
 
 def _drop_checks(config: AccuracyLimits, paired: PairedAccuracy) -> tuple[Check, ...]:
     """Return the check of the measured drop, and whether a drop within the limit is proven to be within it."""
-    limit, (verdict, needed) = config.max_accuracy_drop, proven(config, paired)
+    limit = config.max_accuracy_drop
+    verdict, needed = resolve(paired, limit)
     more = f"about {needed} test images would settle it" if needed else "no number of images is likely to settle it"
     changed = f"{paired.lost} of {paired.images} images lost, {paired.gained} gained"
     detail = f"{verdict}: {changed}; 95 % interval {paired.drop_low:.4f} to {paired.drop_high:.4f}"

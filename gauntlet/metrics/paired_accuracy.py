@@ -72,6 +72,12 @@ def loss_verdict(paired: PairedAccuracy, allowed_drop: float) -> LossVerdict:
     return "proven bad" if paired.drop_low > allowed_drop else "not resolved"
 
 
+def resolve(paired: PairedAccuracy, allowed_drop: float) -> tuple[LossVerdict, int | None]:
+    """Return the verdict and, if it is not resolved, the number of images that would probably resolve it."""
+    verdict = loss_verdict(paired, allowed_drop)
+    return verdict, images_to_resolve(paired, allowed_drop) if verdict == "not resolved" else None
+
+
 def images_to_resolve(paired: PairedAccuracy, allowed_drop: float) -> int | None:
     """Return how many images would probably resolve the verdict, if the shares of changed images stay as they are.
 

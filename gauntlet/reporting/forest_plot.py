@@ -25,7 +25,7 @@ GAP = 0.5
 Measured = list[tuple[CandidateEntry, list[BenchmarkRow]]]
 
 
-def draw(candidates: Sequence[CandidateEntry], reference: str, needed: float | None = None) -> Markup | None:
+def draw(candidates: Sequence[CandidateEntry], reference: str, required: float | None = None) -> Markup | None:
     """Return the plot, with a line at the required speed-up, or None if nothing was measured against the reference."""
     rows_of = [(c, [r for r in c.benchmark if r.verdict != "reference" and r.speedup > 0]) for c in candidates]
     measured = [(c, sorted(rows, key=lambda row: (row.target, row.batch))) for c, rows in rows_of if rows]
@@ -33,9 +33,9 @@ def draw(candidates: Sequence[CandidateEntry], reference: str, needed: float | N
         return None
     marks = sum(len(rows) + GAP for _, rows in measured)
     with themed(AROUND_PX + MARK_PX * marks) as figure:
-        _fill(figure, measured, reference, needed)
-        told = (f"{c.name}, batch {row.batch} on {row.target}: {_words(row)}" for c, rows in measured for row in rows)
-        return embed(figure, "forest", f"Speed-up over the reference, with 95 % intervals. {'; '.join(told)}.")
+        _fill(figure, measured, reference, required)
+        texts = (f"{c.name}, batch {row.batch} on {row.target}: {_words(row)}" for c, rows in measured for row in rows)
+        return embed(figure, "forest", f"Speed-up over the reference, with 95 % intervals. {'; '.join(texts)}.")
 
 
 def limits(ratios: Sequence[float]) -> tuple[float, float]:
@@ -49,7 +49,7 @@ def limits(ratios: Sequence[float]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _fill(figure: "Figure", measured: Measured, reference: str, needed: float | None) -> None:
+def _fill(figure: "Figure", measured: Measured, reference: str, required: float | None) -> None:
     axes = figure.subplots()
     every = [row for _, rows in measured for row in rows]
     low, high = limits([ratio for row in every for ratio in (row.speedup, row.speedup_low, row.speedup_high)])
@@ -66,8 +66,8 @@ def _fill(figure: "Figure", measured: Measured, reference: str, needed: float | 
             y += 1
         y += GAP
     axes.axvline(1.0, color=INK, linewidth=1.5, zorder=1)
-    if needed is not None and low <= needed <= high:
-        axes.axvline(needed, color=MUTED, linestyle=(0, (4, 3)), label=f"required: {needed:.3g}x", zorder=1)
+    if required is not None and low <= required <= high:
+        axes.axvline(required, color=MUTED, linestyle=(0, (4, 3)), label=f"required: {required:.3g}x", zorder=1)
     if any(row.verdict == "not resolved" for row in every):
         axes.plot([], [], "o", color=MUTED, markerfacecolor=PAPER, label="hollow: not resolved")
     axes.set_yticks(*zip(*names, strict=True))

@@ -37,7 +37,7 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         model=timeline.model_file(report, store or Path()),
         tiles=summary_cards(report),
         obstacles=obstacles,
-        reason_is_told=timeline.told_by(obstacles, report.reason),
+        reason_is_repeated=timeline.only_repeats(obstacles, report.reason),
         steps=timeline.timeline(report),
         candidates=candidates,
         reference=reference,
@@ -76,22 +76,11 @@ def _render(template: str, **values: Any) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).with_name("templates")),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_printable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(
-        format=written,
-        story=timeline,
-        marks=timeline.MARKS,
-        flatten=stage_facts.flatten,
-        most_names=MOST_NAMES,
-        most_obstacles=MOST_OBSTACLES,
-    )
+    loader = FileSystemLoader(Path(__file__).with_name("templates"))
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    environment.globals.update(format=written, story=timeline, marks=timeline.MARKS, flatten=stage_facts.flatten)
+    environment.globals.update(most_names=MOST_NAMES, most_obstacles=MOST_OBSTACLES)
     return environment
 
 

@@ -14,7 +14,7 @@ Point = tuple[int, float, float, float]
 """Batch size; middle, low and high end of the interval in milliseconds."""
 
 
-def require_picture(path: Path) -> None:
+def require_image(path: Path) -> None:
     """Check the file name of a plot.
 
     Raises:

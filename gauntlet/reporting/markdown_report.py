@@ -20,7 +20,7 @@ SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|^[#+-]|^=(
 def render_markdown(report: RunReport, store: Path | None = None) -> str:
     """Return the run as Markdown; with the artifact store's folder, file paths are absolute."""
     parts = [f"# {timeline.MARKS[report.verdict]} {escape(report.name)}: {report.verdict}", _outcome(report)]
-    if report.reason and not timeline.told_by(timeline.blocking_checks(report), report.reason):
+    if report.reason and not timeline.only_repeats(timeline.blocking_checks(report), report.reason):
         parts.append("  \n".join(escape(line) for line in report.reason.splitlines() if line.strip()))
     if model := timeline.model_file(report, store or Path()):
         parts.append(f"Model: {escape(str(model))}")

@@ -47,8 +47,8 @@ def draw(names: list[str], operators: Operators) -> Markup:
     bars = sum(len(bars) + GAP for bars in operators.values())
     with themed(AROUND_PX + BAR_PX * bars) as figure:
         _fill(figure, names, operators)
-        told = (f"{name}: {names[n]}: {_words(one)}" for name, bars_of in operators.items() for n, one in bars_of)
-        return embed(figure, "kernels", f"Time of a call by operator type. {'; '.join(told)}.")
+        texts = (f"{name}: {names[n]}: {_words(one)}" for name, bars_of in operators.items() for n, one in bars_of)
+        return embed(figure, "kernels", f"Time of a call by operator type. {'; '.join(texts)}.")
 
 
 def _fill(figure: "Figure", names: list[str], operators: Operators) -> None:

@@ -93,7 +93,7 @@ def blocking_checks(report: RunReport) -> list[CheckOutcome]:
     return [gate for gate in failed if gate.candidate is None] or failed
 
 
-def told_by(gates: list[CheckOutcome], reason: str) -> bool:
+def only_repeats(gates: list[CheckOutcome], reason: str) -> bool:
     """Return whether a run's reason repeats these checks only."""
     lines = {line.strip() for line in reason.splitlines() if line.strip()}
     return bool(lines) and lines <= {line.strip() for g in gates for line in str(g.check).splitlines()}

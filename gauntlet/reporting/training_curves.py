@@ -28,14 +28,14 @@ def draw(history: list[Any]) -> Markup | None:
     """Return the curves, or None for fewer than two epochs."""
     if len(history) < 2:
         return None
-    epochs, told = [epoch["epoch"] for epoch in history], []
+    epochs, texts = [epoch["epoch"] for epoch in history], []
     with themed(HEIGHT_PX) as figure:
         row = figure.subplots(1, len(QUANTITIES), gridspec_kw={"wspace": 0.1})
         for axes, (name, key, write) in zip(row, QUANTITIES, strict=True):
             values = [epoch[key] for epoch in history]
             _curve(axes, epochs, values, f"{name}\n{write(values[0])} → {write(values[-1])}")
-            told.append(f"{name}: {write(values[0])} after the first epoch, {write(values[-1])} after the last")
-        return embed(figure, "curves", f"{len(history)} epochs. {'; '.join(told)}.")
+            texts.append(f"{name}: {write(values[0])} after the first epoch, {write(values[-1])} after the last")
+        return embed(figure, "curves", f"{len(history)} epochs. {'; '.join(texts)}.")
 
 
 def _curve(axes: Any, epochs: list[int], values: list[float], title: str) -> None:

@@ -21,12 +21,8 @@ class BaseTarget(Frozen):
     """A runtime with its options, on a device, in a Python environment."""
 
     kind: str
-    env: str | None = Field(
-        None, description="Python environment: a name that `gauntlet targets install` knows, or a folder"
-    )
-    memory_gb: float | None = Field(
-        None, gt=0, description="memory limit of each worker; by default, half of what this process may use"
-    )
+    env: str | None = Field(None, description="Python environment: name for `gauntlet targets install`, or folder")
+    memory_gb: float | None = Field(None, gt=0, description="memory of each worker; default: half of this process's")
 
     engine: ClassVar[str]
     model_suffixes: ClassVar[tuple[str, ...]] = ()
@@ -35,8 +31,8 @@ class BaseTarget(Frozen):
     """Required package -> the extra that installs it."""
     named: ClassVar[tuple[str, ...]] = ()
     """Options that are part of the name."""
-    named_if_changed: ClassVar[tuple[str, ...]] = ()
-    """Options that are part of the name unless they have their default."""
+    named_if_changed: ClassVar[dict[str, str]] = {}
+    """Options that are part of the name unless they have their default, and how: a word, or {} for the value."""
 
     @property
     def name(self) -> str:
@@ -51,8 +47,9 @@ class BaseTarget(Frozen):
 
     def name_suffix(self) -> tuple[str, ...]:
         """Return the options in the name."""
-        changed = [option for option in self.named_if_changed if not self._is_default(option)]
-        return tuple(str(getattr(self, option)).lower() for option in (*self.named, *changed))
+        changed = {option: word for option, word in self.named_if_changed.items() if not self._is_default(option)}
+        words = dict.fromkeys(self.named, "{}") | changed
+        return tuple(word.format(getattr(self, option)).lower() for option, word in words.items())
 
     def _is_default(self, option: str) -> bool:
         return bool(getattr(self, option) == type(self).model_fields[option].default)

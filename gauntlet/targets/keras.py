@@ -34,10 +34,7 @@ class KerasCompiled(_KerasTarget):
     kind: Literal["keras-compiled"] = "keras-compiled"
     xla: bool = Field(True, description="compile with XLA; without, TensorFlow runs its own graph of the call")
     model_suffixes: ClassVar[tuple[str, ...]] = (KERAS, SAVED_MODEL)
-
-    def name_suffix(self) -> tuple[str, ...]:
-        """Return whether XLA is off."""
-        return () if self.xla else ("graph",)
+    named_if_changed: ClassVar[dict[str, str]] = {"xla": "graph"}
 
     def engine_options(self) -> JsonObject:
         """Return how to compile."""

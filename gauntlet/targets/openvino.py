@@ -24,7 +24,7 @@ class OpenVino(BaseTarget):
     properties: dict[str, str] = Field(default_factory=dict, description="further properties of OpenVINO, by name")
     engine: ClassVar[str] = "gauntlet.runtime.engines.openvino"
     named: ClassVar[tuple[str, ...]] = ("precision",)
-    named_if_changed: ClassVar[tuple[str, ...]] = ("device",)
+    named_if_changed: ClassVar[dict[str, str]] = {"device": "{}"}
 
     @property
     def declared_precision(self) -> Precision:

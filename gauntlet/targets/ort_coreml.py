@@ -15,7 +15,7 @@ class OrtCoreMl(OrtTarget):
     units: Literal["ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"] = Field("ALL", description="MLComputeUnits")
     format: Literal["MLProgram", "NeuralNetwork"] = Field("MLProgram", description="ModelFormat")
     provider: ClassVar[str] = "CoreMLExecutionProvider"
-    named_if_changed: ClassVar[tuple[str, ...]] = ("units", "format")
+    named_if_changed: ClassVar[dict[str, str]] = {"units": "{}", "format": "{}"}
 
     @property
     def declared_precision(self) -> Precision:

@@ -21,23 +21,14 @@ class OrtCpu(OrtTarget):
     arena: bool = Field(True, description="keep memory between calls")
     parallel: bool = Field(False, description="run branches of the graph in parallel, on as many threads again")
     provider: ClassVar[str] = "CPUExecutionProvider"
+    named_if_changed: ClassVar[dict[str, str]] = {"level": "{}", "threads": "{}t"}
+    named_if_changed |= {"spinning": "nospin", "arena": "noarena", "parallel": "parallel"}
 
     @model_validator(mode="after")
     def _branches_need_threads(self) -> Self:
         if self.parallel and self.threads == 1:
             raise ValueError("parallel: branches need at least two threads, got threads: 1")
         return self
-
-    def name_suffix(self) -> tuple[str, ...]:
-        """Return the options that are not ONNX Runtime's defaults."""
-        words = {
-            self.level: self.level != "all",
-            f"{self.threads}t": self.threads is not None,
-            "nospin": not self.spinning,
-            "noarena": not self.arena,
-            "parallel": self.parallel,
-        }
-        return tuple(word for word, differs in words.items() if differs)
 
     def settings(self) -> dict[str, str]:
         """Return the entries of the session's configuration."""
@@ -50,11 +41,7 @@ class OrtCpu(OrtTarget):
         return super().engine_options() | options | {"settings": {**self.settings()}}
 
     def session_options(self, threads: int) -> dict[str, str | int | bool]:
-        """Return the attributes of ONNX Runtime's `SessionOptions` for this session.
-
-        Args:
-            threads: of the benchmark, if this session does not set them.
-        """
+        """Return the attributes of ONNX Runtime's `SessionOptions`, with a default number of threads."""
         threads = self.threads or threads
         options: dict[str, str | int | bool] = {
             "graph_optimization_level": LEVELS[self.level].name,

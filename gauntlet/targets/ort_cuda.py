@@ -19,15 +19,12 @@ class OrtCuda(OrtTarget):
     tf32: bool = Field(False, description="multiply float32 with 10 bits of mantissa; part of the name")
     provider: ClassVar[str] = "CUDAExecutionProvider"
     device: ClassVar[str | None] = "cuda"
+    named_if_changed: ClassVar[dict[str, str]] = {"tf32": "tf32"}
 
     @property
     def declared_precision(self) -> Precision:
         """TF32 where it is allowed."""
         return "tf32" if self.tf32 else "f32"
-
-    def name_suffix(self) -> tuple[str, ...]:
-        """Return the precision if it is not float32."""
-        return ("tf32",) if self.tf32 else ()
 
     def provider_options(self) -> dict[str, str]:
         """Return whether TF32 is allowed, and the search for the fastest convolution."""

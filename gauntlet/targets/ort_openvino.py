@@ -18,7 +18,7 @@ class OrtOpenVino(OrtTarget):
     device_type: Literal["CPU", "GPU", "NPU"] = "CPU"
     provider: ClassVar[str] = "OpenVINOExecutionProvider"
     named: ClassVar[tuple[str, ...]] = ("precision",)
-    named_if_changed: ClassVar[tuple[str, ...]] = ("device_type",)
+    named_if_changed: ClassVar[dict[str, str]] = {"device_type": "{}"}
 
     def provider_options(self) -> dict[str, str]:
         """Return device and precision."""

@@ -18,7 +18,7 @@ class OrtQnn(OrtTarget):
     )
     provider: ClassVar[str] = "QNNExecutionProvider"
     named: ClassVar[tuple[str, ...]] = ("backend",)
-    named_if_changed: ClassVar[tuple[str, ...]] = ("performance",)
+    named_if_changed: ClassVar[dict[str, str]] = {"performance": "{}"}
 
     @property
     def declared_precision(self) -> Precision:

@@ -15,7 +15,7 @@ class OrtRocm(OrtTarget):
     device_id: int = Field(0, ge=0, description="index of the GPU")
     provider: ClassVar[str] = "MIGraphXExecutionProvider"
     named: ClassVar[tuple[str, ...]] = ("precision",)
-    named_if_changed: ClassVar[tuple[str, ...]] = ("device_id",)
+    named_if_changed: ClassVar[dict[str, str]] = {"device_id": "{}"}
 
     def provider_options(self) -> dict[str, str]:
         """Return GPU and precision."""

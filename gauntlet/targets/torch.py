@@ -28,10 +28,7 @@ class TorchCompiled(_TorchTarget):
 
     kind: Literal["torch-compiled"] = "torch-compiled"
     freezing: bool = Field(True, description="let the compiler treat the weights as constants, which is faster")
-
-    def name_suffix(self) -> tuple[str, ...]:
-        """Return whether freezing is off."""
-        return () if self.freezing else ("thawed",)
+    named_if_changed: ClassVar[dict[str, str]] = {"freezing": "thawed"}
 
     def engine_options(self) -> JsonObject:
         """Return how to compile."""

@@ -1,7 +1,7 @@
 """Race every accepted candidate against the FP32 model on this machine."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -47,16 +47,10 @@ def benchmark(
     limits: AccuracyLimits | None = None,
     framework_model: Artifact | None = None,
 ) -> Report[BenchmarkFacts]:
-    """Race the models; the first is the reference and runs twice, for an A/A control.
+    """Race the models by candidate name; the first is the reference and runs twice, for an A/A control.
 
-    Args:
-        config: race settings.
-        workspace: where to read and write.
-        models: candidate name -> artifact; the first is the reference.
-        golden: real inputs, and the FP32 outputs for the test split.
-        test: the test split; with `limits`, every candidate must keep its accuracy on the deployment targets.
-        limits: how much accuracy a candidate may lose there.
-        framework_model: the framework's file of the reference, for the targets that run it.
+    `golden` holds real inputs and the FP32 outputs for the test split. With `test` and `limits`, every candidate must
+    keep its accuracy on the deployment targets. Targets of a framework run `framework_model`, the reference's file.
 
     Raises:
         StageError: when the reference cannot be measured.
@@ -74,15 +68,14 @@ def benchmark(
     on_round = partial(workspace.progress, total=config.rounds, unit="round")
     outcome = _race(config, setup, deployed, on_round)
     running = {name: path for name, path in setup.paths.items() if outcome.contenders[name].error is None}
-    of_running = replace(examiner, models=running)
-    reference = setup.entries[setup.reference]
-    other_targets = [
+    examiner, reference = replace(examiner, models=running), setup.entries[setup.reference]
+    others = [
         result.with_race_failure(outcome.contenders[name]) if name in outcome.contenders else result
         for name, result in deployed.items()
     ]
     for target in setup.comparison_only:
-        other_targets += race_on_target(target, of_running, reference, resolution=config.resolution, on_round=on_round)
-    return _report(config, workspace, setup, outcome, other_targets)
+        others += race_on_target(target, examiner, reference, resolution=config.resolution, on_round=on_round)
+    return _report(config, workspace, setup, outcome, others)
 
 
 @dataclass(frozen=True)
@@ -138,10 +131,7 @@ def _prepare(config: BenchmarkConfig, workspace: Workspace, models: Mapping[str,
 
 
 def _race(
-    config: BenchmarkConfig,
-    setup: _Setup,
-    deployed: Mapping[str, OtherTargetResult],
-    on_round: Callable[[int], None],
+    config: BenchmarkConfig, setup: _Setup, deployed: Mapping[str, OtherTargetResult], on_round: Callable[[int], None]
 ) -> RaceOutcome:
     """Race all candidates in all session variants, and on the deployment targets that they were validated on."""
     on_targets = {
@@ -163,16 +153,15 @@ def _race(
 
 
 def _report(
-    config: BenchmarkConfig,
-    workspace: Workspace,
-    setup: _Setup,
-    outcome: RaceOutcome,
-    other_targets: Sequence[OtherTargetResult],
+    config: BenchmarkConfig, workspace: Workspace, setup: _Setup, outcome: RaceOutcome, others: list[OtherTargetResult]
 ) -> Report[BenchmarkFacts]:
-    by_candidate = _by_candidate(config, setup, outcome)
+    targets, by_candidate = (*config.all_sessions, *setup.deployable), dict[str, list[Contender]]()
+    for candidate in setup.paths:
+        names = [contender_name(candidate, target, config.all_sessions) for target in targets]
+        by_candidate[candidate] = [outcome.contenders[name] for name in names if name in outcome.contenders]
     base, control = outcome.contenders[setup.reference], outcome.contenders[CONTROL]
     results = tuple(
-        _timing(name, contenders, base, setup.plan, config.resolution, other_targets)
+        _timing(name, contenders, base, config, [result for result in others if result.candidate == name])
         for name, contenders in by_candidate.items()
     )
     profiles, artifacts = _profile(workspace, setup, by_candidate, results) if config.profile else ((), {})
@@ -188,42 +177,26 @@ def _report(
         control=rows(control, base, resolution=config.resolution),
         results=results,
         session_variants=config.described(),
-        other_targets=tuple(other_targets),
+        other_targets=tuple(others),
         profiles=profiles,
     )
     checks = (
         aa_check(deviation, config.max_aa_deviation),
-        *aa_checks(other_targets, config.max_aa_deviation),
-        *missing_targets_check(other_targets),
-        *(result.check for result in other_targets if result.check),
+        *aa_checks(others, config.max_aa_deviation),
+        *missing_targets_check(others),
+        *(result.check for result in others if result.check),
     )
     return Report(stage="benchmark", facts=facts, checks=checks, artifacts=artifacts)
 
 
-def _by_candidate(config: BenchmarkConfig, setup: _Setup, outcome: RaceOutcome) -> dict[str, list[Contender]]:
-    """Return the contenders of each candidate: one per session variant, and one per deployment target."""
-    targets = (*config.all_sessions, *setup.deployable)
-    names = {name: [contender_name(name, target, config.all_sessions) for target in targets] for name in setup.paths}
-    return {
-        candidate: [outcome.contenders[name] for name in contenders if name in outcome.contenders]
-        for candidate, contenders in names.items()
-    }
-
-
 def _timing(
-    name: str,
-    contenders: list[Contender],
-    base: Contender,
-    plan: RacePlan,
-    resolution: float,
-    other_targets: Sequence[OtherTargetResult],
+    name: str, tried: list[Contender], base: Contender, config: BenchmarkConfig, elsewhere: list[OtherTargetResult]
 ) -> CandidateTiming:
     """Return the measurements of a candidate; those on its chosen target come first."""
-    best = best_session(contenders, plan.batch_sizes[0], resolution)
-    others = [c for c in contenders if c is not best and c.error is None]
-    measured = [best, *others] if best.error is None else []
+    resolution = config.resolution
+    best = best_session(tried, base.batches[0], resolution)
+    measured = [] if best.error else [best, *(c for c in tried if c is not best and c.error is None)]
     own_rows = tuple(row for contender in measured for row in rows(contender, base, resolution=resolution))
-    elsewhere = [result for result in other_targets if result.candidate == name]
     own_noise = (r.validation.sqnr_db for r in elsewhere if r.target == best.entry.target and r.validation)
     return CandidateTiming(
         candidate=name,

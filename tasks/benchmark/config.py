@@ -15,11 +15,7 @@ from gauntlet.targets.ort_cpu import OrtCpu
 class BenchmarkConfig(Frozen):
     """How the candidates are timed. By default, a candidate that is not stopped early runs 0.9 s at each batch size."""
 
-    batch_sizes: tuple[PositiveInt, ...] = Field(
-        (1, 8),
-        min_length=1,
-        description="samples per call; a model with a fixed batch size is measured at that one only",
-    )
+    batch_sizes: tuple[PositiveInt, ...] = Field((1, 8), min_length=1, description="samples per call, if not fixed")
     rounds: int = Field(16, ge=6, le=MAX_ROUNDS, description="rounds of the race; a 95 % interval needs at least 6")
     block_ms: float = Field(50, gt=0, description="how long a candidate runs at one batch size in one round")
     min_calls: int = Field(3, ge=1, description="least number of calls in a block, whatever their duration")
@@ -28,13 +24,9 @@ class BenchmarkConfig(Frozen):
     restart_processes: bool = Field(
         True, description="start new processes in every round; without, the intervals do not cover how processes differ"
     )
-    resolution: float = Field(
-        RESOLUTION, ge=0, lt=1, description="smaller relative differences do not count; equal models differ by as much"
-    )
+    resolution: float = Field(RESOLUTION, ge=0, lt=1, description="relative differences below this do not count")
     early_stopping: bool = Field(
-        True,
-        description="stop measuring a candidate, at a batch size, once it is proven slower than the leading one, and a "
-        "session variant once it gains nothing over the default session",
+        True, description="stop candidates proven slower than the leader, and session variants without a gain"
     )
     targets: tuple[Target, ...] = Field(
         (OrtCpu(),),
@@ -43,19 +35,13 @@ class BenchmarkConfig(Frozen):
         "without `deploy_targets`",
     )
     deploy_targets: tuple[str, ...] = Field(
-        (),
-        description="names of other `targets` on which the winner may be deployed: candidates that keep their accuracy "
-        "there race there, too",
+        (), description="names of other `targets` to deploy on: candidates that keep their accuracy race there, too"
     )
     session_variants: tuple[OrtCpu, ...] = Field(
-        (),
-        description="other session options of the first target, raced with every candidate: {spinning: false} ...; "
-        "the first batch size decides between them",
+        (), description="more session options of the first target: {spinning: false}; the first batch size decides"
     )
     profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
-    max_aa_deviation: float = Field(
-        0.05, gt=0, description="largest deviation from 1 of the FP32 model's speed-up over itself; more means noise"
-    )
+    max_aa_deviation: float = Field(0.05, gt=0, description="largest deviation from 1 of FP32's speed-up over itself")
     seed: int = Field(0, ge=0, description="random seed of the order in the rounds")
 
     @field_validator("batch_sizes")
@@ -85,25 +71,14 @@ class BenchmarkConfig(Frozen):
             raise ValueError("target names must be unique")
         return targets
 
-    @field_validator("session_variants", mode="before")
-    @classmethod
-    def _of_the_cpu(cls, variants: Any) -> Any:
-        if not isinstance(variants, list | tuple):
-            return variants
-        return [{"kind": "ort-cpu", **variant} if isinstance(variant, dict) else variant for variant in variants]
-
     @model_validator(mode="after")
-    def _distinct_session_variants(self) -> Self:
+    def _names_are_valid(self) -> Self:
         names = [self.targets[0].name, *(session.name for session in self.session_variants)]
         duplicate = next((name for name in names if names.count(name) > 1), None)
         if duplicate:
             raise ValueError(f"session_variants: {duplicate} is listed twice or equals the first target; remove it")
         if any(session.env for session in self.session_variants):
             raise ValueError("session_variants run in this Python environment; for another one (`env`), add a target")
-        return self
-
-    @model_validator(mode="after")
-    def _deploy_targets_exist(self) -> Self:
         others = {target.name: target for target in self.targets[1:]}
         for name in self.deploy_targets:
             if name not in others:
@@ -128,9 +103,5 @@ class BenchmarkConfig(Frozen):
         return next(target for target in (*self.targets, *self.session_variants) if target.name == name)
 
     def described(self) -> tuple[SessionVariant, ...]:
-        """Return the session variants with their settings on this machine.
-
-        Raises:
-            ConfigError: when one needs more threads than are available, or has the same settings as another.
-        """
+        """Return the session variants with their settings on this machine; raises what `describe_sessions` does."""
         return describe_sessions(self.all_sessions, self.default_threads, usable_threads())

@@ -26,14 +26,8 @@ class OtherTargetResult(Frozen):
     unavailable: str | None = Field(None, description="why the target cannot run the candidate here")
     validation: TargetValidation | None = None
     reason: str | None = Field(None, description="why it was not measured, or at which batch sizes it failed")
-    rows: tuple[BenchmarkRow, ...] = Field(
-        (),
-        description="against the reference on the first target; those of a deployment target are in the candidate's "
-        "own result",
-    )
-    aa_deviation: Number | None = Field(
-        None, description="largest deviation from 1 of the reference's speed-up over itself, in the race of the rows"
-    )
+    rows: tuple[BenchmarkRow, ...] = Field((), description="against the reference; none for a deployment target")
+    aa_deviation: Number | None = Field(None, description="of the reference in this race, as in `BenchmarkFacts`")
 
     @property
     def can_race(self) -> bool:
@@ -73,11 +67,9 @@ def _examine(
     if validation is None:
         return result.replace(reason=found.reason)
     if accuracy is not None and validation.reason is None:
-        plan = examiner.plan
+        path, plan = examiner.file(name, target), examiner.plan
         try:
-            checks = accuracy.checks(
-                examiner.file(name, target), target, threads=plan.threads, timeout_s=plan.timeout_s
-            )
+            checks = accuracy.checks(path, target, threads=plan.threads, timeout_s=plan.timeout_s)
             validation = validation.replace(checks=(*validation.checks, *checks))
         except WorkerFailed as error:
             validation = validation.replace(error=str(error))
@@ -92,15 +84,7 @@ def race_on_target(
     resolution: float,
     on_round: Callable[[int], None],
 ) -> tuple[OtherTargetResult, ...]:
-    """Race the candidates on one target against the reference, which runs twice for an A/A control.
-
-    Args:
-        target: the target.
-        examiner: validates each candidate first.
-        reference: the baseline of all targets.
-        resolution: relative difference below which no candidate is faster or slower.
-        on_round: called with the number of completed rounds.
-    """
+    """Race the candidates on one target against the reference of all targets, which runs twice for an A/A control."""
     results = examine_candidates(examiner, target)
     entries = {
         name: RaceEntry.on_target(examiner.file(name, target), target) for name, r in results.items() if r.can_race

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets import read_split
@@ -36,11 +35,6 @@ class TargetAccuracy:
         Raises:
             WorkerFailed: when the target fails.
         """
-        signature = Signature.read(onnx.load(model, load_external_data=False))
-        outputs = self._outputs(model, target, threads, timeout_s)
-        return accuracy_checks(self.limits, compare_accuracy(Golden.load(self.golden), signature, outputs))
-
-    def _outputs(self, model: Path, target: BaseTarget, threads: int, timeout_s: float) -> NamedArrays:
         parts = []
         with WorkerClient(target.command()) as worker, tempfile.TemporaryDirectory() as folder:
             inputs, results = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
@@ -50,4 +44,6 @@ class TargetAccuracy:
                 worker.request({"do": "write_outputs", "batch": BATCH, "path": str(results)}, timeout_s)
                 with np.load(results, allow_pickle=False) as file:
                     parts.append({name: file[name] for name in file.files})
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        signature = Signature.read(onnx.load(model, load_external_data=False))
+        return accuracy_checks(self.limits, compare_accuracy(Golden.load(self.golden), signature, outputs))

@@ -65,13 +65,8 @@ def loadgen(
 ) -> Report[LoadGenFacts]:
     """Run each scenario in a child process: LoadGen has global state, and can hang.
 
-    Args:
-        config: the scenarios.
-        workspace: where to read and write.
-        model: the winner.
-        test: the samples.
-        golden: with their labels.
-        target: where the model runs, a runtime of this environment; by default, ONNX Runtime on the CPU.
+    `test` holds the samples and `golden` their labels. The target, by default ONNX Runtime on the CPU, must run in this
+    environment.
 
     Raises:
         StageError: when a process crashed, hung or left no result.

@@ -32,20 +32,12 @@ class Scenario(Frozen):
     scenario: Literal["SingleStream", "MultiStream", "Server", "Offline"]
     mode: Literal["performance", "accuracy"] = "performance"
     min_duration_s: float = Field(2, gt=0, description="a shorter run is INVALID; a submission needs 600")
-    min_queries: int | None = Field(
-        None, ge=1, description="fewer are INVALID; by default, as many as LoadGen needs for its percentile"
-    )
+    min_queries: int | None = Field(None, ge=1, description="fewer are INVALID; default: enough for the percentile")
     batch: int = Field(8, ge=1, description="most samples of a call; SingleStream always has one")
     target_latency_ms: float = Field(100, gt=0, description="Server: latency that 99 % of the queries must keep")
-    target_qps: float | None = Field(
-        None, gt=0, description="Server: queries per second; by default, half of what single calls could serve"
-    )
-    expected_latency_ms: float | None = Field(
-        None, gt=0, description="of a call, from which LoadGen plans its queries; by default, it is measured first"
-    )
-    threads: int | None = Field(
-        None, ge=1, description="of a session that does not set them; by default, all that the process may use"
-    )
+    target_qps: float | None = Field(None, gt=0, description="Server: queries/s; default: half of single calls' rate")
+    expected_latency_ms: float | None = Field(None, gt=0, description="of a call; default: measured before the run")
+    threads: int | None = Field(None, ge=1, description="for sessions that do not set them; default: all usable ones")
     min_accuracy: float = Field(0.0, ge=0, le=1, description="accuracy mode: least accuracy")
     timeout_s: float = Field(900, gt=0, description="time limit of the process, since LoadGen may hang")
     memory_gb: float = Field(8, gt=0, description="memory limit of the process")
@@ -107,10 +99,6 @@ class SystemUnderTest:
                 part.append(sample)
             self.respond(part)
 
-    def stop(self) -> None:
-        """Let `serve` end."""
-        self._waiting.put(None)
-
 
 def run_scenario(job: LoadGenJob, model: Path, inputs: Path, folder: Path) -> None:
     """Run one scenario; LoadGen writes its logs into the folder."""
@@ -139,7 +127,7 @@ def run_scenario(job: LoadGenJob, model: Path, inputs: Path, folder: Path) -> No
         lg.StartTestWithLogSettings(sut, qsl, settings, logs, "")
     finally:
         if is_server:
-            system.stop()
+            system.enqueue([None])
             thread.join()
         lg.DestroyQSL(qsl)
         lg.DestroySUT(sut)

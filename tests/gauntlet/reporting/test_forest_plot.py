@@ -28,11 +28,11 @@ def texts(svg: str) -> list[str]:
     return [element.text for element in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
 
 
-def axes_of(*candidates: CandidateEntry, needed: float | None = None):
+def axes_of(*candidates: CandidateEntry, required: float | None = None):
     """The axes of the plot as matplotlib has them, laid out."""
     measured = [(c, list(c.benchmark)) for c in candidates]
     with themed(400) as figure:
-        forest_plot._fill(figure, measured, "fp32", needed)
+        forest_plot._fill(figure, measured, "fp32", required)
         figure.draw_without_rendering()
     return figure.axes[0]
 

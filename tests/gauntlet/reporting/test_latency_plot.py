@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from gauntlet.core.errors import ConfigError
-from gauntlet.reporting.latency_plot import plot_latency, require_picture
+from gauntlet.reporting.latency_plot import plot_latency, require_image
 
 LINES = {f"model on target-{n}": [(1, 1.0 + n, 0.9 + n, 1.2 + n), (32, 9.0, 8.0, 11.0)] for n in range(12)}
 
@@ -19,6 +19,6 @@ def test_plot_is_written_in_a_colour_a_line(tmp_path: Path) -> None:
 
 def test_plot_is_refused_when_the_name_is_no_picture_s(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"must end in \.png or \.svg"):
-        require_picture(tmp_path / "p.pdf")
+        require_image(tmp_path / "p.pdf")
     with pytest.raises(ConfigError, match="does not exist"):
-        require_picture(tmp_path / "absent" / "p.png")
+        require_image(tmp_path / "absent" / "p.png")
