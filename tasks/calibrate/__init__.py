@@ -3,7 +3,6 @@
 import tempfile
 from pathlib import Path
 
-from onnxruntime.quantization.calibrate import HistogramCalibrater
 from pydantic import Field
 
 from gauntlet.calibration.activation_statistics import ActivationStatistics, collect_statistics, open_calibrator
@@ -36,11 +35,10 @@ class CalibrateConfig(Frozen):
     max_range_change: float = Field(
         0.1,
         gt=0,
-        description="largest shift of a range's end by the second half of the images, as a share of the range's width",
+        description="largest shift of a range's end by the second half of the images, relative to its width",
     )
     strict: bool = Field(
-        False,
-        description="whether a calibration set that fails a check stops the static recipes; otherwise it is a warning",
+        False, description="a calibration set that fails a check stops the static recipes; else it warns"
     )
 
 
@@ -64,8 +62,7 @@ def calibrate(
 ) -> Report[CalibrateFacts]:
     """Compute the ranges of a model's activations by every method, and check the calibration set.
 
-    The artifacts are `prepared`, the preprocessed model for the quantizer, and `ranges`, a
-    `gauntlet.calibration.ranges.Ranges` file.
+    The artifacts are `prepared`, the preprocessed model for the quantizer, and `ranges`, a `Ranges` file.
 
     Raises:
         StageError: when the model cannot be preprocessed, or does not accept the images.
@@ -73,7 +70,11 @@ def calibrate(
     model_path, split = workspace.path(model), read_split(workspace.path(calibration))
     prepared = workspace.folder / "prepared.onnx"
     with tempfile.TemporaryDirectory(dir=workspace.folder) as folder:
-        data_files, calibrator = _prepare(model_path, prepared, Path(folder))
+        try:
+            data_files = prepare_for_quantization(model_path, prepared)
+            calibrator = open_calibrator(prepared, Path(folder))
+        except Exception as error:  # the tools' own exceptions share no public base
+            raise StageError(f"the model cannot be prepared for static quantization: {error}") from error
         with_counts = any(method.counts for method in methods)
         statistics = collect_statistics(workspace, calibrator, split, config.images, with_counts=with_counts)
     ranges_after = {images: _ranges(statistics, images, methods) for images in statistics.after}
@@ -108,15 +109,6 @@ def _checks(
     if coverage := class_coverage_check(split, facts.images, labels, severity):
         checks.append(coverage)
     return (*checks, test_overlap_check(split, facts.images, test, severity))
-
-
-def _prepare(model: Path, destination: Path, folder: Path) -> tuple[list[Path], HistogramCalibrater]:
-    """Preprocess the model for quantization; return its external data files and a calibrator that works in `folder`."""
-    try:
-        data_files = prepare_for_quantization(model, destination)
-        return data_files, open_calibrator(destination, folder)
-    except Exception as error:  # the tools' own exceptions share no public base
-        raise StageError(f"the model cannot be prepared for static quantization: {error}") from error
 
 
 def _ranges(collected: ActivationStatistics, images: int, methods: tuple[Method, ...]) -> Ranges:
