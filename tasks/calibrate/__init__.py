@@ -33,13 +33,9 @@ class CalibrateConfig(Frozen):
 
     images: int = Field(128, ge=1, description="maximum number of calibration images")
     max_range_change: float = Field(
-        0.1,
-        gt=0,
-        description="largest shift of a range's end by the second half of the images, relative to its width",
+        0.1, gt=0, description="largest shift of a range's end by the second half of the images, relative to its width"
     )
-    strict: bool = Field(
-        False, description="a calibration set that fails a check stops the static recipes; else it warns"
-    )
+    strict: bool = Field(False, description="a calibration set that fails a check stops the static recipes")
 
 
 class CalibrateFacts(Frozen):
