@@ -41,7 +41,7 @@ def recommended_recipes(
         others = [StaticInt8(weights="u8", per_channel=False)] if saturates else []
     # Where sums of unsigned by signed bytes saturate, 7-bit or unsigned weights avoid it.
     safe = baseline.replace(reduce_range=saturates)
-    static = [*dict.fromkeys([baseline, safe]), *_variants(safe), *others]
+    static: list[StaticInt8 | DynamicInt8] = [*dict.fromkeys([baseline, safe]), *_variants(safe), *others]
     dynamic = DynamicInt8(op_types="matmul")
     recipes: dict[Operators, list[StaticInt8 | DynamicInt8]] = {
         "convolutions": static,
