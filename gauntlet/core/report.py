@@ -1,7 +1,7 @@
 """What a stage answers: facts, and the checks that decide whether the next stage may start."""
 
 import operator
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, computed_field, model_validator
 
@@ -43,6 +43,10 @@ class Check(Frozen):
     def blocks(self) -> bool:
         """Whether this check stops its line."""
         return not self.passed and self.severity == "error" and self.override is None
+
+    def explained(self, detail: str, remedy: str) -> Self:
+        """Return the check with this detail and remedy if it failed; unchanged if it passed."""
+        return self if self.passed else self.replace(detail=detail, remedy=remedy)
 
     def __str__(self) -> str:
         value = "missing" if self.value is None else f"{self.value:.6g}"

@@ -57,15 +57,10 @@ def convergence_check(range_changes: tuple[RangeChange, ...], images: int, limit
         tensor = f"the {worst.method} range of {worst.tensor!r}"
         reason = f"from {worst.images} of them, {tensor} differs by {worst.change:.1%} of its width"
     remedy = "raise calibrate.images (and the calibration split's size), or use a method that clips outliers"
-    return Check(
-        name="calibrate.max_range_change",
-        value=worst and worst.change,
-        op="<=",
-        limit=limit,
-        severity=severity,
-        detail=f"{verdict}: {reason}",
-        remedy="" if enough else remedy,
+    check = Check(
+        name="calibrate.max_range_change", value=worst and worst.change, op="<=", limit=limit, severity=severity
     )
+    return check.replace(detail=f"{verdict}: {reason}", remedy="" if check.passed else remedy)
 
 
 def class_coverage_check(split: Split, images: int, labels: tuple[str, ...], severity: Severity) -> Check | None:
@@ -76,14 +71,14 @@ def class_coverage_check(split: Split, images: int, labels: tuple[str, ...], sev
     missing = [name for number, name in enumerate(labels) if number not in present]
     detail = f"no calibration image of {', '.join(missing[:MAX_NAMED])}"
     remedy = "raise calibrate.images, or add images of every class to the calibration split"
-    return _zero_check("missing_classes", len(missing), "classes", severity, detail, remedy)
+    return _none_found("missing_classes", len(missing), "classes", severity, detail, remedy)
 
 
 def finite_check(non_finite: tuple[str, ...]) -> Check:
     """Check that every activation is finite: NaN and infinity have no range."""
     detail = f"NaN or infinity in {', '.join(non_finite[:MAX_NAMED])} (in graph order)"
     remedy = "check the node that computes the first of them, and the images; until then, remove the static recipes"
-    return _zero_check("non_finite_tensors", len(non_finite), "tensors", "error", detail, remedy)
+    return _none_found("non_finite_tensors", len(non_finite), "tensors", "error", detail, remedy)
 
 
 def test_overlap_check(split: Split, images: int, test: Split, severity: Severity) -> Check:
@@ -91,11 +86,9 @@ def test_overlap_check(split: Split, images: int, test: Split, severity: Severit
     shared = [(ours, theirs) for ours, theirs in shared_samples(split, test) if ours < images]
     detail = "; ".join(f"calibration[{ours}] is test[{theirs}]" for ours, theirs in shared[:MAX_NAMED])
     remedy = "remove them from the calibration split: calibrating on test images overstates the accuracy"
-    return _zero_check("test_overlap", len(shared), "images", severity, detail, remedy)
+    return _none_found("test_overlap", len(shared), "images", severity, detail, remedy)
 
 
-def _zero_check(metric: str, value: int, unit: str, severity: Severity, detail: str, remedy: str) -> Check:
-    """Return the check that nothing was counted, with detail and remedy only if something was."""
-    detail, remedy = (detail, remedy) if value else ("", "")
-    name = f"calibrate.{metric}"
-    return Check(name=name, value=value, op="==", limit=0, unit=unit, severity=severity, detail=detail, remedy=remedy)
+def _none_found(metric: str, value: int, unit: str, severity: Severity, detail: str, remedy: str) -> Check:
+    check = Check(name=f"calibrate.{metric}", value=value, op="==", limit=0, unit=unit, severity=severity)
+    return check.explained(detail, remedy)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from gauntlet.onnx_model.model_file import read_for_editing, read_graph, write_model
 from gauntlet.runtime.session import supported_ir_version
+from tasks.optimize.in_memory_pass import PassGroup
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.onnxsim import OnnxSim
@@ -40,7 +41,7 @@ def apply_pass(graph_pass: GraphPass, model: Path, destination: Path) -> onnx.Mo
 
 def halves(graph_pass: GraphPass) -> tuple[GraphPass, ...]:
     """Return the two halves of a group of passes; empty for a single pass."""
-    return graph_pass.halves() if isinstance(graph_pass, OnnxOptimizer | OnnxScriptRewriter) else ()
+    return graph_pass.halves() if isinstance(graph_pass, PassGroup) else ()
 
 
 def layout_nodes(proto: onnx.ModelProto) -> int:

@@ -52,11 +52,7 @@ class ReductionSettings(Frozen):
 
 
 def reduce_failing_model(settings: ReductionSettings, model: Path, golden: Path, folder: Path) -> FailingModel | None:
-    """Write the smallest failing model, the model after the pass, and its inputs to a folder.
-
-    Returns:
-        The nodes, or None when the failure is not reproduced.
-    """
+    """Write the smallest failing model, the model after the pass, and its inputs; None if it cannot be reproduced."""
     whole, deadline = onnx.load(model), monotonic() + settings.budget_s
     model_outputs = frozenset(output.name for output in whole.graph.output)
 
@@ -92,8 +88,7 @@ def _reduced(
 ) -> tuple[onnx.ModelProto, NamedArrays]:
     """Return the smallest failing subgraph found, and its inputs; the whole model when no subgraph fails."""
     stored = _with_stored_constants(whole)
-    proto = stored if fails(stored, feed) else whole
-    proto = onnx.shape_inference.infer_shapes(proto)
+    proto = onnx.shape_inference.infer_shapes(stored if fails(stored, feed) else whole)
     values = feed | intermediate_values(proto, producers(proto.graph), feed)
 
     def subgraph(kept: Collection[int]) -> tuple[onnx.ModelProto, NamedArrays]:
@@ -163,10 +158,7 @@ def observed_failure(
             return "invalid"
         except Exception:  # ONNX Runtime's own types
             return "wrong"
-    close = (
-        _is_close(actual[name], value, limits, is_model_output=name in model_outputs)
-        for name, value in expected.items()
-    )
+    close = (_is_close(actual[n], value, limits, is_model_output=n in model_outputs) for n, value in expected.items())
     return "" if all(close) else "wrong"
 
 
@@ -206,13 +198,12 @@ def _first_divergence(settings: ReductionSettings, before: onnx.ModelProto, feed
         except Exception as error:  # ONNX Runtime's own types: a result that does not run has no intermediate tensors
             return f"it does not run: {one_line(error)}"
     for name, value in new.items():
-        if value.dtype.kind not in "fiub":
+        if name not in old or value.dtype.kind not in "fiub":
             continue
-        candidates = [v for v in (old[name], *old.values()) if v.shape == value.shape] if name in old else []
-        if name in old and not any(max_rel_error(value, v) <= settings.numerics.max_rel_error for v in candidates):
+        candidates = [v for v in (old[name], *old.values()) if v.shape == value.shape]
+        if not any(max_rel_error(value, v) <= settings.numerics.max_rel_error for v in candidates):
             relative = f"relative error {max_rel_error(value, candidates[0]):.3g}" if candidates else ""
-            difference = relative or f"shape {value.shape}"
-            return f"'{name}' ({node_label(nodes[name])}, {difference})"
+            return f"'{name}' ({node_label(nodes[name])}, {relative or f'shape {value.shape}'})"
     return None
 
 

@@ -82,11 +82,9 @@ def quantize(
 def _quantized_nodes_check(recipe: str, before: onnx.ModelProto, after: onnx.ModelProto) -> Check:
     added = _quantized_or_half_nodes(after) - _quantized_or_half_nodes(before)
     check = Check(name="quantize.quantized_nodes", value=added, op=">", limit=0, unit="nodes")
-    if check.passed:
-        return check
     operators = ", ".join(sorted({node.op_type for node in before.graph.node})[:MAX_NAMED])
-    remedy = "remove the recipe: it does not apply to this model"
-    return check.replace(detail=f"{recipe} finds nothing to quantize among {operators}", remedy=remedy)
+    detail = f"{recipe} finds nothing to quantize among {operators}"
+    return check.explained(detail, "remove the recipe: it does not apply to this model")
 
 
 def _quantized_or_half_nodes(model: onnx.ModelProto) -> int:

@@ -157,7 +157,7 @@ def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tup
     nodes = Check(name="repair.nodes", value=facts.nodes, op=">", limit=0)
     if best is None:
         detail = f"{facts.recipe} quantizes no node that could be left in float"
-        return (nodes.replace(detail=detail, remedy="use another recipe; there is nothing to repair"),)
+        return (nodes.explained(detail, "use another recipe; there is nothing to repair"),)
     names = f": {', '.join(facts.float_nodes[:4])}" if facts.float_nodes else ""
     result = f"{len(facts.float_nodes)} of {facts.nodes} nodes in float{names}"
     result = f"7-bit weights, {result}" if facts.seven_bit else result
