@@ -10,6 +10,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.frameworks.sklearn import estimator as sklearn_estimator
+from tasks.export.graph_interface import rename_tensors, set_shapes
 
 if TYPE_CHECKING:
     import onnx
@@ -41,11 +42,9 @@ class Skl2Onnx(Frozen):
             actual, expected = ([t.name for t in ts] for ts in (proto.graph.output, signature.outputs))
             name = sklearn_estimator.describe(estimator)
             raise StageError(f"skl2onnx gives the outputs {actual} for {name}, not {expected}")
-        _rename(proto.graph, [spec.name for spec in signature.outputs])
-        for values, specs in ((proto.graph.input, signature.inputs), (proto.graph.output, signature.outputs)):
-            for value, spec in zip(values, specs, strict=True):
-                dtype = value.type.tensor_type.elem_type
-                value.CopyFrom(onnx.helper.make_tensor_value_info(spec.name, dtype, spec.shape))
+        pairs = zip(proto.graph.output, signature.outputs, strict=True)
+        rename_tensors(proto.graph, {value.name: spec.name for value, spec in pairs})
+        set_shapes(proto.graph, (*signature.inputs, *signature.outputs))
         onnx.save(proto, path)
 
     def _convert(self, estimator: Any, signature: Signature) -> "onnx.ModelProto":
@@ -123,13 +122,3 @@ def _type(spec: TensorSpec) -> Any:
     if spec.dtype not in kinds:
         raise StageError(f"input '{spec.name}' is {spec.dtype}; skl2onnx takes {', '.join(kinds)}: convert the data")
     return kinds[spec.dtype]([None, *spec.shape[1:]])
-
-
-def _rename(graph: "onnx.GraphProto", new_names: list[str]) -> None:
-    """Rename the graph's outputs, and every use of them."""
-    names = {value.name: name for value, name in zip(graph.output, new_names, strict=True)}
-    for node in graph.node:
-        for tensors in (node.input, node.output):
-            tensors[:] = [names.get(name, name) for name in tensors]
-    for value in graph.output:
-        value.name = names[value.name]
