@@ -105,11 +105,7 @@ def _at_opset(proto: "onnx.ModelProto", opset: int) -> "onnx.ModelProto":
 
 
 def _type(spec: TensorSpec) -> Any:
-    """Return skl2onnx's type of an input.
-
-    Raises:
-        StageError: when skl2onnx has no such type.
-    """
+    """Return skl2onnx's type of an input. Raises StageError when skl2onnx has no such type."""
     from skl2onnx.common import data_types
 
     kinds = {

@@ -35,11 +35,7 @@ class TensorFlowExport(Frozen, ABC):
     packages: ClassVar[dict[str, str]] = {"keras": "tensorflow", "tensorflow": "tensorflow", "tf2onnx": "tensorflow"}
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
-        """Convert the model saved in `model` to `path`.
-
-        Raises:
-            StageError: when tf2onnx cannot convert it.
-        """
+        """Convert the model saved in `model` to `path`. Raises StageError when tf2onnx cannot convert it."""
         if model.suffix != files.SAVED_MODEL:
             self.from_network(files.load(model), signature, path)
             return

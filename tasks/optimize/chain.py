@@ -21,14 +21,7 @@ from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
 from tasks.optimize.python_pass import PythonPass
-from tasks.optimize.reduce_failing_model import (
-    INPUTS,
-    MODEL,
-    RESULT,
-    FailingModel,
-    ReductionSettings,
-    reduce_failing_model,
-)
+from tasks.optimize.reduce_failing_model import FailingModel, ReductionSettings, reduce_failing_model
 from tasks.optimize.verified_pass import ChainState, PassAttempt, PassFacts, PassRequirements, try_pending_passes
 
 TRY_S = 10
@@ -113,10 +106,8 @@ class Chain(Frozen):
         if failing is None:
             return facts.replace(reason=f"{facts.reason}; the failure was not reproduced on single calls"), {}
         name = f"failing-{facts.name}"
-        written = [file for first in (MODEL, RESULT) for file in sorted(reduced.glob(f"{first}*"))]
-        kept = workspace.store_file(*written, reduced / INPUTS)
         facts = facts.replace(nodes=failing.nodes, first_divergence=failing.first_divergence, artifact=name)
-        return facts, {name: kept}
+        return facts, {name: workspace.store_file(*failing.files)}
 
     def _reduce(
         self, step: PassAttempt, model: Path, golden: Path, numerics: Tolerances, destination: Path
@@ -127,12 +118,11 @@ class Chain(Frozen):
             kind=step.facts.broke,
             numerics=numerics,
             budget_s=self.reduction_budget_s,
-            isolate_trials=step.facts.broke == "crash",
             try_s=min(self.timeout_s, TRY_S),
             memory_bytes=self.memory_bytes,
         )
         arguments, limit_s = (settings, model, golden, destination), self.reduction_budget_s + self.timeout_s
-        if settings.isolate_trials:
+        if settings.isolates_trials:
             return reduce_failing_model(*arguments)
         memory = self.memory_bytes
         return run_in_subprocess(reduce_failing_model, *arguments, timeout_s=limit_s, memory_bytes=memory).value

@@ -33,9 +33,10 @@ MAX_SINGLE_REMOVALS = 64
 
 
 class FailingModel(Frozen):
-    """The nodes of the smallest failing subgraph, and the first tensor that differs in the full model."""
+    """The nodes and files of the smallest failing subgraph, and the first tensor that differs in the full model."""
 
     nodes: tuple[str, ...]
+    files: tuple[Path, ...]
     first_divergence: str | None
 
 
@@ -46,9 +47,13 @@ class ReductionSettings(Frozen):
     kind: PassFailure
     numerics: Tolerances
     budget_s: float
-    isolate_trials: bool
     try_s: float
     memory_bytes: int
+
+    @property
+    def isolates_trials(self) -> bool:
+        """Whether each trial runs in a subprocess, because the pass crashed."""
+        return self.kind == "crash"
 
 
 def reduce_failing_model(settings: ReductionSettings, model: Path, golden: Path, folder: Path) -> FailingModel | None:
@@ -66,12 +71,14 @@ def reduce_failing_model(settings: ReductionSettings, model: Path, golden: Path,
     kept, feed = _reduced(whole, feed, fails)
     write_model(kept, folder / MODEL)
     np.savez(folder / INPUTS, allow_pickle=False, **{name: _with_unicode(array) for name, array in feed.items()})
-    if not settings.isolate_trials:
+    if not settings.isolates_trials:
         try:
             apply_pass(settings.graph_pass, folder / MODEL, folder / RESULT)
         except Exception:  # the failure may be this exception
             (folder / RESULT).unlink(missing_ok=True)
-    return FailingModel(nodes=tuple(node_label(node) for node in kept.graph.node), first_divergence=divergence)
+    nodes = tuple(node_label(node) for node in kept.graph.node)
+    files = [file for first in (MODEL, RESULT, INPUTS) for file in sorted(folder.glob(f"{first}*"))]
+    return FailingModel(nodes=nodes, files=tuple(files), first_divergence=divergence)
 
 
 def _feeds(settings: ReductionSettings, model: Path, golden: Path) -> Iterator[NamedArrays]:
@@ -119,7 +126,7 @@ def _trial(
     settings: ReductionSettings, proto: onnx.ModelProto, feed: NamedArrays, model_outputs: Collection[str]
 ) -> PassFailure:
     arguments = (settings.graph_pass, proto, feed, settings.numerics, model_outputs)
-    if not settings.isolate_trials:
+    if not settings.isolates_trials:
         return observed_failure(*arguments)
     try:
         return run_in_subprocess(

@@ -5,7 +5,7 @@ In a QDQ graph, a tensor is rounded by a pair of QuantizeLinear and DequantizeLi
 gets the float weights or the rounded ones. One session then computes the outputs for any choice of nodes.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
-from gauntlet.onnx_model.model_file import bodies, exceeds_protobuf_limit, read_model
+from gauntlet.onnx_model.graph import all_nodes
+from gauntlet.onnx_model.model_file import exceeds_protobuf_limit, read_model
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 
@@ -38,14 +39,10 @@ class _Network:
 
 
 class SwitchableModel:
-    """A model and the nodes that can be left in float.
+    """The fully quantized model (QDQ) with switches for the nodes that can be left in float.
 
-    Args:
-        quantized: the fully quantized model (QDQ).
-        prepared: the model with float weights that it was made from.
-
-    Raises:
-        StageError: when the model is too large for one protobuf message.
+    `prepared` is the model with float weights that it was made from. Raises StageError when the model is too large for
+    one protobuf message.
     """
 
     def __init__(self, quantized: Path, prepared: Path) -> None:
@@ -103,7 +100,7 @@ def _with_switches(graph: onnx.GraphProto, source: onnx.GraphProto) -> _Network:
             network.activations[before] = node.output[0]
         else:
             network.nodes.append(node)
-    used = set(_inputs_of(network.nodes))
+    used = _names_read(network.nodes)
     network.nodes = [n for n in network.nodes if n.op_type != "QuantizeLinear" or not used.isdisjoint(n.output)]
     return network
 
@@ -127,19 +124,16 @@ def _switch(
     return helper.make_node("If", [SWITCH + name], [name], then_branch=branch(pair), else_branch=branch([other]))
 
 
-def _inputs_of(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
-    """Yield the names that nodes and their subgraphs read."""
-    for node in nodes:
-        yield from node.input
-        for body in bodies(node):
-            yield from _inputs_of(body.node)
+def _names_read(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+    """Return the names that nodes and their subgraphs read."""
+    return {name for node in all_nodes(onnx.GraphProto(node=nodes)) for name in node.input}
 
 
 def _rounded(proto: onnx.ModelProto, rounding: Sequence[onnx.NodeProto]) -> dict[str, Array]:
     """Return the rounded weights as the runtime computes them from the stored integers."""
     if not rounding:
         return {}
-    used, names = set(_inputs_of(rounding)), [node.output[0] for node in rounding]
+    used, names = _names_read(rounding), [node.output[0] for node in rounding]
     dtypes = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
     outputs = [helper.make_tensor_value_info(n.output[0], dtypes[n.input[1]], None) for n in rounding]
     graph = helper.make_graph(rounding, "weights", [], outputs, [t for t in proto.graph.initializer if t.name in used])
@@ -152,7 +146,7 @@ def _rounded(proto: onnx.ModelProto, rounding: Sequence[onnx.NodeProto]) -> dict
 
 def _rebuild(graph: onnx.GraphProto, source: onnx.GraphProto, network: _Network) -> None:
     """Replace the graph's nodes by the network's, with an input for every switch and for all weights."""
-    used = {*_inputs_of(network.nodes), *(output.name for output in graph.output)}
+    used = _names_read(network.nodes).union(output.name for output in graph.output)
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     missing = used.difference(tensor.name for tensor in kept)
     kept += [tensor for tensor in source.initializer if tensor.name in missing]  # limits of dropped activations

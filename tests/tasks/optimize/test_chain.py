@@ -181,7 +181,6 @@ def test_smallest_model_is_found_when_only_the_absolute_or_the_top1_limit_failed
         kind="wrong",
         numerics=NumericsConfig(**limits),
         budget_s=60,
-        isolate_trials=False,
         try_s=10,
         memory_bytes=4_000_000_000,
     )
