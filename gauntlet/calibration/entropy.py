@@ -8,10 +8,8 @@ import numpy.typing as npt
 from gauntlet.calibration.histogram import Counts, Ends, TensorStatistics
 from gauntlet.core.frozen import Frozen
 
-LEVELS = 128
-"""Bins of the quantized distribution; one for each step of a signed byte's positive half."""
-EPSILON = 1e-4
-"""The count that an empty bin gets, so that the divergence stays finite."""
+LEVELS = 128  # bins of the quantized distribution; one for each step of a signed byte's positive half
+EPSILON = 1e-4  # the count that an empty bin gets, so that the divergence stays finite
 CLOSE = 1e-5
 """Widths whose fast divergence is within this share of 1 + the lowest one are compared again in ORT's arithmetic.
 Its float32 sums differ from the fast form by at most 1e-6 in the tests."""

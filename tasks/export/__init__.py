@@ -42,12 +42,8 @@ class ExportFacts(Frozen):
     ir_version: int
     nodes: int
     size_bytes: int
-    traced_constants: tuple[str, ...] = Field(
-        (), description="source lines of the network where tracing froze a value into a constant"
-    )
-    cross_check: CrossCheck | None = Field(
-        None, description="comparison of two exporters with the framework model, for kind both"
-    )
+    traced_constants: tuple[str, ...] = Field((), description="source lines where tracing froze a value as a constant")
+    cross_check: CrossCheck | None = Field(None, description="comparison of both PyTorch exporters, for kind both")
 
 
 def files_of(config: ExportConfig) -> tuple[Path, ...]:

@@ -80,28 +80,25 @@ class BothTorchExporters(Frozen):
         """
         exporters: dict[Exporter, TorchScript | Dynamo] = {"torchscript": self.torchscript, "dynamo": self.dynamo}
         files = {name: path.with_name(name) / path.name for name in exporters}
+        written: list[Exporter] = []
         outputs: dict[Exporter, Mapping[str, NamedArrays]] = {}
         wrong: dict[Exporter, str] = {}
         for name, exporter in exporters.items():
             files[name].parent.mkdir(exist_ok=True)
             try:
                 exporter.write(model, signature, files[name])
-            except StageError as error:
-                wrong[name] = str(error)
-                del files[name]
-                continue
-            try:
+                written.append(name)
                 outputs[name] = _outputs(files[name], golden.cases)
             except StageError as error:
                 wrong[name] = str(error)
-        if not files:
+        if not written:
             raise StageError("; ".join(wrong.values()))
         reference = {title: case.outputs for title, case in golden.cases.items()}
         distances = [row for name in outputs for row in _distances("source", reference, name, outputs[name])]
         if len(outputs) == 2:
             distances += _distances("torchscript", outputs["torchscript"], "dynamo", outputs["dynamo"])
         wrong |= {name: why for name in outputs if (why := self._difference(name, distances))}
-        candidates = [name for name in (self.prefer, *exporters) if name in files]
+        candidates = [name for name in (self.prefer, *exporters) if name in written]
         used = next((name for name in candidates if name not in wrong), candidates[0])
         for file in files[used].parent.iterdir():
             file.rename(path.with_name(file.name))

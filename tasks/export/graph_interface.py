@@ -1,16 +1,14 @@
 """Give a converted graph the names and shapes of the signature."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+import onnx
 
 from gauntlet.core.signature import TensorSpec
 from gauntlet.onnx_model.model_file import bodies
 
-if TYPE_CHECKING:
-    import onnx
 
-
-def rename_tensors(graph: "onnx.GraphProto", names: dict[str, str]) -> None:
+def rename_tensors(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     """Rename tensors, old -> new, wherever they are used; other tensors with a new name are renamed too."""
     names = {old: new for old, new in names.items() if old != new}
     names = {name: f"{name}__inner" for name in set(names.values()) - set(names)} | names
@@ -24,10 +22,8 @@ def rename_tensors(graph: "onnx.GraphProto", names: dict[str, str]) -> None:
             value.name = names.get(value.name, value.name)
 
 
-def set_shapes(graph: "onnx.GraphProto", specs: Iterable[TensorSpec]) -> None:
+def set_shapes(graph: onnx.GraphProto, specs: Iterable[TensorSpec]) -> None:
     """Give the graph's inputs and outputs the shapes of the signature's tensors of the same names."""
-    import onnx.helper
-
     shapes = {spec.name: spec.shape for spec in specs}
     for value in (*graph.input, *graph.output):
         if value.name in shapes:

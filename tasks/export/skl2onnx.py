@@ -2,8 +2,10 @@
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import onnx
+from onnx.version_converter import convert_version
 from pydantic import Field
 
 from gauntlet.core.errors import StageError
@@ -11,9 +13,6 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.frameworks.sklearn import estimator as sklearn_estimator
 from tasks.export.graph_interface import rename_tensors, set_shapes
-
-if TYPE_CHECKING:
-    import onnx
 
 ML_OPSET = 3
 """Opset of `ai.onnx.ml`. Newer ones replace the tree operators, which skl2onnx does not yet support for all models."""
@@ -34,8 +33,6 @@ class Skl2Onnx(Frozen):
         Raises:
             StageError: when skl2onnx cannot convert it, or the outputs differ from the estimator's.
         """
-        import onnx
-
         estimator = sklearn_estimator.load(model, None)
         proto = _at_opset(self._convert(estimator, signature), self.opset)
         if len(proto.graph.output) != len(signature.outputs):
@@ -47,7 +44,7 @@ class Skl2Onnx(Frozen):
         set_shapes(proto.graph, (*signature.inputs, *signature.outputs))
         onnx.save(proto, path)
 
-    def _convert(self, estimator: Any, signature: Signature) -> "onnx.ModelProto":
+    def _convert(self, estimator: Any, signature: Signature) -> onnx.ModelProto:
         from skl2onnx import convert_sklearn
 
         attempts: list[dict[str, bool]] = [{}]
@@ -67,32 +64,23 @@ class Skl2Onnx(Frozen):
                         options={last: options} if options else None,
                         target_opset={"": self.opset, "ai.onnx.ml": ML_OPSET},
                     )
-            except NameError as error:  # a few converters reject an option that others need
-                reason = str(error)
+                    return proto
             except Exception as error:  # the converters raise many types
-                raise _conversion_error(estimator, str(error)) from error
-            else:
-                return proto
-        raise _conversion_error(estimator, reason)
+                failure = error
+                if not isinstance(error, NameError):  # a few converters reject an option that others need
+                    break
+        line = next(iter(str(failure).strip().splitlines()), "no reason given").rstrip(" .")
+        fix = "Use a supported estimator (skl2onnx.supported_converters()), or provide the model as ONNX"
+        name = sklearn_estimator.describe(estimator)
+        raise StageError(f"skl2onnx cannot convert {name}: {line}. {fix}") from failure
 
 
-def _conversion_error(estimator: Any, reason: str) -> StageError:
-    line = next(iter(reason.strip().splitlines()), "no reason given")
-    return StageError(
-        f"skl2onnx cannot convert {sklearn_estimator.describe(estimator)}: {line.rstrip(' .')}. "
-        "Use a supported estimator (skl2onnx.supported_converters()), or provide the model as ONNX"
-    )
-
-
-def _at_opset(proto: "onnx.ModelProto", opset: int) -> "onnx.ModelProto":
+def _at_opset(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Return the model at the configured operator set.
 
     skl2onnx declares the oldest sufficient operator set, sometimes twice, and none for a forest alone; quantizers and
     optimizers reject such models.
     """
-    import onnx
-    from onnx.version_converter import convert_version
-
     versions = {"": opset} | {entry.domain: entry.version for entry in proto.opset_import}
     del proto.opset_import[:]
     proto.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())

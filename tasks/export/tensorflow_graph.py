@@ -6,8 +6,9 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import onnx
 from pydantic import Field
 
 from gauntlet.core.errors import StageError
@@ -18,12 +19,8 @@ from gauntlet.frameworks.keras.model import from_saved_model
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
 from tasks.export.graph_interface import rename_tensors, set_shapes
 
-if TYPE_CHECKING:
-    import onnx
-
 NEWEST_OPSET = 18
-UNNAMED = "unk__"
-"""Prefix of tf2onnx's names of dynamic axes."""
+UNNAMED = "unk__"  # prefix of tf2onnx's names of dynamic axes
 
 
 class TensorFlowExport(Frozen, ABC):
@@ -78,8 +75,6 @@ def convert_folder(folder: Path, key: str, signature: Signature, path: Path, ops
     Raises:
         StageError: when tf2onnx cannot convert it.
     """
-    import onnx
-
     names = from_saved_model(folder, key).names(signature)
     with converting() as tf2onnx:
         import tensorflow as tf
@@ -110,7 +105,7 @@ def nchw_images(signature: Signature) -> list[str]:
     return [spec.name for spec in signature.inputs if signature.layout == "NCHW" and len(spec.shape) == 4]
 
 
-def apply_signature(proto: "onnx.ModelProto", inputs: list[str], signature: Signature) -> "onnx.ModelProto":
+def apply_signature(proto: onnx.ModelProto, inputs: list[str], signature: Signature) -> onnx.ModelProto:
     """Give the graph's inputs and outputs the signature's names and shapes, in place, and return the model.
 
     Args:

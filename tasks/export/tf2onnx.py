@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any, Literal
 
+import onnx
+
 from gauntlet.core.signature import Signature
 from gauntlet.frameworks.keras.model import from_network
 from tasks.export.tensorflow_graph import TensorFlowExport, apply_signature, converting, nchw_images
@@ -15,8 +17,6 @@ class Tf2Onnx(TensorFlowExport):
 
     def from_network(self, network: Any, signature: Signature, path: Path) -> None:
         """Convert the network without a SavedModel."""
-        import onnx
-
         names = [*from_network(network).names(signature).values()]
         with converting() as tf2onnx:
             import tensorflow as tf

@@ -24,8 +24,7 @@ from tasks.optimize.python_pass import PythonPass
 from tasks.optimize.reduce_failing_model import FailingModel, ReductionSettings, reduce_failing_model
 from tasks.optimize.verified_pass import ChainState, PassAttempt, PassFacts, PassRequirements, try_pending_passes
 
-TRY_S = 10
-"""Time limit, in seconds, of a pass on one part of a model on which it crashed or timed out."""
+TRY_S = 10  # time limit, in seconds, of a pass on one part of a model on which it crashed or timed out
 
 
 class Chain(Frozen):

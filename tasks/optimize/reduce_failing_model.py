@@ -28,8 +28,7 @@ from tasks.optimize.graph_pass import GraphPass, apply_pass
 from tasks.optimize.verified_pass import PassFailure, validity_error
 
 MODEL, RESULT, INPUTS = "failing.onnx", "after.onnx", "inputs.npz"
-MAX_SINGLE_REMOVALS = 64
-"""Single nodes are removed from subgraphs of at most this many nodes."""
+MAX_SINGLE_REMOVALS = 64  # single nodes are removed from subgraphs of at most this many nodes
 
 
 class FailingModel(Frozen):

@@ -31,8 +31,7 @@ from tasks.optimize.latency_check import LatencyCheck, speed_ratio
 PassFailure = Literal["", "fails", "invalid", "wrong", "crash"]
 """How a pass broke the model; empty if it did not."""
 
-PASS = "pass-"
-"""Prefix of the files that passes write."""
+PASS = "pass-"  # prefix of the files that passes write
 
 
 class PassFacts(Frozen):

@@ -24,8 +24,7 @@ from tasks.quantize.static import StaticInt8
 
 QuantizeConfig = Annotated[StaticInt8 | DynamicInt8 | Float16, Field(discriminator="kind")]
 
-MAX_NAMED = 16
-"""How many operator types a message names."""
+MAX_NAMED = 16  # how many operator types a message names
 
 
 def methods_of(recipes: tuple[QuantizeConfig, ...]) -> tuple[Method, ...]:

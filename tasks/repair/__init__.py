@@ -34,8 +34,7 @@ from tasks.repair.switchable_model import SwitchableModel
 from tasks.repair.trial import Evaluator, Trial
 
 SHOWN = 12
-REPAIRED = "-repaired"
-"""Ends the name of a repaired candidate."""
+REPAIRED = "-repaired"  # ends the name of a repaired candidate
 
 
 class RepairConfig(SearchBudget):

@@ -16,8 +16,7 @@ from tasks.repair.trial import Evaluator, Nodes, Trial
 UNSEEN_LOSS_DB = 3.0
 """Added to the SQNR of a model that its gate rejected but that looks good enough on the images of the search."""
 
-RANKING_SHARE = 0.5
-"""Share of the time for the ranking; nodes that are not ranked by then come last."""
+RANKING_SHARE = 0.5  # share of the time for the ranking; nodes that are not ranked by then come last
 
 Stopped = Literal[
     "found", "not faster", "not even in float", "evaluations used up", "time used up", "nothing to repair"
