@@ -13,7 +13,7 @@ import numpy as np
 from onnxruntime.quantization.calibrate import HistogramCalibrater
 from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
-from gauntlet.calibration.histogram import Ends, EndsCollector, FixedRangeCollector, Histogram, TensorStatistics
+from gauntlet.calibration.histogram import EndsCollector, FixedRangeCollector, TensorStatistics
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import Workspace
@@ -70,7 +70,11 @@ def collect_statistics(
     if with_counts:
         collector = FixedRangeCollector({name: last[name] for name in good if name in last})
         counts = _run(workspace, calls, collector, 1, passes)
-    after = {seen: _statistics(good, some, counts.get(seen, {})) for seen, some in ends.items()}
+    empty: Any = (np.float32(0), np.float32(0))  # of a tensor without values so far
+    after = {
+        seen: {name: TensorStatistics(*some.get(name, empty), counts.get(seen, {}).get(name)) for name in good}
+        for seen, some in ends.items()
+    }
     return ActivationStatistics(calls.samples, after, bad)
 
 
@@ -130,11 +134,3 @@ def _run(
             results[seen] = collector.result()
         workspace.progress(done * calls.samples + seen, passes * calls.samples, "images")
     return results
-
-
-def _statistics(
-    names: list[str], ends: Mapping[str, Ends], histograms: Mapping[str, Histogram]
-) -> dict[str, TensorStatistics]:
-    """Return the statistics of each tensor; zeros for a tensor without values so far."""
-    zeros = (np.float32(0), np.float32(0))
-    return {name: TensorStatistics(*ends.get(name, zeros), histograms.get(name)) for name in names}

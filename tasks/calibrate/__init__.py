@@ -108,12 +108,6 @@ def _checks(
 
 
 def _ranges(collected: ActivationStatistics, images: int, methods: tuple[Method, ...]) -> Ranges:
-    by_method = {
-        method.name: {
-            tensor: (float(low), float(high))
-            for tensor, statistics in collected.after[images].items()
-            for low, high in [method.range_of(statistics)]
-        }
-        for method in methods
-    }
-    return Ranges(images=images, methods=by_method)
+    tensors = collected.after[images].items()
+    found = {method.name: {name: method.range_of(statistics) for name, statistics in tensors} for method in methods}
+    return Ranges.model_validate({"images": images, "methods": found})

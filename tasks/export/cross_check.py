@@ -106,7 +106,8 @@ class BothTorchExporters(Frozen):
 
     def _difference(self, name: Exporter, distances: list[OutputDistance]) -> str:
         """Describe how an exporter differs from the framework model; empty within the tolerance."""
-        far = {d.between: d for d in sorted(distances, key=_size) if not d.max_rel_error <= self.max_rel_error}
+        ascending = sorted(distances, key=lambda d: np.nan_to_num(d.max_rel_error, nan=np.inf))
+        far = {d.between: d for d in ascending if not d.max_rel_error <= self.max_rel_error}
         largest = far.get(f"source and {name}")
         if largest is None:
             return ""
@@ -114,10 +115,6 @@ class BothTorchExporters(Frozen):
         if far.keys() == {"source and dynamo", "source and torchscript"}:
             detail += ", and the other exporter agrees with it: check whether the source itself is repeatable"
         return detail
-
-
-def _size(distance: OutputDistance) -> float:
-    return float(np.nan_to_num(distance.max_rel_error, nan=np.inf))
 
 
 def _outputs(model: Path, cases: Mapping[str, GoldenCase]) -> dict[str, NamedArrays]:

@@ -108,10 +108,7 @@ def nchw_images(signature: Signature) -> list[str]:
 def apply_signature(proto: onnx.ModelProto, inputs: list[str], signature: Signature) -> onnx.ModelProto:
     """Give the graph's inputs and outputs the signature's names and shapes, in place, and return the model.
 
-    Args:
-        proto: tf2onnx's result.
-        inputs: the signature's names for the graph's first inputs, in order; further inputs are unchanged.
-        signature: its outputs are matched by name, or else by order.
+    `inputs` are the names of the graph's first inputs, in order. Outputs are matched by name, or else by order.
     """
     graph, expected = proto.graph, [spec.name for spec in signature.outputs]
     outputs = [value.name for value in graph.output]

@@ -39,6 +39,26 @@ class TorchExport(Frozen, ABC):
         name = getattr(self, self.functions_key)
         return () if name is None else source_files(self.code_folder, name)
 
+    def functions(self) -> dict[Any, Any]:
+        """Return the functions by operator that the user's function returns; empty without one.
+
+        Raises:
+            StageError: when it fails, or does not return a dictionary.
+        """
+        name, key = getattr(self, self.functions_key), f"export.{self.functions_key}"
+        if name is None:
+            return {}
+        try:
+            functions = UserCode.read(self.code_folder, name).function()()
+        except StageError as error:
+            raise StageError(f"{key}: {error}") from error
+        except Exception as error:  # the user's code may raise anything
+            raise StageError(f"{key}: {name} fails: {type(error).__name__}: {error}") from error
+        if not isinstance(functions, dict):
+            returned = type(functions).__name__
+            raise StageError(f"{key}: {name} returns {returned}; return a dictionary: operator -> function")
+        return functions
+
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Export the network saved in `model` to `path`.
 
@@ -46,8 +66,7 @@ class TorchExport(Frozen, ABC):
             StageError: when a user function fails, or the exporter cannot export the network.
         """
         network, example = torch_network.load_network(model)
-        key = self.functions_key
-        functions = functions_by_operator(self.code_folder, getattr(self, key), f"export.{key}")
+        functions = self.functions()
         arguments = {
             "model": network,
             "args": tuple(example[spec.name] for spec in signature.inputs),
@@ -67,25 +86,6 @@ class TorchExport(Frozen, ABC):
 def dynamic_axes(spec: TensorSpec) -> dict[int, str]:
     """Return the dynamic axes: index -> name."""
     return {index: axis for index, axis in enumerate(spec.shape) if isinstance(axis, str)}
-
-
-def functions_by_operator(folder: Path, name: str | None, key: str) -> dict[Any, Any]:
-    """Return the functions by operator that the user's function returns; empty without one.
-
-    Raises:
-        StageError: when it fails, or does not return a dictionary.
-    """
-    if name is None:
-        return {}
-    try:
-        functions = UserCode.read(folder, name).function()()
-    except StageError as error:
-        raise StageError(f"{key}: {error}") from error
-    except Exception as error:  # the user's code may raise anything
-        raise StageError(f"{key}: {name} fails: {type(error).__name__}: {error}") from error
-    if not isinstance(functions, dict):
-        raise StageError(f"{key}: {name} returns {type(functions).__name__}; return a dictionary: operator -> function")
-    return functions
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
 from tasks.optimize.python_pass import PythonPass
 from tasks.optimize.reduce_failing_model import FailingModel, ReductionSettings, reduce_failing_model
-from tasks.optimize.verified_pass import ChainState, PassAttempt, PassFacts, PassRequirements, try_pending_passes
+from tasks.optimize.verified_pass import ChainState, PassAttempt, PassFacts, try_pending_passes
 
 TRY_S = 10  # time limit, in seconds, of a pass on one part of a model on which it crashed or timed out
 
@@ -63,9 +63,8 @@ class Chain(Frozen):
         Raises:
             StageError: when the model does not run before the first pass.
         """
-        numerics = numerics.replace(samples=self.samples)
-        requirements = PassRequirements(numerics=numerics, latency_check=self.latency_check, timeout_s=self.timeout_s)
-        folder = workspace.folder / "chain"
+        numerics, folder = numerics.replace(samples=self.samples), workspace.folder / "chain"
+        arguments, memory = (folder, golden, numerics, self.latency_check, self.timeout_s), self.memory_bytes
         if not (folder / "state.json").exists():
             folder.mkdir(exist_ok=True)
             copy_model(model, folder / "original.onnx")
@@ -74,9 +73,7 @@ class Chain(Frozen):
             workspace.progress(len(state.steps), len(state.steps) + len(state.pending), "pass")
             limit_s = self.timeout_s * (len(state.pending) + 1)
             try:
-                run_in_subprocess(
-                    try_pending_passes, folder, golden, requirements, timeout_s=limit_s, memory_bytes=self.memory_bytes
-                )
+                run_in_subprocess(try_pending_passes, *arguments, timeout_s=limit_s, memory_bytes=memory)
             except SubprocessFailed as failure:
                 _record_crash(folder, failure, self.timeout_s)
         facts, artifacts = list[PassFacts](), dict[str, Artifact]()
@@ -121,7 +118,7 @@ class Chain(Frozen):
             memory_bytes=self.memory_bytes,
         )
         arguments, limit_s = (settings, model, golden, destination), self.reduction_budget_s + self.timeout_s
-        if settings.isolates_trials:
+        if settings.kind == "crash":
             return reduce_failing_model(*arguments)
         memory = self.memory_bytes
         return run_in_subprocess(reduce_failing_model, *arguments, timeout_s=limit_s, memory_bytes=memory).value

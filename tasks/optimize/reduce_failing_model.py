@@ -5,6 +5,7 @@ shortest failing suffix, then remove single nodes. Outputs of removed nodes beco
 """
 
 import tempfile
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from time import monotonic
@@ -49,11 +50,6 @@ class ReductionSettings(Frozen):
     try_s: float
     memory_bytes: int
 
-    @property
-    def isolates_trials(self) -> bool:
-        """Whether each trial runs in a subprocess, because the pass crashed."""
-        return self.kind == "crash"
-
 
 def reduce_failing_model(settings: ReductionSettings, model: Path, golden: Path, folder: Path) -> FailingModel | None:
     """Write the smallest failing model, the model after the pass, and its inputs; None if it cannot be reproduced."""
@@ -70,7 +66,7 @@ def reduce_failing_model(settings: ReductionSettings, model: Path, golden: Path,
     kept, feed = _reduced(whole, feed, fails)
     write_model(kept, folder / MODEL)
     np.savez(folder / INPUTS, allow_pickle=False, **{name: _with_unicode(array) for name, array in feed.items()})
-    if not settings.isolates_trials:
+    if settings.kind != "crash":
         try:
             apply_pass(settings.graph_pass, folder / MODEL, folder / RESULT)
         except Exception:  # the failure may be this exception
@@ -103,9 +99,9 @@ def _reduced(
     count = len(proto.graph.node)
     if not fails(*subgraph(range(count))):
         return whole, feed
-    end = _bisect(1, count, lambda length: fails(*subgraph(range(length))))
-    start = end - _bisect(1, end, lambda length: fails(*subgraph(range(end - length, end))))
-    kept = list(range(start, end))
+    end = 1 + bisect_left(range(1, count), True, key=lambda length: fails(*subgraph(range(length))))
+    size = 1 + bisect_left(range(1, end), True, key=lambda length: fails(*subgraph(range(end - length, end))))
+    kept = list(range(end - size, end))
     for index in list(kept) if len(kept) <= MAX_SINGLE_REMOVALS else ():
         fewer = [other for other in kept if other != index]
         if fewer and fails(*subgraph(fewer)):
@@ -113,19 +109,11 @@ def _reduced(
     return subgraph(kept)
 
 
-def _bisect(low: int, high: int, fails: Callable[[int], bool]) -> int:
-    """Return a small number for which `fails` is true, given that it is for `high`."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fails(middle) else (middle + 1, high)
-    return high
-
-
 def _trial(
     settings: ReductionSettings, proto: onnx.ModelProto, feed: NamedArrays, model_outputs: Collection[str]
 ) -> PassFailure:
     arguments = (settings.graph_pass, proto, feed, settings.numerics, model_outputs)
-    if not settings.isolates_trials:
+    if settings.kind != "crash":  # else each trial runs in a subprocess
         return observed_failure(*arguments)
     try:
         return run_in_subprocess(

@@ -95,24 +95,18 @@ class ChainState(Frozen):
             file.unlink()
 
 
-class PassRequirements(Frozen):
-    """The limits on a pass."""
-
-    numerics: Tolerances
-    latency_check: LatencyCheck
-    timeout_s: float
-
-
-def try_pending_passes(folder: Path, golden: Path, requirements: PassRequirements) -> None:
+def try_pending_passes(
+    folder: Path, golden: Path, numerics: Tolerances, latency_check: LatencyCheck, timeout_s: float
+) -> None:
     """Try the pending passes in order, and record each.
 
     A pass that exceeds its time limit ends this process, because a library call cannot be interrupted otherwise. After
     splitting a group the function returns: the time limit of the process covers the passes pending at its start.
     """
     state, parent = ChainState.read(folder), os.getppid()
-    verifier = PassVerifier.from_model(folder / "original.onnx", golden, requirements)
+    verifier = PassVerifier.from_model(folder / "original.onnx", golden, numerics, latency_check)
     while state.pending:
-        signal.setitimer(signal.ITIMER_REAL, requirements.timeout_s)
+        signal.setitimer(signal.ITIMER_REAL, timeout_s)
         destination = folder / f"{PASS}{len(state.steps)}-{os.getpid()}.onnx"
         facts = verifier.verify(state.pending[0], folder / state.model, destination)
         if os.getppid() != parent:  # the parent was killed, and another process may use this folder
@@ -129,15 +123,16 @@ class PassVerifier:
     """Verifies passes against the outputs of the model before the chain."""
 
     cases: dict[str, GoldenCase]
-    requirements: PassRequirements
+    numerics: Tolerances
+    latency_check: LatencyCheck
 
     @classmethod
-    def from_model(cls, original: Path, golden: Path, requirements: PassRequirements) -> Self:
+    def from_model(cls, original: Path, golden: Path, numerics: Tolerances, latency_check: LatencyCheck) -> Self:
         """Run the model before the chain on the golden inputs."""
-        session, count = open_session(original), requirements.numerics.samples
+        session, count = open_session(original), numerics.samples
         inputs = {title: first_samples(case.inputs, count) for title, case in Golden.load(golden).cases.items()}
         cases = {title: GoldenCase(some, batched_inference(session, some).run(count)) for title, some in inputs.items()}
-        return cls(cases, requirements)
+        return cls(cases, numerics, latency_check)
 
     def verify(self, graph_pass: GraphPass, model: Path, destination: Path) -> PassFacts:
         """Apply one pass, and accept or reject the result."""
@@ -160,14 +155,13 @@ class PassVerifier:
         return facts if facts.broke else self._check_latency(facts, model, destination)
 
     def _compare(self, facts: PassFacts, model: Path) -> PassFacts:
-        tolerances = self.requirements.numerics
         try:
-            comparison = compare_outputs(tolerances, open_session(model), self.cases)
+            comparison = compare_outputs(self.numerics, open_session(model), self.cases)
         except StageError as error:
             return facts.replace(broke="invalid", reason=one_line(error))
         errors = [row.max_abs_error for row in comparison.rows]
         facts = facts.replace(max_abs_error=float(np.max(errors)) if errors else None)
-        wrong = next((row for row in comparison.rows if not row.within(tolerances)), None)
+        wrong = next((row for row in comparison.rows if not row.within(self.numerics)), None)
         if comparison.failures:
             return facts.replace(broke="wrong", reason=comparison.failures[0])
         if wrong:
@@ -178,7 +172,7 @@ class PassVerifier:
     def _check_latency(self, facts: PassFacts, before: Path, after: Path) -> PassFacts:
         if _optimized_fingerprint(before) == _optimized_fingerprint(after):
             return facts.replace(outcome="accepted", reason="the runtime optimizes it to the same graph as before")
-        limits, inputs = self.requirements.latency_check, next(iter(self.cases.values())).inputs
+        limits, inputs = self.latency_check, next(iter(self.cases.values())).inputs
         speed, low, high = speed_ratio(limits, before, after, inputs)
         facts = facts.replace(speed=speed, speed_low=low, speed_high=high)
         if high < 1 - limits.max_slowdown:

@@ -219,7 +219,7 @@ def test_static_recipe_raises_a_stage_error_when_there_are_no_ranges(
         StageError, match="static-u8s8: static quantization needs activation ranges; the calibration failed, or"
     ):
         quantize(StaticInt8(), workspace(trained.store), model=trained.model)
-    with pytest.raises(StageError, match="no ranges of method .percentile99.; available: entropy, minmax, "):
+    with pytest.raises(StageError, match=r"no ranges of method .percentile99.; available: entropy, minmax, "):
         quantize(
             StaticInt8(calibration_method=Percentile(percentile=99)),
             workspace(trained.store),
