@@ -13,7 +13,7 @@ import numpy as np
 from onnxruntime.quantization.calibrate import HistogramCalibrater
 from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
-from gauntlet.calibration.histogram import EndsCollector, FixedRangeCollector, TensorStatistics
+from gauntlet.calibration.histogram import Ends, EndsCollector, FixedRangeCollector, TensorStatistics
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import Workspace
@@ -62,7 +62,7 @@ def collect_statistics(
         StageError: when the samples do not fit the model, or the runtime fails.
     """
     calls, passes = _Calls.plan(calibrator, split, wanted), 1 + with_counts
-    ends = _run(workspace, calls, EndsCollector(), 0, passes)
+    ends: dict[int, dict[str, Ends]] = _run(workspace, calls, EndsCollector(), 0, passes)
     last = ends[calls.samples]
     bad = tuple(name for name in calls.tensors if name in last and not np.isfinite(last[name]).all())
     good = [name for name in calls.tensors if name not in bad]
@@ -70,7 +70,7 @@ def collect_statistics(
     if with_counts:
         collector = FixedRangeCollector({name: last[name] for name in good if name in last})
         counts = _run(workspace, calls, collector, 1, passes)
-    empty: Any = (np.float32(0), np.float32(0))  # of a tensor without values so far
+    empty = (np.float32(0), np.float32(0))  # of a tensor without values so far
     after = {
         seen: {name: TensorStatistics(*some.get(name, empty), counts.get(seen, {}).get(name)) for name in good}
         for seen, some in ends.items()

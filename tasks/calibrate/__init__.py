@@ -82,29 +82,23 @@ def calibrate(
         changes=changes(ranges_after),
     )
     labels = Signature.read(read_graph(model_path)).labels
-    checks = _checks(config, facts, statistics.non_finite, split, labels, read_split(workspace.path(test)))
+    set_checks = _set_checks(config, facts, split, labels, read_split(workspace.path(test)))
     artifacts = {
         "prepared": workspace.store_file(prepared, *data_files),
         "ranges": workspace.store_file(ranges.write(workspace.folder / "ranges.json")),
     }
+    checks = (finite_check(statistics.non_finite), *set_checks)
     return Report(stage="calibrate", facts=facts, checks=checks, artifacts=artifacts)
 
 
-def _checks(
-    config: CalibrateConfig,
-    facts: CalibrateFacts,
-    non_finite: tuple[str, ...],
-    split: Split,
-    labels: tuple[str, ...],
-    test: Split,
+def _set_checks(
+    config: CalibrateConfig, facts: CalibrateFacts, split: Split, labels: tuple[str, ...], test: Split
 ) -> tuple[Check, ...]:
     severity: Severity = "error" if config.strict else "warning"
-    checks = [finite_check(non_finite)]
+    checks = [class_coverage_check(split, facts.images, labels, severity)]
     if facts.tensors:  # a model without a node to quantize has no ranges that could converge
-        checks.append(convergence_check(facts.changes, facts.images, config.max_range_change, severity))
-    if coverage := class_coverage_check(split, facts.images, labels, severity):
-        checks.append(coverage)
-    return (*checks, test_overlap_check(split, facts.images, test, severity))
+        checks.insert(0, convergence_check(facts.changes, facts.images, config.max_range_change, severity))
+    return (*filter(None, checks), test_overlap_check(split, facts.images, test, severity))
 
 
 def _ranges(collected: ActivationStatistics, images: int, methods: tuple[Method, ...]) -> Ranges:

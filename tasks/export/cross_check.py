@@ -73,11 +73,7 @@ class BothTorchExporters(Frozen):
         return (*self.torchscript.files(), *self.dynamo.files())
 
     def write(self, model: Path, signature: Signature, path: Path, golden: Golden) -> CrossCheck:
-        """Export the network with both exporters, compare both models with the framework model, and keep one.
-
-        Raises:
-            StageError: when neither exporter can export the network.
-        """
+        """Export with both exporters, compare both models with the source, and keep one. StageError when both fail."""
         exporters: dict[Exporter, TorchScript | Dynamo] = {"torchscript": self.torchscript, "dynamo": self.dynamo}
         files = {name: path.with_name(name) / path.name for name in exporters}
         written: list[Exporter] = []

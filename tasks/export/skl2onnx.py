@@ -28,11 +28,7 @@ class Skl2Onnx(Frozen):
     packages: ClassVar[dict[str, str]] = {"skl2onnx": "sklearn", "skops": "sklearn"}
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
-        """Convert the estimator saved in `model` to `path`.
-
-        Raises:
-            StageError: when skl2onnx cannot convert it, or the outputs differ from the estimator's.
-        """
+        """Convert the estimator saved in `model` to `path`. Raises StageError when skl2onnx cannot convert it."""
         estimator = sklearn_estimator.load(model, None)
         proto = _at_opset(self._convert(estimator, signature), self.opset)
         if len(proto.graph.output) != len(signature.outputs):

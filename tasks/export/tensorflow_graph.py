@@ -47,11 +47,7 @@ class TensorFlowExport(Frozen, ABC):
 
 @contextlib.contextmanager
 def converting() -> Iterator[Any]:
-    """Yield the package `tf2onnx`, silenced; the structure gate reports operators that it does not convert.
-
-    Raises:
-        StageError: when the conversion inside fails.
-    """
+    """Yield the package `tf2onnx`, silenced; an exception inside becomes a StageError."""
     start_tensorflow()
     import tf2onnx
     import tf2onnx.tfonnx
@@ -70,11 +66,7 @@ def converting() -> Iterator[Any]:
 
 
 def convert_folder(folder: Path, key: str, signature: Signature, path: Path, opset: int) -> None:
-    """Convert the SavedModel's signature `key`, as `tf2onnx.convert --saved-model` does.
-
-    Raises:
-        StageError: when tf2onnx cannot convert it.
-    """
+    """Convert a SavedModel's signature `key` as `tf2onnx.convert --saved-model` does. Raises StageError."""
     names = from_saved_model(folder, key).names(signature)
     with converting() as tf2onnx:
         import tensorflow as tf
@@ -88,7 +80,7 @@ def convert_folder(folder: Path, key: str, signature: Signature, path: Path, ops
             tf.import_graph_def(graph, name="")
             converted = tf2onnx.tfonnx.process_tf_graph(
                 tf_graph,
-                continue_on_error=True,
+                continue_on_error=True,  # the structure gate reports unconverted operators
                 opset=opset,
                 input_names=inputs,
                 output_names=outputs,

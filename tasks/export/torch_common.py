@@ -40,11 +40,7 @@ class TorchExport(Frozen, ABC):
         return () if name is None else source_files(self.code_folder, name)
 
     def functions(self) -> dict[Any, Any]:
-        """Return the functions by operator that the user's function returns; empty without one.
-
-        Raises:
-            StageError: when it fails, or does not return a dictionary.
-        """
+        """Return the user's functions by operator; empty without any. Raises StageError when there is no dictionary."""
         name, key = getattr(self, self.functions_key), f"export.{self.functions_key}"
         if name is None:
             return {}
@@ -60,11 +56,7 @@ class TorchExport(Frozen, ABC):
         return functions
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
-        """Export the network saved in `model` to `path`.
-
-        Raises:
-            StageError: when a user function fails, or the exporter cannot export the network.
-        """
+        """Export the network saved in `model` to `path`. Raises StageError when that fails."""
         network, example = torch_network.load_network(model)
         functions = self.functions()
         arguments = {

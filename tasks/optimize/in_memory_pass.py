@@ -1,6 +1,7 @@
 """Passes of third-party libraries, which transform models in memory."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from copy import deepcopy
 from pathlib import Path
 from typing import ClassVar, Self
@@ -63,11 +64,19 @@ class PassGroup(InMemoryPass, ABC):
     def default_parts(self) -> tuple[str, ...]:
         """Return the names of all passes."""
 
+    def chosen(self, available: Collection[str]) -> tuple[str, ...]:
+        """Return the names of the chosen passes. Raises ValueError when one is not available."""
+        names: tuple[str, ...] = getattr(self, self.parts) or self.default_parts()
+        for name in names:
+            if name not in available:
+                raise ValueError(f"{self.kind}.{self.parts}: unknown {name!r}; available: {', '.join(available)}")
+        return names
+
     def halves(self) -> tuple[Self, ...]:
         """Return two groups with half of the passes each; empty for a single pass."""
-        chosen = getattr(self, self.parts) or self.default_parts()
-        middle = len(chosen) // 2
-        return tuple(self.replace(**{self.parts: half}) for half in (chosen[:middle], chosen[middle:]) if middle)
+        names = getattr(self, self.parts) or self.default_parts()
+        middle = len(names) // 2
+        return tuple(self.replace(**{self.parts: half}) for half in (names[:middle], names[middle:]) if middle)
 
 
 def weights_to_inputs(graph: onnx.GraphProto) -> list[onnx.TensorProto]:

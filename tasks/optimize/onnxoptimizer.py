@@ -27,9 +27,5 @@ class OnnxOptimizer(PassGroup):
         """Return the optimized model."""
         import onnxoptimizer
 
-        available = onnxoptimizer.get_available_passes()
-        unknown = [name for name in self.passes or () if name not in available]
-        if unknown:
-            raise ValueError(f"onnxoptimizer has no pass {unknown[0]!r}; available: {', '.join(available)}")
-        passes = self.passes or self.default_parts()
+        passes = self.chosen(onnxoptimizer.get_available_passes())
         return onnxoptimizer.optimize(proto, passes, fixed_point=True)  # type: ignore[no-any-return]

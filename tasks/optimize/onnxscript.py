@@ -37,12 +37,8 @@ class OnnxScriptRewriter(PassGroup):
         """Return the rewritten model."""
         from onnxscript import rewriter
 
-        available = _rules()
-        unknown = [name for name in self.rules or () if name not in available]
-        if unknown:
-            raise ValueError(f"ONNX Script has no rule {unknown[0]!r}; available: {', '.join(available)}")
-        rules = [available[name] for name in self.rules or available]
-        return rewriter.rewrite(proto, pattern_rewrite_rules=rules)
+        rules = _rules()
+        return rewriter.rewrite(proto, pattern_rewrite_rules=[rules[name] for name in self.chosen(rules)])
 
 
 def _rules() -> dict[str, Any]:

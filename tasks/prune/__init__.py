@@ -36,9 +36,7 @@ class PruneFacts(Frozen):
     before: NetworkSize
     after: NetworkSize
     macs_share: float = Field(description="share of the multiply-accumulate operations that is left")
-    channel_counts: dict[str, tuple[int, int]] = Field(
-        description="output channels before and after, of the layers that were pruned"
-    )
+    channel_counts: dict[str, tuple[int, int]] = Field(description="output channels of pruned layers, before and after")
     gzip_bytes: int = Field(description="all tensors of the pruned network, concatenated and compressed by DEFLATE")
     best_epoch: int = Field(description="of fine-tuning, by validation loss; 0 without fine-tuning")
     stopped_early: bool

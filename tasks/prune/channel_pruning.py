@@ -47,11 +47,7 @@ def prune_to_budget(
 def prune_channels(
     network: "torch.nn.Module", inputs: Sequence["torch.Tensor"], share: float, round_to: int
 ) -> "torch.nn.Module":
-    """Return a copy in which every layer except the output layers keeps about `share` of its channels.
-
-    Raises:
-        StageError: when the pruned copy does not run, or the shapes of its outputs change.
-    """
+    """Keep about `share` of the channels of a copy, except at the outputs. Raises StageError when it does not run."""
     import torch
     import torch_pruning
 

@@ -33,11 +33,7 @@ class Structured(TorchLoopConfig):
         return f"pruned-{100 * self.macs_fraction:.0f}"
 
     def pruned(self, network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> "torch.nn.Module":
-        """Return a pruned copy of the network to fine-tune.
-
-        Raises:
-            StageError: when the pruned network does not run, or the shapes of its outputs change.
-        """
+        """Return a pruned copy to fine-tune. Raises StageError when it does not run or its output shapes change."""
         return prune_to_budget(network, inputs, self.macs_fraction, self.round_to)
 
     def checks(self, before: NetworkSize, after: NetworkSize) -> tuple[Check, ...]:

@@ -29,11 +29,7 @@ class Unstructured(TorchLoopConfig):
         return f"sparse-{100 * self.sparsity:.0f}"
 
     def pruned(self, network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> "torch.nn.Module":
-        """Return the network itself to fine-tune: zeroed weights get no gradient, so AdamW keeps them at zero.
-
-        Raises:
-            StageError: when the network has no convolution and no linear layer.
-        """
+        """Return the network itself: zeroed weights get no gradient, so AdamW keeps them. StageError without layers."""
         weights = [layer.weight for _, layer in prunable_layers(network)]
         if not weights:
             raise StageError("the network has no convolution and no linear layer, so there is nothing to prune")

@@ -41,7 +41,14 @@ def recommended_recipes(
         others = [StaticInt8(weights="u8", per_channel=False)] if saturates else []
     # Where sums of unsigned by signed bytes saturate, 7-bit or unsigned weights avoid it.
     safe = baseline.replace(reduce_range=saturates)
-    static: list[StaticInt8 | DynamicInt8] = [*dict.fromkeys([baseline, safe]), *_variants(safe), *others]
+    # Which calibration method or weights suit a model is not known in advance. A float head costs almost no time.
+    variants = [
+        safe.replace(calibration_method=Entropy()),
+        safe.replace(calibration_method=Percentile(percentile=99.99)),
+        safe.replace(per_channel=False),
+        safe.replace(float_head=True),
+    ]
+    static: list[StaticInt8 | DynamicInt8] = [*dict.fromkeys([baseline, safe]), *variants, *others]
     dynamic = DynamicInt8(op_types="matmul")
     recipes: dict[Operators, list[StaticInt8 | DynamicInt8]] = {
         "convolutions": static,
@@ -50,16 +57,3 @@ def recommended_recipes(
     }
     for_targets = dict.fromkeys(recipe for kind, recipe in TARGET_RECIPES.items() if kind in deploy_kinds)
     return (*recipes[operators], *for_targets)
-
-
-def _variants(recipe: StaticInt8) -> tuple[StaticInt8, ...]:
-    """Return the recipe with other calibration methods, with per-tensor weights, and with a float head.
-
-    Which one suits a model is not known in advance. A small head in float costs almost no time.
-    """
-    return (
-        recipe.replace(calibration_method=Entropy()),
-        recipe.replace(calibration_method=Percentile(percentile=99.99)),
-        recipe.replace(per_channel=False),
-        recipe.replace(float_head=True),
-    )

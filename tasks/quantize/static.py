@@ -35,10 +35,7 @@ class StaticInt8(Frozen):
     calibration_method: Method = Field(default_factory=MinMax, description="how the activation ranges are computed")
     symmetric: bool = Field(False, description="activation ranges symmetric around zero")
     reduce_range: bool = Field(False, description="7-bit weights: no saturation on processors without VNNI")
-    float_head: bool = Field(
-        False,
-        description="keep the last products or convolutions before the outputs, and all after them, in float",
-    )
+    float_head: bool = Field(False, description="keep the last convolutions or products, and all after them, in float")
     qdq_placement: Literal["inputs_and_outputs", "inputs"] = Field(
         "inputs_and_outputs",
         description="where Q/DQ nodes go: around every operator, as ONNX Runtime's integer kernels need it, or "
@@ -78,11 +75,7 @@ class StaticInt8(Frozen):
     def quantize(
         self, model: Path, prepared: Path | None, ranges: Ranges | None, target: Path, float_nodes: Collection[str] = ()
     ) -> None:
-        """Quantize the prepared model to `target`; `float_nodes` are node names of the prepared model.
-
-        Raises:
-            StageError: when there are no ranges, or none of the calibration method.
-        """
+        """Quantize `prepared`, which has the nodes `float_nodes`, to `target`. Raises StageError without ranges."""
         if prepared is None or ranges is None:
             reason = "the calibration failed, or the data has no split 'calibration'"
             raise StageError(f"static quantization needs activation ranges; {reason}")

@@ -44,12 +44,8 @@ class NodeSensitivity(Frozen):
 class MixedPrecisionSearch:
     """One search: `ranking`, `trials`, `predictions` and `stopped` describe its course.
 
-    Args:
-        budget: limits on the effort.
-        gate: the limits for a full evaluation.
-        evaluator: predicts and evaluates sets of nodes.
-        start: when the time budget began, by `time.monotonic`.
-        whole_first: evaluate the model without any node in float first.
+    A full evaluation must satisfy `gate`. The time budget began at `start`, by `time.monotonic`. With `whole_first`,
+    the model without any node in float is evaluated first.
     """
 
     def __init__(
@@ -75,11 +71,7 @@ class MixedPrecisionSearch:
         return ranked + tuple(sorted(self.evaluator.nodes.difference(ranked)))
 
     def run(self, before: QualitySummary) -> Trial:
-        """Search for the smallest sufficient set; return the best evaluation.
-
-        Args:
-            before: the quality of the candidate that its gate rejected.
-        """
+        """Search for the smallest sufficient set, given the rejected candidate's quality; return the best trial."""
         if self.gate.accept(before):
             self.gate = self.limits = replace(self.gate, min_sqnr_db=before.sqnr_db + UNSEEN_LOSS_DB)
         while True:
@@ -148,10 +140,7 @@ def smallest_sufficient_set(
     removed on trial, the least important first. When `in_time` ends the search, the result is the smallest good set so
     far, or else the prefix to be tried next.
 
-    Args:
-        ranking: the nodes, the most important first.
-        good: whether it suffices to leave these nodes in float; may be slow.
-        in_time: whether `good` may be called again.
+    `ranking` has the most important node first; `good` tells whether it suffices to leave these nodes in float.
     """
     enough = 1
     while in_time() and not good(frozenset(ranking[:enough])):
