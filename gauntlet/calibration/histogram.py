@@ -10,13 +10,11 @@ import numpy.typing as npt
 from gauntlet.core.arrays import NamedArrays
 
 Counts = npt.NDArray[np.int64]
-Ends = tuple[np.float32, np.float32]
-"""The lowest and the highest value of a tensor."""
+Ends = tuple[np.float32, np.float32]  # the lowest and the highest value of a tensor
 Histogram = tuple[Counts, npt.NDArray[np.float32]]
 """The counts and the edges of `BINS` bins of equal width around zero, out to the largest magnitude."""
 
-BINS = 2048
-"""As in TensorRT's calibrator and ORT's percentile. ORT's entropy has 128 by default."""
+BINS = 2048  # as in TensorRT's calibrator and ORT's percentile; ORT's entropy has 128 by default
 
 
 @dataclass(frozen=True)

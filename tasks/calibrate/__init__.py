@@ -58,10 +58,8 @@ def calibrate(
 ) -> Report[CalibrateFacts]:
     """Compute the ranges of a model's activations by every method, and check the calibration set.
 
-    The artifacts are `prepared`, the preprocessed model for the quantizer, and `ranges`, a `Ranges` file.
-
-    Raises:
-        StageError: when the model cannot be preprocessed, or does not accept the images.
+    The artifacts are `prepared`, the preprocessed model for the quantizer, and `ranges`, a `Ranges` file. Raises
+    StageError when the model cannot be preprocessed, or does not accept the images.
     """
     model_path, split = workspace.path(model), read_split(workspace.path(calibration))
     prepared = workspace.folder / "prepared.onnx"

@@ -14,8 +14,7 @@ from gauntlet.datasets.splits import Split
 
 Severity = Literal["error", "warning"]
 
-MAX_NAMED = 5
-"""How many tensors, classes or images a message names."""
+MAX_NAMED = 5  # tensors, classes or images in a message
 
 
 class RangeChange(Frozen):

@@ -92,13 +92,7 @@ def _type(spec: TensorSpec) -> Any:
     """Return skl2onnx's type of an input. Raises StageError when skl2onnx has no such type."""
     from skl2onnx.common import data_types
 
-    kinds = {
-        "float32": data_types.FloatTensorType,
-        "int64": data_types.Int64TensorType,
-        "int32": data_types.Int32TensorType,
-        "bool": data_types.BooleanTensorType,
-        "str": data_types.StringTensorType,
-    }
-    if spec.dtype not in kinds:
-        raise StageError(f"input '{spec.name}' is {spec.dtype}; skl2onnx takes {', '.join(kinds)}: convert the data")
-    return kinds[spec.dtype]([None, *spec.shape[1:]])
+    types = {"float32": "Float", "int64": "Int64", "int32": "Int32", "bool": "Boolean", "str": "String"}
+    if spec.dtype not in types:
+        raise StageError(f"input '{spec.name}' is {spec.dtype}; skl2onnx takes {', '.join(types)}: convert the data")
+    return getattr(data_types, f"{types[spec.dtype]}TensorType")([None, *spec.shape[1:]])

@@ -19,14 +19,13 @@ from gauntlet.frameworks.keras.model import from_saved_model
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
 from tasks.export.graph_interface import rename_tensors, set_shapes
 
-NEWEST_OPSET = 18
 UNNAMED = "unk__"  # prefix of tf2onnx's names of dynamic axes
 
 
 class TensorFlowExport(Frozen, ABC):
     """An exporter of TensorFlow models; both convert a SavedModel in the same way."""
 
-    opset: int = Field(18, ge=13, le=NEWEST_OPSET, description="ONNX operator set; 18 is the newest of this exporter")
+    opset: int = Field(18, ge=13, le=18, description="ONNX operator set; 18 is the newest of this exporter")
 
     framework: ClassVar[str] = "keras"
     packages: ClassVar[dict[str, str]] = {"keras": "tensorflow", "tensorflow": "tensorflow", "tf2onnx": "tensorflow"}

@@ -82,12 +82,9 @@ def dynamic_axes(spec: TensorSpec) -> dict[int, str]:
 
 @contextlib.contextmanager
 def clear_export_errors(exporter: str) -> Iterator[None]:
-    """Turn any exception of the exporter into one StageError, and discard what it prints.
+    """Turn any exception into one StageError, with the cause and the line of the network's code; discard all output.
 
     Output is discarded at file descriptor level too: the exporters' C++ code prints whole graphs.
-
-    Raises:
-        StageError: naming the exporter, the cause, and the line of the network's code.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -56,10 +56,7 @@ def optimize(
     A single pass runs as a chain of one. Each pass is verified on the golden inputs, within `limits`. For a pass that
     broke the model, the artifact `failing-<pass>` holds the smallest model found that it breaks, the model after the
     pass, and inputs. `files` are the user's files (`user_files`); an argument so that their content is part of the
-    cache key.
-
-    Raises:
-        StageError: when ONNX Runtime rejects the model.
+    cache key. Raises StageError when ONNX Runtime rejects the model.
     """
     before = read_graph(workspace.path(model))
     signature = Signature.read(before)

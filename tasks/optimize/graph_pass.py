@@ -21,8 +21,7 @@ GraphPass = Annotated[
     Field(discriminator="kind"),
 ]
 
-LAYOUT_DOMAINS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}
-"""Domains of operators in a layout that ONNX Runtime chose for this machine's processor."""
+LAYOUT_DOMAINS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}  # of operators in a processor-specific layout
 
 
 def apply_pass(graph_pass: GraphPass, model: Path, destination: Path) -> onnx.ModelProto:

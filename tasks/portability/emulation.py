@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import Split
 from gauntlet.runtime.batched_inference import BatchedInference, batched_inference
 from gauntlet.runtime.operator_libraries import operator_libraries
@@ -27,9 +25,7 @@ from tasks.portability.prediction import compare_predictions, joined
 
 EmulatedProcessor = Literal["x86-avx2", "arm64"]
 
-ARM64_ROOT = "GAUNTLET_ARM64_ROOT"
-"""Environment variable: the folder that `.ci/arm64` fills."""
-VERSION = r'__version__ = "([^"]*)"'
+ARM64_ROOT = "GAUNTLET_ARM64_ROOT"  # environment variable: the folder that `.ci/arm64` fills
 SCRIPT = Path(__file__).with_name("run_emulated.py")
 BATCH = 8
 
@@ -72,7 +68,7 @@ def emulator_status(target: EmulatedProcessor) -> str:
     version = arm64_root() / "site" / "onnxruntime" / "__init__.py"
     if not version.is_file():
         return f"unavailable: no Arm runtime in {arm64_root()} (create it with .ci/arm64)"
-    match = re.search(VERSION, version.read_text())
+    match = re.search(r'__version__ = "([^"]*)"', version.read_text())
     return f"onnxruntime {match[1] if match else '?'} as Cortex-A72"
 
 
@@ -93,9 +89,7 @@ def emulated(
     except subprocess.TimeoutExpired:  # emulation is slow; a timeout is no fault of the model
         fix = "raise portability.timeout_s or lower portability.emulation_images"
         return result.replace(runtime=f"unavailable: timed out after {timeout_s:g} s; {fix}")
-    labels = None if split.labels is None else split.labels[:images]
-    signature = Signature.read(onnx.load(model, load_external_data=False))
-    measured = compare_predictions(outputs, inference.run(BATCH), labels, signature)
+    measured = compare_predictions(outputs, inference.run(BATCH), model, split)
     return result.replace(images=len(inference), **dict(zip(unknown, measured, strict=True)))
 
 
@@ -115,7 +109,11 @@ def emulated_outputs(
         inputs, outputs = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
         flat = {f"{call}/{name}": array for call, feed in enumerate(feeds) for name, array in feed.items()}
         np.savez(inputs, allow_pickle=False, **flat)
-        _run([*_command(target), str(SCRIPT), str(model), str(inputs), str(outputs)], target, timeout_s)
+        command = [*_python(target), str(SCRIPT), str(model), str(inputs), str(outputs)]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        if process.returncode:
+            last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
+            raise StageError(f"{target} exited with code {process.returncode}: {last_line[:300]}")
         with np.load(outputs, allow_pickle=False) as file:
             for key in file.files:
                 call, name = key.split("/", 1)
@@ -123,16 +121,9 @@ def emulated_outputs(
     return joined(samples, calls)
 
 
-def _command(target: EmulatedProcessor) -> list[str]:
+def _python(target: EmulatedProcessor) -> list[str]:
     if target == "x86-avx2":
         return ["qemu-x86_64", "-cpu", "Haswell", sys.executable]
     root = arm64_root()
     python = next(iter(sorted((root / "usr" / "bin").glob("python3.[0-9]*"))))
     return ["qemu-aarch64", "-cpu", "cortex-a72", "-L", str(root), "-E", f"PYTHONPATH={root / 'site'}", str(python)]
-
-
-def _run(command: list[str], target: EmulatedProcessor, timeout_s: float) -> None:
-    process = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    if process.returncode:
-        last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
-        raise StageError(f"{target} exited with code {process.returncode}: {last_line[:300]}")

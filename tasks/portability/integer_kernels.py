@@ -21,8 +21,7 @@ from onnx import helper, numpy_helper
 
 from tasks.portability.saturation import Operand, SaturationError, WeightPairs, saturation
 
-Tensor = npt.NDArray[Any]
-"""A value of the graph, of any data type."""
+Tensor = npt.NDArray[Any]  # a value of the graph, of any data type
 
 INPUT_ROLES: dict[str, tuple[str, ...]] = {
     "QLinearConv": ("a", "a_scale", "a_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero", "bias"),
@@ -31,11 +30,9 @@ INPUT_ROLES: dict[str, tuple[str, ...]] = {
     "MatMulIntegerToFloat": ("a", "w", "a_scale", "w_scale", "a_zero", "w_zero", "float_bias"),
     "DynamicQuantizeMatMul": ("a", "w", "w_scale", "w_zero", "float_bias"),
     "MatMulInteger": ("a", "w", "a_zero", "w_zero"),
-}
-"""The roles of each kernel's inputs, in order."""
+}  # the roles of each kernel's inputs, in order
 
-UNSUPPORTED = {"QAttention", "DynamicQuantizeLSTM", "QEmbedLayerNormalization"}
-"""Kernels that contain such products and are not simulated."""
+UNSUPPORTED = {"QAttention", "DynamicQuantizeLSTM", "QEmbedLayerNormalization"}  # they may saturate; not simulated
 SEVEN_BIT = 64  # the largest weight with `reduce_range`: 2 * 255 * 64 is less than 32767
 MAX_ELEMENTS = 1 << 25  # of a kernel's output to compute at once; larger batches are split
 

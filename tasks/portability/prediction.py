@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-import onnx
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
@@ -14,12 +12,12 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import Split
 from gauntlet.metrics.error_metrics import predicted_classes, sqnr_db, top1_agreement
+from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.runtime.batched_inference import BatchedInference, batched_inference
 from tasks.portability.simulation import SaturationSimulator
 
 BATCH = 16
-MAX_KERNELS = 8
-"""How many kernels a prediction lists."""
+MAX_KERNELS = 8  # that a prediction lists
 
 
 class KernelLoss(Frozen):
@@ -49,9 +47,7 @@ def predict(simulator: SaturationSimulator, model: Path, split: Split, count: in
     calls = [simulator.run(inference.feed(start, size)) for start in range(0, len(inference), size)]
     saturating = joined(inference, [call.saturating for call in calls])
     exact = joined(inference, [call.exact for call in calls])
-    labels = None if split.labels is None else split.labels[:count]
-    signature = Signature.read(onnx.load(model, load_external_data=False))
-    sqnr_db, agreement, accuracy, exact_accuracy = compare_predictions(saturating, exact, labels, signature)
+    sqnr_db, agreement, accuracy, exact_accuracy = compare_predictions(saturating, exact, model, split)
     saturated, pairs = Counter[str](), Counter[str]()
     for name, error in (item for call in calls for item in call.errors.items()):
         saturated[name] += error.saturated
@@ -69,13 +65,18 @@ def predict(simulator: SaturationSimulator, model: Path, split: Split, count: in
 
 
 def compare_predictions(
-    outputs: NamedArrays, others: NamedArrays, labels: npt.NDArray[np.int64] | None, signature: Signature
+    outputs: NamedArrays, others: NamedArrays, model: Path, split: Split
 ) -> tuple[float | None, float, float | None, float | None]:
-    """Return the worst SQNR in dB, the top-1 agreement, and both accuracies; None without float outputs or labels."""
+    """Return the worst SQNR in dB, the top-1 agreement, and both accuracies; None without float outputs or labels.
+
+    Both outputs of the model are for the same samples, the first of the split.
+    """
+    signature = Signature.read(read_graph(model))
     floats = [name for name, array in others.items() if array.dtype.kind == "f"]
     main = signature.primary_output or next(iter(others))
     predictions = [predicted_classes(arrays[main], signature.labels) for arrays in (outputs, others)]
-    accuracies = [None if labels is None or c is None else float(np.mean(c == labels)) for c in predictions]
+    labels = split.labels
+    accuracies = [None if labels is None or c is None else float(np.mean(c == labels[: len(c)])) for c in predictions]
     worst = float(np.min([sqnr_db(outputs[n], others[n]) for n in floats])) if floats else None
     return worst, top1_agreement(outputs[main], others[main]), accuracies[0], accuracies[1]
 

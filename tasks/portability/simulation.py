@@ -81,15 +81,12 @@ class SaturationSimulator:
             saturating |= outputs if same else part.run(saturating)
             if part.kernel is not None:
                 output = part.kernel.node.output[0]
-                operands = [self._value(n, saturating) for n in part.kernel.node.input]
+                names = part.kernel.node.input
+                stored = {n: numpy_helper.to_array(self._stored[n]) for n in names if n in self._stored}
+                operands = [(saturating | stored).get(name) for name in names]
                 saturating[output], errors[part.kernel.name] = part.kernel.saturated(operands, saturating[output])
             exact, saturating = ({n: v for n, v in side.items() if n in needed} for side in (exact, saturating))
         return SimulatedOutputs({n: exact[n] for n in self.outputs}, {n: saturating[n] for n in self.outputs}, errors)
-
-    def _value(self, name: str, values: NamedArrays) -> Array | None:
-        if name in self._stored:
-            return numpy_helper.to_array(self._stored[name])
-        return values[name] if name else None
 
 
 class SubgraphSession:

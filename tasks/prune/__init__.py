@@ -56,10 +56,7 @@ def prune(
 
     The pruned network keeps the signature and is evaluated on the cases of `golden`. The splits `train`, `validation`
     and `test` need labels. The artifacts are `network` (a file like the input), `golden` and `predictions`; none when a
-    check fails.
-
-    Raises:
-        StageError: when there are no labels, or the network cannot be pruned without breaking it.
+    check fails. Raises StageError when there are no labels, or the network cannot be pruned without breaking it.
     """
     loaded = {name: read_split(workspace.path(artifact)) for name, artifact in splits.items()}
     data = require_labelled(loaded, "train", "validation", "test")
@@ -84,12 +81,13 @@ def prune(
     report: Report[PruneFacts] = Report(stage="prune", facts=facts, checks=(*config.checks(before, after), *trained))
     if report.failures:
         return report
-    artifacts = _store_outputs(pruned, Golden.load(workspace.path(golden)), data, signature, workspace)
-    path, recipe = workspace.folder / "network.pt", source.recipe_of(workspace.path(network))
+    recipe = source.recipe_of(workspace.path(network))
     if facts.channel_counts and not isinstance(recipe, ResizedNetwork):
         recipe = ResizedNetwork.of(recipe, pruned)
+    path = workspace.folder / "network.pt"
     source.save_network(path, recipe, pruned, {name: tensor.numpy() for name, tensor in example.items()})
-    return report.replace(artifacts={"network": workspace.store_file(path), **artifacts})
+    outputs = _store_outputs(pruned, Golden.load(workspace.path(golden)), data, signature, workspace)
+    return report.replace(artifacts={"network": workspace.store_file(path), **outputs})
 
 
 def _store_outputs(

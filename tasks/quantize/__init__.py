@@ -50,12 +50,9 @@ def quantize(
     prepared: Artifact | None = None,
     ranges: Artifact | None = None,
 ) -> Report[QuantizeFacts]:
-    """Quantize a copy of the FP32 model; the report's artifact is `model`.
+    """Quantize a copy of the FP32 model; the report's artifact is `model`. Raises StageError when the quantizer fails.
 
     `prepared` and `ranges` are the calibration stage's artifacts; None without calibration.
-
-    Raises:
-        StageError: when the quantizer fails.
     """
     before = onnx.load(workspace.path(model), load_external_data=False)
     path = workspace.folder / "model.onnx"

@@ -2,11 +2,11 @@
 
 One session with a switch at every tensor (`tasks.repair.switchable_model`) ranks the nodes by the noise that each
 alone adds to the outputs, and predicts the smallest sufficient set. Only that set is quantized, evaluated and raced;
-if it falls short, the search continues with stricter limits. The best evaluated set is returned in any case. The search
-uses the validation images; the test images only judge the result, by the gates of every candidate.
+if it falls short, the search continues with stricter limits. The search uses the validation images; the test images
+only judge the result, by the gates of every candidate.
 
-Predictions use exact float sums. On a processor whose integer sums saturate, weights get 7 bits, which cannot saturate,
-so predictions hold there too. As this may be enough, it is tried first without any node in float.
+Predictions use exact sums. On a processor whose integer sums saturate, weights get 7 bits, which cannot saturate. As
+this may be enough, it is tried first without any node in float.
 """
 
 from collections.abc import Collection
@@ -109,7 +109,7 @@ def repair(
     search = MixedPrecisionSearch(config, limits, evaluator, start=start, whole_first=exact != recipe)
     before = reference.quality(reference.run(failed)) if network.nodes else None
     best = search.run(before) if before else None
-    artifacts = {"model": _store_best(workspace, evaluator, search, best)}
+    artifacts = {"model": _store_best(workspace, search, best)}
     facts = _facts(recipe, search, before, best)
     return Report(stage="repair", facts=facts, checks=_checks(config, facts, best), artifacts=artifacts)
 
@@ -124,14 +124,13 @@ def _open_switchable(
     return SwitchableModel(inputs[-1], inputs[1])
 
 
-def _store_best(
-    workspace: Workspace, evaluator: Evaluator, search: MixedPrecisionSearch, best: Trial | None
-) -> Artifact:
+def _store_best(workspace: Workspace, search: MixedPrecisionSearch, best: Trial | None) -> Artifact:
+    file, evaluator = search.evaluator.file, search.evaluator
     if best is None or best is not search.trials[-1]:  # the file holds another model
         evaluator.write(best.float_nodes if best else ())
-    proto = read_model(evaluator.file)
+    proto = read_model(file)
     evaluator.reference.signature.write(proto)
-    return workspace.store_file(evaluator.file, *write_model(proto, evaluator.file))
+    return workspace.store_file(file, *write_model(proto, file))
 
 
 def _facts(

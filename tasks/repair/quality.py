@@ -82,12 +82,9 @@ class ReferenceOutputs:
         count = len(next(iter(outputs.values())))
         expected = Golden({}, first_samples(self.expected, count), None if self.labels is None else self.labels[:count])
         facts = compare_accuracy(expected, self.signature, outputs, first_samples(self.outputs, count))
-        return QualitySummary(
-            paired=facts.paired,
-            top1_agreement=facts.top1_agreement,
-            cosine=1.0 if facts.cosine is None else facts.cosine,
-            sqnr_db=float("inf") if facts.sqnr_db is None else facts.sqnr_db,
-        )
+        cosine = 1.0 if facts.cosine is None else facts.cosine
+        sqnr_db = float("inf") if facts.sqnr_db is None else facts.sqnr_db
+        return QualitySummary(paired=facts.paired, top1_agreement=facts.top1_agreement, cosine=cosine, sqnr_db=sqnr_db)
 
 
 def _calls(model: Path, samples: NamedArrays) -> tuple[BatchedInference, int]:

@@ -20,8 +20,6 @@ from tasks.repair.switchable_model import SwitchableModel
 Nodes = frozenset[str]
 
 ROUNDS = 6
-BLOCK_MS = 40
-TIMEOUT_S = 60
 
 
 class Speed(Frozen):
@@ -82,9 +80,9 @@ class Evaluator:
         plan = RacePlan(
             batch_sizes=(batch,),
             rounds=ROUNDS,
-            block_ms=BLOCK_MS,
+            block_ms=40,
             threads=usable_threads(),
-            timeout_s=TIMEOUT_S,
+            timeout_s=60,
             rounds_per_process=ROUNDS,  # the benchmark races the result again, in several processes
         )
         entries = {"fp32": RaceEntry(self.reference.model), "repaired": RaceEntry(self.file)}
