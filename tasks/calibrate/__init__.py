@@ -35,7 +35,7 @@ class CalibrateConfig(Frozen):
     max_range_change: float = Field(
         0.1, gt=0, description="largest shift of a range's end by the second half of the images, relative to its width"
     )
-    strict: bool = Field(False, description="a calibration set that fails a check stops the static recipes")
+    strict: bool = Field(False, description="a failed check of the set stops the static recipes instead of warning")
 
 
 class CalibrateFacts(Frozen):

@@ -64,7 +64,7 @@ class BothTorchExporters(Frozen):
     prefer: Exporter = Field("torchscript", description="the exporter to use when both are right")
     torchscript: TorchScript = Field(default_factory=TorchScript)
     dynamo: Dynamo = Field(default_factory=Dynamo)
-    max_rel_error: float = Field(1e-4, ge=0, description="largest difference, relative to the largest magnitude")
+    max_rel_error: float = Field(1e-4, ge=0, description="largest error, relative to the output's maximum")
 
     framework: ClassVar[str] = "torch"
 
