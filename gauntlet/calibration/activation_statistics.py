@@ -4,7 +4,7 @@ A first pass over the samples finds the range of each tensor; methods that need 
 counts values over exactly these ranges.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,16 +100,11 @@ class _Calls:
         batch = max(1, min(BATCH, CHUNK_BYTES * smallest // max(1, 4 * values), samples // 4))
         return cls(session, single.tensors, split, samples, batched_inference(session, first).batch(batch))
 
-    def __iter__(self) -> Iterator[tuple[NamedArrays, int]]:
-        """Yield the activations of each call, and how many samples have been seen after it."""
-        for start in range(0, self.samples, self.batch):
-            yield self.activations(start), min(start + self.batch, self.samples)
-
     def activations(self, start: int) -> NamedArrays:
         """Return the activations of the call whose first sample is `start`."""
         samples = self.split.take(slice(start, min(start + self.batch, self.samples)))
         feed = batched_inference(self.session, samples).feed(0, self.batch)
-        try:  # no names: ONNX Runtime returns all outputs, of which none is a tensor to calibrate
+        try:  # without names, ONNX Runtime returns all outputs, none of which is to be calibrated
             return dict(zip(self.tensors, self.session.run(self.tensors, feed), strict=bool(self.tensors)))
         except Exception as error:  # the runtime's own exceptions share no public base
             raise StageError(f"ONNX Runtime fails on a calibration batch: {one_line(error)}") from error
@@ -128,8 +123,9 @@ def _run(
 ) -> dict[int, dict[str, Any]]:
     """Pass all samples to a collector; return its results after about half of them, and after all."""
     results: dict[int, dict[str, Any]] = {}
-    for activations, seen in calls:
-        collector.collect(activations)
+    for start in range(0, calls.samples, calls.batch):
+        collector.collect(calls.activations(start))  # freed before the next call
+        seen = min(start + calls.batch, calls.samples)
         if seen == calls.samples or (not results and 2 * seen >= calls.samples):
             results[seen] = collector.result()
         workspace.progress(done * calls.samples + seen, passes * calls.samples, "images")

@@ -80,7 +80,7 @@ def switchable(folder: Path, ranges: Ranges) -> SwitchableModel:
 
 @settings(max_examples=10, deadline=None)
 @given(left_out=st.sets(st.sampled_from(NODES)))
-def test_switches_answer_what_the_quantizer_s_file_does_for_any_choice_of_nodes(
+def test_switches_answer_what_the_quantiser_s_file_does_for_any_choice_of_nodes(
     folder: Path, ranges: Ranges, switchable: SwitchableModel, left_out: set[str]
 ) -> None:
     assert switchable.nodes == set(NODES)
