@@ -67,7 +67,7 @@ def nncf_control(network: Network, python: str, limits: AccuracyConfig, granular
     max_drop = limits.max_accuracy_drop
     if limits.min_sqnr_db:
         max_drop = 10 ** (-limits.min_sqnr_db / 10)
-        answers = ReferenceOutputs(model, splits["validation"], 256).answers
+        answers = ReferenceOutputs(model, splits["validation"], 256).outputs
         arrays["answers"] = answers[next(iter(answers))]
     np.savez(out.folder / "data.npz", labels=splits["validation"].labels[:256], **arrays)
     done = subprocess.run(

@@ -1,8 +1,7 @@
-"""What every activation's values are like, in memory that does not grow with the number of samples.
+"""Statistics of every activation, collected in memory that does not grow with the number of samples.
 
-ONNX Runtime's histogram calibrator runs the network, one chunk of samples at a time, and hands the activations to a
-collector: in a first pass to one of the lowest and highest values, and where a method needs counts, in a second pass to
-one of histograms over exactly these ranges.
+A first pass over the samples finds the range of each tensor; methods that need histograms add a second pass, which
+counts values over exactly these ranges.
 """
 
 from collections.abc import Mapping
@@ -14,23 +13,24 @@ import numpy as np
 from onnxruntime.quantization.calibrate import HistogramCalibrater
 from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
-from gauntlet.calibration.data_reader import CalibrationDataReader, OneChunk
-from gauntlet.calibration.histogram import Counts, Ends, EndsCollector, FixedRangeCollector, Floats, TensorStatistics
+from gauntlet.calibration.histogram import Ends, EndsCollector, FixedRangeCollector, TensorStatistics
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Split
 from gauntlet.onnx_model.graph import one_line
 from gauntlet.onnx_model.model_file import is_large_file
+from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 
+BATCH = 8
 CHUNK_BYTES = 256_000_000
-"""Activations of one chunk, all tensors together. A single sample is always allowed, however large."""
+"""Limit on the activations of one call, all tensors together. A single sample is always allowed."""
 
 
 @dataclass(frozen=True)
 class ActivationStatistics:
-    """The statistics of the tensors that held only numbers, after about half of the samples and after all."""
+    """The statistics of the tensors whose values are all finite, after about half of the samples and after all."""
 
     samples: int
     after: Mapping[int, Mapping[str, TensorStatistics]]
@@ -38,65 +38,76 @@ class ActivationStatistics:
 
 
 def open_calibrator(prepared: Path, folder: Path) -> HistogramCalibrater:
-    """Return ONNX Runtime's calibrator for the tensors that `quantize_static` would look for.
+    """Return ONNX Runtime's calibrator for the tensors that `quantize_static` quantizes.
 
-    Args:
-        prepared: the model.
-        folder: where the model with its activations as outputs is kept, as long as the calibrator is used.
+    `folder` holds the model with its activations as outputs as long as the calibrator is used.
     """
-    made = HistogramCalibrater(
+    calibrator = HistogramCalibrater(
         prepared,
         [*{*QLinearOpsRegistry, *QDQRegistry}],
         str(folder / "augmented.onnx"),
         use_external_data_format=is_large_file(prepared),
     )
-    made.augment_graph()
-    made.infer_session = open_session(folder / "augmented.onnx", level="off")  # ORT's own has no libraries of operators
-    return made
+    calibrator.augment_graph()
+    calibrator.infer_session = open_session(folder / "augmented.onnx", level="off")  # ORT's own lacks custom operators
+    return calibrator
 
 
 def collect_statistics(
     workspace: Workspace, calibrator: HistogramCalibrater, split: Split, wanted: int, *, with_counts: bool
 ) -> ActivationStatistics:
-    """Run the samples through the model, once, or twice for histograms.
-
-    Args:
-        workspace: where progress goes.
-        calibrator: of the model.
-        split: the samples.
-        wanted: how many of them, at most.
-        with_counts: whether to make histograms.
+    """Run the first `wanted` samples, or all there are, through the model: once, or twice for histograms.
 
     Raises:
         StageError: when the samples do not fit the model, or the runtime fails.
     """
-    single, size = CalibrationDataReader.of(calibrator.infer_session, split, wanted), EndsCollector()
-    _collect(calibrator, size, next(iter(single))[0])  # how many values a call has
-    feeds = single.in_chunks(CHUNK_BYTES * single.batch // max(1, 4 * size.values))
-    passes = 1 + with_counts
-    ends = _run(workspace, calibrator, EndsCollector(), feeds, 0, passes)
-    tensors, last = _float_tensors(calibrator), ends[feeds.samples]
-    bad = tuple(name for name in tensors if name in last and not np.isfinite(last[name]).all())
-    good = [name for name in tensors if name not in bad]
+    calls, passes = _Calls.plan(calibrator, split, wanted), 1 + with_counts
+    ends: dict[int, dict[str, Ends]] = _run(workspace, calls, EndsCollector(), 0, passes)
+    last = ends[calls.samples]
+    bad = tuple(name for name in calls.tensors if name in last and not np.isfinite(last[name]).all())
+    good = [name for name in calls.tensors if name not in bad]
     counts: dict[int, dict[str, Any]] = {}
     if with_counts:
         collector = FixedRangeCollector({name: last[name] for name in good if name in last})
-        counts = _run(workspace, calibrator, collector, feeds, 1, passes)
-    after = {seen: _statistics(good, some, counts.get(seen, {})) for seen, some in ends.items()}
-    return ActivationStatistics(feeds.samples, after, bad)
-
-
-def _statistics(
-    names: list[str], ends: Mapping[str, Ends], histograms: Mapping[str, tuple[Counts, Floats]]
-) -> dict[str, TensorStatistics]:
-    """Return the statistics of each tensor; zeros where it had no value yet."""
-    nothing = np.float32(0)
-    return {
-        name: TensorStatistics(*ends[name], histograms.get(name))
-        if name in ends
-        else TensorStatistics(nothing, nothing)
-        for name in names
+        counts = _run(workspace, calls, collector, 1, passes)
+    empty = (np.float32(0), np.float32(0))  # of a tensor without values so far
+    after = {
+        seen: {name: TensorStatistics(*some.get(name, empty), counts.get(seen, {}).get(name)) for name in good}
+        for seen, some in ends.items()
     }
+    return ActivationStatistics(calls.samples, after, bad)
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """The calls of the calibrator's session that cover the samples, in their order."""
+
+    session: Any
+    tensors: list[str]
+    split: Split
+    samples: int
+    batch: int
+
+    @classmethod
+    def plan(cls, calibrator: HistogramCalibrater, split: Split, wanted: int) -> "_Calls":
+        """Return at least four calls of at most `BATCH` samples and `CHUNK_BYTES` each, where the model allows that."""
+        session, first = calibrator.infer_session, split.take(slice(0, 1))
+        samples, smallest = min(wanted, len(split)), batched_inference(session, first).batch(1)
+        if samples >= smallest:  # copies that fill up the last call of a fixed batch would be counted as samples
+            samples -= samples % smallest
+        single = cls(session, _float_tensors(calibrator), split, samples, smallest)
+        values = sum(array.size for array in single.activations(0).values())
+        batch = max(1, min(BATCH, CHUNK_BYTES * smallest // max(1, 4 * values), samples // 4))
+        return cls(session, single.tensors, split, samples, batched_inference(session, first).batch(batch))
+
+    def activations(self, start: int) -> NamedArrays:
+        """Return the activations of the call whose first sample is `start`."""
+        samples = self.split.take(slice(start, min(start + self.batch, self.samples)))
+        feed = batched_inference(self.session, samples).feed(0, self.batch)
+        try:  # without names, ONNX Runtime returns all outputs, none of which is to be calibrated
+            return dict(zip(self.tensors, self.session.run(self.tensors, feed), strict=bool(self.tensors)))
+        except Exception as error:  # the runtime's own exceptions share no public base
+            raise StageError(f"ONNX Runtime fails on a calibration batch: {one_line(error)}") from error
 
 
 def _float_tensors(calibrator: HistogramCalibrater) -> list[str]:
@@ -108,26 +119,14 @@ def _float_tensors(calibrator: HistogramCalibrater) -> list[str]:
 
 
 def _run(
-    workspace: Workspace,
-    calibrator: HistogramCalibrater,
-    collector: Any,
-    feeds: CalibrationDataReader,
-    done: int,
-    passes: int,
+    workspace: Workspace, calls: _Calls, collector: EndsCollector | FixedRangeCollector, done: int, passes: int
 ) -> dict[int, dict[str, Any]]:
-    """Give all samples to a collector; return what it has found after about half of them, and after all."""
-    found: dict[int, dict[str, Any]] = {}
-    for feed, seen in feeds:
-        _collect(calibrator, collector, feed)
-        if seen == feeds.samples or (not found and 2 * seen >= feeds.samples):
-            found[seen] = collector.compute_collection_result()
-        workspace.progress(done * feeds.samples + seen, passes * feeds.samples, "images")
-    return found
-
-
-def _collect(calibrator: HistogramCalibrater, collector: Any, feed: NamedArrays) -> None:
-    calibrator.collector = collector
-    try:
-        calibrator.collect_data(OneChunk(feed))
-    except Exception as error:  # the runtime's own exceptions share no public base
-        raise StageError(f"ONNX Runtime fails on a calibration batch: {one_line(error)}") from error
+    """Pass all samples to a collector; return its results after about half of them, and after all."""
+    results: dict[int, dict[str, Any]] = {}
+    for start in range(0, calls.samples, calls.batch):
+        collector.collect(calls.activations(start))  # freed before the next call
+        seen = min(start + calls.batch, calls.samples)
+        if seen == calls.samples or (not results and 2 * seen >= calls.samples):
+            results[seen] = collector.result()
+        workspace.progress(done * calls.samples + seen, passes * calls.samples, "images")
+    return results

@@ -2,14 +2,12 @@
 
 from typing import ClassVar, Literal
 
-import numpy as np
-
-from gauntlet.calibration.histogram import TensorStatistics
+from gauntlet.calibration.histogram import Ends, TensorStatistics
 from gauntlet.core.frozen import Frozen
 
 
 class MinMax(Frozen):
-    """From the lowest to the highest value that was seen."""
+    """From the lowest to the highest value."""
 
     kind: Literal["minmax"] = "minmax"
     counts: ClassVar[bool] = False
@@ -17,8 +15,8 @@ class MinMax(Frozen):
     @property
     def name(self) -> str:
         """The method's name in files and in candidates' names."""
-        return "minmax"
+        return self.kind
 
-    def range_of(self, seen: TensorStatistics) -> tuple[np.float32, np.float32]:
+    def range_of(self, statistics: TensorStatistics) -> Ends:
         """Return the range."""
-        return seen.lowest, seen.highest
+        return statistics.lowest, statistics.highest

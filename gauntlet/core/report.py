@@ -64,6 +64,10 @@ class Check(Frozen):
         """Whether this check fails its gate."""
         return not self.passed and self.severity == "error" and self.override is None
 
+    def explained(self, detail: str, remedy: str) -> Self:
+        """Return the check with this detail and remedy if it failed; unchanged if it passed."""
+        return self if self.passed else self.replace(detail=detail, remedy=remedy)
+
     def __str__(self) -> str:
         value = "missing" if self.value is None else f"{self.value:.6g}"
         unit = f" {self.unit}" if self.unit else ""

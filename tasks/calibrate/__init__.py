@@ -3,7 +3,6 @@
 import tempfile
 from pathlib import Path
 
-from onnxruntime.quantization.calibrate import HistogramCalibrater
 from pydantic import Field
 
 from gauntlet.calibration.activation_statistics import ActivationStatistics, collect_statistics, open_calibrator
@@ -34,14 +33,9 @@ class CalibrateConfig(Frozen):
 
     images: int = Field(128, ge=1, description="maximum number of calibration images")
     max_range_change: float = Field(
-        0.1,
-        gt=0,
-        description="largest shift of a range's end by the second half of the images, as a share of the range's width",
+        0.1, gt=0, description="largest shift of a range's end by the second half of the images, relative to its width"
     )
-    strict: bool = Field(
-        False,
-        description="whether a calibration set that fails a check stops the static recipes; otherwise it is a warning",
-    )
+    strict: bool = Field(False, description="a failed check of the set stops the static recipes instead of warning")
 
 
 class CalibrateFacts(Frozen):
@@ -64,16 +58,17 @@ def calibrate(
 ) -> Report[CalibrateFacts]:
     """Compute the ranges of a model's activations by every method, and check the calibration set.
 
-    The artifacts are `prepared`, the preprocessed model for the quantizer, and `ranges`, a
-    `gauntlet.calibration.ranges.Ranges` file.
-
-    Raises:
-        StageError: when the model cannot be preprocessed, or does not accept the images.
+    The artifacts are `prepared`, the preprocessed model for the quantizer, and `ranges`, a `Ranges` file. Raises
+    StageError when the model cannot be preprocessed, or does not accept the images.
     """
     model_path, split = workspace.path(model), read_split(workspace.path(calibration))
     prepared = workspace.folder / "prepared.onnx"
     with tempfile.TemporaryDirectory(dir=workspace.folder) as folder:
-        data_files, calibrator = _prepare(model_path, prepared, Path(folder))
+        try:
+            data_files = prepare_for_quantization(model_path, prepared)
+            calibrator = open_calibrator(prepared, Path(folder))
+        except Exception as error:  # the tools' own exceptions share no public base
+            raise StageError(f"the model cannot be prepared for static quantization: {error}") from error
         with_counts = any(method.counts for method in methods)
         statistics = collect_statistics(workspace, calibrator, split, config.images, with_counts=with_counts)
     ranges_after = {images: _ranges(statistics, images, methods) for images in statistics.after}
@@ -85,47 +80,26 @@ def calibrate(
         changes=changes(ranges_after),
     )
     labels = Signature.read(read_graph(model_path)).labels
-    checks = _checks(config, facts, statistics.non_finite, split, labels, read_split(workspace.path(test)))
+    set_checks = _set_checks(config, facts, split, labels, read_split(workspace.path(test)))
     artifacts = {
         "prepared": workspace.store_file(prepared, *data_files),
         "ranges": workspace.store_file(ranges.write(workspace.folder / "ranges.json")),
     }
+    checks = (finite_check(statistics.non_finite), *set_checks)
     return Report(stage="calibrate", facts=facts, checks=checks, artifacts=artifacts)
 
 
-def _checks(
-    config: CalibrateConfig,
-    facts: CalibrateFacts,
-    non_finite: tuple[str, ...],
-    split: Split,
-    labels: tuple[str, ...],
-    test: Split,
+def _set_checks(
+    config: CalibrateConfig, facts: CalibrateFacts, split: Split, labels: tuple[str, ...], test: Split
 ) -> tuple[Check, ...]:
     severity: Severity = "error" if config.strict else "warning"
-    checks = [finite_check(non_finite)]
+    checks = [class_coverage_check(split, facts.images, labels, severity)]
     if facts.tensors:  # a model without a node to quantize has no ranges that could converge
-        checks.append(convergence_check(facts.changes, facts.images, config.max_range_change, severity))
-    if coverage := class_coverage_check(split, facts.images, labels, severity):
-        checks.append(coverage)
-    return (*checks, test_overlap_check(split, facts.images, test, severity))
-
-
-def _prepare(model: Path, destination: Path, folder: Path) -> tuple[list[Path], HistogramCalibrater]:
-    """Preprocess the model for quantization; return its external data files and a calibrator that works in `folder`."""
-    try:
-        data_files = prepare_for_quantization(model, destination)
-        return data_files, open_calibrator(destination, folder)
-    except Exception as error:  # the tools' own exceptions share no public base
-        raise StageError(f"the model cannot be prepared for static quantization: {error}") from error
+        checks.insert(0, convergence_check(facts.changes, facts.images, config.max_range_change, severity))
+    return (*filter(None, checks), test_overlap_check(split, facts.images, test, severity))
 
 
 def _ranges(collected: ActivationStatistics, images: int, methods: tuple[Method, ...]) -> Ranges:
-    by_method = {
-        method.name: {
-            tensor: (float(low), float(high))
-            for tensor, statistics in collected.after[images].items()
-            for low, high in [method.range_of(statistics)]
-        }
-        for method in methods
-    }
-    return Ranges(images=images, methods=by_method)
+    tensors = collected.after[images].items()
+    found = {method.name: {name: method.range_of(statistics) for name, statistics in tensors} for method in methods}
+    return Ranges.model_validate({"images": images, "methods": found})

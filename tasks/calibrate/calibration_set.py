@@ -14,8 +14,7 @@ from gauntlet.datasets.splits import Split
 
 Severity = Literal["error", "warning"]
 
-MAX_NAMED = 5
-"""How many tensors, classes or images a message names."""
+MAX_NAMED = 5  # tensors, classes or images in a message
 
 
 class RangeChange(Frozen):
@@ -51,25 +50,16 @@ def convergence_check(range_changes: tuple[RangeChange, ...], images: int, limit
     half = [change for change in range_changes if change.images == max(c.images for c in range_changes)]
     worst = max(half, key=lambda change: change.change, default=None)
     enough = worst is not None and worst.change <= limit
-    if worst is None:
-        detail = f"not converged at {images} images: too few to compare half of them with all"
-    else:
-        verdict = f"{images} images are enough" if enough else f"not converged at {images} images"
-        detail = (
-            f"{verdict}: from {worst.images} of them, the {worst.method} range of {worst.tensor!r} differs by "
-            f"{worst.change:.1%} of its width"
-        )
-    return Check(
-        name="calibrate.max_range_change",
-        value=worst and worst.change,
-        op="<=",
-        limit=limit,
-        severity=severity,
-        detail=detail,
-        remedy=""
-        if enough
-        else "raise calibrate.images (and the calibration split's size), or use a method that clips outliers",
+    verdict = f"{images} images are enough" if enough else f"not converged at {images} images"
+    reason = "too few to compare half of them with all"
+    if worst is not None:
+        tensor = f"the {worst.method} range of {worst.tensor!r}"
+        reason = f"from {worst.images} of them, {tensor} differs by {worst.change:.1%} of its width"
+    remedy = "raise calibrate.images (and the calibration split's size), or use a method that clips outliers"
+    check = Check(
+        name="calibrate.max_range_change", value=worst and worst.change, op="<=", limit=limit, severity=severity
     )
+    return check.replace(detail=f"{verdict}: {reason}", remedy="" if check.passed else remedy)
 
 
 def class_coverage_check(split: Split, images: int, labels: tuple[str, ...], severity: Severity) -> Check | None:
@@ -78,45 +68,26 @@ def class_coverage_check(split: Split, images: int, labels: tuple[str, ...], sev
         return None
     present = set(np.unique(split.labels[:images]).tolist())
     missing = [name for number, name in enumerate(labels) if number not in present]
-    return Check(
-        name="calibrate.missing_classes",
-        value=len(missing),
-        op="==",
-        limit=0,
-        unit="classes",
-        severity=severity,
-        detail=f"no calibration image of {', '.join(missing[:MAX_NAMED])}" if missing else "",
-        remedy="raise calibrate.images, or add images of every class to the calibration split" if missing else "",
-    )
+    detail = f"no calibration image of {', '.join(missing[:MAX_NAMED])}"
+    remedy = "raise calibrate.images, or add images of every class to the calibration split"
+    return _none_found("missing_classes", len(missing), "classes", severity, detail, remedy)
 
 
 def finite_check(non_finite: tuple[str, ...]) -> Check:
     """Check that every activation is finite: NaN and infinity have no range."""
-    return Check(
-        name="calibrate.non_finite_tensors",
-        value=len(non_finite),
-        op="==",
-        limit=0,
-        unit="tensors",
-        detail=f"NaN or infinity in {', '.join(non_finite[:MAX_NAMED])} (in graph order)" if non_finite else "",
-        remedy="check the node that computes the first of them, and the images; until then, remove the static recipes"
-        if non_finite
-        else "",
-    )
+    detail = f"NaN or infinity in {', '.join(non_finite[:MAX_NAMED])} (in graph order)"
+    remedy = "check the node that computes the first of them, and the images; until then, remove the static recipes"
+    return _none_found("non_finite_tensors", len(non_finite), "tensors", "error", detail, remedy)
 
 
 def test_overlap_check(split: Split, images: int, test: Split, severity: Severity) -> Check:
     """Check that no calibration image is in the test split, where it would inflate the quantized model's accuracy."""
     shared = [(ours, theirs) for ours, theirs in shared_samples(split, test) if ours < images]
-    return Check(
-        name="calibrate.test_overlap",
-        value=len(shared),
-        op="==",
-        limit=0,
-        unit="images",
-        severity=severity,
-        detail="; ".join(f"calibration[{ours}] is test[{theirs}]" for ours, theirs in shared[:MAX_NAMED]),
-        remedy="remove them from the calibration split: calibrating on test images overstates the accuracy"
-        if shared
-        else "",
-    )
+    detail = "; ".join(f"calibration[{ours}] is test[{theirs}]" for ours, theirs in shared[:MAX_NAMED])
+    remedy = "remove them from the calibration split: calibrating on test images overstates the accuracy"
+    return _none_found("test_overlap", len(shared), "images", severity, detail, remedy)
+
+
+def _none_found(metric: str, value: int, unit: str, severity: Severity, detail: str, remedy: str) -> Check:
+    check = Check(name=f"calibrate.{metric}", value=value, op="==", limit=0, unit=unit, severity=severity)
+    return check.explained(detail, remedy)

@@ -42,12 +42,8 @@ class ExportFacts(Frozen):
     ir_version: int
     nodes: int
     size_bytes: int
-    traced_constants: tuple[str, ...] = Field(
-        (), description="source lines of the network where tracing froze a value into a constant"
-    )
-    cross_check: CrossCheck | None = Field(
-        None, description="comparison of two exporters with the framework model, for kind both"
-    )
+    traced_constants: tuple[str, ...] = Field((), description="source lines where tracing froze a value as a constant")
+    cross_check: CrossCheck | None = Field(None, description="comparison of both PyTorch exporters, for kind both")
 
 
 def files_of(config: ExportConfig) -> tuple[Path, ...]:
@@ -66,13 +62,8 @@ def export(
 ) -> Report[ExportFacts]:
     """Export the trained model, in evaluation mode, with its signature in `metadata_props`; the artifact is `model`.
 
-    Args:
-        config: the exporter and its settings.
-        workspace: where artifacts are written.
-        model: the framework model's file.
-        signature: the model's inputs, outputs, layout and labels.
-        golden: the framework model's golden outputs.
-        files: the user's files that are read; an argument so that their content is part of the cache key.
+    `golden` holds the framework model's outputs. `files` are the user's files that are read; an argument so that their
+    content is part of the cache key.
     """
     path = workspace.folder / "model.onnx"
     cross_check, constants = None, list[str]()
@@ -98,17 +89,13 @@ def export(
 
 def _completed(proto: onnx.ModelProto, signature: Signature) -> onnx.ModelProto:
     """Write the signature, the producer and a supported IR version into the model; return it."""
-    signature.replace(operator_libraries=_libraries(proto)).write(proto)
+    own = {node.domain for node in all_nodes(proto.graph)} - {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
+    files = operator_libraries() if own else ()
+    libraries = tuple(OperatorLibrary(name=path.name, sha256=sha256_of([path])) for path in files)
+    signature.replace(operator_libraries=libraries).write(proto)
     proto.producer_name = "onnx-gauntlet"
     proto.ir_version = min(proto.ir_version, supported_ir_version())
     return proto
-
-
-def _libraries(proto: onnx.ModelProto) -> tuple[OperatorLibrary, ...]:
-    """Return the libraries that a model with custom operators needs."""
-    own = {node.domain for node in all_nodes(proto.graph)} - {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
-    libraries = operator_libraries() if own else ()
-    return tuple(OperatorLibrary(name=path.name, sha256=sha256_of([path])) for path in libraries)
 
 
 @contextmanager
@@ -129,13 +116,7 @@ def _traced_constants_check(lines: list[str]) -> tuple[Check, ...]:
     """Return a warning when tracing froze values: harmless unless they change from call to call."""
     if not lines:
         return ()
-    check = Check(
-        name="export.traced_constants",
-        value=len(lines),
-        op="==",
-        limit=0,
-        severity="warning",
-        detail="; ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else ""),
-        remedy="harmless if the value never changes; else compute it with tensors, or use export.kind: dynamo",
-    )
-    return (check,)
+    check = Check(name="export.traced_constants", value=len(lines), op="==", limit=0, severity="warning")
+    detail = "; ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
+    remedy = "harmless if the value never changes; else compute it with tensors, or use export.kind: dynamo"
+    return (check.explained(detail, remedy),)

@@ -42,31 +42,19 @@ class CrossCheck(Frozen):
     def check(self) -> Check:
         """Return the check that names the wrong exporters: a warning for one, an error for both."""
         if not self.distances:
-            return Check(
-                name="export.wrong_exporters",
-                value=None,
-                op="==",
-                limit=0,
-                severity="warning",
-                detail="exporters not compared: " + "; ".join(self.wrong.values()),
-                remedy="see the structure gate for what the runtime does not support",
-            )
-        other = "; the other one agrees with the source and is used"
+            check = Check(name="export.wrong_exporters", value=None, op="==", limit=0, severity="warning")
+            detail = "exporters not compared: " + "; ".join(self.wrong.values())
+            return check.explained(detail, "see the structure gate for what the runtime does not support")
+        both = len(self.wrong) == 2
         detail = "; ".join(f"{exporter}: {why}" for exporter, why in self.wrong.items())
-        remedy = (
-            "set export.kind to the correct exporter; its warnings name lines of the network that cause a difference"
-        )
-        if len(self.wrong) == 2:
+        remedy = "set export.kind to the correct exporter; its warnings name lines that cause a difference"
+        if both:
             remedy = "change the network so that nothing in Python depends on values or sizes, or export it yourself"
-        return Check(
-            name="export.wrong_exporters",
-            value=len(self.wrong),
-            op="==",
-            limit=0,
-            severity="error" if len(self.wrong) == 2 else "warning",
-            detail=detail + (other if len(self.wrong) == 1 else ""),
-            remedy=remedy if self.wrong else "",
-        )
+        else:
+            detail += "; the other one agrees with the source and is used"
+        severity: Literal["error", "warning"] = "error" if both else "warning"
+        check = Check(name="export.wrong_exporters", value=len(self.wrong), op="==", limit=0, severity=severity)
+        return check.explained(detail, remedy)
 
 
 class BothTorchExporters(Frozen):
@@ -76,9 +64,7 @@ class BothTorchExporters(Frozen):
     prefer: Exporter = Field("torchscript", description="the exporter to use when both are right")
     torchscript: TorchScript = Field(default_factory=TorchScript)
     dynamo: Dynamo = Field(default_factory=Dynamo)
-    max_rel_error: float = Field(
-        1e-4, ge=0, description="largest difference, relative to the output's largest magnitude"
-    )
+    max_rel_error: float = Field(1e-4, ge=0, description="largest error, relative to the output's maximum")
 
     framework: ClassVar[str] = "torch"
 
@@ -87,18 +73,13 @@ class BothTorchExporters(Frozen):
         return (*self.torchscript.files(), *self.dynamo.files())
 
     def write(self, model: Path, signature: Signature, path: Path, golden: Golden) -> CrossCheck:
-        """Export the network with both exporters, compare both models with the framework model, and keep one.
-
-        Raises:
-            StageError: when neither exporter can export the network.
-        """
+        """Export with both exporters, compare both models with the source, and keep one. StageError when both fail."""
+        exporters: dict[Exporter, TorchScript | Dynamo] = {"torchscript": self.torchscript, "dynamo": self.dynamo}
+        files = {name: path.with_name(name) / path.name for name in exporters}
+        written: list[Exporter] = []
         outputs: dict[Exporter, Mapping[str, NamedArrays]] = {}
         wrong: dict[Exporter, str] = {}
-        written: list[Exporter] = []
-        files: dict[Exporter, Path] = {}
-        exporters: dict[Exporter, TorchScript | Dynamo] = {"torchscript": self.torchscript, "dynamo": self.dynamo}
         for name, exporter in exporters.items():
-            files[name] = path.with_name(name) / path.name
             files[name].parent.mkdir(exist_ok=True)
             try:
                 exporter.write(model, signature, files[name])
@@ -113,29 +94,23 @@ class BothTorchExporters(Frozen):
         if len(outputs) == 2:
             distances += _distances("torchscript", outputs["torchscript"], "dynamo", outputs["dynamo"])
         wrong |= {name: why for name in outputs if (why := self._difference(name, distances))}
-        right = [name for name in (self.prefer, *exporters) if name in outputs and name not in wrong]
-        used = (right or [name for name in (self.prefer, *exporters) if name in written])[0]
+        candidates = [name for name in (self.prefer, *exporters) if name in written]
+        used = next((name for name in candidates if name not in wrong), candidates[0])
         for file in files[used].parent.iterdir():
             file.rename(path.with_name(file.name))
         return CrossCheck(used=used, wrong=wrong, distances=tuple(distances))
 
     def _difference(self, name: Exporter, distances: list[OutputDistance]) -> str:
         """Describe how an exporter differs from the framework model; empty within the tolerance."""
-        far = {d.between: d for d in sorted(distances, key=_size) if not d.max_rel_error <= self.max_rel_error}
+        ascending = sorted(distances, key=lambda d: np.nan_to_num(d.max_rel_error, nan=np.inf))
+        far = {d.between: d for d in ascending if not d.max_rel_error <= self.max_rel_error}
         largest = far.get(f"source and {name}")
         if largest is None:
             return ""
         detail = f"{largest.max_abs_error:.3g} from the source on {largest.data} inputs"
-        if "source and dynamo" in far and "source and torchscript" in far and BETWEEN not in far:
+        if far.keys() == {"source and dynamo", "source and torchscript"}:
             detail += ", and the other exporter agrees with it: check whether the source itself is repeatable"
         return detail
-
-
-BETWEEN = "torchscript and dynamo"
-
-
-def _size(distance: OutputDistance) -> float:
-    return float(np.nan_to_num(distance.max_rel_error, nan=np.inf))
 
 
 def _outputs(model: Path, cases: Mapping[str, GoldenCase]) -> dict[str, NamedArrays]:
@@ -148,14 +123,11 @@ def _distances(
 ) -> list[OutputDistance]:
     rows = []
     for data, outputs in expected.items():
-        pairs = [(array, actual[data].get(name)) for name, array in outputs.items()]
-        fits = all(other is not None and other.shape == array.shape for array, other in pairs)
-        rows.append(
-            OutputDistance(
-                data=data,
-                between=f"{first} and {second}",
-                max_abs_error=max(max_abs_error(b, a) for a, b in pairs if b is not None) if fits else np.inf,
-                max_rel_error=max(max_rel_error(b, a) for a, b in pairs if b is not None) if fits else np.inf,
-            )
-        )
+        pairs = [(actual[data].get(name), array) for name, array in outputs.items()]
+        absolute = relative = np.inf
+        if all(other is not None and other.shape == array.shape for other, array in pairs):
+            absolute = max(max_abs_error(other, array) for other, array in pairs if other is not None)
+            relative = max(max_rel_error(other, array) for other, array in pairs if other is not None)
+        between = f"{first} and {second}"
+        rows.append(OutputDistance(data=data, between=between, max_abs_error=absolute, max_rel_error=relative))
     return rows

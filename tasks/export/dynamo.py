@@ -1,23 +1,20 @@
 """PyTorch's dynamo exporter, which captures the network for all declared sizes or fails."""
 
 import warnings
-from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import onnx
 from pydantic import Field
 
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature
 from gauntlet.core.user_code import FunctionName
-from gauntlet.frameworks.torch import network as torch_network
 from gauntlet.onnx_model.model_file import MAX_ONE_FILE_BYTES
-from tasks.export.torch_common import arguments, clear_export_errors, dynamic_axes, functions_by_operator, user_files
+from tasks.export.torch_common import TorchExport, dynamic_axes
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 
 
-class Dynamo(Frozen):
+class Dynamo(TorchExport):
     """`torch.onnx.export(dynamo=True)`. Slower; data-dependent control flow raises an error and is never frozen."""
 
     kind: Literal["dynamo"] = "dynamo"
@@ -27,44 +24,27 @@ class Dynamo(Frozen):
         None,
         description="module:function that returns onnxscript functions: {torch.ops.aten.gelu.default: function(x)}",
     )
-    code_folder: Path = Field(Path(), description="folder of that module's file")
 
-    framework: ClassVar[str] = "torch"
+    functions_key: ClassVar[str] = "custom_translation_table"
 
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read."""
-        return user_files(self.code_folder, self.custom_translation_table)
-
-    def write(self, model: Path, signature: Signature, path: Path) -> None:
-        """Export the network saved in `model` to `path`.
-
-        Raises:
-            StageError: when the exporter cannot export it.
-        """
+    def export(self, arguments: dict[str, Any], signature: Signature, functions: dict[Any, Any]) -> None:
+        """Capture the network."""
         import torch
 
-        network, example = torch_network.load_network(model)
-        translations = functions_by_operator(
-            self.code_folder, self.custom_translation_table, "export.custom_translation_table"
+        warnings.simplefilter("ignore")  # about its own deprecated functions and generated names
+        torch.onnx.export(
+            **arguments,
+            dynamo=True,
+            dynamic_shapes=tuple(dynamic_axes(spec) for spec in signature.inputs),
+            custom_translation_table=functions or None,
+            optimize=self.optimize,
+            external_data=sum(t.nbytes for t in arguments["model"].state_dict().values()) > MAX_ONE_FILE_BYTES,
+            verbose=False,
         )
-        size = sum(tensor.nbytes for tensor in network.state_dict().values())
-        with clear_export_errors("dynamo"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about its own deprecated functions and generated names
-            torch.onnx.export(
-                **arguments(network, example, signature),
-                f=path,
-                dynamo=True,
-                opset_version=self.opset,
-                dynamic_shapes=tuple(dynamic_axes(spec) for spec in signature.inputs),
-                custom_translation_table=translations or None,
-                optimize=self.optimize,
-                external_data=size > MAX_ONE_FILE_BYTES,
-                verbose=False,
-            )
-        proto = onnx.load(path, load_external_data=False)
+        proto = onnx.load(arguments["f"], load_external_data=False)
         _name_axes(proto, signature)
         _remove_local_paths(proto)
-        onnx.save(proto, path)
+        onnx.save(proto, arguments["f"])
 
 
 def _name_axes(proto: onnx.ModelProto, signature: Signature) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import onnx
 from pydantic import Field
 
 from gauntlet.core.frozen import Frozen
@@ -23,7 +24,6 @@ class Jax2Onnx(Frozen):
         """Export the network saved in `model` to `path`; the graph transposes NCHW inputs."""
         flax_network.use_cpu()
         import jax2onnx
-        import onnx
 
         network, spec = flax_network.load(model)
         proto = jax2onnx.to_onnx(

@@ -1,4 +1,4 @@
-"""A SavedModel first, and that to ONNX: the way of every TensorFlow model that is no Keras network any more."""
+"""Export by a SavedModel: the way for every TensorFlow model that is not a Keras network."""
 
 import tempfile
 from pathlib import Path

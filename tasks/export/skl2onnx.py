@@ -2,17 +2,17 @@
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import onnx
+from onnx.version_converter import convert_version
 from pydantic import Field
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.frameworks.sklearn import estimator as sklearn_estimator
-
-if TYPE_CHECKING:
-    import onnx
+from tasks.export.graph_interface import rename_tensors, set_shapes
 
 ML_OPSET = 3
 """Opset of `ai.onnx.ml`. Newer ones replace the tree operators, which skl2onnx does not yet support for all models."""
@@ -28,27 +28,19 @@ class Skl2Onnx(Frozen):
     packages: ClassVar[dict[str, str]] = {"skl2onnx": "sklearn", "skops": "sklearn"}
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
-        """Convert the estimator saved in `model` to `path`.
-
-        Raises:
-            StageError: when skl2onnx cannot convert it, or the outputs differ from the estimator's.
-        """
-        import onnx
-
+        """Convert the estimator saved in `model` to `path`. Raises StageError when skl2onnx cannot convert it."""
         estimator = sklearn_estimator.load(model, None)
         proto = _at_opset(self._convert(estimator, signature), self.opset)
         if len(proto.graph.output) != len(signature.outputs):
             actual, expected = ([t.name for t in ts] for ts in (proto.graph.output, signature.outputs))
             name = sklearn_estimator.describe(estimator)
             raise StageError(f"skl2onnx gives the outputs {actual} for {name}, not {expected}")
-        _rename(proto.graph, [spec.name for spec in signature.outputs])
-        for values, specs in ((proto.graph.input, signature.inputs), (proto.graph.output, signature.outputs)):
-            for value, spec in zip(values, specs, strict=True):
-                dtype = value.type.tensor_type.elem_type
-                value.CopyFrom(onnx.helper.make_tensor_value_info(spec.name, dtype, spec.shape))
+        pairs = zip(proto.graph.output, signature.outputs, strict=True)
+        rename_tensors(proto.graph, {value.name: spec.name for value, spec in pairs})
+        set_shapes(proto.graph, (*signature.inputs, *signature.outputs))
         onnx.save(proto, path)
 
-    def _convert(self, estimator: Any, signature: Signature) -> "onnx.ModelProto":
+    def _convert(self, estimator: Any, signature: Signature) -> onnx.ModelProto:
         from skl2onnx import convert_sklearn
 
         attempts: list[dict[str, bool]] = [{}]
@@ -68,32 +60,23 @@ class Skl2Onnx(Frozen):
                         options={last: options} if options else None,
                         target_opset={"": self.opset, "ai.onnx.ml": ML_OPSET},
                     )
-            except NameError as error:  # a few converters reject an option that others need
-                reason = str(error)
+                    return proto
             except Exception as error:  # the converters raise many types
-                raise _conversion_error(estimator, str(error)) from error
-            else:
-                return proto
-        raise _conversion_error(estimator, reason)
+                failure = error
+                if not isinstance(error, NameError):  # a few converters reject an option that others need
+                    break
+        line = next(iter(str(failure).strip().splitlines()), "no reason given").rstrip(" .")
+        fix = "Use a supported estimator (skl2onnx.supported_converters()), or provide the model as ONNX"
+        name = sklearn_estimator.describe(estimator)
+        raise StageError(f"skl2onnx cannot convert {name}: {line}. {fix}") from failure
 
 
-def _conversion_error(estimator: Any, reason: str) -> StageError:
-    line = next(iter(reason.strip().splitlines()), "no reason given")
-    return StageError(
-        f"skl2onnx cannot convert {sklearn_estimator.describe(estimator)}: {line.rstrip(' .')}. "
-        "Use a supported estimator (skl2onnx.supported_converters()), or provide the model as ONNX"
-    )
-
-
-def _at_opset(proto: "onnx.ModelProto", opset: int) -> "onnx.ModelProto":
+def _at_opset(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Return the model at the configured operator set.
 
     skl2onnx declares the oldest sufficient operator set, sometimes twice, and none for a forest alone; quantizers and
     optimizers reject such models.
     """
-    import onnx
-    from onnx.version_converter import convert_version
-
     versions = {"": opset} | {entry.domain: entry.version for entry in proto.opset_import}
     del proto.opset_import[:]
     proto.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
@@ -106,30 +89,10 @@ def _at_opset(proto: "onnx.ModelProto", opset: int) -> "onnx.ModelProto":
 
 
 def _type(spec: TensorSpec) -> Any:
-    """Return skl2onnx's type of an input.
-
-    Raises:
-        StageError: when skl2onnx has no such type.
-    """
+    """Return skl2onnx's type of an input. Raises StageError when skl2onnx has no such type."""
     from skl2onnx.common import data_types
 
-    kinds = {
-        "float32": data_types.FloatTensorType,
-        "int64": data_types.Int64TensorType,
-        "int32": data_types.Int32TensorType,
-        "bool": data_types.BooleanTensorType,
-        "str": data_types.StringTensorType,
-    }
-    if spec.dtype not in kinds:
-        raise StageError(f"input '{spec.name}' is {spec.dtype}; skl2onnx takes {', '.join(kinds)}: convert the data")
-    return kinds[spec.dtype]([None, *spec.shape[1:]])
-
-
-def _rename(graph: "onnx.GraphProto", new_names: list[str]) -> None:
-    """Rename the graph's outputs, and every use of them."""
-    names = {value.name: name for value, name in zip(graph.output, new_names, strict=True)}
-    for node in graph.node:
-        for tensors in (node.input, node.output):
-            tensors[:] = [names.get(name, name) for name in tensors]
-    for value in graph.output:
-        value.name = names[value.name]
+    types = {"float32": "Float", "int64": "Int64", "int32": "Int32", "bool": "Boolean", "str": "String"}
+    if spec.dtype not in types:
+        raise StageError(f"input '{spec.name}' is {spec.dtype}; skl2onnx takes {', '.join(types)}: convert the data")
+    return getattr(data_types, f"{types[spec.dtype]}TensorType")([None, *spec.shape[1:]])

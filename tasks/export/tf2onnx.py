@@ -1,22 +1,22 @@
-"""tf2onnx on a Keras network, without a detour; a SavedModel goes the way that `saved-model` does."""
+"""tf2onnx on a Keras network; a SavedModel is converted as by `saved-model`."""
 
 from pathlib import Path
 from typing import Any, Literal
 
+import onnx
+
 from gauntlet.core.signature import Signature
 from gauntlet.frameworks.keras.model import from_network
-from tasks.export.tensorflow_graph import TensorFlowExport, apply_signature, converting, pictures
+from tasks.export.tensorflow_graph import TensorFlowExport, apply_signature, converting, nchw_images
 
 
 class Tf2Onnx(TensorFlowExport):
-    """`tf2onnx.convert.from_keras`. Where the signature says NCHW, the graph begins with the transposition to NHWC."""
+    """`tf2onnx.convert.from_keras`. If the signature's layout is NCHW, the graph first transposes to NHWC."""
 
     kind: Literal["tf2onnx"] = "tf2onnx"
 
     def from_network(self, network: Any, signature: Signature, path: Path) -> None:
-        """Convert the network itself."""
-        import onnx
-
+        """Convert the network without a SavedModel."""
         names = [*from_network(network).names(signature).values()]
         with converting() as tf2onnx:
             import tensorflow as tf
@@ -29,6 +29,6 @@ class Tf2Onnx(TensorFlowExport):
                 network,
                 input_signature=inputs if len(inputs) == 1 else [inputs],
                 opset=self.opset,
-                inputs_as_nchw=pictures(signature),
+                inputs_as_nchw=nchw_images(signature),
             )
         onnx.save(apply_signature(proto, names, signature), path)

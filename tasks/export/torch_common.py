@@ -1,20 +1,22 @@
 """Shared by both PyTorch exporters: arguments, dynamic axes, user functions and readable errors."""
 
 import contextlib
-import io
 import os
 import re
 import sys
+import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
+
+from pydantic import Field
 
 from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.user_code import UserCode, source_files
-
-if TYPE_CHECKING:
-    import torch
+from gauntlet.frameworks.torch import network as torch_network
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 LOCATION = re.compile(r'File "(?!<)([^"]+)", line (\d+)')
@@ -22,14 +24,55 @@ LIBRARIES = ("site-packages", "dist-packages", "lib/python")
 MAX_TEXT = 300
 
 
-def arguments(network: "torch.nn.Module", example: dict[str, "torch.Tensor"], signature: Signature) -> dict[str, Any]:
-    """Return the arguments that name the network, its inputs and its outputs."""
-    return {
-        "model": network,
-        "args": tuple(example[spec.name] for spec in signature.inputs),
-        "input_names": [spec.name for spec in signature.inputs],
-        "output_names": [spec.name for spec in signature.outputs],
-    }
+class TorchExport(Frozen, ABC):
+    """One of PyTorch's exporters; its field `functions_key` names a user function in the module's `code_folder`."""
+
+    kind: str
+    opset: int
+    code_folder: Path = Field(Path(), description="folder of the module with the custom functions")
+
+    framework: ClassVar[str] = "torch"
+    functions_key: ClassVar[str]
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that are read."""
+        name = getattr(self, self.functions_key)
+        return () if name is None else source_files(self.code_folder, name)
+
+    def functions(self) -> dict[Any, Any]:
+        """Return the user's functions by operator; empty without any. Raises StageError when there is no dictionary."""
+        name, key = getattr(self, self.functions_key), f"export.{self.functions_key}"
+        if name is None:
+            return {}
+        try:
+            functions = UserCode.read(self.code_folder, name).function()()
+        except StageError as error:
+            raise StageError(f"{key}: {error}") from error
+        except Exception as error:  # the user's code may raise anything
+            raise StageError(f"{key}: {name} fails: {type(error).__name__}: {error}") from error
+        if not isinstance(functions, dict):
+            returned = type(functions).__name__
+            raise StageError(f"{key}: {name} returns {returned}; return a dictionary: operator -> function")
+        return functions
+
+    def write(self, model: Path, signature: Signature, path: Path) -> None:
+        """Export the network saved in `model` to `path`. Raises StageError when that fails."""
+        network, example = torch_network.load_network(model)
+        functions = self.functions()
+        arguments = {
+            "model": network,
+            "args": tuple(example[spec.name] for spec in signature.inputs),
+            "f": path,
+            "input_names": [spec.name for spec in signature.inputs],
+            "output_names": [spec.name for spec in signature.outputs],
+            "opset_version": self.opset,
+        }
+        with clear_export_errors(self.kind), warnings.catch_warnings():
+            self.export(arguments, signature, functions)
+
+    @abstractmethod
+    def export(self, arguments: dict[str, Any], signature: Signature, functions: dict[Any, Any]) -> None:
+        """Call `torch.onnx.export` with these arguments and this exporter's own."""
 
 
 def dynamic_axes(spec: TensorSpec) -> dict[int, str]:
@@ -37,60 +80,26 @@ def dynamic_axes(spec: TensorSpec) -> dict[int, str]:
     return {index: axis for index, axis in enumerate(spec.shape) if isinstance(axis, str)}
 
 
-def functions_by_operator(folder: Path, name: str | None, key: str) -> dict[Any, Any]:
-    """Return the functions by operator that the user's function returns; empty without one.
-
-    Raises:
-        StageError: when it fails, or does not return a dictionary.
-    """
-    if name is None:
-        return {}
-    try:
-        functions = UserCode.read(folder, name).function()()
-    except StageError as error:
-        raise StageError(f"{key}: {error}") from error
-    except Exception as error:  # the user's code may raise anything
-        raise StageError(f"{key}: {name} fails: {type(error).__name__}: {error}") from error
-    if not isinstance(functions, dict):
-        raise StageError(f"{key}: {name} returns {type(functions).__name__}; return a dictionary: operator -> function")
-    return functions
-
-
-def user_files(folder: Path, name: str | None) -> tuple[Path, ...]:
-    """Return the files of the user's function."""
-    return () if name is None else source_files(folder, name)
-
-
 @contextlib.contextmanager
 def clear_export_errors(exporter: str) -> Iterator[None]:
-    """Turn any exception of the exporter into one StageError, and discard what it prints.
+    """Turn any exception into one StageError, with the cause and the line of the network's code; discard all output.
 
-    Raises:
-        StageError: naming the exporter, the cause, and the line of the network's code.
+    Output is discarded at file descriptor level too: the exporters' C++ code prints whole graphs.
     """
-    try:
-        with _silent(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            yield
-    except Exception as error:  # many types, most of them private
-        raise StageError(f"{exporter} cannot export the network: {_cause(error)}") from error
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Discard output at file descriptor level: the exporters' C++ code prints whole graphs."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = [os.dup(1), os.dup(2)]
-    devnull = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(devnull, 1)
-        os.dup2(devnull, 2)
-        yield
+        with Path(os.devnull).open("w") as null, contextlib.redirect_stdout(null), contextlib.redirect_stderr(null):
+            os.dup2(null.fileno(), 1)
+            os.dup2(null.fileno(), 2)
+            yield
+    except Exception as error:  # many types, most of them private
+        raise StageError(f"{exporter} cannot export the network: {_cause(error)}") from error
     finally:
         for descriptor, original in enumerate(saved, start=1):
             os.dup2(original, descriptor)
             os.close(original)
-        os.close(devnull)
 
 
 def _cause(error: BaseException) -> str:

@@ -3,19 +3,16 @@
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature
 from gauntlet.core.user_code import FunctionName
-from gauntlet.frameworks.torch import network as torch_network
-from tasks.export.torch_common import arguments, clear_export_errors, dynamic_axes, functions_by_operator, user_files
+from tasks.export.torch_common import TorchExport, dynamic_axes
 
 
-class TorchScript(Frozen):
+class TorchScript(TorchExport):
     """`torch.onnx.export(dynamo=False)`. Fast; Python control flow of the traced run is frozen into the graph."""
 
     kind: Literal["torchscript"] = "torchscript"
@@ -24,31 +21,18 @@ class TorchScript(Frozen):
         None,
         description="module:function that returns symbolic functions by operator: {'aten::gelu': function(g, x)}",
     )
-    code_folder: Path = Field(Path(), description="folder of that module's file")
 
-    framework: ClassVar[str] = "torch"
+    functions_key: ClassVar[str] = "custom_symbolics"
 
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read."""
-        return user_files(self.code_folder, self.custom_symbolics)
-
-    def write(self, model: Path, signature: Signature, path: Path) -> None:
-        """Export the network saved in `model` to `path`.
-
-        Raises:
-            StageError: when the exporter cannot export it.
-        """
+    def export(self, arguments: dict[str, Any], signature: Signature, functions: dict[Any, Any]) -> None:
+        """Trace the network."""
         import torch
 
-        network, example = torch_network.load_network(model)
-        symbolics = functions_by_operator(self.code_folder, self.custom_symbolics, "export.custom_symbolics")
-        with clear_export_errors("torchscript"), _registered(symbolics, self.opset), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*legacy TorchScript-based ONNX export.*")
+        warnings.filterwarnings("ignore", message=".*legacy TorchScript-based ONNX export.*")
+        with _registered(functions, self.opset):
             torch.onnx.export(
-                **arguments(network, example, signature),
-                f=path,
+                **arguments,
                 dynamo=False,
-                opset_version=self.opset,
                 dynamic_axes={spec.name: dynamic_axes(spec) for spec in (*signature.inputs, *signature.outputs)},
                 training=torch.onnx.TrainingMode.EVAL,
                 do_constant_folding=True,

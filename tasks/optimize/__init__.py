@@ -22,6 +22,8 @@ from tasks.optimize.ort import OrtGraph
 from tasks.optimize.python_pass import PythonPass
 from tasks.optimize.verified_pass import PassFacts
 
+REMOVE_PASS = "remove this pass from the configuration for this model"
+
 OptimizeConfig = Annotated[GraphPass | Chain, Field(discriminator="kind")]
 
 
@@ -51,14 +53,10 @@ def optimize(
 ) -> Report[OptimizeFacts]:
     """Apply one pass, or a chain of passes, to a copy of the model; the report's artifact is `model`.
 
-    A single pass runs as a chain of one, with a chain's defaults. Each pass is verified on the golden inputs, within
-    `limits`. For a pass that broke the model, the artifact `failing-<pass>` holds the smallest model found that it
-    breaks, the model after the pass, and inputs. A single ONNX Runtime level is applied in this process: every session
-    applies it here anyway, so a subprocess would isolate nothing.
-    `files` are the user's files (`user_files`); an argument so that their content is part of the cache key.
-
-    Raises:
-        StageError: when ONNX Runtime rejects the model.
+    A single pass runs as a chain of one. Each pass is verified on the golden inputs, within `limits`. For a pass that
+    broke the model, the artifact `failing-<pass>` holds the smallest model found that it breaks, the model after the
+    pass, and inputs. `files` are the user's files (`user_files`); an argument so that their content is part of the
+    cache key. Raises StageError when ONNX Runtime rejects the model.
     """
     before = read_graph(workspace.path(model))
     signature = Signature.read(before)
@@ -74,11 +72,9 @@ def optimize(
         custom_operators={domain: custom.count(domain) for domain in sorted(set(custom))},
         passes=passes,
     )
-    checks = list(_pass_checks(passes) if passes else ())
+    checks = [*_pass_checks(passes), _layout_check(layout_nodes(after) - layout_nodes(before))]
     if not passes or any(p.outcome == "accepted" for p in passes):
-        fingerprints = [_fingerprint(workspace.path(m), m.sha256) for m in (model, kept)]
-        checks.append(_same_graph_check(*fingerprints))
-    checks.append(_layout_check(layout_nodes(after) - layout_nodes(before)))
+        checks.insert(-1, _same_graph_check(*(_fingerprint(workspace.path(m), m.sha256) for m in (model, kept))))
     return Report(stage="optimize", facts=facts, checks=tuple(checks), artifacts={"model": kept, **failing})
 
 
@@ -87,7 +83,7 @@ def _optimized(
 ) -> tuple[onnx.ModelProto, tuple[PassFacts, ...], dict[str, Artifact]]:
     """Write the optimized model to the workspace; return it, the facts of each pass, and the failing models."""
     path = workspace.folder / "model.onnx"
-    if isinstance(config, OrtGraph):
+    if isinstance(config, OrtGraph):  # every session applies it in this process anyway
         try:
             return apply_pass(config, workspace.path(model), path), (), {}
         except Exception as error:  # ONNX Runtime's own types
@@ -100,15 +96,9 @@ def _optimized(
 
 def _layout_check(count: int) -> Check:
     """Return the check on nodes that the passes added in a processor-specific layout."""
-    return Check(
-        name="optimize.layout_nodes",
-        value=count,
-        op="<=",
-        limit=0,
-        unit="nodes",
-        detail="their layout is specific to this processor; another one may not load them" if count > 0 else "",
-        remedy="use level: extended; each session chooses the layout for its own processor" if count > 0 else "",
-    )
+    check = Check(name="optimize.layout_nodes", value=count, op="<=", limit=0, unit="nodes")
+    detail = "their layout is specific to this processor; another one may not load them"
+    return check.explained(detail, "use level: extended; each session chooses the layout for its own processor")
 
 
 @lru_cache(maxsize=2)  # every candidate is compared with the same model before the passes
@@ -121,44 +111,26 @@ def _fingerprint(path: Path, sha256: str) -> str | None:
 
 
 def _same_graph_check(before: str | None, after: str | None) -> Check:
-    same = before is not None and before == after
-    return Check(
-        name="optimize.same_graph",
-        value=int(same),
-        op="==",
-        limit=0,
-        detail="the runtime optimizes it to the same graph as the FP32 model, so it cannot be faster" if same else "",
-        remedy="remove this pass from the configuration for this model" if same else "",
-    )
+    check = Check(name="optimize.same_graph", value=int(before is not None and before == after), op="==", limit=0)
+    detail = "the runtime optimizes it to the same graph as the FP32 model, so it cannot be faster"
+    return check.explained(detail, REMOVE_PASS)
 
 
 def _pass_checks(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
-    """Return the checks that no pass broke the model and that at least one was accepted."""
-    broken = [p for p in passes if p.broke and p.outcome == "rejected"]
-    accepted = sum(p.outcome == "accepted" for p in passes)
-    alone = len(passes) == 1 and passes[0].outcome == "rejected"
-    reason = _summary(passes[0]) if alone else "no pass changed the graph and passed its checks; this is the FP32 model"
-    return (
-        Check(
-            name="optimize.broken_passes",
-            value=len(broken),
-            op="==",
-            limit=0,
-            unit="passes",
-            severity="warning",
-            detail="; ".join(_summary(p) for p in broken),
-            remedy="they were skipped; the named artifacts hold the smallest model that each breaks" if broken else "",
-        ),
-        Check(
-            name="optimize.accepted_passes",
-            value=accepted,
-            op=">",
-            limit=0,
-            unit="passes",
-            detail="" if accepted else reason,
-            remedy="" if accepted else "remove this pass from the configuration for this model",
-        ),
+    """Return the checks that no pass broke the model and that at least one was accepted; none without passes."""
+    if not passes:
+        return ()
+    summaries = [_summary(p) for p in passes if p.broke and p.outcome == "rejected"]
+    intact = Check(
+        name="optimize.broken_passes", value=len(summaries), op="==", limit=0, unit="passes", severity="warning"
     )
+    skipped = "they were skipped; the named artifacts hold the smallest model that each breaks"
+    count = sum(p.outcome == "accepted" for p in passes)
+    accepted = Check(name="optimize.accepted_passes", value=count, op=">", limit=0, unit="passes")
+    reason = "no pass changed the graph and passed its checks; this is the FP32 model"
+    if len(passes) == 1 and passes[0].outcome == "rejected":
+        reason = _summary(passes[0])
+    return intact.explained("; ".join(summaries), skipped), accepted.explained(reason, REMOVE_PASS)
 
 
 def _summary(facts: PassFacts) -> str:

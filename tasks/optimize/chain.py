@@ -21,18 +21,10 @@ from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
 from tasks.optimize.python_pass import PythonPass
-from tasks.optimize.reduce_failing_model import (
-    INPUTS,
-    MODEL,
-    RESULT,
-    FailingModel,
-    ReductionSettings,
-    reduce_failing_model,
-)
-from tasks.optimize.verified_pass import ChainState, PassAttempt, PassFacts, PassRequirements, try_pending_passes
+from tasks.optimize.reduce_failing_model import FailingModel, ReductionSettings, reduce_failing_model
+from tasks.optimize.verified_pass import ChainState, PassAttempt, PassFacts, try_pending_passes
 
-TRY_S = 10
-"""Time limit, in seconds, of a pass on one part of a model on which it crashed or timed out."""
+TRY_S = 10  # time limit, in seconds, of a pass on one part of a model on which it crashed or timed out
 
 
 class Chain(Frozen):
@@ -51,9 +43,7 @@ class Chain(Frozen):
     samples: int = Field(8, ge=1, description="number of real and of random samples to compare after each pass")
     latency_check: LatencyCheck = Field(default_factory=LatencyCheck)
     timeout_s: float = Field(120, gt=0, description="a pass that takes longer, verification included, is dropped")
-    reduction_budget_s: float = Field(
-        60, ge=0, description="time to reduce the failing model of one pass; 0: no reduction"
-    )
+    reduction_budget_s: float = Field(60, ge=0, description="time to reduce one failing model; 0: no reduction")
     memory_gb: float = Field(8, ge=1, description="memory limit of the process that applies the passes")
 
     @property
@@ -73,9 +63,8 @@ class Chain(Frozen):
         Raises:
             StageError: when the model does not run before the first pass.
         """
-        numerics = numerics.replace(samples=self.samples)
-        requirements = PassRequirements(numerics=numerics, latency_check=self.latency_check, timeout_s=self.timeout_s)
-        folder = workspace.folder / "chain"
+        numerics, folder = numerics.replace(samples=self.samples), workspace.folder / "chain"
+        arguments, memory = (folder, golden, numerics, self.latency_check, self.timeout_s), self.memory_bytes
         if not (folder / "state.json").exists():
             folder.mkdir(exist_ok=True)
             copy_model(model, folder / "original.onnx")
@@ -84,9 +73,7 @@ class Chain(Frozen):
             workspace.progress(len(state.steps), len(state.steps) + len(state.pending), "pass")
             limit_s = self.timeout_s * (len(state.pending) + 1)
             try:
-                run_in_subprocess(
-                    try_pending_passes, folder, golden, requirements, timeout_s=limit_s, memory_bytes=self.memory_bytes
-                )
+                run_in_subprocess(try_pending_passes, *arguments, timeout_s=limit_s, memory_bytes=memory)
             except SubprocessFailed as failure:
                 _record_crash(folder, failure, self.timeout_s)
         facts, artifacts = list[PassFacts](), dict[str, Artifact]()
@@ -105,44 +92,36 @@ class Chain(Frozen):
             return facts, {}
         if is_large_file(folder / step.source):  # each trial would write gigabytes
             return facts.replace(reason=f"{facts.reason}; not reduced: the model is larger than 2 GB"), {}
-        reduced_folder = workspace.folder / "failing"
-        shutil.rmtree(reduced_folder, ignore_errors=True)
-        reduced_folder.mkdir()
+        reduced = workspace.folder / "failing"
+        shutil.rmtree(reduced, ignore_errors=True)
+        reduced.mkdir()
         try:
-            failing = self._reduce(step, folder, golden, numerics, reduced_folder)
+            failing = self._reduce(step, folder / step.source, golden, numerics, reduced)
         except PipelineError as error:  # the pass stays rejected
             return facts.replace(reason=f"{facts.reason}; no smaller failing model was found: {error}"), {}
         if failing is None:
             return facts.replace(reason=f"{facts.reason}; the failure was not reproduced on single calls"), {}
         name = f"failing-{facts.name}"
-        written = [file for first in (MODEL, RESULT) for file in sorted(reduced_folder.glob(f"{first}*"))]
-        kept = workspace.store_file(written[0], *written[1:], reduced_folder / INPUTS)
         facts = facts.replace(nodes=failing.nodes, first_divergence=failing.first_divergence, artifact=name)
-        return facts, {name: kept}
+        return facts, {name: workspace.store_file(*failing.files)}
 
     def _reduce(
-        self, step: PassAttempt, folder: Path, golden: Path, numerics: Tolerances, destination: Path
+        self, step: PassAttempt, model: Path, golden: Path, numerics: Tolerances, destination: Path
     ) -> FailingModel | None:
         """Reduce the failing model of a pass in a subprocess; after a crash, each trial gets a subprocess instead."""
-        crashed = step.facts.broke == "crash"
         settings = ReductionSettings(
             graph_pass=step.graph_pass,
             kind=step.facts.broke,
             numerics=numerics,
             budget_s=self.reduction_budget_s,
-            isolate_trials=crashed,
             try_s=min(self.timeout_s, TRY_S),
             memory_bytes=self.memory_bytes,
         )
-        arguments = (settings, folder / step.source, golden, destination)
-        if crashed:
+        arguments, limit_s = (settings, model, golden, destination), self.reduction_budget_s + self.timeout_s
+        if settings.kind == "crash":
             return reduce_failing_model(*arguments)
-        return run_in_subprocess(
-            reduce_failing_model,
-            *arguments,
-            timeout_s=self.reduction_budget_s + self.timeout_s,
-            memory_bytes=self.memory_bytes,
-        ).value
+        memory = self.memory_bytes
+        return run_in_subprocess(reduce_failing_model, *arguments, timeout_s=limit_s, memory_bytes=memory).value
 
 
 def _record_crash(folder: Path, failure: SubprocessFailed, timeout_s: float) -> None:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from gauntlet.onnx_model.model_file import read_for_editing, read_graph, write_model
 from gauntlet.runtime.session import supported_ir_version
+from tasks.optimize.in_memory_pass import PassGroup
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.onnxsim import OnnxSim
@@ -20,8 +21,7 @@ GraphPass = Annotated[
     Field(discriminator="kind"),
 ]
 
-LAYOUT_DOMAINS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}
-"""Domains of operators in a layout that ONNX Runtime chose for this machine's processor."""
+LAYOUT_DOMAINS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}  # of operators in a processor-specific layout
 
 
 def apply_pass(graph_pass: GraphPass, model: Path, destination: Path) -> onnx.ModelProto:
@@ -40,7 +40,7 @@ def apply_pass(graph_pass: GraphPass, model: Path, destination: Path) -> onnx.Mo
 
 def halves(graph_pass: GraphPass) -> tuple[GraphPass, ...]:
     """Return the two halves of a group of passes; empty for a single pass."""
-    return graph_pass.halves() if isinstance(graph_pass, OnnxOptimizer | OnnxScriptRewriter) else ()
+    return graph_pass.halves() if isinstance(graph_pass, PassGroup) else ()
 
 
 def layout_nodes(proto: onnx.ModelProto) -> int:

@@ -1,37 +1,82 @@
-"""Apply a function on in-memory models to model files; the passes of third-party libraries use it."""
+"""Passes of third-party libraries, which transform models in memory."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Collection
 from copy import deepcopy
 from pathlib import Path
+from typing import ClassVar, Self
 
 import onnx
 from onnx.external_data_helper import uses_external_data
 
+from gauntlet.core.frozen import Frozen
 from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.onnx_model.model_file import copy_model, is_large_file, read_graph_with_local_data, write_model
 
-ModelFunction = Callable[[onnx.ModelProto], onnx.ModelProto]
+
+class InMemoryPass(Frozen, ABC):
+    """A pass that transforms a model in memory."""
+
+    kind: str
+
+    @property
+    def name(self) -> str:
+        """The candidate's name."""
+        return self.kind
+
+    @abstractmethod
+    def transform(self, proto: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the transformed model; the argument may change."""
+
+    def apply(self, model: Path, destination: Path) -> None:
+        """Write the transformed model.
+
+        If the model is too large for one protobuf message, external weights become inputs for the transformation: most
+        libraries cannot take more than 2 GB, and the others hold several copies. So a transformation cannot depend on
+        the values of these weights, and they are never read. When model and destination are in one folder, both refer
+        to the same weight files.
+        """
+        if not is_large_file(model):
+            write_model(self.transform(onnx.load(model)), destination)
+            return
+        if model.parent != destination.parent:
+            copy_model(model, destination)
+            model = destination
+        proto = read_graph_with_local_data(model)
+        weights = weights_to_inputs(proto.graph)
+        after = self.transform(proto)
+        inputs_to_weights(after.graph, weights)
+        write_model(after, destination)
 
 
-def apply_in_memory(function: ModelFunction, model: Path, destination: Path) -> None:
-    """Write `function(model)` to `destination`.
+class PassGroup(InMemoryPass, ABC):
+    """All or some of a library's passes: those named in the field `parts`, or all."""
 
-    Of a model too large for one protobuf message, the function gets the graph with the externally stored weights as
-    inputs: most libraries cannot take more than 2 GB, and the others hold several copies. So the function does nothing
-    that depends on the values of such a weight. The weights are never read; when model and destination are in one
-    folder, both refer to the same weight files.
-    """
-    if not is_large_file(model):
-        write_model(function(onnx.load(model)), destination)
-        return
-    if model.parent != destination.parent:
-        copy_model(model, destination)
-        model = destination
-    proto = read_graph_with_local_data(model)
-    weights = weights_to_inputs(proto.graph)
-    after = function(proto)
-    inputs_to_weights(after.graph, weights)
-    write_model(after, destination)
+    parts: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        """The candidate's name: with the first and the last of the chosen passes."""
+        chosen = getattr(self, self.parts)
+        return "-".join([self.kind, "-to-".join(dict.fromkeys([chosen[0], chosen[-1]]))]) if chosen else self.kind
+
+    @abstractmethod
+    def default_parts(self) -> tuple[str, ...]:
+        """Return the names of all passes."""
+
+    def chosen(self, available: Collection[str]) -> tuple[str, ...]:
+        """Return the names of the chosen passes. Raises ValueError when one is not available."""
+        names: tuple[str, ...] = getattr(self, self.parts) or self.default_parts()
+        for name in names:
+            if name not in available:
+                raise ValueError(f"{self.kind}.{self.parts}: unknown {name!r}; available: {', '.join(available)}")
+        return names
+
+    def halves(self) -> tuple[Self, ...]:
+        """Return two groups with half of the passes each; empty for a single pass."""
+        names = getattr(self, self.parts) or self.default_parts()
+        middle = len(names) // 2
+        return tuple(self.replace(**{self.parts: half}) for half in (names[:middle], names[middle:]) if middle)
 
 
 def weights_to_inputs(graph: onnx.GraphProto) -> list[onnx.TensorProto]:

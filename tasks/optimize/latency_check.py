@@ -1,15 +1,12 @@
-"""A quick paired measurement of two models, to drop a pass that slows a model down.
+"""A quick paired measurement of two models, which keeps a pass that slows a model down out of a chain."""
 
-The race measures the candidates; this check only keeps a slow pass out of a chain.
-"""
-
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from pydantic import Field
+from scipy.special import bdtr
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.frozen import Frozen
@@ -24,26 +21,24 @@ class LatencyCheck(Frozen):
     max_slowdown: float = Field(
         0.02, ge=0, lt=1, description="a pass is dropped when its 95 % interval shows a larger slowdown than this share"
     )
-    rounds: int = Field(
-        9, ge=6, le=1000, description="timed blocks of each model; 6 is the least that gives a 95 % interval"
-    )
+    rounds: int = Field(9, ge=6, le=1000, description="timed blocks of each model; a 95 % interval needs at least 6")
     block_ms: float = Field(15, gt=0, description="duration of one block, in milliseconds")
 
 
 def speed_ratio(settings: LatencyCheck, before: Path, after: Path, inputs: NamedArrays) -> tuple[float, float, float]:
     """Return the speed of `after` in multiples of `before`: the median over rounds, and its 95 % interval.
 
-    Both sessions run in this process in alternation. Each has one thread: idle threads of one session would spin on the
-    cores where the other is timed. The interval makes no assumption about the noise: it inverts the sign test (Hahn and
-    Meeker, Statistical Intervals, 1991, section 5.2).
+    Both sessions alternate in this process, with one thread each: idle threads of one would spin on the cores where the
+    other is timed. The interval inverts the sign test, without an assumption about the noise (Hahn and Meeker,
+    Statistical Intervals, 1991, section 5.2).
     """
     runners = [_runner(path, inputs) for path in (before, after)]
     for run in runners:
         time_calls(run, settings.block_ms)
     ratios: list[float] = []
     for number in range(settings.rounds):
-        first = number % 2
-        medians = {index: np.median(time_calls(runners[index], settings.block_ms)[0]) for index in (first, 1 - first)}
+        order = (0, 1) if number % 2 == 0 else (1, 0)
+        medians = {index: np.median(time_calls(runners[index], settings.block_ms)[0]) for index in order}
         ratios.append(medians[0] / medians[1])
     ratios.sort()
     cut = _outer(settings.rounds)
@@ -52,14 +47,9 @@ def speed_ratio(settings: LatencyCheck, before: Path, after: Path, inputs: Named
 
 def _outer(rounds: int) -> int:
     """Return how many of the lowest and of the highest values lie outside the 95 % interval of the median."""
-    tail, outside = 0.5**rounds, 0  # probability that at most `outside` values lie below the median
-    while (tail := tail + math.comb(rounds, outside + 1) * 0.5**rounds) <= 0.025:
-        outside += 1
-    return outside
+    return next(outside for outside in range(rounds) if bdtr(outside + 1, rounds, 0.5) > 0.025)
 
 
 def _runner(model: Path, inputs: NamedArrays) -> Callable[[], object]:
-    session = open_session(model, threads=1)
-    prepared = batched_inference(session, inputs)
-    feed = prepared.feed(0, prepared.batch(1))
-    return partial(session.run, None, feed)
+    prepared = batched_inference(open_session(model, threads=1), inputs)
+    return partial(prepared.session.run, None, prepared.feed(0, prepared.batch(1)))

@@ -29,11 +29,7 @@ class PythonPass(Frozen):
         return source_files(self.code_folder, self.function)
 
     def apply(self, model: Path, destination: Path) -> None:
-        """Write the model that the function returns.
-
-        Raises:
-            StageError: when the function cannot be imported, or does not return an `onnx.ModelProto`.
-        """
+        """Write the function's result. Raises StageError when there is no such function or result."""
         result = UserCode.read(self.code_folder, self.function).function()(onnx.load(model))
         if not isinstance(result, onnx.ModelProto):
             raise StageError(f"{self.function} returns {type(result).__name__}; return an onnx.ModelProto")

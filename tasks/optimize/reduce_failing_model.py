@@ -5,6 +5,7 @@ shortest failing suffix, then remove single nodes. Outputs of removed nodes beco
 """
 
 import tempfile
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from time import monotonic
@@ -28,14 +29,14 @@ from tasks.optimize.graph_pass import GraphPass, apply_pass
 from tasks.optimize.verified_pass import PassFailure, validity_error
 
 MODEL, RESULT, INPUTS = "failing.onnx", "after.onnx", "inputs.npz"
-MAX_SINGLE_REMOVALS = 64
-"""Single nodes are removed from subgraphs of at most this many nodes."""
+MAX_SINGLE_REMOVALS = 64  # single nodes are removed from subgraphs of at most this many nodes
 
 
 class FailingModel(Frozen):
-    """The nodes of the smallest failing subgraph, and the first tensor that differs in the full model."""
+    """The nodes and files of the smallest failing subgraph, and the first tensor that differs in the full model."""
 
     nodes: tuple[str, ...]
+    files: tuple[Path, ...]
     first_divergence: str | None
 
 
@@ -46,17 +47,12 @@ class ReductionSettings(Frozen):
     kind: PassFailure
     numerics: Tolerances
     budget_s: float
-    isolate_trials: bool
     try_s: float
     memory_bytes: int
 
 
 def reduce_failing_model(settings: ReductionSettings, model: Path, golden: Path, folder: Path) -> FailingModel | None:
-    """Write the smallest failing model, the model after the pass, and its inputs to a folder.
-
-    Returns:
-        The nodes, or None when the failure is not reproduced.
-    """
+    """Write the smallest failing model, the model after the pass, and its inputs; None if it cannot be reproduced."""
     whole, deadline = onnx.load(model), monotonic() + settings.budget_s
     model_outputs = frozenset(output.name for output in whole.graph.output)
 
@@ -70,12 +66,14 @@ def reduce_failing_model(settings: ReductionSettings, model: Path, golden: Path,
     kept, feed = _reduced(whole, feed, fails)
     write_model(kept, folder / MODEL)
     np.savez(folder / INPUTS, allow_pickle=False, **{name: _with_unicode(array) for name, array in feed.items()})
-    if not settings.isolate_trials:
+    if settings.kind != "crash":
         try:
             apply_pass(settings.graph_pass, folder / MODEL, folder / RESULT)
         except Exception:  # the failure may be this exception
             (folder / RESULT).unlink(missing_ok=True)
-    return FailingModel(nodes=tuple(node_label(node) for node in kept.graph.node), first_divergence=divergence)
+    nodes = tuple(node_label(node) for node in kept.graph.node)
+    files = [file for first in (MODEL, RESULT, INPUTS) for file in sorted(folder.glob(f"{first}*"))]
+    return FailingModel(nodes=nodes, files=tuple(files), first_divergence=divergence)
 
 
 def _feeds(settings: ReductionSettings, model: Path, golden: Path) -> Iterator[NamedArrays]:
@@ -92,8 +90,7 @@ def _reduced(
 ) -> tuple[onnx.ModelProto, NamedArrays]:
     """Return the smallest failing subgraph found, and its inputs; the whole model when no subgraph fails."""
     stored = _with_stored_constants(whole)
-    proto = stored if fails(stored, feed) else whole
-    proto = onnx.shape_inference.infer_shapes(proto)
+    proto = onnx.shape_inference.infer_shapes(stored if fails(stored, feed) else whole)
     values = feed | intermediate_values(proto, producers(proto.graph), feed)
 
     def subgraph(kept: Collection[int]) -> tuple[onnx.ModelProto, NamedArrays]:
@@ -102,9 +99,9 @@ def _reduced(
     count = len(proto.graph.node)
     if not fails(*subgraph(range(count))):
         return whole, feed
-    end = _bisect(1, count, lambda length: fails(*subgraph(range(length))))
-    start = end - _bisect(1, end, lambda length: fails(*subgraph(range(end - length, end))))
-    kept = list(range(start, end))
+    end = 1 + bisect_left(range(1, count), True, key=lambda length: fails(*subgraph(range(length))))
+    size = 1 + bisect_left(range(1, end), True, key=lambda length: fails(*subgraph(range(end - length, end))))
+    kept = list(range(end - size, end))
     for index in list(kept) if len(kept) <= MAX_SINGLE_REMOVALS else ():
         fewer = [other for other in kept if other != index]
         if fewer and fails(*subgraph(fewer)):
@@ -112,19 +109,11 @@ def _reduced(
     return subgraph(kept)
 
 
-def _bisect(low: int, high: int, fails: Callable[[int], bool]) -> int:
-    """Return a small number for which `fails` is true, given that it is for `high`."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fails(middle) else (middle + 1, high)
-    return high
-
-
 def _trial(
     settings: ReductionSettings, proto: onnx.ModelProto, feed: NamedArrays, model_outputs: Collection[str]
 ) -> PassFailure:
     arguments = (settings.graph_pass, proto, feed, settings.numerics, model_outputs)
-    if not settings.isolate_trials:
+    if settings.kind != "crash":  # else each trial runs in a subprocess
         return observed_failure(*arguments)
     try:
         return run_in_subprocess(
@@ -163,10 +152,7 @@ def observed_failure(
             return "invalid"
         except Exception:  # ONNX Runtime's own types
             return "wrong"
-    close = (
-        _is_close(actual[name], value, limits, is_model_output=name in model_outputs)
-        for name, value in expected.items()
-    )
+    close = (_is_close(actual[n], value, limits, is_model_output=n in model_outputs) for n, value in expected.items())
     return "" if all(close) else "wrong"
 
 
@@ -206,13 +192,12 @@ def _first_divergence(settings: ReductionSettings, before: onnx.ModelProto, feed
         except Exception as error:  # ONNX Runtime's own types: a result that does not run has no intermediate tensors
             return f"it does not run: {one_line(error)}"
     for name, value in new.items():
-        if value.dtype.kind not in "fiub":
+        if name not in old or value.dtype.kind not in "fiub":
             continue
-        candidates = [v for v in (old[name], *old.values()) if v.shape == value.shape] if name in old else []
-        if name in old and not any(max_rel_error(value, v) <= settings.numerics.max_rel_error for v in candidates):
+        candidates = [v for v in (old[name], *old.values()) if v.shape == value.shape]
+        if not any(max_rel_error(value, v) <= settings.numerics.max_rel_error for v in candidates):
             relative = f"relative error {max_rel_error(value, candidates[0]):.3g}" if candidates else ""
-            difference = relative or f"shape {value.shape}"
-            return f"'{name}' ({node_label(nodes[name])}, {difference})"
+            return f"'{name}' ({node_label(nodes[name])}, {relative or f'shape {value.shape}'})"
     return None
 
 

@@ -1,13 +1,12 @@
 """A pass as a transaction: applied to a copy, which is kept only if it is valid, accurate and not slower.
 
-All of this runs in a subprocess. Its progress is stored in a file, so that the parent process can tell which pass ended
-it and continue after that pass.
+This runs in a subprocess, which stores its progress in a file: the parent continues after a pass that ended it.
 """
 
 import os
 import signal
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
 from typing import Literal, Self
@@ -32,8 +31,7 @@ from tasks.optimize.latency_check import LatencyCheck, speed_ratio
 PassFailure = Literal["", "fails", "invalid", "wrong", "crash"]
 """How a pass broke the model; empty if it did not."""
 
-PASS = "pass-"
-"""Prefix of the files that passes write."""
+PASS = "pass-"  # prefix of the files that passes write
 
 
 class PassFacts(Frozen):
@@ -92,32 +90,23 @@ class ChainState(Frozen):
     def tidy(self, folder: Path) -> None:
         """Remove results that are no longer needed, which may be gigabytes; keep the inputs of passes that failed."""
         models = (self.model, *(step.source for step in self.steps if step.facts.broke))
-        needed = {
-            file for name in models for file in model_files(folder / name)
-        }  # weights may be in an earlier pass's file
-        for file in folder.glob(f"{PASS}*"):
-            if file not in needed:
-                file.unlink()
+        needed = {file for name in models for file in model_files(folder / name)}  # also weights of an earlier pass
+        for file in {*folder.glob(f"{PASS}*")} - needed:
+            file.unlink()
 
 
-class PassRequirements(Frozen):
-    """The limits on a pass."""
-
-    numerics: Tolerances
-    latency_check: LatencyCheck
-    timeout_s: float
-
-
-def try_pending_passes(folder: Path, golden: Path, requirements: PassRequirements) -> None:
+def try_pending_passes(
+    folder: Path, golden: Path, numerics: Tolerances, latency_check: LatencyCheck, timeout_s: float
+) -> None:
     """Try the pending passes in order, and record each.
 
     A pass that exceeds its time limit ends this process, because a library call cannot be interrupted otherwise. After
     splitting a group the function returns: the time limit of the process covers the passes pending at its start.
     """
     state, parent = ChainState.read(folder), os.getppid()
-    verifier = PassVerifier.from_model(folder / "original.onnx", golden, requirements)
+    verifier = PassVerifier.from_model(folder / "original.onnx", golden, numerics, latency_check)
     while state.pending:
-        signal.setitimer(signal.ITIMER_REAL, requirements.timeout_s)
+        signal.setitimer(signal.ITIMER_REAL, timeout_s)
         destination = folder / f"{PASS}{len(state.steps)}-{os.getpid()}.onnx"
         facts = verifier.verify(state.pending[0], folder / state.model, destination)
         if os.getppid() != parent:  # the parent was killed, and another process may use this folder
@@ -129,26 +118,21 @@ def try_pending_passes(folder: Path, golden: Path, requirements: PassRequirement
             return
 
 
-@dataclass
+@dataclass(frozen=True)
 class PassVerifier:
     """Verifies passes against the outputs of the model before the chain."""
 
     cases: dict[str, GoldenCase]
-    requirements: PassRequirements
-    fingerprints: dict[Path, str] = field(default_factory=dict)
-    """Digests of the models seen so far."""
-    optimized_fingerprints: dict[Path, str] = field(default_factory=dict)
-    """Digests of these models as ONNX Runtime optimizes them."""
+    numerics: Tolerances
+    latency_check: LatencyCheck
 
     @classmethod
-    def from_model(cls, original: Path, golden: Path, requirements: PassRequirements) -> Self:
+    def from_model(cls, original: Path, golden: Path, numerics: Tolerances, latency_check: LatencyCheck) -> Self:
         """Run the model before the chain on the golden inputs."""
-        session, count = open_session(original), requirements.numerics.samples
-        cases = {}
-        for title, case in Golden.load(golden).cases.items():
-            inputs = first_samples(case.inputs, count)
-            cases[title] = GoldenCase(inputs, batched_inference(session, inputs).run(count))
-        return cls(cases, requirements)
+        session, count = open_session(original), numerics.samples
+        inputs = {title: first_samples(case.inputs, count) for title, case in Golden.load(golden).cases.items()}
+        cases = {title: GoldenCase(some, batched_inference(session, some).run(count)) for title, some in inputs.items()}
+        return cls(cases, numerics, latency_check)
 
     def verify(self, graph_pass: GraphPass, model: Path, destination: Path) -> PassFacts:
         """Apply one pass, and accept or reject the result."""
@@ -161,27 +145,23 @@ class PassVerifier:
         except Exception as error:  # passes may raise anything
             return facts.replace(broke="fails", reason=f"it fails: {type(error).__name__}: {one_line(error)}")
         facts = facts.replace(nodes_after=len(after.graph.node), seconds=perf_counter() - start)
-        self.fingerprints[model] = self.fingerprints.get(model) or graph_fingerprint(before, model.parent)
-        self.fingerprints[destination] = graph_fingerprint(after, destination.parent)
-        if self.fingerprints[destination] == self.fingerprints[model]:
+        if graph_fingerprint(before, model.parent) == graph_fingerprint(after, destination.parent):
             return facts.replace(outcome="unchanged")
         if layout_nodes(after) > layout_nodes(before):
             return facts.replace(reason=f"{layout_nodes(after)} nodes have a layout specific to this processor")
-        invalid = validity_error(before, after, destination)
-        if invalid:
+        if invalid := validity_error(before, after, destination):
             return facts.replace(broke="invalid", reason=invalid)
         facts = self._compare(facts, destination)
         return facts if facts.broke else self._check_latency(facts, model, destination)
 
     def _compare(self, facts: PassFacts, model: Path) -> PassFacts:
-        tolerances = self.requirements.numerics
         try:
-            comparison = compare_outputs(tolerances, open_session(model), self.cases)
+            comparison = compare_outputs(self.numerics, open_session(model), self.cases)
         except StageError as error:
             return facts.replace(broke="invalid", reason=one_line(error))
         errors = [row.max_abs_error for row in comparison.rows]
         facts = facts.replace(max_abs_error=float(np.max(errors)) if errors else None)
-        wrong = next((row for row in comparison.rows if not row.within(tolerances)), None)
+        wrong = next((row for row in comparison.rows if not row.within(self.numerics)), None)
         if comparison.failures:
             return facts.replace(broke="wrong", reason=comparison.failures[0])
         if wrong:
@@ -190,17 +170,19 @@ class PassVerifier:
         return facts
 
     def _check_latency(self, facts: PassFacts, before: Path, after: Path) -> PassFacts:
-        for model in (before, after):
-            known = self.optimized_fingerprints.get(model)
-            self.optimized_fingerprints[model] = known or optimized_graph_fingerprint(model)
-        if self.optimized_fingerprints[before] == self.optimized_fingerprints[after]:
+        if _optimized_fingerprint(before) == _optimized_fingerprint(after):
             return facts.replace(outcome="accepted", reason="the runtime optimizes it to the same graph as before")
-        settings, inputs = self.requirements.latency_check, next(iter(self.cases.values())).inputs
-        speed, low, high = speed_ratio(settings, before, after, inputs)
+        limits, inputs = self.latency_check, next(iter(self.cases.values())).inputs
+        speed, low, high = speed_ratio(limits, before, after, inputs)
         facts = facts.replace(speed=speed, speed_low=low, speed_high=high)
-        if high < 1 - settings.max_slowdown:
+        if high < 1 - limits.max_slowdown:
             return facts.replace(reason=f"slower: {speed:.2f}x the speed [{low:.2f}, {high:.2f}]")
         return facts.replace(outcome="accepted")
+
+
+@lru_cache(maxsize=2)  # the result of an accepted pass is the input of the next one
+def _optimized_fingerprint(model: Path) -> str:
+    return optimized_graph_fingerprint(model)
 
 
 def validity_error(before: onnx.ModelProto, after: onnx.ModelProto, path: Path) -> str:
@@ -209,14 +191,11 @@ def validity_error(before: onnx.ModelProto, after: onnx.ModelProto, path: Path) 
         ("inputs", required_inputs(before.graph), required_inputs(after.graph)),
         ("outputs", before.graph.output, after.graph.output),
     ):
-        if _names(old) != _names(new):
-            return f"it changes the {kind} from {_names(old)} to {_names(new)}"
+        old_names, new_names = ([value.name for value in values] for values in (old, new))
+        if old_names != new_names:
+            return f"it changes the {kind} from {old_names} to {new_names}"
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:  # the checker and shape inference raise many types
         return f"not valid ONNX: {one_line(error)}"
     return ""
-
-
-def _names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
-    return [value.name for value in values]

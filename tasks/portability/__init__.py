@@ -26,25 +26,15 @@ class PortabilityConfig(Frozen):
     """Limits for an INT8 model on x86 processors without VNNI, where sums saturate, and on Arm."""
 
     prediction_samples: int = Field(16, ge=1, description="samples for the prediction of saturation")
-    min_sqnr_db: float = Field(
-        30.0, description="safe: least SQNR of the outputs with saturation against the exact ones, in dB"
-    )
-    min_top1_agreement: float = Field(
-        1.0, ge=0, le=1, description="safe: least share of samples with the same predicted class"
-    )
-    needs_vnni: Literal["accept", "reject"] = Field(
-        "accept", description="whether a candidate that needs VNNI is accepted"
-    )
+    min_sqnr_db: float = Field(30.0, description="safe: least SQNR of the outputs against the exact ones, in dB")
+    min_top1_agreement: float = Field(1.0, ge=0, le=1, description="safe: least share of equal predicted classes")
+    needs_vnni: Literal["accept", "reject"] = Field("accept", description="what to do with a candidate that needs VNNI")
     on_unsupported_processor: UnsupportedProcessorPolicy = Field(
         "warn", description="what happens when it is loaded on a processor without VNNI; exact: use slower kernels"
     )
-    emulate: tuple[EmulatedProcessor, ...] = Field(
-        (), description="processors on which test images are run, emulated by qemu-user"
-    )
+    emulate: tuple[EmulatedProcessor, ...] = Field((), description="processors to emulate by qemu-user on test images")
     emulation_images: int = Field(32, ge=1, description="test images to run under emulation")
-    max_accuracy_drop: float = Field(
-        0.01, ge=0, le=1, description="largest accuracy drop on an emulated processor, on the same images"
-    )
+    max_accuracy_drop: float = Field(0.01, ge=0, le=1, description="largest accuracy drop on an emulated processor")
     timeout_s: float = Field(300, gt=0, description="time limit for one emulated processor")
 
     def emulators(self) -> dict[str, str]:
@@ -73,30 +63,23 @@ def portability(
 ) -> Report[PortabilityFacts]:
     """Decide where the model stays accurate, and write that into a copy of it; the report's artifact is `model`.
 
-    Args:
-        config: limits.
-        workspace: where to read and write.
-        model: the candidate.
-        samples: a split for the prediction.
-        test: a split for the emulation.
-        emulators: `config.emulators()`.
+    `samples` is the split for the prediction, `test` the one for the emulation; `emulators` is `config.emulators()`.
     """
-    path = workspace.path(model)
-    verdict, reason, kernels, prediction = _judge(config, path, read_split(workspace.path(samples)))
-    proto, destination = read_model(path), workspace.folder / "model.onnx"
-    metadata = portability_metadata(
-        verdict, needs_vnni=verdict == "needs VNNI", elsewhere=config.on_unsupported_processor
-    )
+    path, destination = workspace.path(model), workspace.folder / "model.onnx"
+    simulator = SaturationSimulator(path)
+    verdict, reason, prediction = _judge(config, simulator, path, read_split(workspace.path(samples)))
+    proto, needs_vnni = read_model(path), verdict == "needs VNNI"
+    metadata = portability_metadata(verdict, needs_vnni=needs_vnni, elsewhere=config.on_unsupported_processor)
     onnx.helper.set_model_props(proto, {p.key: p.value for p in proto.metadata_props} | metadata)
-    split = read_split(workspace.path(test))
+    split, images = read_split(workspace.path(test)), config.emulation_images
     facts = PortabilityFacts(
         verdict=verdict,
         reason=reason,
-        kernels=kernels,
+        kernels=len(simulator.kernels),
         prediction=prediction,
         emulated=tuple(
-            emulated(t, emulators[t], path, split, images=config.emulation_images, timeout_s=config.timeout_s)
-            for t in config.emulate
+            emulated(target, emulators[target], path, split, images=images, timeout_s=config.timeout_s)
+            for target in config.emulate
         ),
     )
     labeled = workspace.store_file(destination, *write_model(proto, destination))
@@ -104,66 +87,55 @@ def portability(
 
 
 def _judge(
-    config: PortabilityConfig, path: Path, split: Split
-) -> tuple[PortabilityVerdict, str, int, Prediction | None]:
-    simulator = SaturationSimulator(path)
-    kernels = list(simulator.kernels.values())
+    config: PortabilityConfig, simulator: SaturationSimulator, path: Path, split: Split
+) -> tuple[PortabilityVerdict, str, Prediction | None]:
+    """Return the verdict, its reason, and the prediction if one was necessary."""
+    kernels = simulator.kernels.values()
     if simulator.unsupported:
-        reason = f"{', '.join(simulator.unsupported)} may saturate; the simulator does not support it"
-        return "needs VNNI", reason, len(kernels), None
+        unsupported = ", ".join(simulator.unsupported)
+        return "needs VNNI", f"{unsupported} may saturate; the simulator does not support it", None
+    if not kernels:
+        return "safe", "it has no kernel that could saturate", None
     if not any(kernel.can_saturate for kernel in kernels):
-        if kernels and all(kernel.seven_bit for kernel in kernels):
-            return (
-                "safe with 7-bit weights",
-                "the sum of two products with 7-bit weights fits an int16",
-                len(kernels),
-                None,
-            )
-        reason = "no pair of its weights can exceed an int16" if kernels else "it has no kernel that could saturate"
-        return "safe", reason, len(kernels), None
+        if all(kernel.seven_bit for kernel in kernels):
+            return "safe with 7-bit weights", "the sum of two products with 7-bit weights fits an int16", None
+        return "safe", "no pair of its weights can exceed an int16", None
     prediction = predict(simulator, path, split, config.prediction_samples)
-    noise = "" if prediction.sqnr_db is None else f", {prediction.sqnr_db:.1f} dB"
-    reason = (
-        f"{prediction.saturated_share:.2%} of the pairs saturate, "
-        f"{prediction.top1_agreement:.1%} of the predicted classes stay{noise}"
-    )
-    within_noise = prediction.sqnr_db is None or prediction.sqnr_db >= config.min_sqnr_db
-    safe = within_noise and prediction.top1_agreement >= config.min_top1_agreement
-    return "safe" if safe else "needs VNNI", reason, len(kernels), prediction
+    saturated, agreement = prediction.saturated_share, prediction.top1_agreement
+    reason = f"{saturated:.2%} of the pairs saturate, {agreement:.1%} of the predicted classes stay"
+    safe = agreement >= config.min_top1_agreement
+    if prediction.sqnr_db is not None:
+        reason += f", {prediction.sqnr_db:.1f} dB"
+        safe = safe and prediction.sqnr_db >= config.min_sqnr_db
+    return "safe" if safe else "needs VNNI", reason, prediction
 
 
 def _checks(config: PortabilityConfig, facts: PortabilityFacts) -> tuple[Check, ...]:
     needs = facts.verdict == "needs VNNI"
-    missing = [f"{e.target} {e.runtime}" for e in facts.emulated if e.images == 0]
-    return (
-        Check(
-            name="portability.needs_vnni",
-            value=int(needs),
-            op="==",
-            limit=0,
-            severity="error" if config.needs_vnni == "reject" else "warning",
-            detail=f"{facts.verdict}: {facts.reason}",
-            remedy="use the same recipe with 7-bit weights (reduce_range: true)" if needs else "",
-        ),
-        *(
-            Check(
-                name="portability.max_accuracy_drop",
-                value=e.drop,
-                op="<=",
-                limit=config.max_accuracy_drop,
-                detail=f"{e.images} test images on {e.target}, {e.runtime}",
-                remedy="use 7-bit weights (reduce_range: true)",
-            )
-            for e in facts.emulated
-            if e.images
-        ),
-        Check(
-            name="portability.unavailable",
-            value=len(missing),
-            op="==",
-            limit=0,
-            unit="processors",
-            severity="warning",
-            detail="; ".join(missing),
-        ),
+    remedy = "use the same recipe with 7-bit weights (reduce_range: true)"
+    vnni = Check(
+        name="portability.needs_vnni",
+        value=int(needs),
+        op="==",
+        limit=0,
+        severity="error" if config.needs_vnni == "reject" else "warning",
+        detail=f"{facts.verdict}: {facts.reason}",
+        remedy=remedy if needs else "",
     )
+    drops = [
+        Check(
+            name="portability.max_accuracy_drop",
+            value=e.drop,
+            op="<=",
+            limit=config.max_accuracy_drop,
+            detail=f"{e.images} test images on {e.target}, {e.runtime}",
+            remedy=remedy,
+        )
+        for e in facts.emulated
+        if e.images
+    ]
+    missing = [f"{e.target} {e.runtime}" for e in facts.emulated if e.images == 0]
+    unavailable = Check(
+        name="portability.unavailable", value=len(missing), op="==", limit=0, unit="processors", severity="warning"
+    )
+    return vnni, *drops, unavailable.replace(detail="; ".join(missing))

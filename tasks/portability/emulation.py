@@ -1,4 +1,4 @@
-"""Emulation of other processors: Python and ONNX Runtime run under `qemu-user`. Its timings are not used."""
+"""Emulation of other processors with `qemu-user`. Its timings are not used."""
 
 import os
 import platform
@@ -7,30 +7,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import Split
 from gauntlet.runtime.batched_inference import BatchedInference, batched_inference
 from gauntlet.runtime.operator_libraries import operator_libraries
 from gauntlet.runtime.session import open_session
-from tasks.portability.prediction import compare_predictions
+from tasks.portability.prediction import compare_predictions, joined
 
 EmulatedProcessor = Literal["x86-avx2", "arm64"]
 
-ARM64_ROOT = "GAUNTLET_ARM64_ROOT"
-"""Environment variable: the folder that `.ci/arm64` fills."""
-VERSION = r'__version__ = "([^"]*)"'
+ARM64_ROOT = "GAUNTLET_ARM64_ROOT"  # environment variable: the folder that `.ci/arm64` fills
 SCRIPT = Path(__file__).with_name("run_emulated.py")
 BATCH = 8
 
@@ -73,7 +68,7 @@ def emulator_status(target: EmulatedProcessor) -> str:
     version = arm64_root() / "site" / "onnxruntime" / "__init__.py"
     if not version.is_file():
         return f"unavailable: no Arm runtime in {arm64_root()} (create it with .ci/arm64)"
-    match = re.search(VERSION, version.read_text())
+    match = re.search(r'__version__ = "([^"]*)"', version.read_text())
     return f"onnxruntime {match[1] if match else '?'} as Cortex-A72"
 
 
@@ -82,37 +77,20 @@ def emulated(
 ) -> EmulationResult:
     """Run the first images of a split on an emulated processor and on this one, and compare the outputs.
 
-    Args:
-        target: the emulated processor.
-        runtime: its `emulator_status`.
-        model: an ONNX file with a signature.
-        split: the images.
-        images: number of images.
-        timeout_s: time limit of the emulated run.
+    `runtime` is the target's `emulator_status`; `timeout_s` limits the emulated run.
     """
-    nothing = {"sqnr_db": None, "top1_agreement": None, "accuracy": None, "accuracy_here": None}
+    unknown = dict.fromkeys(("sqnr_db", "top1_agreement", "accuracy", "accuracy_here"))
+    result = EmulationResult(target=target, runtime=runtime, images=0, **unknown)
     if runtime.startswith("unavailable"):
-        return EmulationResult(target=target, runtime=runtime, images=0, **nothing)
+        return result
     inference = batched_inference(open_session(model), split.take(slice(0, images)))
     try:
         outputs = emulated_outputs(target, model, inference, batch=BATCH, timeout_s=timeout_s)
     except subprocess.TimeoutExpired:  # emulation is slow; a timeout is no fault of the model
         fix = "raise portability.timeout_s or lower portability.emulation_images"
-        reason = f"unavailable: timed out after {timeout_s:g} s; {fix}"
-        return EmulationResult(target=target, runtime=reason, images=0, **nothing)
-    labels = None if split.labels is None else split.labels[:images]
-    comparison = compare_predictions(
-        outputs, inference.run(BATCH), labels, Signature.read(onnx.load(model, load_external_data=False))
-    )
-    return EmulationResult(
-        target=target,
-        runtime=runtime,
-        images=len(inference),
-        sqnr_db=comparison.sqnr_db,
-        top1_agreement=comparison.top1_agreement,
-        accuracy=comparison.accuracy,
-        accuracy_here=comparison.other_accuracy,
-    )
+        return result.replace(runtime=f"unavailable: timed out after {timeout_s:g} s; {fix}")
+    measured = compare_predictions(outputs, inference.run(BATCH), model, split)
+    return result.replace(images=len(inference), **dict(zip(unknown, measured, strict=True)))
 
 
 def emulated_outputs(
@@ -125,31 +103,27 @@ def emulated_outputs(
         subprocess.TimeoutExpired: when it exceeds the time limit.
     """
     size = samples.batch(batch)
-    starts = range(0, len(samples), size)
+    feeds = [samples.feed(start, size) for start in range(0, len(samples), size)]
+    calls: list[NamedArrays] = [{} for _ in feeds]
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
-        feeds = [samples.feed(start, size) for start in starts]
         flat = {f"{call}/{name}": array for call, feed in enumerate(feeds) for name, array in feed.items()}
         np.savez(inputs, allow_pickle=False, **flat)
-        _run([*_command(target), str(SCRIPT), str(model), str(inputs), str(outputs)], target, timeout_s)
+        command = [*_python(target), str(SCRIPT), str(model), str(inputs), str(outputs)]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        if process.returncode:
+            last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
+            raise StageError(f"{target} exited with code {process.returncode}: {last_line[:300]}")
         with np.load(outputs, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    names = dict.fromkeys(key.split("/", 1)[1] for key in arrays)
-    parts: Mapping[str, Sequence[np.ndarray]] = {n: [arrays[f"{i}/{n}"] for i in range(len(starts))] for n in names}
-    join = np.stack if samples.one_sample_per_call else np.concatenate
-    return {name: join(calls)[: len(samples)] for name, calls in parts.items()}
+            for key in file.files:
+                call, name = key.split("/", 1)
+                calls[int(call)][name] = file[key]
+    return joined(samples, calls)
 
 
-def _command(target: EmulatedProcessor) -> list[str]:
+def _python(target: EmulatedProcessor) -> list[str]:
     if target == "x86-avx2":
         return ["qemu-x86_64", "-cpu", "Haswell", sys.executable]
     root = arm64_root()
     python = next(iter(sorted((root / "usr" / "bin").glob("python3.[0-9]*"))))
     return ["qemu-aarch64", "-cpu", "cortex-a72", "-L", str(root), "-E", f"PYTHONPATH={root / 'site'}", str(python)]
-
-
-def _run(command: list[str], target: EmulatedProcessor, timeout_s: float) -> None:
-    process = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    if process.returncode:
-        last_line = (process.stderr.strip().splitlines() or ["no message"])[-1]
-        raise StageError(f"{target} exited with code {process.returncode}: {last_line[:300]}")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,7 @@ from onnx import helper, numpy_helper
 
 from tasks.portability.saturation import Operand, SaturationError, WeightPairs, saturation
 
-Tensor = npt.NDArray[Any]
-"""A value of the graph, of any data type."""
+Tensor = npt.NDArray[Any]  # a value of the graph, of any data type
 
 INPUT_ROLES: dict[str, tuple[str, ...]] = {
     "QLinearConv": ("a", "a_scale", "a_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero", "bias"),
@@ -31,28 +30,19 @@ INPUT_ROLES: dict[str, tuple[str, ...]] = {
     "MatMulIntegerToFloat": ("a", "w", "a_scale", "w_scale", "a_zero", "w_zero", "float_bias"),
     "DynamicQuantizeMatMul": ("a", "w", "w_scale", "w_zero", "float_bias"),
     "MatMulInteger": ("a", "w", "a_zero", "w_zero"),
-}
-"""The roles of each kernel's inputs, in order."""
+}  # the roles of each kernel's inputs, in order
 
-UNSUPPORTED = {"QAttention", "DynamicQuantizeLSTM", "QEmbedLayerNormalization"}
-"""Kernels that contain such products and are not simulated."""
-
-SEVEN_BIT = 64
-"""The largest weight with `reduce_range`: 2 * 255 * 64 is less than 32767."""
-
-MAX_ELEMENTS = 1 << 25
-"""Elements of a kernel's output to compute at once; larger batches are split."""
+UNSUPPORTED = {"QAttention", "DynamicQuantizeLSTM", "QEmbedLayerNormalization"}  # they may saturate; not simulated
+SEVEN_BIT = 64  # the largest weight with `reduce_range`: 2 * 255 * 64 is less than 32767
+MAX_ELEMENTS = 1 << 25  # of a kernel's output to compute at once; larger batches are split
 
 
-@dataclass(frozen=True)
-class Product:
-    """One matrix product inside a kernel."""
+class Product(NamedTuple):
+    """One matrix product inside a kernel: with the weights `groups[group]`; the output is a view (n, *positions)."""
 
     group: int
-    """Index of its weights in the kernel's `groups`."""
     activations: Operand
     output: Tensor
-    """A view of its output, shape (n, *positions)."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +90,7 @@ class IntegerKernel:
     def saturated(self, values: Sequence[Tensor | None], exact: Tensor) -> tuple[Tensor, SaturationError]:
         """Return the node's output with saturating sums, and the number of saturated pairs.
 
-        Args:
-            values: the node's inputs.
-            exact: its output with exact sums; returned itself where nothing saturates.
+        `exact` is the output with exact sums; the result is this very array if nothing saturates.
         """
         roles = zip(INPUT_ROLES[self.node.op_type], values, strict=False)
         operands = {role: value for role, value in roles if value is not None}
@@ -110,8 +98,7 @@ class IntegerKernel:
             operands |= _quantized(operands["a"])
         output, saturated, pairs = exact.copy(), 0, 0
         for product in self._products(operands, output):
-            group = product.group
-            change = saturation(product.activations, self.pairs[group], self.groups[group].shape[1])
+            change = saturation(product.activations, self.pairs[product.group], self.groups[product.group].shape[1])
             saturated, pairs = saturated + change.saturated, pairs + change.pairs
             if change.error is not None:
                 self._correct(product, change.error, operands)
@@ -119,28 +106,28 @@ class IntegerKernel:
 
     def _products(self, operands: dict[str, Tensor], output: Tensor) -> Iterator[Product]:
         a = operands["a"]
-        if self.node.op_type != "QLinearConv":
-            a = np.swapaxes(a, -1, -2) if self.attributes.get("transA", 0) else a
-            if len(self.groups) == 1:
-                rows = a.reshape(-1, a.shape[-1])
-                yield Product(0, _row_operand(rows), output.reshape(len(rows), -1).T)
-                return
-            stack = output.shape[:-2]  # broadcast as NumPy's matmul does: one product for each matrix of the stack
-            indices = np.arange(len(self.groups)).reshape(self.weights.shape[:-2])
-            a = np.broadcast_to(a, (*stack, *a.shape[-2:]))
-            for position, index in np.ndenumerate(np.broadcast_to(indices, stack)):
-                yield Product(int(index), _row_operand(a[position]), output[position].T)
+        if self.node.op_type == "QLinearConv":
+            yield from self._convolutions(a, _scalar(operands.get("a_zero")), output)
             return
+        a = np.swapaxes(a, -1, -2) if self.attributes.get("transA", 0) else a
+        if len(self.groups) == 1:
+            rows = a.reshape(-1, a.shape[-1])
+            yield Product(0, _row_operand(rows), output.reshape(len(rows), -1).T)
+            return
+        stack = output.shape[:-2]  # broadcast as NumPy's matmul does: one product for each matrix of the stack
+        indices = np.arange(len(self.groups)).reshape(self.weights.shape[:-2])
+        a = np.broadcast_to(a, (*stack, *a.shape[-2:]))
+        for position, index in np.ndenumerate(np.broadcast_to(indices, stack)):
+            yield Product(int(index), _row_operand(a[position]), output[position].T)
+
+    def _convolutions(self, a: Tensor, a_zero: int, output: Tensor) -> Iterator[Product]:
         if self.attributes.get("channels_last", 0):
             a, output = np.moveaxis(a, -1, 1), np.moveaxis(output, -1, 1)
-        parts = min(len(a), -(-output.size // MAX_ELEMENTS))
+        parts, groups = min(len(a), -(-output.size // MAX_ELEMENTS)), len(self.groups)
         for images, outputs in zip(np.array_split(a, parts), np.array_split(output, parts), strict=True):
-            groups = len(self.groups)
             split = zip(np.split(images, groups, axis=1), np.split(outputs, groups, axis=1), strict=True)
             for group, (channels, own) in enumerate(split):
-                yield Product(
-                    group, self._window_operand(channels, _scalar(operands.get("a_zero"))), np.moveaxis(own, 1, 0)
-                )
+                yield Product(group, self._window_operand(channels, a_zero), np.moveaxis(own, 1, 0))
 
     def _window_operand(self, images: Tensor, a_zero: int) -> Operand:
         """Return the windows of a convolution; its kernel positions and channels are the summed axes."""
@@ -197,8 +184,7 @@ class IntegerKernel:
 
 def kernels(graph: onnx.GraphProto) -> dict[int, IntegerKernel]:
     """Return the nodes of an optimized graph that add pairs of products in an int16, by node index."""
-    stored = {t.name: t for t in graph.initializer}
-    result = {}
+    stored, result = {t.name: t for t in graph.initializer}, {}
     for index, node in enumerate(graph.node):
         names = dict(zip(INPUT_ROLES.get(node.op_type, ()), node.input, strict=False))
         weights, zero = stored.get(names.get("w", "")), stored.get(names.get("a_zero", ""))

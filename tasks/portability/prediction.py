@@ -1,10 +1,10 @@
 """Predict the effect of saturation: compare the model with saturating sums with the same model with exact sums."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-import onnx
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
@@ -12,13 +12,12 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import Split
 from gauntlet.metrics.error_metrics import predicted_classes, sqnr_db, top1_agreement
-from gauntlet.runtime.batched_inference import batched_inference
-from tasks.portability.saturation import SaturationError
+from gauntlet.onnx_model.model_file import read_graph
+from gauntlet.runtime.batched_inference import BatchedInference, batched_inference
 from tasks.portability.simulation import SaturationSimulator
 
 BATCH = 16
-MAX_KERNELS = 8
-"""How many kernels a prediction lists."""
+MAX_KERNELS = 8  # that a prediction lists
 
 
 class KernelLoss(Frozen):
@@ -41,69 +40,48 @@ class Prediction(Frozen):
     kernels: tuple[KernelLoss, ...] = Field(description="highest share of saturated pairs first")
 
 
-class PredictionComparison(Frozen):
-    """Two sets of outputs for the same samples, compared."""
-
-    sqnr_db: Number | None
-    top1_agreement: Number
-    accuracy: Number | None
-    other_accuracy: Number | None
-
-
 def predict(simulator: SaturationSimulator, model: Path, split: Split, count: int) -> Prediction:
     """Run the first samples of a split through the model with saturating and with exact sums."""
-    samples = split.take(slice(0, count))
-    labels = None if split.labels is None else split.labels[:count]
-    saturating, exact, errors = _run(simulator, samples)
-    comparison = compare_predictions(
-        saturating, exact, labels, Signature.read(onnx.load(model, load_external_data=False))
-    )
-    worst = sorted(errors.items(), key=lambda item: -item[1].saturated / max(1, item[1].pairs))
+    inference = batched_inference(simulator.session, split.take(slice(0, count)))
+    size = inference.batch(BATCH)
+    calls = [simulator.run(inference.feed(start, size)) for start in range(0, len(inference), size)]
+    saturating = joined(inference, [call.saturating for call in calls])
+    exact = joined(inference, [call.exact for call in calls])
+    sqnr_db, agreement, accuracy, exact_accuracy = compare_predictions(saturating, exact, model, split)
+    saturated, pairs = Counter[str](), Counter[str]()
+    for name, error in (item for call in calls for item in call.errors.items()):
+        saturated[name] += error.saturated
+        pairs[name] += error.pairs
+    losses = [KernelLoss(name=n, saturated=count, share=count / pairs[n]) for n, count in saturated.items() if count]
     return Prediction(
-        samples=len(next(iter(samples.values()))),
-        saturated_share=sum(p.saturated for p in errors.values()) / max(1, sum(p.pairs for p in errors.values())),
-        sqnr_db=comparison.sqnr_db,
-        top1_agreement=comparison.top1_agreement,
-        accuracy=comparison.accuracy,
-        exact_accuracy=comparison.other_accuracy,
-        kernels=tuple(
-            KernelLoss(name=name, saturated=error.saturated, share=error.saturated / error.pairs)
-            for name, error in worst[:MAX_KERNELS]
-            if error.saturated
-        ),
+        samples=len(inference),
+        saturated_share=saturated.total() / max(1, pairs.total()),
+        sqnr_db=sqnr_db,
+        top1_agreement=agreement,
+        accuracy=accuracy,
+        exact_accuracy=exact_accuracy,
+        kernels=tuple(sorted(losses, key=lambda loss: -loss.share)[:MAX_KERNELS]),
     )
 
 
 def compare_predictions(
-    outputs: NamedArrays, others: NamedArrays, labels: npt.NDArray[np.int64] | None, signature: Signature
-) -> PredictionComparison:
-    """Compare two sets of outputs by name with each other, and with the labels where there are any."""
+    outputs: NamedArrays, others: NamedArrays, model: Path, split: Split
+) -> tuple[float | None, float, float | None, float | None]:
+    """Return the worst SQNR in dB, the top-1 agreement, and both accuracies; None without float outputs or labels.
+
+    Both outputs of the model are for the same samples, the first of the split.
+    """
+    signature = Signature.read(read_graph(model))
     floats = [name for name, array in others.items() if array.dtype.kind == "f"]
     main = signature.primary_output or next(iter(others))
     predictions = [predicted_classes(arrays[main], signature.labels) for arrays in (outputs, others)]
-    accuracies = [None if labels is None or c is None else float(np.mean(c == labels)) for c in predictions]
-    return PredictionComparison(
-        sqnr_db=float(np.min([sqnr_db(outputs[n], others[n]) for n in floats])) if floats else None,
-        top1_agreement=top1_agreement(outputs[main], others[main]),
-        accuracy=accuracies[0],
-        other_accuracy=accuracies[1],
-    )
+    labels = split.labels
+    accuracies = [None if labels is None or c is None else float(np.mean(c == labels[: len(c)])) for c in predictions]
+    worst = float(np.min([sqnr_db(outputs[n], others[n]) for n in floats])) if floats else None
+    return worst, top1_agreement(outputs[main], others[main]), accuracies[0], accuracies[1]
 
 
-def _run(
-    simulator: SaturationSimulator, samples: NamedArrays
-) -> tuple[NamedArrays, NamedArrays, dict[str, SaturationError]]:
-    """Run all samples; return saturating and exact outputs, and the total saturation by kernel."""
-    inference = batched_inference(simulator.session, samples)
-    size = inference.batch(BATCH)
-    calls = [simulator.run(inference.feed(start, size)) for start in range(0, len(inference), size)]
-    total: dict[str, SaturationError] = {}
-    for name, error in (item for outputs in calls for item in outputs.errors.items()):
-        before = total.get(name, SaturationError(None, 0, 0))
-        total[name] = SaturationError(None, before.saturated + error.saturated, before.pairs + error.pairs)
+def joined(inference: BatchedInference, calls: Sequence[NamedArrays]) -> NamedArrays:
+    """Return the outputs for all samples, shape (n, ...), from those of each call."""
     join = np.stack if inference.one_sample_per_call else np.concatenate
-
-    def joined(parts: list[NamedArrays]) -> NamedArrays:
-        return {name: join([part[name] for part in parts])[: len(inference)] for name in parts[0]}
-
-    return joined([call.saturating for call in calls]), joined([call.exact for call in calls]), total
+    return {name: join([call[name] for call in calls])[: len(inference)] for name in calls[0]}

@@ -26,17 +26,15 @@ Positions = tuple[npt.NDArray[Any], ...]
 
 @dataclass(frozen=True)
 class Operand:
-    """Activations as a matrix (k, m) in the order in which the kernel sums, as a view.
+    """Activations as a matrix (k, m) in the order in which the kernel sums.
 
-    The windows of a convolution overlap, so the matrix would be far larger than the array that it views.
+    It is a view: the windows of a convolution overlap, so a copy would be far larger. The first `summed` axes of
+    `values` have k elements in all, the others, the output positions, m. `tops` are upper bounds of the rows.
     """
 
     values: npt.NDArray[np.uint8]
-    """A view: first the summed axes, k elements in all, then the axes of the output positions, m in all."""
     summed: int
-    """Number of summed axes."""
     tops: Int32
-    """An upper bound of each row, shape (k,)."""
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -60,13 +58,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class WeightPairs:
-    """Pairs of neighboring weights that some activations make saturate: four arrays of one length.
+    """The few pairs of neighboring weights that some activations make saturate: four arrays of one length.
 
-    There are few such pairs, and only these are computed.
+    `pair` is the index p of the rows 2p and 2p + 1, ascending.
     """
 
     pair: Indices
-    """Index p of the rows 2p and 2p + 1, ascending."""
     column: Indices
     first: Int32
     second: Int32
@@ -97,23 +94,15 @@ class WeightPairs:
 
 @dataclass(frozen=True)
 class SaturationError:
-    """The error by saturation: saturating minus exact sums, shape (n, m), or None where it is zero everywhere."""
+    """Saturating minus exact sums, shape (n, m), or None if all are zero; how many of all pairs saturated."""
 
     error: Int32 | None
     saturated: int
-    """Pairs that saturated."""
     pairs: int
-    """All pairs."""
 
 
 def saturation(activations: Operand, weights: WeightPairs, columns: int) -> SaturationError:
-    """Return the error of the sums `weights.T @ activations` where pairs of products saturate.
-
-    Args:
-        activations: shape (k, m).
-        weights: pairs of a matrix of shape (k, n).
-        columns: n.
-    """
+    """Return the error of the sums `weights.T @ activations` of shape (n, m); `columns` is n."""
     m = math.prod(activations.positions)
     possible = weights.reachable(activations.tops)
     error: Int32 | None = None
@@ -130,8 +119,7 @@ def saturation(activations: Operand, weights: WeightPairs, columns: int) -> Satu
             continue
         sums = np.multiply.outer(first, a[reached]) + np.multiply.outer(second, b[reached])
         over = sums - np.clip(sums, INT16.min, INT16.max)
-        hits = int(np.count_nonzero(over))
-        if hits:
+        if hits := int(np.count_nonzero(over)):
             saturated += hits
             error = np.zeros((columns, m), np.int32) if error is None else error
             error[np.ix_(possible.column[own], reached)] -= over

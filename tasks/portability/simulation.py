@@ -21,11 +21,10 @@ from gauntlet.runtime.session import open_session
 from tasks.portability.integer_kernels import UNSUPPORTED, IntegerKernel, kernels
 from tasks.portability.saturation import SaturationError
 
-AS_ON_X86 = {"session.qdqisint8allowed": "0"}
-"""As on x86, signed activations become unsigned. Arm's default keeps them signed; its kernels do not saturate."""
+AS_ON_X86 = {"session.qdqisint8allowed": "0"}  # signed activations become unsigned, unlike Arm's default
+NO_SPINNING = {"session.intra_op.allow_spinning": "0"}  # each part has a session and runs briefly: no spinning threads
 
-NO_SPINNING = {"session.intra_op.allow_spinning": "0"}
-"""Each part has its own session and runs briefly, so idle threads must not spin."""
+Nodes = list[onnx.NodeProto]
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,7 @@ class SimulatedOutputs:
 
 
 class SaturationSimulator:
-    """The model, split after each kernel that could saturate.
-
-    Args:
-        model: an ONNX file.
-        processor: the processor that runs the simulation; by default this machine's.
-    """
+    """The model, split after each kernel that could saturate; `processor` runs the simulation, by default this one."""
 
     def __init__(self, model: Path, processor: Processor | None = None) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -64,12 +58,11 @@ class SaturationSimulator:
         parts: list[tuple[SubgraphSession, frozenset[str]]] = []
         needed = frozenset(self.outputs)
         for nodes, kernel in reversed(list(self._split())):
-            part = SubgraphSession(self.proto, nodes, kernel, needed, exact=self._saturates)
-            parts.append((part, needed))
-            needed |= frozenset(part.inputs)
+            parts.append((SubgraphSession(self.proto, nodes, kernel, needed, exact=self._saturates), needed))
+            needed |= frozenset(parts[-1][0].inputs)
         return parts[::-1]
 
-    def _split(self) -> Iterator[tuple[list[onnx.NodeProto], IntegerKernel | None]]:
+    def _split(self) -> Iterator[tuple[Nodes, IntegerKernel | None]]:
         nodes, start = list(self.proto.graph.node), 0
         for index, kernel in self.kernels.items():
             if kernel.can_saturate:
@@ -88,31 +81,22 @@ class SaturationSimulator:
             saturating |= outputs if same else part.run(saturating)
             if part.kernel is not None:
                 output = part.kernel.node.output[0]
-                operands = [self._value(n, saturating) for n in part.kernel.node.input]
+                names = part.kernel.node.input
+                stored = {n: numpy_helper.to_array(self._stored[n]) for n in names if n in self._stored}
+                operands = [(saturating | stored).get(name) for name in names]
                 saturating[output], errors[part.kernel.name] = part.kernel.saturated(operands, saturating[output])
             exact, saturating = ({n: v for n, v in side.items() if n in needed} for side in (exact, saturating))
         return SimulatedOutputs({n: exact[n] for n in self.outputs}, {n: saturating[n] for n in self.outputs}, errors)
 
-    def _value(self, name: str, values: NamedArrays) -> Array | None:
-        if name in self._stored:
-            return numpy_helper.to_array(self._stored[name])
-        return values[name] if name else None
-
 
 class SubgraphSession:
-    """Consecutive nodes as a model of their own; the last one is a kernel that could saturate.
+    """Consecutive nodes as a model of their own; the last one is the kernel that could saturate, if there is one.
 
-    The part after the last such kernel has none. `exact` selects exact kernels on a processor that saturates.
+    Later parts need the tensors `needed`. `exact` selects exact kernels on a processor that saturates.
     """
 
     def __init__(
-        self,
-        proto: onnx.ModelProto,
-        nodes: list[onnx.NodeProto],
-        kernel: IntegerKernel | None,
-        needed: frozenset[str],
-        *,
-        exact: bool,
+        self, proto: onnx.ModelProto, nodes: Nodes, kernel: IntegerKernel | None, needed: frozenset[str], *, exact: bool
     ) -> None:
         stored = {tensor.name: tensor for tensor in proto.graph.initializer}
         used, produced = _outer_values(nodes), {name for node in nodes for name in node.output}
@@ -122,8 +106,8 @@ class SubgraphSession:
         self.outputs = sorted(produced & (needed | read))
         self._session: Any = None
         constants = [stored[name] for name in sorted(used & stored.keys())]
-        graph = onnx.GraphProto(name="part", node=nodes, initializer=constants)
-        graph.output.extend(onnx.ValueInfoProto(name=name) for name in self.outputs)
+        outputs = [onnx.ValueInfoProto(name=name) for name in self.outputs]
+        graph = onnx.GraphProto(name="part", node=nodes, initializer=constants, output=outputs)
         self._proto = onnx.ModelProto(
             ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions, graph=graph
         )

@@ -1,4 +1,4 @@
-"""Pruning: a network of fewer weights, which learns again what the cut cost, and then walks the line by itself."""
+"""Pruning: a smaller network is fine-tuned and passes every gate as its own candidate."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
@@ -31,16 +31,14 @@ PruneConfig = Annotated[Structured | Unstructured, Field(discriminator="kind")]
 
 
 class PruneFacts(Frozen):
-    """What was cut, and how the network learned again."""
+    """How much was pruned, and how fine-tuning went."""
 
     before: NetworkSize
     after: NetworkSize
-    macs_share: float = Field(description="multiply-accumulate operations left, of those before")
-    channel_counts: dict[str, tuple[int, int]] = Field(
-        description="output channels before and after, of the layers that lost"
-    )
-    gzip_bytes: int = Field(description="all tensors of the pruned network, one after the other, compressed by DEFLATE")
-    best_epoch: int = Field(description="of fine-tuning, by the loss on the validation images; 0 for none")
+    macs_share: float = Field(description="share of the multiply-accumulate operations that is left")
+    channel_counts: dict[str, tuple[int, int]] = Field(description="output channels of pruned layers, before and after")
+    gzip_bytes: int = Field(description="all tensors of the pruned network, concatenated and compressed by DEFLATE")
+    best_epoch: int = Field(description="of fine-tuning, by validation loss; 0 without fine-tuning")
     stopped_early: bool
     history: tuple[EpochMetrics, ...]
 
@@ -54,66 +52,52 @@ def prune(
     golden: Artifact,
     splits: Mapping[str, Artifact],
 ) -> Report[PruneFacts]:
-    """Cut a PyTorch network and fine-tune what is left. The test images are asked at the end, and decide nothing.
+    """Prune a PyTorch network and fine-tune it. The test images are used only for predictions at the end.
 
-    Args:
-        config: what to cut, and how to learn again.
-        workspace: where to write.
-        network: the trained network's file.
-        signature: its contract; the pruned network keeps it.
-        golden: its answers. The pruned network is asked the same.
-        splits: the data; `train`, `validation` and `test`, with labels, are used.
-
-    Returns:
-        The artifacts `network` (a file like the one that came in), `golden` and `predictions`. There are none where the
-        network cannot be cut that far.
-
-    Raises:
-        StageError: when there are no labels to learn from, or the network cannot be cut without breaking it.
+    The pruned network keeps the signature and is evaluated on the cases of `golden`. The splits `train`, `validation`
+    and `test` need labels. The artifacts are `network` (a file like the input), `golden` and `predictions`; none when a
+    check fails. Raises StageError when there are no labels, or the network cannot be pruned without breaking it.
     """
-    data = require_labelled(
-        {name: read_split(workspace.path(artifact)) for name, artifact in splits.items()}, "train", "validation", "test"
-    )
-    whole, example = source.load_network(workspace.path(network))
-    names, inputs = [spec.name for spec in signature.outputs], [*example.values()]
-    if signature.primary_output not in names:
-        raise StageError(
-            "pruning needs an output that names the class, to learn again; name one with train.primary_output"
-        )
-    before = NetworkSize.from_network(whole, inputs)
-    with config.pruned(whole, inputs) as cut:
-        loop = TorchTrainingLoop(config, cut, data, signature, workspace)
-        possible = not any(check.blocks for check in config.checks(before, NetworkSize.from_network(cut, inputs)))
-        learned = (loop.run("prune"),) if possible else ()
-    after = NetworkSize.from_network(cut, inputs)
+    loaded = {name: read_split(workspace.path(artifact)) for name, artifact in splits.items()}
+    data = require_labelled(loaded, "train", "validation", "test")
+    if signature.primary_output not in [spec.name for spec in signature.outputs]:
+        raise StageError("fine-tuning needs the output with the class scores; name it in train.primary_output")
+    original, example = source.load_network(workspace.path(network))
+    inputs = [*example.values()]
+    before = NetworkSize.from_network(original, inputs)
+    pruned = config.pruned(original, inputs)
+    loop = TorchTrainingLoop(config, pruned, data, signature, workspace)
+    feasible = not any(check.blocks for check in config.checks(before, NetworkSize.from_network(pruned, inputs)))
+    trained = (loop.run("prune"),) if feasible else ()
+    after = NetworkSize.from_network(pruned, inputs)
     facts = PruneFacts(
         before=before,
         after=after,
         macs_share=after.macs / before.macs,
-        channel_counts=channel_counts(whole, cut),
-        gzip_bytes=compressed_bytes(cut),
+        channel_counts=channel_counts(original, pruned),
+        gzip_bytes=compressed_bytes(pruned),
         **loop.history.facts(),
     )
-    report: Report[PruneFacts] = Report(stage="prune", facts=facts, checks=(*config.checks(before, after), *learned))
+    report: Report[PruneFacts] = Report(stage="prune", facts=facts, checks=(*config.checks(before, after), *trained))
     if report.failures:
         return report
-    artifacts = _kept(cut, Golden.load(workspace.path(golden)), data, signature, workspace)
-    path = workspace.folder / "network.pt"
     recipe = source.recipe_of(workspace.path(network))
     if facts.channel_counts and not isinstance(recipe, ResizedNetwork):
-        recipe = ResizedNetwork.of(recipe, cut)
-    source.save_network(path, recipe, cut, {name: tensor.numpy() for name, tensor in example.items()})
-    return report.replace(artifacts={"network": workspace.store_file(path), **artifacts})
+        recipe = ResizedNetwork.of(recipe, pruned)
+    path = workspace.folder / "network.pt"
+    source.save_network(path, recipe, pruned, {name: tensor.numpy() for name, tensor in example.items()})
+    outputs = _store_outputs(pruned, Golden.load(workspace.path(golden)), data, signature, workspace)
+    return report.replace(artifacts={"network": workspace.store_file(path), **outputs})
 
 
-def _kept(
+def _store_outputs(
     network: "torch.nn.Module", golden: Golden, data: Mapping[str, Split], signature: Signature, workspace: Workspace
 ) -> dict[str, Artifact]:
-    """Ask the network what the whole one was asked, and save its answers."""
+    """Store the network's outputs for the golden cases and the test split, and its predictions."""
 
     def predict(inputs: NamedArrays) -> NamedArrays:
-        found = source.run_network(network, source.ordered_inputs(inputs, signature))
-        return {spec.name: array for spec, array in zip(signature.outputs, found, strict=True)}
+        outputs = source.run_network(network, source.ordered_inputs(inputs, signature))
+        return {spec.name: array for spec, array in zip(signature.outputs, outputs, strict=True)}
 
     first = source.ordered_inputs(first_samples(golden.real.inputs, 1), signature)
     own = Golden(

@@ -24,19 +24,15 @@ BISECTION_STEPS = 8
 def prune_to_budget(
     network: "torch.nn.Module", inputs: Sequence["torch.Tensor"], macs: float, round_to: int
 ) -> "torch.nn.Module":
-    """Return the largest pruned copy within the budget, or the smallest possible one when none is.
+    """Return the largest pruned copy with at most a share `macs` of the operations; else the smallest possible one.
 
-    Args:
-        network: the network; it is not changed.
-        inputs: the network's arguments for a few samples, each of shape (n, ...).
-        macs: the budget, as a share of the network's own multiply-accumulate operations.
-        round_to: each layer keeps a multiple of this number of channels.
+    `inputs` are the network's arguments for a few samples, each of shape (n, ...). Layers keep a multiple of `round_to`
+    channels.
 
     Raises:
         StageError: when the pruned copy does not run, or the shapes of its outputs change.
     """
-    budget = macs * macs_of(network, inputs)
-    low, high = 0.0, 1.0
+    budget, low, high = macs * macs_of(network, inputs), 0.0, 1.0
     best = prune_channels(network, inputs, low, round_to)
     for _ in range(BISECTION_STEPS):
         share = (low + high) / 2
@@ -51,11 +47,7 @@ def prune_to_budget(
 def prune_channels(
     network: "torch.nn.Module", inputs: Sequence["torch.Tensor"], share: float, round_to: int
 ) -> "torch.nn.Module":
-    """Return a copy in which every layer except the output layers keeps about `share` of its channels.
-
-    Raises:
-        StageError: when the pruned copy does not run, or the shapes of its outputs change.
-    """
+    """Keep about `share` of the channels of a copy, except at the outputs. Raises StageError when it does not run."""
     import torch
     import torch_pruning
 
@@ -97,10 +89,8 @@ def _removal(graph: Any, group: Any, importance: Any, share: float, round_to: in
     module, function = group[0].dep.target.module, group[0].dep.handler
     count, parts = graph.get_out_channels(module), _part_count(graph, group)
     keep = kept_channels(count, share, round_to, parts)
-    if keep == count or any(isinstance(dep.target.module, _OutputOp) for dep, _ in group):
-        return None
-    scores = importance(group)
-    if scores is None:
+    at_output = any(isinstance(dep.target.module, _OutputOp) for dep, _ in group)
+    if keep == count or at_output or (scores := importance(group)) is None:
         return None
     # The parts of a grouped layer keep equal sizes, so the same channels of each part are removed.
     size = count // parts
@@ -118,14 +108,10 @@ def _part_count(graph: Any, group: Any) -> int:
     """Return into how many equal parts grouped layers divide a group's channels; depthwise layers do not count."""
     import torch
 
-    counts = [1]
+    counts = []
     for dep, _ in group:
         layer = dep.target.module
-        depthwise = isinstance(layer, torch.nn.modules.conv._ConvNd) and layer.groups == layer.out_channels
-        if not depthwise:
-            pruner = graph.get_pruner_of_module(layer)
-            prunes_outputs = graph.is_out_channel_pruning_fn(dep.handler)
-            counts.append(
-                pruner.get_out_channel_groups(layer) if prunes_outputs else pruner.get_in_channel_groups(layer)
-            )
+        if not (isinstance(layer, torch.nn.modules.conv._ConvNd) and layer.groups == layer.out_channels):
+            pruner, outputs = graph.get_pruner_of_module(layer), graph.is_out_channel_pruning_fn(dep.handler)
+            counts.append(pruner.get_out_channel_groups(layer) if outputs else pruner.get_in_channel_groups(layer))
     return math.lcm(*counts)

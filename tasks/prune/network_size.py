@@ -60,12 +60,11 @@ def macs_of(network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> int
 
 def channel_counts(before: "torch.nn.Module", after: "torch.nn.Module") -> dict[str, tuple[int, int]]:
     """Return the layers whose number of output channels differs: path -> (before, after)."""
-    old = {path: _channels(layer) for path, layer in prunable_layers(before)}
-    new = {path: _channels(layer) for path, layer in prunable_layers(after)}
-    return {path: (old[path], new[path]) for path in old if old[path] != new[path]}
-
-
-def _channels(layer: "Layer") -> int:
     import torch
 
-    return layer.out_features if isinstance(layer, torch.nn.Linear) else layer.out_channels
+    def channels(network: "torch.nn.Module") -> dict[str, int]:
+        layers = prunable_layers(network)
+        return {p: m.out_features if isinstance(m, torch.nn.Linear) else m.out_channels for p, m in layers}
+
+    old, new = channels(before), channels(after)
+    return {path: (old[path], new[path]) for path in old if old[path] != new[path]}

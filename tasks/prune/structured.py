@@ -1,7 +1,6 @@
 """Structured pruning: remove whole channels, so that every kernel computes less."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -22,14 +21,9 @@ class Structured(TorchLoopConfig):
     """Remove the channels of least magnitude, the same share of every layer, to meet a budget of operations."""
 
     kind: Literal["structured"] = "structured"
-    macs_fraction: Percent = Field(
-        0.5, description="largest share of multiply-accumulate operations to keep; a whole percent"
-    )
+    macs_fraction: Percent = Field(0.5, description="largest share of operations (MACs) to keep; a whole percent")
     round_to: int = Field(
-        16,
-        ge=1,
-        le=256,
-        description="layers keep a multiple of this number of channels; narrower layers are not pruned",
+        16, ge=1, le=256, description="layers keep a multiple of this number of channels; narrower ones are not pruned"
     )
     epochs: int = Field(3, ge=1, le=1000, description="epochs of fine-tuning")
 
@@ -38,27 +32,20 @@ class Structured(TorchLoopConfig):
         """The candidate's name: `pruned-25` keeps 25 % of the operations."""
         return f"pruned-{100 * self.macs_fraction:.0f}"
 
-    @contextmanager
-    def pruned(self, network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> Iterator["torch.nn.Module"]:
-        """Yield a pruned copy of the network to fine-tune.
-
-        Raises:
-            StageError: when the pruned network does not run, or the shapes of its outputs change.
-        """
-        yield prune_to_budget(network, inputs, self.macs_fraction, self.round_to)
+    def pruned(self, network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> "torch.nn.Module":
+        """Return a pruned copy to fine-tune. Raises StageError when it does not run or its output shapes change."""
+        return prune_to_budget(network, inputs, self.macs_fraction, self.round_to)
 
     def checks(self, before: NetworkSize, after: NetworkSize) -> tuple[Check, ...]:
         """Return the checks that the budget is met and mostly used."""
         share = after.macs / before.macs
+        detail, remedy = f"{after.macs} of {before.macs} MACs are left", ""
+        if share > self.macs_fraction:
+            detail += f"; no layer can be narrower than {self.round_to} channels"
+            remedy = "lower prune.round_to, or raise prune.macs_fraction"
         return (
             Check(
-                name="prune.macs_fraction",
-                value=share,
-                op="<=",
-                limit=self.macs_fraction,
-                detail=f"{after.macs} of {before.macs} MACs are left"
-                + (f"; no layer can be narrower than {self.round_to} channels" if share > self.macs_fraction else ""),
-                remedy="lower prune.round_to, or raise prune.macs_fraction" if share > self.macs_fraction else "",
+                name="prune.macs_fraction", value=share, op="<=", limit=self.macs_fraction, detail=detail, remedy=remedy
             ),
             Check(
                 name="prune.unused_macs",

@@ -1,7 +1,6 @@
 """Unstructured pruning: set single weights to zero. The file compresses better; the kernels here are not faster."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -29,38 +28,22 @@ class Unstructured(TorchLoopConfig):
         """The candidate's name: in `sparse-80`, 80 % of the weights are zero."""
         return f"sparse-{100 * self.sparsity:.0f}"
 
-    @contextmanager
-    def pruned(self, network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> Iterator["torch.nn.Module"]:
-        """Yield the network itself to fine-tune: zeroed weights get no gradient, so AdamW keeps them at zero.
-
-        Raises:
-            StageError: when the network has no convolution and no linear layer.
-        """
+    def pruned(self, network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> "torch.nn.Module":
+        """Return the network itself: zeroed weights get no gradient, so AdamW keeps them. StageError without layers."""
         weights = [layer.weight for _, layer in prunable_layers(network)]
         if not weights:
             raise StageError("the network has no convolution and no linear layer, so there is nothing to prune")
         magnitudes = np.concatenate([weight.detach().abs().numpy().ravel() for weight in weights])
         count = round(self.sparsity * len(magnitudes))
         threshold = float(np.partition(magnitudes, count - 1)[count - 1]) if count else -1.0
-        hooks = []
         for weight in weights:
             mask = weight.detach().abs() > threshold
             weight.data *= mask
-            hooks.append(weight.register_hook(mask.__mul__))  # type: ignore[no-untyped-call]
-        try:
-            yield network
-        finally:
-            for hook in hooks:
-                hook.remove()
+            weight.register_hook(mask.__mul__)  # type: ignore[no-untyped-call]
+        return network
 
     def checks(self, before: NetworkSize, after: NetworkSize) -> tuple[Check, ...]:
         """Return the check that enough weights are zero."""
-        return (
-            Check(
-                name="prune.sparsity",
-                value=after.sparsity,
-                op=">=",
-                limit=self.sparsity - 1 / before.parameters,  # the count of zeros is rounded
-                detail="smaller when compressed, not faster",
-            ),
-        )
+        limit = self.sparsity - 1 / before.parameters  # the count of zeros is rounded
+        detail = "smaller when compressed, not faster"
+        return (Check(name="prune.sparsity", value=after.sparsity, op=">=", limit=limit, detail=detail),)

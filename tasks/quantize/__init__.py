@@ -1,11 +1,7 @@
 """Quantization: each recipe makes one candidate, whose accuracy and speed are then measured.
 
-A recipe is a frozen configuration with a `name` and one method:
-
-    quantize(model, prepared, ranges, destination, *, float_nodes=frozenset())
-
-`prepared` and `ranges` come from the calibration stage; only static recipes need them, and both are None without
-calibration. `float_nodes` names nodes to keep in floating point.
+A recipe is a frozen configuration with a `name` and a method `quantize`. Static recipes need the calibration stage's
+`prepared` model and `ranges`, which are None without calibration. `float_nodes` names nodes to keep in floating point.
 """
 
 from typing import Annotated
@@ -28,15 +24,12 @@ from tasks.quantize.static import StaticInt8
 
 QuantizeConfig = Annotated[StaticInt8 | DynamicInt8 | Float16, Field(discriminator="kind")]
 
-MAX_NAMED = 16
-"""How many operator types a message names."""
+MAX_NAMED = 16  # how many operator types a message names
 
 
 def methods_of(recipes: tuple[QuantizeConfig, ...]) -> tuple[Method, ...]:
     """Return the calibration methods of the static recipes, without duplicates."""
-    return tuple(
-        {r.calibration_method.name: r.calibration_method for r in recipes if isinstance(r, StaticInt8)}.values()
-    )
+    return tuple(dict.fromkeys(recipe.calibration_method for recipe in recipes if isinstance(recipe, StaticInt8)))
 
 
 class QuantizeFacts(Frozen):
@@ -57,17 +50,9 @@ def quantize(
     prepared: Artifact | None = None,
     ranges: Artifact | None = None,
 ) -> Report[QuantizeFacts]:
-    """Quantize a copy of the model; the report's artifact is `model`.
+    """Quantize a copy of the FP32 model; the report's artifact is `model`. Raises StageError when the quantizer fails.
 
-    Args:
-        config: the recipe.
-        workspace: where to read and write.
-        model: the FP32 model.
-        prepared: the calibration stage's artifact `prepared`; None without calibration.
-        ranges: the calibration stage's artifact `ranges`; None without calibration.
-
-    Raises:
-        StageError: when the quantizer fails.
+    `prepared` and `ranges` are the calibration stage's artifacts; None without calibration.
     """
     before = onnx.load(workspace.path(model), load_external_data=False)
     path = workspace.folder / "model.onnx"
@@ -92,16 +77,10 @@ def quantize(
 
 def _quantized_nodes_check(recipe: str, before: onnx.ModelProto, after: onnx.ModelProto) -> Check:
     added = _quantized_or_half_nodes(after) - _quantized_or_half_nodes(before)
-    operators = sorted({node.op_type for node in before.graph.node})
-    return Check(
-        name="quantize.quantized_nodes",
-        value=added,
-        op=">",
-        limit=0,
-        unit="nodes",
-        detail="" if added > 0 else f"{recipe} finds nothing to quantize among {', '.join(operators[:MAX_NAMED])}",
-        remedy="" if added > 0 else "remove the recipe: it does not apply to this model",
-    )
+    check = Check(name="quantize.quantized_nodes", value=added, op=">", limit=0, unit="nodes")
+    operators = ", ".join(sorted({node.op_type for node in before.graph.node})[:MAX_NAMED])
+    detail = f"{recipe} finds nothing to quantize among {operators}"
+    return check.explained(detail, "remove the recipe: it does not apply to this model")
 
 
 def _quantized_or_half_nodes(model: onnx.ModelProto) -> int:

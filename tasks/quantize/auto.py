@@ -17,7 +17,6 @@ from tasks.quantize.static import StaticInt8
 Operators = Literal["convolutions", "matrices", "unknown"]
 """Which operators dominate a model, as far as the configuration shows it before a run."""
 
-
 TARGET_RECIPES = {
     "openvino": StaticInt8(qdq_placement="inputs"),
     "ort-openvino": StaticInt8(qdq_placement="inputs"),
@@ -29,50 +28,32 @@ TARGET_RECIPES = {
 def recommended_recipes(
     processor: Processor, operators: Operators, *, without_vnni: bool = False, deploy_kinds: Collection[str] = ()
 ) -> tuple[StaticInt8 | DynamicInt8, ...]:
-    """Return at most eight recipes for a processor and a kind of model, and one for each further target runtime.
+    """Return at most eight recipes for the race's processor, and one for each kind of target in `deploy_kinds`.
 
-    Args:
-        processor: the processor of the race.
-        operators: which operators dominate the model.
-        without_vnni: whether the model must also stay accurate on x86 processors without VNNI.
-        deploy_kinds: kinds of the other targets on which the winner may be deployed.
+    With `without_vnni`, the model must also stay accurate on x86 processors without VNNI.
     """
-    for_targets = dict.fromkeys(recipe for kind, recipe in TARGET_RECIPES.items() if kind in deploy_kinds)
-    return (*_for_processor(processor, operators, without_vnni), *for_targets)
-
-
-def _for_processor(
-    processor: Processor, operators: Operators, without_vnni: bool
-) -> tuple[StaticInt8 | DynamicInt8, ...]:
-    dynamic = DynamicInt8(op_types="matmul")
-    static = _static(processor, saturates=processor.saturates or without_vnni)
-    if operators == "matrices":
-        return (*static[:2], dynamic, DynamicInt8(weights="s8", op_types="matmul"))
-    return static + ((dynamic,) if operators == "unknown" else ())
-
-
-def _static(processor: Processor, *, saturates: bool) -> tuple[StaticInt8, ...]:
-    others: tuple[StaticInt8, ...] = ()
+    saturates = processor.saturates or without_vnni
     if processor.architecture in ("aarch64", "arm64"):  # Arm's fast kernels multiply signed by signed
         baseline = StaticInt8(activations="s8")
-        others = (baseline.replace(symmetric=True, reduce_range=saturates),)
+        others = [baseline.replace(symmetric=True, reduce_range=saturates)]
     else:  # elsewhere only unsigned activations run in integer kernels
         baseline = StaticInt8()
-        if saturates:
-            others = (StaticInt8(weights="u8", per_channel=False),)
+        others = [StaticInt8(weights="u8", per_channel=False)] if saturates else []
     # Where sums of unsigned by signed bytes saturate, 7-bit or unsigned weights avoid it.
     safe = baseline.replace(reduce_range=saturates)
-    return (baseline, *((safe,) if saturates else ()), *_variants(safe), *others)
-
-
-def _variants(recipe: StaticInt8) -> tuple[StaticInt8, ...]:
-    """Return the recipe with other calibration methods, with per-tensor weights, and with a float head.
-
-    Which one suits a model is not known in advance. A small head in float costs almost no time.
-    """
-    return (
-        recipe.replace(calibration_method=Entropy()),
-        recipe.replace(calibration_method=Percentile(percentile=99.99)),
-        recipe.replace(per_channel=False),
-        recipe.replace(float_head=True),
-    )
+    # Which calibration method or weights suit a model is not known in advance. A float head costs almost no time.
+    variants = [
+        safe.replace(calibration_method=Entropy()),
+        safe.replace(calibration_method=Percentile(percentile=99.99)),
+        safe.replace(per_channel=False),
+        safe.replace(float_head=True),
+    ]
+    static: list[StaticInt8 | DynamicInt8] = [*dict.fromkeys([baseline, safe]), *variants, *others]
+    dynamic = DynamicInt8(op_types="matmul")
+    recipes: dict[Operators, list[StaticInt8 | DynamicInt8]] = {
+        "convolutions": static,
+        "matrices": [*static[:2], dynamic, DynamicInt8(weights="s8", op_types="matmul")],
+        "unknown": [*static, dynamic],
+    }
+    for_targets = dict.fromkeys(recipe for kind, recipe in TARGET_RECIPES.items() if kind in deploy_kinds)
+    return (*recipes[operators], *for_targets)

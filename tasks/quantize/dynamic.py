@@ -1,6 +1,7 @@
 """Dynamic quantization: activations at each call. Fast for matrix products, not for convolutions."""
 
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +13,7 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.onnx_model.model_file import copy_into, is_large_file
 
 TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
-OPERATORS = {"all": None, "matmul": ["MatMul"]}
-"""The quantizer turns every Gemm into a MatMul and an Add before it reads this list."""
+OPERATORS = {"all": None, "matmul": ["MatMul"]}  # the quantizer first turns every Gemm into a MatMul and an Add
 
 
 class DynamicInt8(Frozen):
@@ -21,9 +21,7 @@ class DynamicInt8(Frozen):
 
     kind: Literal["dynamic"] = "dynamic"
     weights: Literal["u8", "s8"] = Field("u8", description="data type of the weights")
-    op_types: Literal["all", "matmul"] = Field(
-        "all", description="quantize all supported operators, or MatMul and Gemm only"
-    )
+    op_types: Literal["all", "matmul"] = Field("all", description="all supported operators, or only MatMul and Gemm")
     reduce_range: bool = Field(False, description="7-bit weights: no saturation on processors without VNNI")
 
     @property
@@ -33,22 +31,16 @@ class DynamicInt8(Frozen):
         return "-".join([f"dynamic-{self.weights}", *(mark for mark, applies in marks.items() if applies)])
 
     def quantize(
-        self,
-        model: Path,
-        prepared: Path | None,
-        ranges: Ranges | None,
-        destination: Path,
-        *,
-        float_nodes: frozenset[str] = frozenset(),
+        self, model: Path, prepared: Path | None, ranges: Ranges | None, target: Path, float_nodes: Collection[str] = ()
     ) -> None:
-        """Quantize `model` to `destination`; `prepared` and `ranges` are not used."""
-        with tempfile.TemporaryDirectory(dir=destination.parent) as folder:
+        """Quantize `model` to `target`; `prepared` and `ranges` are not used."""
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             quantize_dynamic(
                 copy_into(model, Path(folder)),
-                destination,
+                target,
                 op_types_to_quantize=OPERATORS[self.op_types],
                 reduce_range=self.reduce_range,
                 weight_type=TYPES[self.weights],
-                nodes_to_exclude=sorted(float_nodes | {f"{name}_MatMul" for name in float_nodes}),
+                nodes_to_exclude=sorted([*float_nodes, *(f"{name}_MatMul" for name in float_nodes)]),
                 use_external_data_format=is_large_file(model),
             )

@@ -1,5 +1,6 @@
 """Half precision: half the model size; faster only on hardware with float16 arithmetic, which few CPUs have."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -22,18 +23,10 @@ class Float16(Frozen):
         return "float16"
 
     def quantize(
-        self,
-        model: Path,
-        prepared: Path | None,
-        ranges: Ranges | None,
-        destination: Path,
-        *,
-        float_nodes: frozenset[str] = frozenset(),
+        self, model: Path, prepared: Path | None, ranges: Ranges | None, target: Path, float_nodes: Collection[str] = ()
     ) -> None:
-        """Convert `model` to `destination`; `prepared` and `ranges` are not used."""
-        half = convert_float_to_float16(
-            read_model(model), keep_io_types=True, node_block_list=sorted(float_nodes) or None
-        )
-        ordered = ONNXModel(half)
-        ordered.topological_sort()  # the converter appends its Cast nodes at the end
-        write_model(ordered.model, destination)
+        """Convert `model` to `target`; `prepared` and `ranges` are not used."""
+        excluded = sorted(float_nodes) or None
+        half = ONNXModel(convert_float_to_float16(read_model(model), keep_io_types=True, node_block_list=excluded))
+        half.topological_sort()  # the converter appends its Cast nodes at the end
+        write_model(half.model, target)

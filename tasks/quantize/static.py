@@ -1,6 +1,7 @@
 """Static quantization: weights and activations, with the ranges from the calibration stage."""
 
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal, Self
 
@@ -34,10 +35,7 @@ class StaticInt8(Frozen):
     calibration_method: Method = Field(default_factory=MinMax, description="how the activation ranges are computed")
     symmetric: bool = Field(False, description="activation ranges symmetric around zero")
     reduce_range: bool = Field(False, description="7-bit weights: no saturation on processors without VNNI")
-    float_head: bool = Field(
-        False,
-        description="keep the last products or convolutions before the outputs, and all nodes after them, in float",
-    )
+    float_head: bool = Field(False, description="keep the last convolutions or products, and all after them, in float")
     qdq_placement: Literal["inputs_and_outputs", "inputs"] = Field(
         "inputs_and_outputs",
         description="where Q/DQ nodes go: around every operator, as ONNX Runtime's integer kernels need it, or "
@@ -56,9 +54,7 @@ class StaticInt8(Frozen):
             "float-head": self.float_head,
             "inputs": self.qdq_placement == "inputs",
         }
-        return "-".join(
-            [f"static-{self.activations}{self.weights}", *(mark for mark, applies in marks.items() if applies)]
-        )
+        return "-".join([f"static-{self.activations}{self.weights}", *(m for m, applies in marks.items() if applies)])
 
     def without_saturation(self, processor: Processor) -> Self:
         """Return the recipe with 7-bit weights where its sums would saturate on a processor, else as it is."""
@@ -77,37 +73,25 @@ class StaticInt8(Frozen):
         return self
 
     def quantize(
-        self,
-        model: Path,
-        prepared: Path | None,
-        ranges: Ranges | None,
-        destination: Path,
-        *,
-        float_nodes: frozenset[str] = frozenset(),
+        self, model: Path, prepared: Path | None, ranges: Ranges | None, target: Path, float_nodes: Collection[str] = ()
     ) -> None:
-        """Quantize the prepared model to `destination`; `float_nodes` are node names of the prepared model.
-
-        Raises:
-            StageError: when there are no ranges, or none of the calibration method.
-        """
+        """Quantize `prepared`, which has the nodes `float_nodes`, to `target`. Raises StageError without ranges."""
         if prepared is None or ranges is None:
-            raise StageError(
-                "static quantization needs activation ranges; "
-                "the calibration failed, or the data has no split 'calibration'"
-            )
+            reason = "the calibration failed, or the data has no split 'calibration'"
+            raise StageError(f"static quantization needs activation ranges; {reason}")
         input_only_ops = PRODUCTS_AND_SUMS if self.qdq_placement == "inputs" else []
-        excluded = float_nodes | (head_nodes(read_graph(prepared).graph) if self.float_head else frozenset())
-        with tempfile.TemporaryDirectory(dir=destination.parent) as folder:
+        head = head_nodes(read_graph(prepared).graph) if self.float_head else frozenset()
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             quantize_static(
                 copy_into(prepared, Path(folder)),
-                destination,
+                target,
                 quant_format=FORMATS[self.format],
                 per_channel=self.per_channel,
                 reduce_range=self.reduce_range,
                 activation_type=TYPES[self.activations],
                 weight_type=TYPES[self.weights],
                 op_types_to_quantize=input_only_ops or None,
-                nodes_to_exclude=sorted(excluded),
+                nodes_to_exclude=sorted(head.union(float_nodes)),
                 use_external_data_format=is_large_file(prepared),
                 calibrate_method=CalibrationMethod.MinMax,  # see `Ranges.write_for_ort`
                 calibration_cache_path=ranges.write_for_ort(self.calibration_method.name, Path(folder) / "ranges.json"),

@@ -1,16 +1,18 @@
-"""Repair: the fewest nodes of a quantised model to leave in float, so that it is good enough and still faster.
+"""Repair: find the fewest nodes of a quantized model to leave in float, so that it is accurate and still faster.
 
 One session with a switch at every tensor (`tasks.repair.switchable_model`) ranks the nodes by the noise that each
-alone brings to the outputs, and finds the smallest set that should do. Only that set is quantized, evaluated and raced.
-Where it falls short, the search asks for more; whatever happens, the best so far is returned. The search uses the
-validation images; the test images only judge the result, by the gates that every candidate passes.
+alone adds to the outputs, and predicts the smallest sufficient set. Only that set is quantized, evaluated and raced;
+if it falls short, the search continues with stricter limits. The search uses the validation images; the test images
+only judge the result, by the gates of every candidate.
 
-Predictions are in float, with exact sums. On a processor whose integer sums saturate, weights get 7 bits: their sums do
-not saturate, so predictions hold there too. That alone may be enough, so it is tried before any node is left in float.
+Predictions use exact sums. On a processor whose integer sums saturate, weights get 7 bits, which cannot saturate. As
+this may be enough, it is tried first without any node in float.
 """
 
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import TypeGuard
 
@@ -28,56 +30,46 @@ from gauntlet.runtime.processor import Processor
 from tasks.quantize.static import StaticInt8
 from tasks.repair.quality import Limits, QualitySummary, ReferenceOutputs
 from tasks.repair.search import MixedPrecisionSearch, NodeSensitivity, SearchBudget, Stopped
-from tasks.repair.smallest_set import Nodes
 from tasks.repair.switchable_model import SwitchableModel
 from tasks.repair.trial import Evaluator, Trial
 
 SHOWN = 12
-REPAIRED = "-repaired"
-"""Ends the name of a repaired candidate."""
+REPAIRED = "-repaired"  # ends the name of a repaired candidate
 
 
 class RepairConfig(SearchBudget):
-    """What a repair may cost. What it must reach is in `accuracy`."""
+    """Limits on the effort of a repair. The limits on its result are in `accuracy`."""
 
     enabled: bool = Field(True, description="repair static INT8 candidates that their accuracy gate rejects")
-    images: int = Field(256, ge=8, description="validation images to search on, at the most")
+    images: int = Field(256, ge=8, description="largest number of validation images for the search")
 
     def can_repair(
         self, recipe: Frozen, recipes: Collection[Frozen] = (), processor: Processor | None = None
     ) -> TypeGuard[StaticInt8]:
-        """Tell whether a recipe's candidates can be repaired: only static ones say node by node what is quantised.
+        """Return whether a recipe can be repaired: only static ones name the nodes to quantize.
 
-        Args:
-            recipe: the recipe.
-            recipes: all of the run. Where the repair would start with one of these others, it would only repeat it.
-            processor: that of the run; by default, this one.
+        Not if the repair would start with another of the run's `recipes`, because it would only repeat it. `processor`
+        is this machine's by default.
         """
-        if (
-            not isinstance(recipe, StaticInt8)
-            or recipe.activations == "u16"
-            or recipe.qdq_placement != "inputs_and_outputs"
-        ):
+        if not isinstance(recipe, StaticInt8) or recipe.activations == "u16" or recipe.qdq_placement == "inputs":
             return False
         start = recipe.without_saturation(processor or Processor.current())
         return self.enabled and (start == recipe or start not in recipes)
 
 
 class RepairFacts(Frozen):
-    """What was found."""
+    """The result of the search."""
 
     recipe: str
-    seven_bit: bool = Field(description="weights in 7 bits instead of 8, as sums saturate on this processor")
-    float_nodes: tuple[str, ...] = Field(description="left in float, the most important first")
-    nodes: int = Field(description="nodes that could have been")
-    ranked: int = Field(description="nodes that were ranked: those for which there was time, 0 where none was needed")
-    ranking: tuple[NodeSensitivity, ...] = Field(description="the nodes whose rounding costs most")
+    seven_bit: bool = Field(description="weights in 7 bits instead of 8, because sums saturate on this processor")
+    float_nodes: tuple[str, ...] = Field(description="nodes left in float, the most important first")
+    nodes: int = Field(description="number of nodes that can be left in float")
+    ranked: int = Field(description="nodes ranked within the time limit; 0 if no ranking was needed")
+    ranking: tuple[NodeSensitivity, ...] = Field(description="the nodes whose rounding adds the most noise")
     images: int
-    before: QualitySummary | None = Field(
-        description="of the candidate that failed; None where there is nothing to repair"
-    )
-    trials: tuple[Trial, ...] = Field(description="full evaluations, in their order")
-    predictions: int = Field(description="sets whose quality was predicted")
+    before: QualitySummary | None = Field(description="of the rejected candidate; None if there is nothing to repair")
+    trials: tuple[Trial, ...] = Field(description="full evaluations, in order")
+    predictions: int = Field(description="number of sets whose quality was predicted")
     stopped: Stopped
 
 
@@ -96,114 +88,98 @@ def repair(
     whole: Artifact | None = None,
     processor: Processor | None = None,
 ) -> Report[RepairFacts]:
-    """Quantise the model by the recipe with the fewest nodes in float that pass; the report's artifact is `model`.
+    """Quantize the FP32 `model` with the fewest nodes in float that satisfy `accuracy`; the artifact is `model`.
 
-    Args:
-        config: what it may cost.
-        workspace: where to work.
-        recipe: the recipe whose candidate failed.
-        accuracy: what the result must keep.
-        model: the FP32 model.
-        quantized: the candidate that failed.
-        prepared: the calibration's model.
-        ranges: the calibration's ranges.
-        images: a split that no gate judges by.
-        test: the split that the gate judges by, of which only the length is read.
-        whole: the FP32 model of the main line, where `model` was pruned: the accuracy lost is against this one.
-        processor: where this runs; by default, this machine's.
+    `quantized` is the rejected candidate, `images` a split that no gate uses, and `test` the accuracy gate's split, of
+    which only the length is read. If `model` was pruned, `whole` is the FP32 model to compare its accuracy with.
+    `processor` is this machine's by default.
     """
-    start, file = monotonic(), workspace.folder / "model.onnx"
-    known, sources = Ranges.read(workspace.path(ranges)), (workspace.path(model), workspace.path(prepared))
-    exact = recipe.without_saturation(processor or Processor.current())
-    pairs = workspace.path(quantized)
-    if exact != recipe or recipe.format != "qdq":  # integer operators have nothing that could be switched
-        pairs = file
-        exact.replace(format="qdq").quantize(*sources, known, pairs)
-    with ThreadPoolExecutor(1) as beside:  # the one is the runtime's work, the other is Python's
-        made = beside.submit(SwitchableModel, pairs, sources[1])
-        split, known_by = read_split(workspace.path(images)), workspace.path(whole) if whole else None
-        reference = ReferenceOutputs(sources[0], split, config.images, known_by)
-        network = made.result()
-
-    def write(nodes: Nodes) -> None:
-        exact.quantize(*sources, known, file, float_nodes=nodes)
-
+    start, exact = monotonic(), recipe.without_saturation(processor or Processor.current())
+    failed, file = workspace.path(quantized), workspace.folder / "model.onnx"
+    inputs = (workspace.path(model), workspace.path(prepared), Ranges.read(workspace.path(ranges)), file)
+    with ThreadPoolExecutor(1) as pool:  # one mostly runs Python code, the other the runtime
+        opening = pool.submit(_open_switchable, recipe, exact, inputs, failed)
+        split, known = read_split(workspace.path(images)), workspace.path(whole) if whole else None
+        reference = ReferenceOutputs(inputs[0], split, config.images, known)
+        network = opening.result()
     evaluator = Evaluator(
-        network,
-        reference,
-        file,
-        write,
-        sensitivity_images=config.sensitivity_images,
-        prediction_images=config.prediction_images,
+        network, reference, file, partial(exact.quantize, *inputs), config.sensitivity_images, config.prediction_images
     )
-    gate = Limits(accuracy, accuracy.min_sqnr_db, len(read_split(workspace.path(test))))
-    search = MixedPrecisionSearch(config, gate, evaluator, start=start, whole_first=exact != recipe)
-    before = reference.quality(reference.ask(workspace.path(quantized))) if network.nodes else None
+    limits = Limits(accuracy, accuracy.min_sqnr_db, len(read_split(workspace.path(test))))
+    search = MixedPrecisionSearch(config, limits, evaluator, start=start, whole_first=exact != recipe)
+    before = reference.quality(reference.run(failed)) if network.nodes else None
     best = search.run(before) if before else None
-    chosen = best.float_nodes if best else ()
-    if best is None or best is not search.trials[-1]:
-        write(frozenset(chosen))
+    artifacts = {"model": _store_best(workspace, search, best)}
+    facts = _facts(recipe, search, before, best)
+    return Report(stage="repair", facts=facts, checks=_checks(config, facts, best), artifacts=artifacts)
+
+
+def _open_switchable(
+    recipe: StaticInt8, exact: StaticInt8, inputs: tuple[Path, Path, Ranges, Path], failed: Path
+) -> SwitchableModel:
+    """Return the switchable form of the candidate that failed, or of one quantized for this purpose."""
+    if exact == recipe and recipe.format == "qdq":
+        return SwitchableModel(failed, inputs[1])
+    exact.replace(format="qdq").quantize(*inputs)  # integer operators cannot be switched
+    return SwitchableModel(inputs[-1], inputs[1])
+
+
+def _store_best(workspace: Workspace, search: MixedPrecisionSearch, best: Trial | None) -> Artifact:
+    file, evaluator = search.evaluator.file, search.evaluator
+    if best is None or best is not search.trials[-1]:  # the file holds another model
+        evaluator.write(best.float_nodes if best else ())
     proto = read_model(file)
-    reference.signature.write(proto)
-    facts = RepairFacts(
+    evaluator.reference.signature.write(proto)
+    return workspace.store_file(file, *write_model(proto, file))
+
+
+def _facts(
+    recipe: StaticInt8, search: MixedPrecisionSearch, before: QualitySummary | None, best: Trial | None
+) -> RepairFacts:
+    return RepairFacts(
         recipe=recipe.name,
-        seven_bit=exact != recipe,
-        float_nodes=chosen,
-        nodes=len(network.nodes),
+        seven_bit=search.whole_first,
+        float_nodes=best.float_nodes if best else (),
+        nodes=len(search.evaluator.nodes),
         ranked=len(search.ranking),
         ranking=search.ranking[:SHOWN],
-        images=len(reference),
+        images=len(search.evaluator.reference),
         before=before,
         trials=tuple(search.trials),
         predictions=len(search.predictions),
         stopped=search.stopped,
     )
-    artifacts = {"model": workspace.store_file(file, *write_model(proto, file))}
-    return Report(stage="repair", facts=facts, checks=_checks(config, facts, best), artifacts=artifacts)
 
 
 def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tuple[Check, ...]:
-    seven_bit = "7-bit weights, " if facts.seven_bit else ""
+    nodes = Check(name="repair.nodes", value=facts.nodes, op=">", limit=0)
+    if best is None:
+        detail = f"{facts.recipe} quantizes no node that could be left in float"
+        return (nodes.explained(detail, "use another recipe; there is nothing to repair"),)
     names = f": {', '.join(facts.float_nodes[:4])}" if facts.float_nodes else ""
-    told = f"{seven_bit}{len(facts.float_nodes)} of {facts.nodes} nodes in float{names}"
-    checks = [
-        Check(
-            name="repair.nodes",
-            value=facts.nodes,
-            op=">",
-            limit=0,
-            detail="" if facts.nodes else f"{facts.recipe} has quantised no node that could be left in float",
-            remedy="" if facts.nodes else "another recipe; there is nothing to repair",
-        )
-    ]
-    if best is not None:
-        checks.append(
-            Check(
-                name="repair.within_limits",
-                value=int(best.good),
-                op="==",
-                limit=1,
-                severity="warning",
-                detail=f"{facts.stopped} after {len(facts.trials)} evaluations; {told}",
-                remedy="" if best.good else _way_out(facts.stopped),
-            )
-        )
-    if best is not None and best.speed is not None:
-        checks.append(
-            Check(
-                name="repair.min_speedup",
-                value=best.speed.high,
-                op=">",
-                limit=config.min_speedup,
-                unit="x",
-                detail=f"{best.speed.speedup:.2f}x FP32 in a short race; {told}",
-                remedy="keep FP32: what is left of the integers does not pay for the conversions between them",
-            )
-        )
-    return tuple(checks)
-
-
-def _way_out(stopped: Stopped) -> str:
-    if stopped == "not even in float":
-        return "loosen the limits of `accuracy`, or leave this recipe out"
-    return "raise repair.max_trials or repair.budget_s"
+    result = f"{len(facts.float_nodes)} of {facts.nodes} nodes in float{names}"
+    result = f"7-bit weights, {result}" if facts.seven_bit else result
+    remedy = "raise repair.max_trials or repair.budget_s"
+    if facts.stopped == "not even in float":
+        remedy = "loosen the limits of `accuracy`, or remove this recipe"
+    within_limits = Check(
+        name="repair.within_limits",
+        value=int(best.good),
+        op="==",
+        limit=1,
+        severity="warning",
+        detail=f"{facts.stopped} after {len(facts.trials)} evaluations; {result}",
+        remedy="" if best.good else remedy,
+    )
+    if best.speed is None:
+        return nodes, within_limits
+    speedup = Check(
+        name="repair.min_speedup",
+        value=best.speed.high,
+        op=">",
+        limit=config.min_speedup,
+        unit="x",
+        detail=f"{best.speed.speedup:.2f}x FP32 in a short race; {result}",
+        remedy="use FP32: the remaining integer nodes do not outweigh the conversions between them",
+    )
+    return nodes, within_limits, speedup

@@ -1,4 +1,4 @@
-"""How good some answers are beside the FP32 model's, and what the accuracy gate would say of them."""
+"""The quality of a model's outputs compared with the FP32 model's, and whether the accuracy gate would accept it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from gauntlet.datasets.golden import Golden, first_samples
 from gauntlet.datasets.splits import Split
 from gauntlet.metrics.accuracy_comparison import AccuracyLimits, compare_accuracy
 from gauntlet.metrics.paired_accuracy import PairedAccuracy, drop_interval
-from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.batched_inference import BatchedInference, batched_inference
 from gauntlet.runtime.resources import parallel_calls_and_threads
 from gauntlet.runtime.session import open_session
 
@@ -21,69 +21,73 @@ BATCH = 16
 
 
 class QualitySummary(Frozen):
-    """Answers on the images of a search."""
+    """The quality of outputs on the images of the search."""
 
-    paired: PairedAccuracy | None = Field(description="beside the FP32 model's, image by image; None without labels")
+    paired: PairedAccuracy | None = Field(description="against the FP32 model, image by image; None without labels")
     top1_agreement: Number
-    cosine: Number = Field(description="of the worst output; 1 where no output is a number")
-    sqnr_db: Number = Field(description="of the worst output; infinite where no output is a number")
+    cosine: Number = Field(description="of the worst output; 1 if no output is floating point")
+    sqnr_db: Number = Field(description="of the worst output; infinite if no output is floating point")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an answer must keep: the accuracy gate's own limits, with the SQNR raised where the search asks for more."""
+    """The limits of the accuracy gate; the search may raise `min_sqnr_db`.
+
+    `test_images` is the number of images of the gate: an accuracy drop need not be resolved on the fewer of the search.
+    """
 
     accuracy: AccuracyLimits
     min_sqnr_db: float
     test_images: int
-    """On so many the gate will judge: what is proven there need not be on the few of the search."""
 
     def accept(self, quality: QualitySummary) -> bool:
-        """Tell whether the gate would pass these answers."""
+        """Return whether the gate would accept this quality."""
         limits, paired = self.accuracy, quality.paired
         if paired is None:
-            same = quality.top1_agreement >= limits.min_top1_agreement and quality.cosine >= limits.min_cosine
+            accurate = quality.top1_agreement >= limits.min_top1_agreement and quality.cosine >= limits.min_cosine
         else:
-            same = paired.drop <= limits.max_accuracy_drop
+            accurate = paired.drop <= limits.max_accuracy_drop
             if limits.unresolved == "reject":
                 scale = self.test_images / paired.images
                 _, high = drop_interval(paired.lost * scale, paired.gained * scale, self.test_images)
-                same = same and high <= limits.max_accuracy_drop
-        return same and quality.sqnr_db >= self.min_sqnr_db
+                accurate = accurate and high <= limits.max_accuracy_drop
+        return accurate and quality.sqnr_db >= self.min_sqnr_db
 
 
 class ReferenceOutputs:
-    """Some images and the FP32 model's answers for them.
+    """Some images and the FP32 model's outputs for them.
 
-    A pruned model has two: noise is beside its own FP32 answers, all else beside those of the `whole` model, as in the
-    accuracy gate.
+    For a pruned model, noise is relative to its own FP32 outputs, everything else to those of the `whole` model, as in
+    the accuracy gate.
     """
 
     def __init__(self, model: Path, split: Split, images: int, whole: Path | None = None) -> None:
         self.model = model
         self.signature = Signature.read(onnx.load(model, load_external_data=False))
         self.labels = None if split.labels is None else split.labels[:images]
-        at_once, threads = parallel_calls_and_threads()
-        made = batched_inference(open_session(model, threads=threads), split.take(slice(0, images)))
-        self.samples, self.batch, self.answers = made.samples, made.batch(1), made.run(BATCH, at_once)
-        self.known = self.ask(whole) if whole else self.answers
+        calls, parallel = _calls(model, split.take(slice(0, images)))
+        self.samples, self.batch, self.outputs = calls.samples, calls.batch(1), calls.run(BATCH, parallel)
+        self.expected = self.run(whole) if whole else self.outputs
 
     def __len__(self) -> int:
         return len(next(iter(self.samples.values())))
 
-    def ask(self, model: Path) -> NamedArrays:
-        """Return a model's answers for all images."""
-        at_once, threads = parallel_calls_and_threads()
-        return batched_inference(open_session(model, threads=threads), self.samples).run(BATCH, at_once)
+    def run(self, model: Path) -> NamedArrays:
+        """Return a model's outputs for all images."""
+        calls, parallel = _calls(model, self.samples)
+        return calls.run(BATCH, parallel)
 
-    def quality(self, answers: NamedArrays) -> QualitySummary:
-        """Compare answers, for all images or the first of them, with the FP32 model's."""
-        count = len(next(iter(answers.values())))
-        known = Golden({}, first_samples(self.known, count), None if self.labels is None else self.labels[:count])
-        facts = compare_accuracy(known, self.signature, answers, first_samples(self.answers, count))
-        return QualitySummary(
-            paired=facts.paired,
-            top1_agreement=facts.top1_agreement,
-            cosine=1.0 if facts.cosine is None else facts.cosine,
-            sqnr_db=float("inf") if facts.sqnr_db is None else facts.sqnr_db,
-        )
+    def quality(self, outputs: NamedArrays) -> QualitySummary:
+        """Compare outputs, for all images or the first of them, with the FP32 model's."""
+        count = len(next(iter(outputs.values())))
+        expected = Golden({}, first_samples(self.expected, count), None if self.labels is None else self.labels[:count])
+        facts = compare_accuracy(expected, self.signature, outputs, first_samples(self.outputs, count))
+        cosine = 1.0 if facts.cosine is None else facts.cosine
+        sqnr_db = float("inf") if facts.sqnr_db is None else facts.sqnr_db
+        return QualitySummary(paired=facts.paired, top1_agreement=facts.top1_agreement, cosine=cosine, sqnr_db=sqnr_db)
+
+
+def _calls(model: Path, samples: NamedArrays) -> tuple[BatchedInference, int]:
+    """Return the calls for the samples, and how many of them to run in parallel."""
+    parallel, threads = parallel_calls_and_threads()
+    return batched_inference(open_session(model, threads=threads), samples), parallel

@@ -1,6 +1,7 @@
-"""What a set of nodes in float gives: predicted by switches, or quantised for good, answered and raced."""
+"""Evaluate a set of float nodes: predict its quality by switches, or quantize, run and race the model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,11 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.datasets.golden import first_samples
 from gauntlet.runtime.resources import usable_threads
 from tasks.repair.quality import QualitySummary, ReferenceOutputs
-from tasks.repair.smallest_set import Nodes
 from tasks.repair.switchable_model import SwitchableModel
 
+Nodes = frozenset[str]
+
 ROUNDS = 6
-BLOCK_MS = 40
-TIMEOUT_S = 60
 
 
 class Speed(Frozen):
@@ -31,40 +31,25 @@ class Speed(Frozen):
 
 
 class Trial(Frozen):
-    """One set of nodes, really left in float."""
+    """The full evaluation of one set of float nodes."""
 
     float_nodes: tuple[str, ...]
     predicted: QualitySummary
     quality: QualitySummary
     good: bool = Field(description="within the limits of the accuracy gate, on the images of the search")
-    speed: Speed | None = Field(description="None where it was not good, and so not raced")
+    speed: Speed | None = Field(description="None if it was not good and therefore not raced")
 
 
+@dataclass
 class Evaluator:
-    """What a search asks.
+    """Evaluates sets of float nodes; `write` quantizes the model to `file` with the given nodes in float."""
 
-    Args:
-        network: the model with switches.
-        reference: the images, and the FP32 model's answers.
-        file: where `write` writes a model.
-        write: quantises for good, with these nodes in float.
-        sensitivity_images: to rank a node on.
-        prediction_images: to predict a set's quality on.
-    """
-
-    def __init__(
-        self,
-        network: SwitchableModel,
-        reference: ReferenceOutputs,
-        file: Path,
-        write: Callable[[Nodes], None],
-        *,
-        sensitivity_images: int,
-        prediction_images: int,
-    ) -> None:
-        self.network, self.reference, self.file, self.write = network, reference, file, write
-        self.few = first_samples(reference.samples, sensitivity_images)
-        self.more = first_samples(reference.samples, prediction_images)
+    network: SwitchableModel
+    reference: ReferenceOutputs
+    file: Path
+    write: Callable[[Collection[str]], None]
+    sensitivity_images: int
+    prediction_images: int
 
     @property
     def nodes(self) -> Nodes:
@@ -72,40 +57,38 @@ class Evaluator:
         return self.network.nodes
 
     def alone(self, node: str) -> QualitySummary:
-        """Return the quality when only this node is quantised."""
-        return self.reference.quality(self.network.run(self.few, [node]))
+        """Return the quality when only this node is quantized."""
+        return self._switched([node], self.sensitivity_images)
 
     def predict(self, nodes: Nodes) -> QualitySummary:
         """Return the quality with these nodes in float, by the switches."""
-        return self.reference.quality(self.network.run(self.more, self.nodes - nodes))
+        return self._switched(self.nodes - nodes, self.prediction_images)
+
+    def _switched(self, quantized: Collection[str], images: int) -> QualitySummary:
+        return self.reference.quality(self.network.run(first_samples(self.reference.samples, images), quantized))
 
     def evaluate(self, nodes: Nodes) -> QualitySummary:
-        """Quantise for good with these nodes in float, and answer all images."""
+        """Return the quality of the model quantized with these nodes in float, on all images."""
         self.write(nodes)
-        return self.reference.quality(self.reference.ask(self.file))
+        return self.reference.quality(self.reference.run(self.file))
 
     def race(self) -> Speed:
-        """Race what was evaluated last against the FP32 model."""
-        return race_against_reference(self.reference, self.file)
-
-
-def race_against_reference(reference: ReferenceOutputs, candidate: Path) -> Speed:
-    """Race a candidate against the reference at one sample a call (or the model's fixed batch)."""
-    batch, inputs = reference.batch, candidate.with_name("inputs.npz")
-    samples = {n: np.resize(a, (batch, *a.shape[1:])) for n, a in reference.samples.items()}
-    np.savez(inputs, allow_pickle=False, **samples)
-    plan = RacePlan(
-        batch_sizes=(batch,),
-        rounds=ROUNDS,
-        block_ms=BLOCK_MS,
-        threads=usable_threads(),
-        timeout_s=TIMEOUT_S,
-        restarts=False,  # the gates race what passes once more, with new processes in every round
-    )
-    entries = {"fp32": RaceEntry(reference.model), "repaired": RaceEntry(candidate)}
-    measured = race(entries, inputs, plan).contenders
-    failed = [contender.error for contender in measured.values() if contender.error]
-    if failed:
-        raise StageError(f"the race of a repaired model against FP32 failed: {failed[0]}")
-    row = rows(measured["repaired"], measured["fp32"], resolution=0)[0]
-    return Speed(speedup=row.speedup, low=row.speedup_low, high=row.speedup_high)
+        """Race the last evaluated model against FP32, with one sample per call (or the model's fixed batch)."""
+        batch, inputs = self.reference.batch, self.file.with_name("inputs.npz")
+        samples = {n: np.resize(a, (batch, *a.shape[1:])) for n, a in self.reference.samples.items()}
+        np.savez(inputs, allow_pickle=False, **samples)
+        plan = RacePlan(
+            batch_sizes=(batch,),
+            rounds=ROUNDS,
+            block_ms=40,
+            threads=usable_threads(),
+            timeout_s=60,
+            restarts=False,  # the gates race what passes again, with new processes in every round
+        )
+        entries = {"fp32": RaceEntry(self.reference.model), "repaired": RaceEntry(self.file)}
+        measured = race(entries, inputs, plan).contenders
+        failed = [contender.error for contender in measured.values() if contender.error]
+        if failed:
+            raise StageError(f"the race of a repaired model against FP32 failed: {failed[0]}")
+        row = rows(measured["repaired"], measured["fp32"], resolution=0)[0]
+        return Speed(speedup=row.speedup, low=row.speedup_low, high=row.speedup_high)

@@ -1,4 +1,4 @@
-"""The model that the quantiser gets: operators that came apart on the way are whole again."""
+"""The preprocessed model for the quantizer: split operators are fused again."""
 
 from pathlib import Path
 

@@ -24,12 +24,12 @@ def seen(values: np.ndarray, chunks: int = 1) -> TensorStatistics:
     ends = EndsCollector()
     parts = np.array_split(values, chunks)
     for part in parts:
-        ends.collect({"t": [part]})
-    found = ends.compute_collection_result()
+        ends.collect({"t": part})
+    found = ends.result()
     histograms = FixedRangeCollector(found)
     for part in parts:
-        histograms.collect({"t": [part]})
-    return TensorStatistics(*found["t"], histograms.compute_collection_result().get("t"))
+        histograms.collect({"t": part})
+    return TensorStatistics(*found["t"], histograms.result().get("t"))
 
 
 def counts_of(values: np.ndarray) -> np.ndarray:
@@ -95,8 +95,8 @@ def test_ends_are_no_number_when_a_value_is_none(place: int) -> None:
     for chunks in ([first, values], [values, first]):
         ends = EndsCollector()
         for chunk in chunks:
-            ends.collect({"t": [chunk], "empty": [chunk[:0]]})
-        found = ends.compute_collection_result()
+            ends.collect({"t": chunk, "empty": chunk[:0]})
+        found = ends.result()
         assert np.isnan(found["t"]).all()
         assert "empty" not in found
 
@@ -185,7 +185,7 @@ def test_ranges_are_the_same_when_read_back_and_when_ort_reads_them(tmp_path: Pa
 
 def test_ranges_are_refused_when_the_file_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "ranges.json").write_text('{"images": 3')
-    with pytest.raises(StageError, match="not a file of ranges that the calibration wrote"):
+    with pytest.raises(StageError, match="not a calibration ranges file"):
         Ranges.read(tmp_path / "ranges.json")
 
 

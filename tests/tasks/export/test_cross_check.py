@@ -14,7 +14,7 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.workspace import Workspace
 from tasks.export import ExportFacts, export
 from tasks.export.cross_check import BothTorchExporters
-from tasks.export.torch_common import functions_by_operator
+from tasks.export.torchscript import TorchScript
 from tasks.numerics import NumericsConfig, numerics
 from tasks.train.facts import TrainFacts
 
@@ -142,7 +142,7 @@ def test_vote_stops_the_run_when_one_freezes_a_branch_and_the_other_refuses_it(a
 def test_functions_are_refused_with_their_key_when_they_fail(tmp_path: Path, function: str, message: str) -> None:
     write_network(tmp_path, BODIES["sound"], "wrong", WRONG_TRANSLATION)
     with pytest.raises(StageError, match=re.escape(f"export.custom_symbolics: {message}")):
-        functions_by_operator(tmp_path, function, "export.custom_symbolics")
+        TorchScript(custom_symbolics=function, code_folder=tmp_path).functions()
 
 
 def test_vote_tells_why_when_an_exporters_own_functions_fail(ask: Ask, tmp_path: Path) -> None:

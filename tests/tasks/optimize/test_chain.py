@@ -27,7 +27,7 @@ from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
 from tasks.optimize.python_pass import PythonPass
 from tasks.optimize.reduce_failing_model import ReductionSettings, reduce_failing_model
-from tasks.optimize.verified_pass import ChainState, PassFacts, PassRequirements, try_pending_passes
+from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_passes
 
 Own = Callable[[str], PythonPass]
 
@@ -157,9 +157,8 @@ def test_process_ends_behind_a_split_group_so_that_the_halves_get_time_of_their_
     group = OnnxOptimizer(passes=("eliminate_identity", "split_predict", "eliminate_deadend", "fuse_bn_into_conv"))
     copy_model(subject.out.path(subject.model), tmp_path / "original.onnx")
     ChainState(pending=(group, OnnxSlim()), model="original.onnx").write(tmp_path)
-    terms = PassRequirements(numerics=NumericsConfig(samples=8), latency_check=LatencyCheck(), timeout_s=60)
-    golden = subject.out.path(subject.golden)
-    run_in_subprocess(try_pending_passes, tmp_path, golden, terms, timeout_s=180, memory_bytes=4_000_000_000)
+    arguments = (tmp_path, subject.out.path(subject.golden), NumericsConfig(samples=8), LatencyCheck(), 60)
+    run_in_subprocess(try_pending_passes, *arguments, timeout_s=180, memory_bytes=4_000_000_000)
     state = ChainState.read(tmp_path)
     assert [step.facts.outcome for step in state.steps] == ["split"]
     assert state.pending == (*halves(group), OnnxSlim())
@@ -181,7 +180,6 @@ def test_smallest_model_is_found_when_only_the_absolute_or_the_top1_limit_failed
         kind="wrong",
         numerics=NumericsConfig(**limits),
         budget_s=60,
-        isolate_trials=False,
         try_s=10,
         memory_bytes=4_000_000_000,
     )

@@ -1,4 +1,4 @@
-"""A model built to saturate, quantised in three ways, and a stage that judges it."""
+"""A model built to saturate, quantized in three ways, and a stage that judges it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tasks.quantize.static import StaticInt8
 
 @dataclass(frozen=True)
 class Twinned:
-    """The FP32 model and its quantised forms, all in the store of `trained`."""
+    """The FP32 model and its quantized forms, all in the store of `trained`."""
 
     trained: Trained
     model: Artifact

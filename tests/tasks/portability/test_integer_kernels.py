@@ -64,7 +64,7 @@ def test_seven_bit_weights_are_known_not_to_saturate_when_they_have_any_rank(
     assert not kernel.can_saturate
 
 
-def test_saturation_is_predicted_when_a_stack_is_quantised_at_each_call(tmp_path: Path) -> None:
+def test_saturation_is_predicted_when_a_stack_is_quantized_at_each_call(tmp_path: Path) -> None:
     w, bias = weights((4, 64, 8), 127), np.linspace(-1, 1, 8, dtype=np.float32)
     x = np.random.default_rng(1).uniform(-1, 5, (2, 4, 3, 64)).astype(np.float32)
     text = """

@@ -76,7 +76,7 @@ def test_auto_offers_what_a_further_runtime_wants_when_the_winner_may_be_shipped
     assert not any(r.name.endswith("-inputs") for r in silent.quantize)
 
 
-def test_auto_quantises_no_convolution_at_each_call() -> None:
+def test_auto_quantizes_no_convolution_at_each_call() -> None:
     kinds = {o: [r.name for r in recommended_recipes(VNNI, o) if r.kind == "dynamic"] for o in OPERATORS}
     assert kinds["convolutions"] == []
     assert kinds["unknown"] == ["dynamic-u8-matmul"]

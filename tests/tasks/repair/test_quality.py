@@ -53,17 +53,17 @@ def test_answers_are_not_good_when_any_output_is_no_number(
     reference: Callable[..., ReferenceOutputs], output: str
 ) -> None:
     made = reference(CLASSES)
-    assert allowed(made.quality(made.answers))
-    spoilt = made.answers[output].copy()
+    assert allowed(made.quality(made.outputs))
+    spoilt = made.outputs[output].copy()
     spoilt[0, CLASSES[0]] = np.nan  # the place of a NaN counts as that of the largest score: no answer changes
-    quality = made.quality(made.answers | {output: spoilt})
+    quality = made.quality(made.outputs | {output: spoilt})
     assert np.isnan(quality.sqnr_db)
     assert not allowed(quality, min_sqnr_db=-1000)
 
 
 def test_cosine_decides_too_when_there_are_no_labels(reference: Callable[..., ReferenceOutputs]) -> None:
     made = reference(None)
-    turned = made.quality(made.answers | {"other": made.answers["other"] + 1})
+    turned = made.quality(made.outputs | {"other": made.outputs["other"] + 1})
     assert (turned.paired, turned.top1_agreement) == (None, 1)
     assert not allowed(turned, min_sqnr_db=-100)
     assert allowed(turned, min_sqnr_db=-100, min_cosine=0.5)
@@ -71,7 +71,7 @@ def test_cosine_decides_too_when_there_are_no_labels(reference: Callable[..., Re
 
 def test_unproven_loss_is_not_good_enough_when_the_gate_rejects_it(reference: Callable[..., ReferenceOutputs]) -> None:
     made = reference(CLASSES)
-    same = made.quality(made.answers)
+    same = made.quality(made.outputs)
     assert same.paired is not None
     assert same.paired.drop == 0
     assert allowed(same, unresolved="accept")
@@ -84,8 +84,8 @@ def test_loss_of_a_pruned_model_is_against_the_whole_one_and_its_noise_against_i
 ) -> None:
     whole = write(tmp_path / "whole.onnx", EYE)
     pruned = reference(CLASSES, whole, weights=np.diag([1, 1, 0]))
-    quality = pruned.quality(pruned.answers)
-    right = np.mean(pruned.answers["scores"].argmax(1) == CLASSES)
+    quality = pruned.quality(pruned.outputs)
+    right = np.mean(pruned.outputs["scores"].argmax(1) == CLASSES)
     assert right < 0.9
     assert quality.paired is not None
     assert quality.paired.drop == pytest.approx(1 - right)

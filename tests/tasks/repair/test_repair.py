@@ -52,7 +52,7 @@ def uneven(proto: onnx.ModelProto, layer: int) -> onnx.ModelProto:
 
 @dataclass(frozen=True)
 class Network:
-    """A network, its calibration, and its quantised form."""
+    """A network, its calibration, and its quantized form."""
 
     trained: Trained
     recipe: StaticInt8
@@ -148,7 +148,7 @@ def test_collapsed_network_passes_its_gate_when_it_is_repaired(
 
 
 @pytest.mark.parametrize("processor", [None, HASWELL])
-def test_prediction_is_what_the_real_quantiser_gives(mend: Mend, processor: Processor | None) -> None:
+def test_prediction_is_what_the_real_quantizer_gives(mend: Mend, processor: Processor | None) -> None:
     report = mend(prediction_images=256, processor=processor)
     assert report.facts.images == 180
     for attempt in report.facts.trials:
@@ -209,10 +209,10 @@ def test_repair_is_rejected_when_what_is_left_is_slower_than_required(mend: Mend
         mend(min_speedup=1000).raise_if_blocked()
 
 
-def test_nothing_to_repair_is_said_when_the_recipe_quantised_nothing(
+def test_nothing_to_repair_is_said_when_the_recipe_quantized_nothing(
     workspace: Callable[..., Workspace], keep_model: Callable[..., tuple[Workspace, Artifact]], network: Network
 ) -> None:
-    """A model of one Exp has no node that the quantiser takes."""
+    """A model of one Exp has no node that the quantizer takes."""
     from gauntlet.calibration.ranges import Ranges
 
     text = "exp (float[n,3,32,32] input) => (float[n,3,32,32] y) { [exp] y = Exp(input) }"
@@ -228,7 +228,7 @@ def test_nothing_to_repair_is_said_when_the_recipe_quantised_nothing(
         recipe=RECIPE,
         accuracy=LIMITS,
         model=model,
-        quantized=model,  # the quantiser left it as it was
+        quantized=model,  # the quantizer left it as it was
         prepared=model,
         ranges=out.store_file(file),
         images=network.trained.artifacts["validation"],

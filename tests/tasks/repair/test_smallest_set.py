@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tasks.accuracy import AccuracyConfig
 from tasks.repair.quality import Limits, QualitySummary
-from tasks.repair.search import MixedPrecisionSearch, SearchBudget
-from tasks.repair.smallest_set import Nodes, smallest_sufficient_set
-from tasks.repair.trial import Evaluator, Speed, Trial
+from tasks.repair.search import MixedPrecisionSearch, SearchBudget, smallest_sufficient_set
+from tasks.repair.trial import Evaluator, Nodes, Speed, Trial
 
 RANKING = st.integers(1, 24).flatmap(lambda n: st.permutations([f"node{i}" for i in range(n)]))
 

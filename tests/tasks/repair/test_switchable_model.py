@@ -1,4 +1,4 @@
-"""The model with switches beside the files that ONNX Runtime's quantiser writes: the same answers, whatever is on."""
+"""The model with switches beside the files that ONNX Runtime's quantizer writes: the same answers, whatever is on."""
 
 from pathlib import Path
 
@@ -18,11 +18,11 @@ from tasks.repair.switchable_model import KEEP_PAIRS, SwitchableModel
 
 RECIPE = StaticInt8()
 NODES = ("first", "second", "third", "sum", "pool", "flat", "last")
-"""Those of the network below that can be quantised."""
+"""Those of the network below that can be quantized."""
 
 
 def network() -> onnx.ModelProto:
-    """Return a small network; the quantiser drops its Relu and its Clip, whose limits are inputs."""
+    """Return a small network; the quantizer drops its Relu and its Clip, whose limits are inputs."""
     text = """
         network (float[n,3,8,8] input) => (float[n,10] y)
         <
