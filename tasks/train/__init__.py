@@ -45,18 +45,15 @@ def train(
 ) -> Report[TrainFacts]:
     """Train a model on the splits of the data stage, or load a pretrained one.
 
-    Args:
-        config: the framework and its settings.
-        workspace: where artifacts are written.
-        splits: the data.
-        signature: inputs, layout and labels, as far as the data determines them.
-        files: the user's files that are read; an argument so that their content is part of the cache key.
+    `signature` holds what the data determines; `files` are the user's files, given to make them part of the cache key.
 
     Returns:
         Facts with the complete signature, and the artifacts `model` (the framework's file), `golden` (see
         `gauntlet.datasets.golden`) and, with labels, `predictions` (class indices: `<split>` and `<split>_labels`, each
         of shape (n,); for `train`, a sample as large as `test`).
+
+    Raises:
+        StageError: if a file cannot be read, or the data does not fit the model.
     """
-    return config.fit(
-        {name: read_split(workspace.path(artifact)) for name, artifact in splits.items()}, signature, workspace
-    )
+    opened = {name: read_split(workspace.path(artifact)) for name, artifact in splits.items()}
+    return config.fit(opened, signature, workspace)

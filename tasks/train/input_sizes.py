@@ -13,22 +13,16 @@ from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import Split
 
 Length = Annotated[int, Field(ge=1, le=4096)]
-InputSizes = tuple[tuple[Length, Length], ...]
-"""Heights and widths, in pixels."""
+InputSizes = Annotated[
+    tuple[tuple[Length, Length], ...],
+    Field(description="[height, width] in pixels besides the data's own; makes both axes dynamic; each is compared"),
+]
 
 SAMPLES = 16
-DESCRIPTION = "[height, width] pairs besides the data's own; with any, both axes are dynamic, and each size is compared"
-PRETRAINED_SIZES_HELP = (
-    "[height, width] pairs besides the data's own, for a model that takes images of any size; each is compared"
-)
 
 
 def resized_samples(test: Split, sizes: InputSizes, signature: Signature) -> dict[str, NamedArrays]:
-    """Return the first test images, resized by nearest neighbor: case name, for example `48x40`, -> inputs.
-
-    Raises:
-        StageError: when there are sizes but no input is an image.
-    """
+    """Return the first test images, resized by nearest neighbor: case name, for example `48x40`, -> inputs."""
     if not sizes:
         return {}
     images = _image_inputs(signature)
