@@ -11,9 +11,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.datasets.splits import SPLITS, SkippedFile
 
-LAYOUT = (
-    "expected train/<class>/<image> and test/<class>/<image> (optionally validation, calibration), or <class>/<image>"
-)
+LAYOUT = "expected train/<class>/<image> and test/<class>/<image> (also validation, calibration), or <class>/<image>"
 
 
 class DirectoryState(Frozen):

@@ -54,9 +54,7 @@ class ImageFileSplit:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise StageError(
-                f"{path}: cannot be read any more ({error.strerror}). Fix: restore the image, or {fix}"
-            ) from error
+            raise StageError(f"{path}: no longer readable ({error.strerror}). Fix: restore it, or {fix}") from error
         if hashlib.sha256(content).digest() != self.digests[index]:
             raise StageError(f"{path}: changed after the data stage read it. Fix: {fix}")
         return preprocess(decode_image(content, len(how.mean)), how, self.transform.layout)

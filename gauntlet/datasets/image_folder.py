@@ -15,15 +15,14 @@ from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.image_scan import ScannedImage, scan
 from gauntlet.datasets.splits import SPLITS, Dataset, SkippedFile
-from gauntlet.datasets.splitting import SplitFractions, split_indices, stratified_sample
+from gauntlet.datasets.splitting import Indices, SplitFractions, split_indices, stratified_sample
 
 MAX_NAMED = 5
 """Files named in a message; the facts of the stage list all."""
 
 
-ImageSize = Annotated[
-    tuple[PositiveInt, PositiveInt], BeforeValidator(lambda size: (size, size) if isinstance(size, int) else size)
-]
+_Square = BeforeValidator(lambda size: (size, size) if isinstance(size, int) else size)
+ImageSize = Annotated[tuple[PositiveInt, PositiveInt], _Square]
 
 
 class ImageFolder(Frozen):
@@ -47,9 +46,8 @@ class ImageFolder(Frozen):
     @model_validator(mode="after")
     def _channels_agree(self) -> Self:
         if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
-            raise ValueError(
-                f"mean has {len(self.mean)} values and std {len(self.std)}; give three of each (RGB) or one (grayscale)"
-            )
+            counts = f"mean has {len(self.mean)} values and std {len(self.std)}"
+            raise ValueError(f"{counts}; give three of each (RGB) or one (grayscale)")
         if not all(value > 0 for value in self.std):
             raise ValueError(f"std: {list(self.std)}: every value must be above 0")
         return self
@@ -67,12 +65,12 @@ class ImageFolder(Frozen):
         labels = tuple(map(printable_name, index.classes))
         if len(labels) < 2:
             raise StageError(f"{self.path}: one class folder ({labels[0]}); a classifier needs at least two")
-        images, skipped = scan(self.path.resolve(), index, len(self.mean))
-        height, width = self.image_size
+        root, (height, width) = self.path.resolve(), self.image_size
+        images, skipped = scan(root, index, len(self.mean))
         how = Preprocessing(height=height, width=width, scale=1 / 255, mean=self.mean, std=self.std, resize=self.resize)
         transform = ImageTransform(how=how, layout=self.layout)
         try:
-            splits = self._split(images, index.splits or ("",), transform)
+            indices = self._indices(images, index.splits or ("",))
         except StageError as error:
             unusable = f"; unusable files ({len(skipped)}): {_summary(skipped)}" if skipped else ""
             raise StageError(f"{self.path}: {error}{unusable}") from error
@@ -85,11 +83,12 @@ class ImageFolder(Frozen):
             detail=_summary(skipped),
             remedy="repair or remove these files, or raise data.max_skipped" if skipped else "",
         )
+        parts = {name: [images[i] for i in indices[name]] for name in SPLITS if name in indices}
+        splits = {name: _file_split(root, part, transform) for name, part in parts.items()}
         return Dataset(splits, transform.signature(labels), (check,), tuple(skipped))
 
-    def _split(
-        self, images: list[ScannedImage], folders: tuple[str, ...], transform: ImageTransform
-    ) -> dict[str, ImageFileSplit]:
+    def _indices(self, images: list[ScannedImage], folders: tuple[str, ...]) -> dict[str, Indices]:
+        """Return the shuffled indices by split."""
         labels = np.array([image.label for image in images], np.int64)
         names = np.array([image.split for image in images])
         indices = {name: np.flatnonzero(names == name) for name in folders}
@@ -105,14 +104,18 @@ class ImageFolder(Frozen):
                 continue
             indices[donor], indices[name] = stratified_sample(indices[donor], size, labels, self.seed, name)
         # Shuffled, because later stages calibrate on and compare the first samples, which must not be of one class.
-        orders = {name: np.random.default_rng(self.seed).permutation(chosen) for name, chosen in indices.items()}
-        return {
-            name: self._file_split([images[i] for i in orders[name]], transform) for name in SPLITS if name in orders
-        }
+        return {name: np.random.default_rng(self.seed).permutation(chosen) for name, chosen in indices.items()}
 
-    def _file_split(self, images: list[ScannedImage], transform: ImageTransform) -> ImageFileSplit:
-        _, labels, files, digests, pixel_digests = zip(*images, strict=True)
-        return ImageFileSplit(self.path.resolve(), files, np.array(labels, np.int64), digests, transform, pixel_digests)
+
+def _file_split(root: Path, images: list[ScannedImage], transform: ImageTransform) -> ImageFileSplit:
+    return ImageFileSplit(
+        root,
+        tuple(image.file for image in images),
+        np.array([image.label for image in images], np.int64),
+        tuple(image.digest for image in images),
+        transform,
+        tuple(image.pixel_digest for image in images),
+    )
 
 
 def _summary(skipped: list[SkippedFile]) -> str:

@@ -38,8 +38,7 @@ def scan(root: Path, index: DirectoryIndex, channels: int) -> tuple[list[Scanned
             else:
                 images.append(ScannedImage(split, index.classes.index(name), file, *result))
         done = start + len(chunk)
-        extra = {"done": done, "total": total, "unit": "file", "metrics": {}}
-        steps_log.info("file %d/%d", done, total, extra=extra)
+        steps_log.info("file %d/%d", done, total, extra={"done": done, "total": total, "unit": "file", "metrics": {}})
     return images, skipped
 
 

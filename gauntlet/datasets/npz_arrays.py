@@ -41,8 +41,7 @@ class NpzArrays(Frozen):
     def load(self) -> Dataset:
         """Read the splits, or read one set and split it.
 
-        Raises:
-            StageError: if a file is missing or unreadable, the shapes differ, or a label has no name.
+        Raise StageError if a file is missing or unreadable, the shapes differ, or a label has no name.
         """
         files = self.files()
         if not files:
@@ -93,17 +92,14 @@ class NpzArrays(Frozen):
 
     def _class_names(self, parts: dict[Path, ArraySplit]) -> tuple[str, ...]:
         """Return the configured class names, or the class indices; none for data without labels."""
-        labels_by_file = {path: part.labels for path, part in parts.items() if part.labels is not None}
-        highest = max((int(labels.max()) for labels in labels_by_file.values()), default=-1)
-        names = self.labels or tuple(str(number) for number in range(highest + 1))
-        for path, labels in labels_by_file.items():
-            wrong = sorted({int(label) for label in labels if not 0 <= label < len(names)})
+        values = {path: set(part.labels.tolist()) for path, part in parts.items() if part.labels is not None}
+        names = self.labels or tuple(str(number) for number in range(max(map(max, values.values()), default=-1) + 1))
+        for path, labels in values.items():
+            wrong = sorted(labels - set(range(len(names))))
             if wrong:
-                raise StageError(
-                    f"{path}: labels {wrong[:10]} are out of range; "
-                    f"data.labels names {len(names)} classes, so 0 to {len(names) - 1} are allowed"
-                )
-        return names if labels_by_file else ()
+                allowed = f"data.labels names {len(names)} classes, so 0 to {len(names) - 1} are allowed"
+                raise StageError(f"{path}: labels {wrong[:10]} are out of range; {allowed}")
+        return names if values else ()
 
 
 def _read(files: tuple[Path, ...]) -> dict[Path, ArraySplit]:
@@ -120,12 +116,10 @@ def _read(files: tuple[Path, ...]) -> dict[Path, ArraySplit]:
             if array.dtype.kind not in "fiubU":
                 errors.append(f"{path}: {name!r} is {array.dtype}; expected numbers, booleans or strings")
                 break
-    if len(errors) > 1:
-        rest = f"\nand {len(errors) - MAX_NAMED} more" if len(errors) > MAX_NAMED else ""
-        named = "\n".join(errors[:MAX_NAMED])
-        raise StageError(f"{len(errors)} of {len(files)} files cannot be used:\n{named}{rest}")
     if errors:
-        raise StageError(errors[0])
+        header = [f"{len(errors)} of {len(files)} files cannot be used:"] if len(errors) > 1 else []
+        rest = [f"and {len(errors) - MAX_NAMED} more"] if len(errors) > MAX_NAMED else []
+        raise StageError("\n".join([*header, *errors[:MAX_NAMED], *rest]))
     return parts
 
 

@@ -59,9 +59,7 @@ def _values(value: onnx.ValueInfoProto, shape: tuple[int, ...], rng: np.random.G
     try:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(element_type)
     except KeyError as error:
-        raise StageError(
-            f"the input {value.name!r} is not a tensor. Fix: give samples with --inputs FILE.npz"
-        ) from error
+        raise StageError(f"the input {value.name!r} is not a tensor. Fix: use --inputs FILE.npz") from error
     if math.prod(shape) > 2**31:
         raise ConfigError(f"the input {value.name!r} would have {math.prod(shape):.2g} values. Fix: lower --batch")
     try:

@@ -99,8 +99,7 @@ def batches(split: Split, size: int) -> Iterator[NamedArrays]:
 def read_npz_split(path: Path) -> ArraySplit:
     """Read an `.npz` file with one array per input, under the input's name, and optionally `labels`.
 
-    Raises:
-        StageError: if the file is unreadable, has no input, or the arrays differ in length.
+    Raise StageError if the file is unreadable, has no input, or the arrays differ in length.
     """
     try:
         with np.load(path, allow_pickle=False) as file:

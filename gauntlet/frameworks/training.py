@@ -74,6 +74,13 @@ class History:
         """Whether the training has ended."""
         return len(self.epochs) >= self.config.epochs or self.stopped_early
 
+    def add(self, train_loss: float, loss: float, accuracy: float, learning_rate: float) -> dict[str, float]:
+        """Add an epoch, with loss and accuracy on the validation images; return its metrics."""
+        metrics = {"train_loss": train_loss, "validation_loss": loss, "validation_accuracy": accuracy}
+        metrics["learning_rate"] = learning_rate
+        self.epochs.append(EpochMetrics.model_validate({"epoch": len(self.epochs) + 1, **metrics}))
+        return metrics
+
     def check(self, part: str = "train") -> Check:
         """Return the check that fails if the loss is not finite; `part` of the configuration is in its name."""
         loss, where = self.last_loss, f"epoch {len(self.epochs)}"
@@ -81,15 +88,9 @@ class History:
             where = f"epoch {len(self.epochs) + 1}, training images"
         elif not self.best_epoch:  # batch statistics can keep the training loss finite while the outputs are NaN
             loss, where = self.epochs[-1].validation_loss, f"{where}, validation images"
-        remedy = f"lower {part}.learning_rate, or look for invalid values in the training images"
-        return Check(
-            name=f"{part}.loss",
-            value=loss,
-            op="<",
-            limit=float("inf"),
-            detail=where,
-            remedy="" if np.isfinite(loss) else remedy,
-        )
+        fix = f"lower {part}.learning_rate, or look for invalid values in the training images"
+        remedy = "" if np.isfinite(loss) else fix
+        return Check(name=f"{part}.loss", value=loss, op="<", limit=float("inf"), detail=where, remedy=remedy)
 
     def facts(self) -> dict[str, Any]:
         """Return the fields of a report about the training."""
@@ -106,10 +107,7 @@ class History:
 
 
 class TrainingLoop(ABC):
-    """The epochs of a training, for frameworks without a loop of their own. A kill costs the interrupted epoch.
-
-    The sample order of an epoch depends only on the seed and the epoch's number.
-    """
+    """Trains epoch by epoch; resumes after the last complete one. The sample order depends only on seed and epoch."""
 
     checkpoint_name: str
 
@@ -119,10 +117,7 @@ class TrainingLoop(ABC):
         self.checkpoint = workspace.folder / self.checkpoint_name
 
     def run(self, part: str = "train") -> Check:
-        """Train, from the last checkpoint if there is one; return `History.check`, which must pass to keep the network.
-
-        `part` is the part of the configuration.
-        """
+        """Train, from the last checkpoint if there is one; the network is usable if the returned check passes."""
         if self.checkpoint.exists():
             self._resume()
         epochs = self.history.config.epochs
@@ -131,20 +126,12 @@ class TrainingLoop(ABC):
             train_loss = self._epoch(number)
             if not np.isfinite(train_loss):
                 break
-            validation_loss, accuracy = self._validate()
-            epoch = EpochMetrics(
-                epoch=number,
-                train_loss=train_loss,
-                validation_loss=validation_loss,
-                validation_accuracy=accuracy,
-                learning_rate=self._rate(number),
-            )
-            self.history.epochs.append(epoch)
+            metrics = self.history.add(train_loss, *self._validate(), self._rate(number))
             temporary = self.checkpoint.with_suffix(".tmp")
             self._save(temporary, best=self.history.best_epoch == number)
             fsync(temporary)
             temporary.replace(self.checkpoint)
-            self.workspace.progress(number, epochs, "epoch", **epoch.model_dump(exclude={"epoch"}))
+            self.workspace.progress(number, epochs, "epoch", **metrics)
         return self.history.check(part)
 
     def _epoch(self, number: int) -> float:

@@ -27,16 +27,11 @@ class Augmentation(Frozen):
         layout: Layout = "NCHW",
         preprocessing: Preprocessing | None = None,
     ) -> Array:
-        """Return an augmented copy of a batch, in the same shape and type.
+        """Return an augmented copy of a batch, shape (k, channels, h, w), in layout NHWC (k, h, w, channels).
 
-        Args:
-            inputs: shape (k, channels, h, w), in layout NHWC (k, h, w, channels).
-            rng: source of randomness; the same state gives the same result.
-            layout: axis order of the inputs.
-            preprocessing: how the inputs were normalized, which determines the value of black.
+        The preprocessing determines the value of black.
 
-        Raises:
-            StageError: if the inputs are not images.
+        Raise StageError if the inputs are not images.
         """
         if inputs.ndim != 4 or layout == "none":
             raise StageError(

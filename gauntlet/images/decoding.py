@@ -19,17 +19,11 @@ MAX_PIXELS = 89_478_485
 
 
 def decode_image(content: bytes, channels: int) -> npt.NDArray[np.uint8]:
-    """Return the pixels of an image file, rotated as its EXIF data says and without its transparency.
+    """Return the pixels of an image file, shape (height, width, channels): 1 channel for grayscale, 3 for RGB.
 
-    Args:
-        content: the bytes of the file.
-        channels: 1 for grayscale, 3 for RGB.
+    The image is rotated as its EXIF data says; its transparency is ignored.
 
-    Returns:
-        Shape (height, width, channels).
-
-    Raises:
-        StageError: with the reason, unless it is a complete still image with 8 bits per channel.
+    Raise StageError with the reason, unless it is a complete still image with 8 bits per channel.
     """
     if not content:
         raise StageError("the file is empty")

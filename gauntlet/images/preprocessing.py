@@ -21,8 +21,7 @@ def preprocess(image: Array, how: Preprocessing, layout: Layout = "NCHW") -> npt
     Returns:
         Shape (channels, h, w), in layout NHWC (h, w, channels), with `how.hog` (features,).
 
-    Raises:
-        StageError: if the image has other channels than the model takes.
+    Raise StageError if the image has other channels than the model takes.
     """
     pixels, channels = np.atleast_3d(image).astype(np.float32), len(how.mean)
     if pixels.shape[2] == 1:
@@ -41,8 +40,7 @@ def preprocess(image: Array, how: Preprocessing, layout: Layout = "NCHW") -> npt
     )
     if how.hog is not None:
         return hog_features(_normalized(resized, how)[:, :, 0], how.hog)
-    one: npt.NDArray[np.float32] = preprocess_batch(resized[None], how, layout)[0]
-    return one
+    return preprocess_batch(resized[None], how, layout).squeeze(0)
 
 
 def preprocess_batch(images: Array, how: Preprocessing, layout: Layout) -> npt.NDArray[np.float32]:

@@ -21,18 +21,9 @@ from tasks.train.sklearn_pretrained import SklearnModel
 from tasks.train.torch import TorchTraining
 from tasks.train.torch_pretrained import TorchModel
 
-TrainConfig = Annotated[
-    TorchTraining
-    | TorchModel
-    | KerasTraining
-    | KerasModel
-    | SavedModelFolder
-    | SklearnTraining
-    | SklearnModel
-    | FlaxTraining
-    | OnnxModel,
-    Field(discriminator="kind"),
-]
+FromScratch = TorchTraining | KerasTraining | SklearnTraining | FlaxTraining
+Pretrained = TorchModel | KerasModel | SavedModelFolder | SklearnModel | OnnxModel
+TrainConfig = Annotated[FromScratch | Pretrained, Field(discriminator="kind")]
 
 
 def train(
@@ -52,8 +43,7 @@ def train(
         `gauntlet.datasets.golden`) and, with labels, `predictions` (class indices: `<split>` and `<split>_labels`, each
         of shape (n,); for `train`, a sample as large as `test`).
 
-    Raises:
-        StageError: if a file cannot be read, or the data does not fit the model.
+    Raise StageError if a file cannot be read, or the data does not fit the model.
     """
     opened = {name: read_split(workspace.path(artifact)) for name, artifact in splits.items()}
     return config.fit(opened, signature, workspace)

@@ -3,10 +3,9 @@
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.datasets.golden import Golden
@@ -51,11 +50,12 @@ def with_dynamic_size(signature: Signature) -> Signature:
 
 def outputs_of(golden: Golden) -> tuple[TensorSpec, ...]:
     """Return the specs of the outputs: an axis whose length differs between input sizes is dynamic."""
-    cases = golden.cases.values()
-    return tuple(
-        TensorSpec(name=name, dtype=array.dtype.name, shape=_axes(name, [c.outputs[name].shape for c in cases]))
-        for name, array in golden.test_outputs.items()
-    )
+    specs = []
+    for name, array in golden.test_outputs.items():
+        dtype = "str" if array.dtype.kind == "U" else array.dtype.name
+        axes = _axes(name, [case.outputs[name].shape for case in golden.cases.values()])
+        specs.append(TensorSpec(name=name, dtype=dtype, shape=axes))
+    return tuple(specs)
 
 
 def _axes(name: str, shapes: list[tuple[int, ...]]) -> tuple[int | str, ...]:
@@ -68,13 +68,12 @@ def _image_inputs(signature: Signature) -> set[str]:
     names = {spec.name for spec in signature.inputs if len(spec.shape) == 4 and signature.layout != "none"}
     if not names:
         shapes = {spec.name: spec.shape for spec in signature.inputs}
-        raise StageError(
-            f"train.input_sizes: no input is an image (layout {signature.layout}, shapes {shapes}); remove input_sizes"
-        )
+        found = f"layout {signature.layout}, shapes {shapes}"
+        raise StageError(f"train.input_sizes: no input is an image ({found}). Fix: remove input_sizes")
     return names
 
 
-def _resized(array: npt.NDArray[np.generic], height: int, width: int, layout: str) -> npt.NDArray[np.generic]:
+def _resized(array: Array, height: int, width: int, layout: str) -> Array:
     """Resize images by nearest neighbor."""
     first = 2 if layout == "NCHW" else 1
     for axis, length in ((first, height), (first + 1, width)):

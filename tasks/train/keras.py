@@ -18,14 +18,14 @@ from gauntlet.frameworks.keras.training_loop import KerasLoopConfig, KerasTraini
 from gauntlet.frameworks.training import require_labelled
 from tasks.train.facts import TrainFacts, image_fields, report_model, single_input, with_scores
 
+Architecture = Annotated[str, AfterValidator(check_name)]
+
 
 class KerasTraining(KerasLoopConfig):
     """Train a Keras network from scratch."""
 
     kind: Literal["keras"] = "keras"
-    architecture: Annotated[str, AfterValidator(check_name)] = Field(
-        "efficientnetb0", description="small-cnn, or a classifier of keras.applications in lower case"
-    )
+    architecture: Architecture = Field("efficientnetb0", description="small-cnn, or a keras.applications classifier")
     batch_norm_momentum: float = Field(0.9, ge=0, lt=1, description="momentum; Keras's 0.99 suits longer trainings")
     output_name: str = Field("logits", min_length=1, description="name of the model's output")
 
@@ -36,7 +36,16 @@ class KerasTraining(KerasLoopConfig):
         keras = start_tensorflow()
         data, name = require_labelled(splits, "train", "validation", "test"), single_input(signature)
         signature = with_scores(signature, self.output_name)
-        network = self._spec(signature).build()
+        what, fix = f"train.architecture: {self.architecture}", "use another train.kind, or image data"
+        image = image_fields(signature, what, fix)
+        shape, momentum = (image["height"], image["width"], image["channels"]), self.batch_norm_momentum
+        network = KerasNetworkSpec(
+            architecture=self.architecture,
+            shape=shape,
+            classes=image["classes"],
+            batch_norm_momentum=momentum,
+            seed=self.seed,
+        ).build()
         loop = KerasTrainingLoop(self, network, data, signature, workspace)
         check = loop.run()
         facts = TrainFacts(
@@ -58,14 +67,3 @@ class KerasTraining(KerasLoopConfig):
         path = workspace.folder / "model.keras"
         save(path, network)
         return report_model(facts, golden, predict, data, workspace, path, checks=(check,))
-
-    def _spec(self, signature: Signature) -> KerasNetworkSpec:
-        what, fix = f"train.architecture: {self.architecture}", "use another train.kind, or image data"
-        image = image_fields(signature, what, fix)
-        return KerasNetworkSpec(
-            architecture=self.architecture,
-            shape=(image["height"], image["width"], image["channels"]),
-            classes=image["classes"],
-            batch_norm_momentum=self.batch_norm_momentum,
-            seed=self.seed,
-        )

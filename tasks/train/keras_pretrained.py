@@ -30,9 +30,9 @@ class _TensorFlowModel(Frozen):
 
     packages: ClassVar[dict[str, str]] = {"keras": "tensorflow", "tensorflow": "tensorflow"}
 
-    def _report(
-        self, model: CallableModel, name: str, path: Path, splits: Splits, signature: Signature, workspace: Workspace
-    ) -> Report[TrainFacts]:
+    def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
+        """Load the model and record its golden outputs. See `tasks.train.train`."""
+        model, name, path = self._load(workspace.folder)
         test = require_test_split(splits)
         sizes = resized_samples(test, self.input_sizes, signature)
         signature = with_dynamic_size(signature) if sizes else signature
@@ -55,6 +55,10 @@ class _TensorFlowModel(Frozen):
         )
         return report_model(facts, golden, predict, {"test": test}, workspace, path)
 
+    def _load(self, folder: Path) -> tuple[CallableModel, str, Path]:
+        """Return the model, its name, and its copy in the folder."""
+        raise NotImplementedError
+
 
 class KerasModel(_TensorFlowModel):
     """Load a `.keras` file. Its inputs are the data, normalized as the model expects it."""
@@ -66,12 +70,11 @@ class KerasModel(_TensorFlowModel):
         """Return the user's files that are read."""
         return (self.model,)
 
-    def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
-        """Load the network and record its golden outputs. See `tasks.train.train`."""
+    def _load(self, folder: Path) -> tuple[CallableModel, str, Path]:
         network = files.load(self.model)
-        path = workspace.folder / f"model{self.model.suffix}"
+        path = folder / f"model{self.model.suffix}"
         shutil.copyfile(self.model, path)
-        return self._report(from_network(network), network.name, path, splits, signature, workspace)
+        return from_network(network), network.name, path
 
 
 class SavedModelFolder(_TensorFlowModel):
@@ -85,9 +88,7 @@ class SavedModelFolder(_TensorFlowModel):
         """Return the user's files that are read."""
         return files.files_of(self.model)
 
-    def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
-        """Load the model and record its golden outputs. See `tasks.train.train`."""
-        path = workspace.folder / f"model{files.SAVED_MODEL}"
+    def _load(self, folder: Path) -> tuple[CallableModel, str, Path]:
+        path = folder / f"model{files.SAVED_MODEL}"
         files.pack_saved_model(self.model, path, self.signature)
-        model = from_saved_model(self.model, self.signature)
-        return self._report(model, self.model.resolve().name, path, splits, signature, workspace)
+        return from_saved_model(self.model, self.signature), self.model.resolve().name, path

@@ -6,17 +6,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
-from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, record_golden
 from gauntlet.datasets.splits import Splits, batches, require_labels
 from gauntlet.frameworks.sklearn import estimator as sklearn_estimator
 from gauntlet.frameworks.training import require_labelled
 from tasks.train.facts import TrainFacts, find_primary_output, report_model, single_input
+from tasks.train.input_sizes import outputs_of
 
 PACKAGES = {"skops": "sklearn"}
 ROWS = 1024  # read at once
@@ -32,9 +33,7 @@ class SklearnTraining(Frozen):
 
     kind: Literal["sklearn"] = "sklearn"
     C: float = Field(10.0, gt=0, description="cost of a misclassified training sample; larger fits more closely")
-    gamma: Literal["scale", "auto"] | PositiveFloat = Field(
-        "scale", description="kernel coefficient, as in sklearn.SVC"
-    )
+    gamma: Literal["scale", "auto"] | PositiveFloat = Field("scale", description="kernel coefficient of the SVC")
     kernel: Literal["rbf", "linear", "poly", "sigmoid"] = "rbf"
     folds: int = Field(5, ge=2, le=20, description="of the cross-validation that fits the probabilities")
     seed: int = Field(0, ge=0, description="of the folds and of the random inputs")
@@ -121,43 +120,26 @@ def as_float32(inputs: NamedArrays) -> NamedArrays:
 
 
 def _complete(signature: Signature, golden: Golden, classes: Any, primary_output: str | None) -> Signature:
-    """Return the complete signature.
-
-    The primary output is the scores if their columns are the data's classes in order, otherwise the label.
-    """
+    """Complete the signature; the primary output is the scores if their columns are the data's classes in order."""
     inputs = tuple(s.replace(dtype="float32") if s.dtype.startswith("float") else s for s in signature.inputs)
-    outputs = tuple(
-        TensorSpec(name=name, dtype=_dtype(array), shape=("batch", *array.shape[1:]))
-        for name, array in golden.test_outputs.items()
-    )
-    signature = signature.replace(inputs=inputs, outputs=outputs)
+    signature = signature.replace(inputs=inputs, outputs=outputs_of(golden))
     primary_output = primary_output and find_primary_output(primary_output, golden.test_outputs, signature.labels)
     if classes is None:
         if golden.labels is not None and primary_output is None:
-            raise StageError(
-                "the model names no classes, but the data has labels. Fix: remove the labels from the data"
-            )
+            raise StageError("the model names no classes, but the data has labels. Fix: remove the labels")
         return signature.replace(primary_output=primary_output)
     names = tuple(str(name) for name in classes)
     labels = signature.labels or names
     in_order = names == labels or names == tuple(str(number) for number in range(len(names)))
-    scores = next(spec.name for spec in outputs if spec.name != sklearn_estimator.LABEL)
+    scores = next(spec.name for spec in signature.outputs if spec.name != sklearn_estimator.LABEL)
     primary_output = primary_output or (scores if in_order else sklearn_estimator.LABEL)
     return signature.replace(primary_output=primary_output, labels=labels)
-
-
-def _dtype(array: Array) -> str:
-    return "str" if array.dtype.kind == "U" else array.dtype.name
 
 
 def _finite_check(golden: Golden) -> Check:
     floats = {name: array for name, array in golden.test_outputs.items() if array.dtype.kind == "f"}
     invalid = {name: int(np.sum(~np.isfinite(array))) for name, array in floats.items() if not np.isfinite(array).all()}
-    return Check(
-        name="train.non_finite_outputs",
-        value=sum(invalid.values()),
-        op="==",
-        limit=0,
-        detail=f"in the output '{next(iter(invalid))}', test samples" if invalid else "",
-        remedy="look for invalid values in the model's file or in the test samples" if invalid else "",
-    )
+    detail = f"in the output '{next(iter(invalid))}', test samples" if invalid else ""
+    remedy = "look for invalid values in the model's file or in the test samples" if invalid else ""
+    count = sum(invalid.values())
+    return Check(name="train.non_finite_outputs", value=count, op="==", limit=0, detail=detail, remedy=remedy)

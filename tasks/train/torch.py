@@ -39,9 +39,8 @@ class TorchTraining(TorchLoopConfig):
         torch.manual_seed(self.seed)
         data, name = require_labelled(splits, "train", "validation", "test"), single_input(signature)
         what, fix = f"train.architecture: {self.architecture}", "bring your own network (train.kind: torch-model)"
-        spec = NamedArchitecture(
-            architecture=self.architecture, layout=signature.layout, **image_fields(signature, what, fix)
-        )
+        image = image_fields(signature, what, fix)
+        spec = NamedArchitecture(architecture=self.architecture, layout=signature.layout, **image)
         network = spec.build()
         for size in ((spec.height, spec.width), *self.input_sizes):
             spec.check_image_size(network, *size)

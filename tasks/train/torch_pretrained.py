@@ -113,9 +113,8 @@ class TorchModel(Frozen):
 
     def _complete(self, signature: Signature, golden: Golden, example: NamedArrays) -> Signature:
         """Return the complete signature: types as the network takes them, axes that differ between cases dynamic."""
-        inputs = tuple(
-            spec.replace(dtype="float32") if example[spec.name].dtype.kind == "f" else spec for spec in signature.inputs
-        )
+        floats = {name for name, array in example.items() if array.dtype.kind == "f"}
+        inputs = tuple(spec.replace(dtype="float32") if spec.name in floats else spec for spec in signature.inputs)
         signature = signature.replace(inputs=inputs)
         signature = with_dynamic_size(signature) if self.input_sizes else signature
         primary = find_primary_output(self.primary_output, golden.test_outputs, signature.labels)
@@ -125,8 +124,6 @@ class TorchModel(Frozen):
 def _package(factory: str) -> tuple[Path, ...]:
     """Return the file with the version of the installed package that contains a function."""
     root = factory.partition(":")[0].partition(".")[0]
-    for name in importlib.metadata.packages_distributions().get(root, []):
-        for file in importlib.metadata.files(name) or []:
-            if file.name == "METADATA":
-                return (Path(str(file.locate())),)
-    return ()
+    names = importlib.metadata.packages_distributions().get(root, [])
+    files = [file for name in names for file in importlib.metadata.files(name) or [] if file.name == "METADATA"]
+    return tuple(Path(str(file.locate())) for file in files[:1])

@@ -39,7 +39,7 @@ class FlaxEngine(Engine):
         shape = (spec.channels, *size) if spec.layout == "NCHW" else (*size, spec.channels)
         if images.shape[1:] != shape:
             raise StageError(
-                f"the network takes images of {shape} ({spec.layout}); those of '{self.name}' are {images.shape[1:]}"
+                f"the network takes images of {shape} ({spec.layout}), not {images.shape[1:]} ({self.name})"
             )
         self.inputs = [TensorInfo(self.name, type_name("float32"), ["batch", *shape])]
         self.outputs = [TensorInfo("scores", type_name("float32"), ["batch", spec.classes])]

@@ -28,9 +28,8 @@ class KerasEngine(Engine):
         self.model, self.layers = self._read(model)
         # The exporter uses a graph with a dynamic batch; users make the plain call that it was traced from.
         plain = getattr(self.model.call, "python_function", self.model.call)
-        self.call: Callable[..., Sequence[Any]] = (
-            tf.function(plain, jit_compile=options["xla"]) if options["compile"] else plain
-        )
+        compiled = tf.function(plain, jit_compile=options["xla"])
+        self.call: Callable[..., Sequence[Any]] = compiled if options["compile"] else plain
 
     def _read(self, path: Path) -> tuple[CallableModel, list[list[str]]]:
         if path.suffix != files.SAVED_MODEL:

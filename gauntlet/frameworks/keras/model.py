@@ -1,8 +1,4 @@
-"""A Keras network or a SavedModel as one callable: inputs and outputs by name, as numpy arrays.
-
-TensorFlow takes images in NHWC. Inputs are in the layout of the signature and transposed if it is NCHW; outputs are
-returned unchanged.
-"""
+"""A Keras network or a SavedModel as one callable: inputs and outputs by name, as numpy arrays."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -24,9 +20,9 @@ ACCEPTED_KINDS = {"float": "fiub", "int": "iu", "uint": "iu", "bool": "b"}
 
 @dataclass(frozen=True)
 class CallableModel:
-    """A loaded model; `inputs` are (name, type, shape) in the order of `call`'s arguments.
+    """A loaded model; `inputs` are (name, type, shape) in the order of `call`'s arguments; None is a dynamic axis.
 
-    Shapes are NHWC for images; None is a dynamic axis.
+    TensorFlow takes images in NHWC: inputs are transposed if the signature's layout is NCHW; outputs are unchanged.
     """
 
     inputs: tuple[tuple[str, str, tuple[int | None, ...]], ...]
@@ -42,9 +38,7 @@ class CallableModel:
         specs = {spec.name: spec for spec in signature.inputs}
         own = [name for name, _, _ in self.inputs]
         if len(own) != len(specs) or (len(own) > 1 and set(own) != set(specs)):
-            raise StageError(
-                f"the model's inputs are {own}, the data has {sorted(specs)}. Fix: rename the data's inputs"
-            )
+            raise StageError(f"the model's inputs are {own}, the data's {sorted(specs)}. Fix: rename the data's inputs")
         pairs = {name: name if len(own) > 1 else next(iter(specs)) for name in own}
         for name, dtype, shape in self.inputs:
             _check_input(name, dtype, shape, specs[pairs[name]], signature.layout)
@@ -148,13 +142,9 @@ def _check_input(name: str, dtype: str, shape: Sequence[int | None], spec: Tenso
             f"any transposition (layout {layout}). Fix: change the data's size or layout"
         )
     if shape[0] is not None:
-        raise StageError(
-            f"the model's input '{name}' takes {shape[0]} samples at once. Fix: save it with a dynamic batch"
-        )
+        raise StageError(f"the model's input '{name}' takes {shape[0]} samples at once. Fix: use a dynamic batch")
     if np.dtype(spec.dtype).kind not in ACCEPTED_KINDS.get(dtype.rstrip("0123456789"), ""):
-        raise StageError(
-            f"the model's input '{name}' takes {dtype}; the data's '{spec.name}' is {spec.dtype}: convert it"
-        )
+        raise StageError(f"the model's input '{name}' is {dtype}, the data's '{spec.name}' {spec.dtype}; convert it")
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:

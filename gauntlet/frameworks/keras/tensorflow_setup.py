@@ -19,10 +19,8 @@ NOISE = re.compile(rb"[IWEF]\d{4} |WARNING: All log messages before absl|To enab
 def start_tensorflow() -> Any:
     """Return the package `keras` with the TensorFlow backend; `import tensorflow` is quick after this.
 
-    Only the CPU is used: a GPU rounds differently (TF32), and outputs are compared to 1e-4.
-
-    Raises:
-        StageError: if this process has loaded Keras with another backend.
+    Only the CPU is used: a GPU rounds differently (TF32), and outputs are compared to 1e-4. Raise StageError if this
+    process has loaded Keras with another backend.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"

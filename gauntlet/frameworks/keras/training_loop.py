@@ -18,7 +18,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Splits, batches, require_labels
 from gauntlet.frameworks.keras.model import nhwc
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
-from gauntlet.frameworks.training import VALIDATION_BATCH, EpochMetrics, History, LearningConfig, shuffled
+from gauntlet.frameworks.training import VALIDATION_BATCH, History, LearningConfig, shuffled
 from gauntlet.images.augmentation import Augmentation
 
 Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
@@ -124,12 +124,10 @@ class KerasTrainingLoop:
         return np.ascontiguousarray(nhwc(inputs, self.signature.layout), np.float32)
 
     def _callbacks(self) -> list[Any]:
-        """Return Keras's callbacks; the last one records the epoch after all others have acted on it."""
-        callbacks, config = start_tensorflow().callbacks, self.config
-        plateau = callbacks.ReduceLROnPlateau(
-            factor=config.plateau_factor, patience=config.plateau_patience, min_delta=0
-        )
-        patience = callbacks.EarlyStopping(patience=config.patience)
+        """Return Keras's callbacks; the last one records an epoch after the others have acted on it."""
+        callbacks, factor, wait = start_tensorflow().callbacks, self.config.plateau_factor, self.config.plateau_patience
+        plateau = callbacks.ReduceLROnPlateau(factor=factor, patience=wait, min_delta=0)
+        patience = callbacks.EarlyStopping(patience=self.config.patience)
         best_file = self.workspace.folder / "best-{epoch:04d}.weights.h5"
         best = callbacks.ModelCheckpoint(best_file, save_best_only=True, save_weights_only=True)
 
@@ -145,9 +143,8 @@ class KerasTrainingLoop:
             best.best = patience.best
             optimizer.learning_rate = rate
 
-        recorder = callbacks.LambdaCallback(
-            on_train_begin=replay, on_train_batch_end=self._after_batch, on_epoch_end=self._after_epoch
-        )
+        after = {"on_train_batch_end": self._after_batch, "on_epoch_end": self._after_epoch}
+        recorder = callbacks.LambdaCallback(on_train_begin=replay, **after)
         return [plateau, patience, best, callbacks.TerminateOnNaN(), recorder]
 
     def _after_batch(self, step: int, logs: object) -> None:
@@ -158,16 +155,10 @@ class KerasTrainingLoop:
         self.history.last_loss = loss = float(logs["loss"])
         if not np.isfinite(loss):
             return
-        epoch = EpochMetrics(
-            epoch=index + 1,
-            train_loss=loss,
-            validation_loss=float(logs["val_loss"]),
-            validation_accuracy=float(logs["val_accuracy"]),
-            learning_rate=float(self.trainer.optimizer.learning_rate),
-        )
-        self.history.epochs.append(epoch)
+        rate = float(self.trainer.optimizer.learning_rate)
+        metrics = self.history.add(loss, float(logs["val_loss"]), float(logs["val_accuracy"]), rate)
         self._save()
-        self.workspace.progress(index + 1, self.config.epochs, "epoch", **epoch.model_dump(exclude={"epoch"}))
+        self.workspace.progress(index + 1, self.config.epochs, "epoch", **metrics)
 
     def _weights_file(self, what: str, epoch: int) -> Path:
         return self.workspace.folder / f"{what}-{epoch:04d}.weights.h5"

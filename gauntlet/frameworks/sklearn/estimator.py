@@ -115,14 +115,11 @@ class EstimatorOutput:
 
 
 def estimator_outputs(estimator: Any) -> tuple[EstimatorOutput, ...]:
-    """Return the outputs of a fitted estimator's ONNX model; the most informative one is the last.
+    """Return the outputs of a fitted estimator's ONNX model, the most informative one last, or raise StageError.
 
     A classifier has `label` (n,) and `probabilities`, or else `scores`, (n, classes); a regressor and a transformer
     `variable` (n, values); a clusterer `label` (n,), and its distances as `scores` if it has them; an outlier detector
     `label` and `scores`, each (n, 1).
-
-    Raises:
-        StageError: if it is none of these.
     """
     from sklearn.base import is_classifier, is_clusterer, is_outlier_detector, is_regressor
 

@@ -116,12 +116,11 @@ def _resnet18(channels: int, classes: int) -> "torch.nn.Module":
 def _small_cnn(channels: int, classes: int) -> "torch.nn.Module":
     from torch import nn
 
-    widths = (channels, 16, 32, 64)
     layers: list[nn.Module] = []
-    for before, after in itertools.pairwise(widths):
-        layers += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
-        layers += [nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes))
+    for before, after in itertools.pairwise((channels, 16, 32, 64)):
+        convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
+        layers += [convolution, nn.BatchNorm2d(after), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
 
 
 def _summary(error: Exception) -> str:

@@ -19,11 +19,11 @@ MAX_NAMED = 5
 def read_weights(path: Path, key: str | None = None) -> "dict[str, torch.Tensor]":
     """Read a state dict: a `.safetensors` file, or one that `torch.save(network.state_dict(), ...)` wrote.
 
-    `key` is the place of the state dict in a larger checkpoint.
-
-    Raises:
-        StageError: if it cannot be read, holds anything but tensors and plain values, or no state dict.
+    `key` is the place of the state dict in a larger checkpoint. Raise StageError if the file cannot be read, holds
+    anything but tensors and plain values, or has no state dict.
     """
+    import torch
+
     if not path.is_file():
         raise StageError(f"train.weights: {path}: no such file")
     if path.suffix == ".safetensors":
@@ -33,12 +33,12 @@ def read_weights(path: Path, key: str | None = None) -> "dict[str, torch.Tensor]
         if not isinstance(contents, dict) or key not in contents:
             raise StageError(f"train.weights_key: {path} has no {key!r}; it has {_names(contents)}")
         contents = contents[key]
-    if not isinstance(contents, dict) or not contents or not _all_tensors(contents):
+    found: dict[str, torch.Tensor] = contents if isinstance(contents, dict) else {}
+    if not found or not all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()):
         raise StageError(
             f"train.weights: {path}: no state dict (tensors by name) but {_names(contents)}. "
             "Fix: if it is under one of these names, set train.weights_key"
         )
-    found: dict[str, torch.Tensor] = contents
     return found
 
 
@@ -94,12 +94,6 @@ def _pickled(path: Path) -> Any:
         script = "TorchScript archive" in str(error)
         what = "a TorchScript program" if script else f"not readable as a state dict ({type(error).__name__}: {error})"
         raise StageError(f"train.weights: {path}: {what}. Fix: {FIX}") from error
-
-
-def _all_tensors(contents: dict[Any, Any]) -> bool:
-    import torch
-
-    return all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in contents.items())
 
 
 def _names(contents: Any) -> str:

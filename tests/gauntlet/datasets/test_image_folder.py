@@ -217,7 +217,7 @@ def test_split_is_refused_naming_the_file_when_it_changed_or_vanished_later(pict
     with pytest.raises(StageError, match=rf"{first}: changed after the data stage read it. Fix: run again"):
         split.take(slice(0, 4))
     second.unlink()
-    with pytest.raises(StageError, match=rf"{second}: cannot be read any more"):
+    with pytest.raises(StageError, match=rf"{second}: no longer readable"):
         split.take(np.array([1]))
     assert split.take(slice(2, 4))["input"].shape == (2, 3, 8, 10)
 

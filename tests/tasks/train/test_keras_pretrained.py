@@ -147,8 +147,8 @@ def test_saved_model_of_plain_tensorflow_needs_no_keras_layer(bring: Bring, tmp_
     [
         ({"input": PICTURES[:, :5]}, "NHWC", r"takes \['n', 6, 5, 3\]"),
         ({"input": PICTURES}, "NCHW", r"after any transposition \(layout NCHW\)"),
-        ({"input": PICTURES.astype(np.str_)}, "NHWC", "takes float32; the data's 'input' is str"),
-        ({"a": PICTURES, "b": PICTURES}, "NHWC", r"inputs are \['pixels'\], the data has \['a', 'b'\]"),
+        ({"input": PICTURES.astype(np.str_)}, "NHWC", "is float32, the data's 'input' str"),
+        ({"a": PICTURES, "b": PICTURES}, "NHWC", r"inputs are \['pixels'\], the data's \['a', 'b'\]"),
     ],
 )
 def test_model_is_refused_when_the_data_does_not_fit(
@@ -181,7 +181,7 @@ def test_model_with_a_fixed_batch_is_refused_before_it_fails(bring: Bring, tmp_p
     keras = start_tensorflow()
     pixels = keras.Input(batch_shape=(2, 6, 5, 3))
     keras.Model(pixels, keras.layers.Flatten()(pixels)).save(tmp_path / "fixed.keras")
-    with pytest.raises(StageError, match="takes 2 samples at once. Fix: save it with a dynamic batch"):
+    with pytest.raises(StageError, match="takes 2 samples at once. Fix: use a dynamic batch"):
         bring(KerasModel(model=tmp_path / "fixed.keras"), {"input": PICTURES})
 
 
