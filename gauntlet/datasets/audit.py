@@ -24,10 +24,10 @@ def audit_splits(dataset: Dataset) -> tuple[Check, ...]:
     non_finite: dict[str, list[int]] = {}
     for name, split in splits.items():
         places[name], non_finite[name] = _read(split)
-    counts = Counter(digest for indices in places.values() for digest in indices)
+    occurrences = Counter(digest for indices in places.values() for digest in indices)
     leaked = sorted(
         [(name, indices[digest]) for name, indices in places.items() if digest in indices]
-        for digest, count in counts.items()
+        for digest, count in occurrences.items()
         if count > 1
     )
     empty = [
@@ -52,7 +52,13 @@ def audit_splits(dataset: Dataset) -> tuple[Check, ...]:
     total = sum(map(sum, non_finite.values()))
     return (
         none("leaked_images", len(leaked), "images", copies, "remove the copies from all splits but one"),
-        none("empty_classes", len(empty), "classes", ", ".join(empty[:5]), "add images, or remove it from data.labels"),
+        none(
+            "empty_classes",
+            len(empty),
+            "classes",
+            ", ".join(empty[:5]),
+            "add images, or remove the class from data.labels",
+        ),
         none("non_finite_values", total, "values", invalid, "replace NaN and infinity in the inputs"),
     )
 
@@ -67,7 +73,10 @@ def shared_samples(one: Split, other: Split) -> list[tuple[int, int]]:
 
 
 def _first_indices(digests: Sequence[bytes]) -> dict[bytes, int]:
-    return {digest: index for index, digest in reversed([*enumerate(digests)])}
+    indices: dict[bytes, int] = {}
+    for index, digest in enumerate(digests):
+        indices.setdefault(digest, index)
+    return indices
 
 
 def _read(split: Split) -> tuple[dict[bytes, int], list[int]]:

@@ -36,16 +36,12 @@ class Digits(Frozen):
     def _values_fit(self) -> Self:
         held_out = self.validation_images + self.calibration_images + self.test_images
         if held_out > IMAGES - 10:
-            raise ValueError(
-                f"validation_images, calibration_images and test_images take {held_out} of {IMAGES} images; "
-                "leave at least 10 to train on"
-            )
+            keys = "validation_images, calibration_images and test_images"
+            raise ValueError(f"{keys} take {held_out} of {IMAGES} images; leave at least 10 to train on")
         block = self.hog.pixels_per_cell * self.hog.cells_per_block if self.hog else 0
         if block > self.image_size:
-            raise ValueError(
-                f"hog: a block of pixels_per_cell * cells_per_block = {block} pixels is larger than "
-                f"image_size {self.image_size}"
-            )
+            size = f"pixels_per_cell * cells_per_block = {block} pixels"
+            raise ValueError(f"hog: a block of {size} is larger than image_size {self.image_size}")
         return self
 
     def files(self) -> tuple[Path, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.datasets.splits import Split, batches
+from gauntlet.datasets.splits import Split
 
 REAL = "real"
 RANDOM = "random"
@@ -96,11 +96,9 @@ def predict_split(
     predict: Predict, split: Split, chosen: npt.NDArray[np.int64] | None = None, batch_size: int = 64
 ) -> NamedArrays:
     """Return the source's outputs for a split, or for chosen samples of it, read batch by batch."""
-    if chosen is None:
-        parts = [predict(inputs) for inputs in batches(split, batch_size)]
-    else:
-        starts = range(0, len(chosen), batch_size)
-        parts = [predict(split.take(chosen[start : start + batch_size])) for start in starts]
+    indices = np.arange(len(split)) if chosen is None else chosen
+    starts = range(0, len(indices), batch_size)
+    parts = [predict(split.take(indices[start : start + batch_size])) for start in starts]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -67,7 +67,6 @@ def stratified_sample(indices: Indices, size: int, labels: Indices, seed: int, w
     try:
         left, drawn = train_test_split(indices, test_size=size, stratify=labels[indices], random_state=seed)
     except ValueError as error:
-        raise StageError(
-            f"cannot draw {size} of {len(indices)} images for {what} with every class in both parts ({error})"
-        ) from error
+        drawn = f"{size} of {len(indices)} images for {what}"
+        raise StageError(f"cannot draw {drawn} with every class in both parts ({error})") from error
     return np.sort(left), np.sort(drawn)

@@ -21,11 +21,7 @@ def save(path: Path, network: Any) -> None:
         contents = {name: archive.read(name) for name in sorted(archive.namelist())}
     # Keras stores the time, and memory addresses of shared objects; neither belongs to the model.
     metadata = json.dumps(json.loads(contents["metadata.json"]) | {"date_saved": ""})
-    config = json.dumps(
-        json.loads(
-            contents["config.json"], object_hook=lambda values: {k: v for k, v in values.items() if k != ADDRESS}
-        )
-    )
+    config = json.dumps(json.loads(contents["config.json"], object_hook=_without_address))
     _zip(path, contents | {"metadata.json": metadata.encode(), "config.json": config.encode()})
 
 
@@ -60,6 +56,10 @@ def unpack_saved_model(path: Path, folder: Path) -> str:
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
         return archive.comment.decode()
+
+
+def _without_address(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != ADDRESS}
 
 
 def _zip(path: Path, contents: dict[str, bytes], comment: str = "") -> None:

@@ -1,6 +1,5 @@
 """A Keras network or a SavedModel as one callable: inputs and outputs by name, as numpy arrays."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,9 +148,5 @@ def _check_input(name: str, dtype: str, shape: Sequence[int | None], spec: Tenso
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names with numbers after repeated ones: a network that is called twice has two outputs."""
-    seen: Counter[str] = Counter()
-    distinct = []
-    for name in names:
-        distinct.append(f"{name}_{seen[name]}" if seen[name] else name)
-        seen[name] += 1
-    return tuple(distinct)
+    earlier = [names[:index].count(name) for index, name in enumerate(names)]
+    return tuple(f"{name}_{count}" if count else name for name, count in zip(names, earlier, strict=True))

@@ -35,8 +35,8 @@ class UserNetwork(Frozen):
                 f"{type(error).__name__}: {error}. Fix: set train.arguments"
             ) from error
         if not isinstance(network, torch.nn.Module):
-            returned = type(network).__name__
-            raise StageError(f"train.factory: {self.code.name} returns {returned}; expected a torch.nn.Module")
+            kind = type(network).__name__
+            raise StageError(f"train.factory: {self.code.name} returns {kind}; expected a torch.nn.Module")
         return network
 
 
