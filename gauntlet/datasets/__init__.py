@@ -1,4 +1,4 @@
-"""Opens a split that the data stage has kept, whatever form it has."""
+"""Open a split that the data stage has stored, whatever its format."""
 
 from pathlib import Path
 
@@ -9,11 +9,7 @@ from gauntlet.datasets.splits import Split, read_npz_split
 
 
 def read_split(path: Path) -> Split:
-    """Return the split in a file of the data stage.
-
-    Raises:
-        StageError: when the file, or one that it names, cannot be read.
-    """
+    """Return the split in a file of the data stage; raise StageError if it cannot be read."""
     if path.name.endswith(image_files.SUFFIX):
         return ImageFileSplit.load(path)
     if path.name.endswith(image_arrays.SUFFIX):

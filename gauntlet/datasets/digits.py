@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: 1797 real grey pictures of 8x8 pixels that ship with a package."""
+"""scikit-learn's handwritten digits: 1797 grayscale images of 8x8 pixels that ship with the package."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -12,47 +12,40 @@ from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset
 from gauntlet.images.preprocessing import preprocess
 
 IMAGES = 1797
+MAX_PIXEL_VALUE = 16
 
 
 class Digits(Frozen):
-    """scikit-learn's digits, resized, in three equal channels, or as histograms of oriented gradients."""
+    """scikit-learn's digits, resized, in three equal channels or as HOG features."""
 
     kind: Literal["digits"] = "digits"
     image_size: int = Field(32, ge=8, le=224, description="height and width of an input, in pixels")
-    validation_images: int = Field(180, ge=10, le=600, description="images that choose the best epoch")
-    calibration_images: int = Field(128, ge=10, le=600, description="images that set quantisation ranges")
+    validation_images: int = Field(180, ge=10, le=600, description="images that select the best epoch")
+    calibration_images: int = Field(128, ge=10, le=600, description="images that set quantization ranges")
     test_images: int = Field(360, ge=10, le=600, description="images that every accuracy is measured on")
-    layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="order of an input's axes; a vector has none")
-    hog: HogFeatures | None = Field(None, description="turn each grey picture into a vector of gradient histograms")
-    seed: int = Field(0, ge=0, description="decides which image is in which split")
+    layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input; ignored for HOG vectors")
+    hog: HogFeatures | None = Field(None, description="turn each image into a vector of HOG features")
+    seed: int = Field(0, ge=0, description="determines which image is in which split")
 
     @property
     def packages(self) -> dict[str, str]:
-        """The packages that are needed besides the usual ones, and the extra of the project that brings each."""
+        """Packages needed beyond the base installation -> the project extra that installs each."""
         return {} if self.hog is None else {"skimage": "sklearn"}
 
     @model_validator(mode="after")
-    def _images_suffice(self) -> Self:
+    def _values_fit(self) -> Self:
         held_out = self.validation_images + self.calibration_images + self.test_images
         if held_out > IMAGES - 10:
-            raise ValueError(
-                f"validation_images, calibration_images and test_images take {held_out} of {IMAGES} images; "
-                "leave at least 10 to train on"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _a_block_fits(self) -> Self:
+            keys = "validation_images, calibration_images and test_images"
+            raise ValueError(f"{keys} take {held_out} of {IMAGES} images; leave at least 10 to train on")
         block = self.hog.pixels_per_cell * self.hog.cells_per_block if self.hog else 0
         if block > self.image_size:
-            raise ValueError(
-                f"hog: a block of pixels_per_cell * cells_per_block = {block} pixels is larger than "
-                f"image_size {self.image_size}"
-            )
+            size = f"pixels_per_cell * cells_per_block = {block} pixels"
+            raise ValueError(f"hog: a block of {size} is larger than image_size {self.image_size}")
         return self
 
     def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read: none, the data is part of a package."""
+        """Return the user's files that are read: none."""
         return ()
 
     def load(self) -> Dataset:
@@ -61,16 +54,17 @@ class Digits(Frozen):
         from sklearn.model_selection import train_test_split
 
         digits = load_digits()
-        how = self._preprocessing()
+        mean, std = ((0.0,), (1.0,)) if self.hog else ((0.5,) * 3, (0.5,) * 3)
+        size, scale = self.image_size, 1 / MAX_PIXEL_VALUE
+        how = Preprocessing(height=size, width=size, scale=scale, mean=mean, std=std, hog=self.hog)
         inputs = np.stack([preprocess(image, how, self.layout) for image in digits.images])
         labels = digits.target.astype(np.int64)
         rest = np.arange(len(labels))
-        splits = {}
+        chosen = {}
         sizes = {"test": self.test_images, "validation": self.validation_images, "calibration": self.calibration_images}
-        for name, size in sizes.items():
-            rest, chosen = train_test_split(rest, test_size=size, stratify=labels[rest], random_state=self.seed)
-            splits[name] = ArraySplit({"input": inputs[chosen]}, labels[chosen])
-        splits["train"] = ArraySplit({"input": inputs[rest]}, labels[rest])
+        for name, count in sizes.items():
+            rest, chosen[name] = train_test_split(rest, test_size=count, stratify=labels[rest], random_state=self.seed)
+        chosen["train"] = rest
         signature = Signature(
             inputs=(TensorSpec(name="input", dtype="float32", shape=("batch", *inputs.shape[1:])),),
             outputs=(),
@@ -78,10 +72,5 @@ class Digits(Frozen):
             preprocessing=how,
             labels=tuple(str(name) for name in digits.target_names),
         )
-        return Dataset({name: splits[name] for name in SPLITS}, signature)
-
-    def _preprocessing(self) -> Preprocessing:
-        size, white = self.image_size, 16  # the largest pixel value of these pictures
-        if self.hog is not None:
-            return Preprocessing(height=size, width=size, scale=1 / white, mean=(0.0,), std=(1.0,), hog=self.hog)
-        return Preprocessing(height=size, width=size, scale=1 / white, mean=(0.5,) * 3, std=(0.5,) * 3)
+        splits = {name: ArraySplit({"input": inputs[chosen[name]]}, labels[chosen[name]]) for name in SPLITS}
+        return Dataset(splits, signature)

@@ -1,8 +1,7 @@
-"""A folder of pictures as it lies on disk: which file belongs to which class of which split."""
+"""List a folder of images on disk: which file belongs to which class of which split."""
 
 import hashlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +11,11 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.datasets.splits import SPLITS, SkippedFile
 
-WANTED = "train/<class>/<picture> and test/<class>/<picture> (also validation, calibration), or <class>/<picture>"
+LAYOUT = "expected train/<class>/<image> and test/<class>/<image> (also validation, calibration), or <class>/<image>"
 
 
 class DirectoryState(Frozen):
-    """What identifies a folder without reading its files: its place, and one digest of all names, sizes and times."""
+    """Identifies a folder without reading its files: its path, and one digest of all names, sizes and times."""
 
     path: str
     files: int = Field(ge=0)
@@ -25,108 +24,80 @@ class DirectoryState(Frozen):
 
 @dataclass(frozen=True)
 class DirectoryIndex:
-    """Every file of the folder, by split (`""` where it is not divided) and class, and those that have no class."""
+    """The classes of a folder and its files, each as (split, class, path); without splits, the split is `""`."""
 
-    files: dict[str, dict[str, list[str]]]
-    strays: tuple[SkippedFile, ...]
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the class folders of all splits, sorted."""
-        return tuple(sorted({name for classes in self.files.values() for name in classes}))
-
-    @property
-    def total(self) -> int:
-        """The number of files that have a class."""
-        return sum(len(files) for classes in self.files.values() for files in classes.values())
+    splits: tuple[str, ...]
+    classes: tuple[str, ...]
+    files: tuple[tuple[str, str, str], ...]
+    skipped: tuple[SkippedFile, ...]
 
 
 def directory_state(root: Path) -> DirectoryState:
-    """Return the state of the folder; one that is missing or unreadable has no files."""
-    digest, count = hashlib.sha256(), 0
-    for entry in _walk(root, root):
-        if isinstance(entry, SkippedFile) or entry.is_dir():
-            continue
-        stat = entry.stat() if entry.is_file() else entry.stat(follow_symlinks=False)
-        digest.update(os.fsencode(f"{_below(root, entry.path)}\0{stat.st_size}\0{stat.st_mtime_ns}\n"))
-        count += 1
-    return DirectoryState(path=printable_name(os.fspath(root.resolve())), files=count, sha256=digest.hexdigest())
+    """Return the state of the folder; a missing or unreadable folder has no files."""
+    digest = hashlib.sha256()
+    _, files, _ = _walk(root)
+    for file in files:
+        path = root / file
+        stat = path.stat() if path.is_file() else path.lstat()
+        digest.update(os.fsencode(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n"))
+    return DirectoryState(path=printable_name(os.fspath(root.resolve())), files=len(files), sha256=digest.hexdigest())
 
 
 def index_directory(root: Path) -> DirectoryIndex:
-    """List the folder. Files and folders whose name begins with a dot are not part of the data.
-
-    Raises:
-        StageError: when it is missing, or is divided into other splits than this project knows.
-    """
+    """List the folder, without hidden files and folders; raise StageError if it is missing or has other splits."""
     if not root.is_dir():
-        raise StageError(f"{root}: no such folder; wanted is {WANTED}")
-    folders: dict[str, set[str]] = {}
-    files: list[str] = []
-    strays: list[SkippedFile] = []
-    for entry in _walk(root, root):
-        if isinstance(entry, SkippedFile):
-            strays.append(entry)
-            continue
-        place = _below(root, entry.path)
-        if entry.is_dir():
-            parts = Path(place).parts
-            folders.setdefault(parts[0], set()).update(parts[1:2])
-        else:
-            files.append(place)
+        raise StageError(f"{root}: no such folder; {LAYOUT}")
+    folders, files, skipped = _walk(root)
+    children: dict[str, set[str]] = {}
+    for folder in folders:
+        children.setdefault(folder.parts[0], set()).update(folder.parts[1:2])
     if not folders:
-        raise StageError(f"{root}: no class folders in it; wanted is {WANTED}")
-    found = _empty_tree(root, folders)
-    depth = 1 if "" in found else 2
-    for place in files:
-        above = Path(place).parts[:-1]
-        if len(above) < depth:
-            strays.append(SkippedFile(file=printable_name(place), reason="lies in no class folder"))
+        raise StageError(f"{root}: no class folders in it; {LAYOUT}")
+    splits = tuple(name for name in SPLITS if children.get(name))
+    others = sorted(map(printable_name, children.keys() - set(splits))) if splits else []
+    if others:
+        raise StageError(
+            f"{root}: next to the splits {list(splits)} there are folders that are not splits with class folders: "
+            f"{others[:5]}; {LAYOUT}"
+        )
+    if splits and "test" not in splits:
+        raise StageError(f"{root}: found {list(splits)}, but no 'test'; {LAYOUT}")
+    depth = 2 if splits else 1
+    indexed = []
+    for file in files:
+        if len(file.parts) <= depth:
+            skipped.append(_skipped(file, "not in a class folder"))
         else:
-            found["" if depth == 1 else above[0]][above[depth - 1]].append(place)
-    return DirectoryIndex(found, tuple(strays))
+            indexed.append((file.parts[0] if splits else "", file.parts[depth - 1], str(file)))
+    classes = {name for split in splits for name in children[split]} if splits else set(children)
+    return DirectoryIndex(splits, tuple(sorted(classes)), tuple(indexed), tuple(skipped))
 
 
 def printable_name(name: str) -> str:
-    """Return a file's name as text that can be written anywhere, also where its bytes are no text."""
+    """Return a file name as valid text, even if its bytes are not UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _empty_tree(root: Path, folders: dict[str, set[str]]) -> dict[str, dict[str, list[str]]]:
-    """Decide whether the folders are splits or classes."""
-    named = [name for name in SPLITS if folders.get(name)]
-    if not named:
-        return {"": {name: [] for name in sorted(folders)}}
-    others = sorted(map(printable_name, folders.keys() - set(named)))
-    if others:
-        raise StageError(
-            f"{root}: beside the splits {named} there are folders that are no splits with class folders in them: "
-            f"{others[:5]}; wanted is {WANTED}"
-        )
-    if "test" not in named:
-        raise StageError(f"{root}: there are {named}, but no 'test'; wanted is {WANTED}")
-    return {name: {label: [] for label in sorted(folders[name])} for name in named}
+def _walk(root: Path) -> tuple[list[Path], list[Path], list[SkippedFile]]:
+    """Return the folders and the files below the root, sorted, as relative paths, and what is skipped."""
+    folders: list[Path] = []
+    files: list[Path] = []
+    skipped: list[SkippedFile] = []
+
+    def skip_unreadable(error: OSError) -> None:
+        folder = Path(error.filename).relative_to(root)
+        skipped.append(_skipped(folder, f"the folder cannot be read: {error.strerror}"))
+
+    for place, folder_names, file_names in os.walk(root, onerror=skip_unreadable):
+        here = Path(place).relative_to(root)
+        visible = sorted((name for name in folder_names if not name.startswith(".")), key=os.fsencode)
+        links = [name for name in visible if (root / here / name).is_symlink()]
+        skipped += [_skipped(here / name, "a link to a folder; not followed") for name in links]
+        folder_names[:] = [name for name in visible if name not in links]
+        folders += [here / name for name in folder_names]
+        files += [here / name for name in file_names if not name.startswith(".")]
+    return folders, sorted(files, key=lambda file: [os.fsencode(part) for part in file.parts]), skipped
 
 
-def _walk(folder: Path | str, root: Path) -> Iterator["os.DirEntry[str] | SkippedFile"]:
-    """Yield all that is in a folder below the root, sorted, each folder before its content."""
-    try:
-        with os.scandir(folder) as entries:
-            found = sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: os.fsencode(e.name))
-    except OSError as error:
-        yield SkippedFile(
-            file=printable_name(_below(root, folder)), reason=f"the folder cannot be read: {error.strerror}"
-        )
-        return
-    for entry in found:
-        if entry.is_dir() and entry.is_symlink():
-            yield SkippedFile(file=printable_name(_below(root, entry.path)), reason="a link to a folder; not followed")
-            continue
-        yield entry
-        if entry.is_dir():
-            yield from _walk(entry.path, root)
-
-
-def _below(root: Path, path: Path | str) -> str:
-    """Return a path that begins with the root, without it."""
-    return os.fspath(path)[len(os.path.join(root, "")) :] or "."  # noqa: PTH118 - called for every file
+def _skipped(file: Path, reason: str) -> SkippedFile:
+    return SkippedFile(file=printable_name(os.fspath(file)), reason=reason)

@@ -1,7 +1,4 @@
-"""The source framework's word, saved once: inputs, and what the trained model itself answered for them.
-
-Every later stage compares with this file, so none of them imports a training framework.
-"""
+"""Reference outputs of the source model, saved once, so that no later stage imports a training framework."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import NamedArrays
-from gauntlet.datasets.splits import Split, batches
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.datasets.splits import Split
 
 REAL = "real"
 RANDOM = "random"
@@ -19,7 +16,7 @@ REAL_SAMPLES = 64
 RANDOM_SAMPLES = 32
 
 Predict = Callable[[NamedArrays], NamedArrays]
-"""What a source model is, once it is loaded: inputs of one batch in, outputs out, both by tensor name."""
+"""A source model in inference mode: inputs of one batch -> outputs, both by tensor name."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +29,12 @@ class GoldenCase:
 
 @dataclass(frozen=True)
 class Golden:
-    """What the source answered.
+    """The source model's outputs.
 
-    `cases` are compared number by number: `real` samples (the first of the test split), `random` ones, and one case a
-    further size that the model takes. `answers` are the outputs for the whole test split, shape (n, ...). `trace`
-    holds, for the first real input alone, what each module of the source computed, by the module's path: it tells where
-    a broken model leaves the right way.
+    `cases` are compared value by value: `real` samples (the first of the test split), `random` ones, and one case per
+    additional input size. `test_outputs` are the outputs for the whole test split, shape (n, ...). `module_outputs`
+    holds, for the first real sample alone, the output of each module of the source by the module's path: it shows where
+    a broken model first diverges.
     """
 
     cases: dict[str, GoldenCase]
@@ -51,7 +48,7 @@ class Golden:
         return self.cases[REAL]
 
     def save(self, path: Path) -> None:
-        """Write all of it to one `.npz` file."""
+        """Write everything to one `.npz` file."""
         flat = {f"answers//{name}": array for name, array in self.test_outputs.items()}
         flat |= {f"trace//{name}": array for name, array in self.module_outputs.items()}
         for title, case in self.cases.items():
@@ -65,14 +62,12 @@ class Golden:
     def load(cls, path: Path) -> "Golden":
         """Read what `save` wrote."""
         groups: dict[str, dict[str, NamedArrays]] = {"inputs": {}, "outputs": {}, "answers": {}, "trace": {}}
-        labels = None
         with np.load(path, allow_pickle=False) as file:
-            for key in file.files:
-                if key == "labels":
-                    labels = file[key]
-                    continue
-                group, title, name = key.split("/", 2)
-                groups[group].setdefault(title, {})[name] = file[key]
+            arrays = {key: file[key] for key in file.files}
+        labels = arrays.pop("labels", None)
+        for key, array in arrays.items():
+            group, title, name = key.split("/", 2)
+            groups[group].setdefault(title, {})[name] = array
         cases = {title: GoldenCase(inputs, groups["outputs"][title]) for title, inputs in groups["inputs"].items()}
         return cls(cases, groups["answers"].get("", {}), labels, groups["trace"].get("", {}))
 
@@ -83,52 +78,45 @@ def record_golden(
     *,
     seed: int,
     sizes: Mapping[str, NamedArrays] | None = None,
-    trace: NamedArrays | None = None,
-    values_that_occur: bool = False,
+    module_outputs: NamedArrays | None = None,
+    observed_values_only: bool = False,
 ) -> Golden:
-    """Let the source answer everything that later stages will want to know.
+    """Record the outputs of the source model for everything that later stages compare.
 
-    Args:
-        predict: the source model, in inference mode.
-        test: the test split.
-        seed: of the random inputs.
-        sizes: further inputs of other sizes, by the name of their case.
-        trace: see `Golden`.
-        values_that_occur: draw the random inputs from the real ones' values, for a model that may not take others.
+    `sizes` are inputs of other sizes, by the name of their case. With `observed_values_only`, the random inputs are
+    drawn from the real ones' values, for a model that may not take others.
     """
     real = test.take(slice(0, REAL_SAMPLES))
-    asked = {REAL: real, RANDOM: random_like(real, seed, normal=not values_that_occur), **(sizes or {})}
-    cases = {title: GoldenCase(inputs, predict(inputs)) for title, inputs in asked.items()}
-    return Golden(cases, predict_split(predict, test), test.labels, trace or {})
+    inputs_by_case = {REAL: real, RANDOM: random_like(real, seed, normal=not observed_values_only), **(sizes or {})}
+    cases = {title: GoldenCase(inputs, predict(inputs)) for title, inputs in inputs_by_case.items()}
+    return Golden(cases, predict_split(predict, test), test.labels, module_outputs or {})
 
 
 def predict_split(
     predict: Predict, split: Split, chosen: npt.NDArray[np.int64] | None = None, batch_size: int = 64
 ) -> NamedArrays:
-    """Return the source's outputs for a split, or for chosen samples of it, reading it batch by batch."""
-    if chosen is None:
-        parts = [predict(inputs) for inputs in batches(split, batch_size)]
-    else:
-        starts = range(0, len(chosen), batch_size)
-        parts = [predict(split.take(chosen[start : start + batch_size])) for start in starts]
+    """Return the source's outputs for a split, or for chosen samples of it, read batch by batch."""
+    indices = np.arange(len(split)) if chosen is None else chosen
+    starts = range(0, len(indices), batch_size)
+    parts = [predict(split.take(indices[start : start + batch_size])) for start in starts]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def random_like(real: NamedArrays, seed: int, *, normal: bool = True) -> NamedArrays:
-    """Return random samples of the same shapes: normal numbers for floats, values that occur for all else.
+    """Return random samples of the same shapes: normal values for floats, values that occur for all other types.
 
-    Normal numbers have the mean and the spread of the real ones: noise on another scale drives a network to outputs,
-    and to rounding errors, that it never has. Whole numbers are often indices; one that never occurs may lie outside
-    the model's table.
+    Normal values have the mean and the standard deviation of the real ones: noise on another scale drives a network to
+    outputs and rounding errors that it never has in use. Integers are often indices; one that does not occur may lie
+    outside the model's table.
     """
     rng = np.random.default_rng(seed)
 
-    def like(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def like(array: Array) -> Array:
         shape = (RANDOM_SAMPLES, *array.shape[1:])
         if array.dtype.kind == "f" and normal:
             wide = array.astype(np.float64)
-            mean, spread = (wide.mean(), wide.std()) if array.size and np.isfinite(wide).all() else (0.0, 1.0)
-            return rng.normal(mean, spread or 1.0, shape).astype(array.dtype)
+            mean, std = (wide.mean(), wide.std()) if array.size and np.isfinite(wide).all() else (0.0, 1.0)
+            return rng.normal(mean, std or 1.0, shape).astype(array.dtype)
         return rng.choice(array.ravel(), shape) if array.size else np.zeros(shape, array.dtype)
 
     return {name: like(array) for name, array in real.items()}

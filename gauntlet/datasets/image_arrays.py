@@ -1,31 +1,30 @@
-"""Small pictures in memory, one byte a channel: a quarter of the inputs that are made of them."""
+"""Small images in memory, one byte per channel: a quarter of the size of the inputs made from them."""
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
+from gauntlet.datasets.splits import NPZ_ERRORS
 from gauntlet.images.preprocessing import Layout, preprocess_batch
 
 SUFFIX = ".pictures.npz"
 
 
 class ImageTransform(Frozen):
-    """How stored pictures become inputs."""
+    """How stored images become inputs."""
 
     how: Preprocessing
     layout: Layout
     name: str = "input"
 
     def signature(self, labels: tuple[str, ...]) -> Signature:
-        """Return the contract of a model that takes such pictures, as far as they decide it."""
+        """Return the signature of a model that takes these inputs, without its outputs."""
         how, channels = self.how, len(self.how.mean)
         shape = (channels, how.height, how.width) if self.layout == "NCHW" else (how.height, how.width, channels)
         spec = TensorSpec(name=self.name, dtype="float32", shape=("batch", *shape))
@@ -34,35 +33,31 @@ class ImageTransform(Frozen):
 
 @dataclass(frozen=True)
 class ImageArraySplit:
-    """Pictures of the size that the model takes, shape (n, height, width, channels); normalised when they are taken."""
+    """Images of the model's input size, shape (n, height, width, channels); normalized when they are read."""
 
     pixels: npt.NDArray[np.uint8]
     labels: npt.NDArray[np.int64]
-    recipe: ImageTransform
+    transform: ImageTransform
 
     def __len__(self) -> int:
         return len(self.pixels)
 
     def take(self, indices: npt.NDArray[np.integer] | slice) -> NamedArrays:
         """Return the inputs of some samples."""
-        return {self.recipe.name: preprocess_batch(self.pixels[indices], self.recipe.how, self.recipe.layout)}
+        return {self.transform.name: preprocess_batch(self.pixels[indices], self.transform.how, self.transform.layout)}
 
     def save(self, folder: Path, name: str) -> Path:
-        """Write one `.npz` file with the pixels and the recipe."""
+        """Write one `.npz` file with the pixels, the labels and the transform."""
         path = folder / f"{name}{SUFFIX}"
-        recipe = np.array(self.recipe.model_dump_json())
-        np.savez(path, allow_pickle=False, pixels=self.pixels, labels=self.labels, recipe=recipe)
+        transform = np.array(self.transform.model_dump_json())
+        np.savez(path, allow_pickle=False, pixels=self.pixels, labels=self.labels, recipe=transform)
         return path
 
     @classmethod
     def load(cls, path: Path) -> "ImageArraySplit":
-        """Read what `save` wrote.
-
-        Raises:
-            StageError: when the file is damaged.
-        """
+        """Read what `save` wrote; raise StageError if the file is damaged."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 return cls(file["pixels"], file["labels"], ImageTransform.model_validate_json(str(file["recipe"])))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, ValidationError) as error:
-            raise StageError(f"{path}: not a file of pictures that the data stage wrote ({error})") from error
+        except NPZ_ERRORS as error:  # pydantic's ValidationError is a ValueError
+            raise StageError(f"{path}: not an image file of the data stage ({error})") from error

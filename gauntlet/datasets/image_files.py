@@ -1,4 +1,4 @@
-"""Pictures that stay in the user's folder: a list of files, each decoded when it is asked for."""
+"""Images that stay in the user's folder: a list of files, each decoded when it is needed."""
 
 import hashlib
 import json
@@ -28,54 +28,43 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class ImageFileSplit:
-    """Pictures in files below `root`, which the model's preprocessing turns into inputs.
+    """Images in files below `root`: names, labels and SHA-256 digests are in memory, pixels are not.
 
-    Of each picture, the name, the label and the file's digest are in memory; the digest of its pixels too, where the
-    data stage has just read them.
+    `pixel_digests` are known only in the data stage, which has just read the pixels.
     """
 
     root: Path
     files: tuple[str, ...]
     labels: npt.NDArray[np.int64]
     digests: tuple[bytes, ...]
-    recipe: ImageTransform
+    transform: ImageTransform
     pixel_digests: tuple[bytes, ...] = ()
 
     def __len__(self) -> int:
         return len(self.files)
 
     def take(self, indices: npt.NDArray[np.integer] | slice) -> NamedArrays:
-        """Decode some pictures, a few at once.
+        """Decode some images; raise StageError naming the file if one is missing or has changed."""
+        chosen = range(len(self))[indices] if isinstance(indices, slice) else indices.tolist()
+        return {self.transform.name: np.stack(map_in_threads(self._input, chosen))}
 
-        Raises:
-            StageError: naming the file, when one is gone or was changed since the data stage read it.
-        """
-        numbers = range(len(self))[indices] if isinstance(indices, slice) else indices.tolist()
-        inputs = map_in_threads(self._input, numbers)
-        return {self.recipe.name: np.stack(inputs)}
-
-    def _input(self, number: int) -> npt.NDArray[np.float32]:
-        path = self.root / self.files[number]
+    def _input(self, index: int) -> npt.NDArray[np.float32]:
+        path, how = self.root / self.files[index], self.transform.how
+        fix = "run again with --fresh, so that the data stage reads the folder again"
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise StageError(
-                f"{path}: the data stage read this picture, now it cannot be read ({error.strerror}); "
-                "put it back, or run again with --fresh: the data stage then reads the folder anew"
-            ) from error
-        if hashlib.sha256(content).digest() != self.digests[number]:
-            raise StageError(
-                f"{path}: changed after the data stage read it; "
-                "run again with --fresh: the data stage then reads the folder anew"
-            )
-        return preprocess(decode_image(content, len(self.recipe.how.mean)), self.recipe.how, self.recipe.layout)
+            raise StageError(f"{path}: no longer readable ({error.strerror}). Fix: restore it, or {fix}") from error
+        if hashlib.sha256(content).digest() != self.digests[index]:
+            raise StageError(f"{path}: changed after the data stage read it. Fix: {fix}")
+        return preprocess(decode_image(content, len(how.mean)), how, self.transform.layout)
 
     def save(self, folder: Path, name: str) -> Path:
-        """Write the list; the pictures stay where they are."""
+        """Write the list of files; the images stay in place."""
         path = folder / f"{name}{SUFFIX}"
         content = {
             "root": str(self.root),
-            "recipe": self.recipe.model_dump(mode="json"),
+            "recipe": self.transform.model_dump(mode="json"),
             "files": self.files,
             "labels": self.labels.tolist(),
             "sha256": [digest.hex() for digest in self.digests],
@@ -85,11 +74,7 @@ class ImageFileSplit:
 
     @classmethod
     def load(cls, path: Path) -> "ImageFileSplit":
-        """Read what `save` wrote.
-
-        Raises:
-            StageError: when the list is damaged.
-        """
+        """Read what `save` wrote; raise StageError if the file is damaged."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             return cls(
@@ -100,11 +85,11 @@ class ImageFileSplit:
                 ImageTransform.model_validate(content["recipe"]),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StageError(f"{path}: not a list of pictures that the data stage wrote ({error})") from error
+            raise StageError(f"{path}: not an image list of the data stage ({error})") from error
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Apply the function to all items, a few at once; decoding leaves Python's lock to others."""
+    """Apply the function to all items in a few threads; decoding releases the GIL."""
     with warnings.catch_warnings(), ThreadPoolExecutor(THREADS) as pool:
-        warnings.filterwarnings("ignore", module=r"PIL\.")  # of odd metadata; what matters is an error
+        warnings.filterwarnings("ignore", module=r"PIL\.")  # about odd metadata; errors are raised
         return list(pool.map(function, items))

@@ -1,4 +1,4 @@
-"""Inputs for a model of which nothing is known but its file."""
+"""Random inputs for a model file."""
 
 import math
 from collections.abc import Mapping
@@ -15,59 +15,54 @@ from gauntlet.onnx_model.graph import format_shape, read_untrusted_graph, requir
 def random_inputs(
     model: Path, samples: int, shapes: Mapping[str, tuple[int, ...]] | None = None, seed: int = 0
 ) -> NamedArrays:
-    """Return samples for every input, in the form of `gauntlet.runtime.batched_inference`.
+    """Return `samples` samples for every input, as `gauntlet.runtime.batched_inference` takes them.
 
-    Args:
-        model: an ONNX file.
-        samples: how many; each array has so many rows.
-        shapes: of one sample, by input, where the file leaves more than the batch open.
-        seed: of the values.
+    `shapes` sets the shape of one sample, by input, where the file leaves more than the batch open.
 
     Raises:
-        ConfigError: when a shape is open, or one is given for an input that there is not.
-        StageError: when the file is no model, or an input cannot be made up.
+        ConfigError: if a shape is open, or one is given for an unknown input.
+        StageError: if the file is not a model, or an input has no random values.
     """
     shapes = shapes or {}
     values = required_inputs(read_untrusted_graph(model).graph)
-    strangers = [name for name in shapes if name not in {value.name for value in values}]
-    if strangers:
-        raise ConfigError(f"--shape {strangers[0]}: no such input; there are: {', '.join(v.name for v in values)}")
+    names = [value.name for value in values]
+    unknown = [name for name in shapes if name not in names]
+    if unknown:
+        raise ConfigError(f"--shape {unknown[0]}: unknown input; available: {', '.join(names)}")
     known = {value.name: tensor_shape(value) for value in values}
     firsts = {shape[0] for shape in known.values() if shape and isinstance(shape[0], int)}
-    # Without a batch axis that all inputs share, each sample is a whole input.
-    whole = len(firsts) > 1 or any(shape == () for shape in known.values())
-    source = np.random.default_rng(seed)
-    return {
-        value.name: _values(value, (samples, *_sample(value.name, known[value.name], shapes, whole)), source)
-        for value in values
-    }
+    # Without a batch axis that all inputs share, each sample is a full input.
+    skipped_axes = 0 if len(firsts) > 1 or any(shape == () for shape in known.values()) else 1
+    rng = np.random.default_rng(seed)
+    inputs = {}
+    for value in values:
+        name = value.name
+        shape = shapes[name] if name in shapes else _sample_shape(name, known[name], skipped_axes)
+        inputs[name] = _values(value, (samples, *shape), rng)
+    return inputs
 
 
-def _sample(
-    name: str, shape: tuple[int | str | None, ...] | None, shapes: Mapping[str, tuple[int, ...]], whole: bool
-) -> tuple[int, ...]:
-    if name in shapes:
-        return shapes[name]
-    rest = shape if whole else None if shape is None else shape[1:]
-    if rest is None or not all(isinstance(axis, int) for axis in rest):
+def _sample_shape(name: str, shape: tuple[int | str | None, ...] | None, skipped_axes: int) -> tuple[int, ...]:
+    axes = None if shape is None else shape[skipped_axes:]
+    if axes is None or not all(isinstance(axis, int) for axis in axes):
         raise ConfigError(
-            f"the input {name!r} is {format_shape(shape)}, which leaves the shape of a sample open; "
-            f"give it with --shape {name}=3x224x224, or real samples with --inputs FILE.npz"
+            f"the input {name!r} is {format_shape(shape)}, which leaves the shape of a sample open. "
+            f"Fix: set it with --shape {name}=3x224x224, or give real samples with --inputs FILE.npz"
         )
-    return tuple(axis for axis in rest if isinstance(axis, int))
+    return tuple(axis for axis in axes if isinstance(axis, int))
 
 
-def _values(value: onnx.ValueInfoProto, shape: tuple[int, ...], source: np.random.Generator) -> Array:
-    kind = value.type.tensor_type.elem_type
-    if kind == onnx.TensorProto.STRING:
+def _values(value: onnx.ValueInfoProto, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    element_type = value.type.tensor_type.elem_type
+    if element_type == onnx.TensorProto.STRING:
         return np.full(shape, "a")
     try:
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(element_type)
     except KeyError as error:
-        raise StageError(f"the input {value.name!r} is no tensor; give samples with --inputs FILE.npz") from error
+        raise StageError(f"the input {value.name!r} is not a tensor. Fix: use --inputs FILE.npz") from error
     if math.prod(shape) > 2**31:
-        raise ConfigError(f"the input {value.name!r} would have {math.prod(shape):.2g} values; take a smaller --batch")
+        raise ConfigError(f"the input {value.name!r} would have {math.prod(shape):.2g} values. Fix: lower --batch")
     try:
-        return random_values(dtype, shape, source)
+        return random_values(dtype, shape, rng)
     except ValueError as error:
-        raise StageError(f"the input {value.name!r}: {error}; give --inputs") from error
+        raise StageError(f"the input {value.name!r}: {error}. Fix: give samples with --inputs FILE.npz") from error

@@ -17,14 +17,16 @@ from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 
 SPLITS = ("train", "validation", "calibration", "test")
+NPZ_ERRORS = (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
+"""What reading a damaged `.npz` file may raise."""
 
 
 class Split(Protocol):
-    """Samples that are read when they are asked for; nothing else is promised to be in memory."""
+    """Samples that are read on demand, so that a dataset need not fit into memory."""
 
     @property
     def labels(self) -> npt.NDArray[np.int64] | None:
-        """The classes' numbers, shape (n,), or None where nobody knows them."""
+        """The class indices, shape (n,), or None if they are unknown."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -36,9 +38,12 @@ class Split(Protocol):
         """Write what `read_split` needs to a file in the folder and return it."""
 
 
+Splits = Mapping[str, Split]
+
+
 @dataclass(frozen=True)
 class ArraySplit:
-    """Samples in memory: one array an input, shape (n, ...)."""
+    """Samples in memory: one array per input, shape (n, ...)."""
 
     inputs: NamedArrays
     labels: npt.NDArray[np.int64] | None = None
@@ -67,65 +72,49 @@ class SkippedFile(Frozen):
 
 @dataclass(frozen=True)
 class Dataset:
-    """The splits, by name, and what they say about the model's contract (its outputs are not known yet).
+    """The splits by name, and the model's signature without its outputs.
 
-    `checks` are those that only the reader of the data can make; `skipped` is all that it left out.
+    `checks` are those that only the reader of the data can make; `skipped` lists the files that it left out.
     """
 
-    splits: Mapping[str, Split]
+    splits: Splits
     signature: Signature
     checks: tuple[Check, ...] = ()
     skipped: tuple[SkippedFile, ...] = ()
 
 
 def require_labels(split: Split) -> npt.NDArray[np.int64]:
-    """Return the labels of a split that must have some.
-
-    Raises:
-        StageError: when it has none.
-    """
+    """Return the labels of a split; raise StageError if it has none."""
     if split.labels is None:
         raise StageError("the data has no labels")
     return split.labels
 
 
 def batches(split: Split, size: int) -> Iterator[NamedArrays]:
-    """Yield all samples in their order, `size` at a time; the last batch may be smaller."""
+    """Yield all samples in order, `size` at a time; the last batch may be smaller."""
     for start in range(0, len(split), size):
         yield split.take(slice(start, start + size))
 
 
 def read_npz_split(path: Path) -> ArraySplit:
-    """Read an `.npz` file: `labels`, where there are any, and one array an input under the input's name.
+    """Read an `.npz` file with one array per input, under the input's name, and optionally `labels`.
 
-    Raises:
-        StageError: when the file is unreadable, holds no input, or the arrays differ in length.
+    Raise StageError if the file is unreadable, has no input, or the arrays differ in length.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
             inputs = {name: file[name] for name in file.files}
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        EOFError,
-        TypeError,
-        AttributeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except NPZ_ERRORS as error:
         raise StageError(f"{path}: not an .npz file of plain arrays ({error})") from error
+    shapes = {name: array.shape for name, array in inputs.items()}
     labels = inputs.pop("labels", None)
     if not inputs:
-        raise StageError(f"{path}: no input; save one array an input under its name, and 'labels' where there are any")
-    shapes = {name: array.shape for name, array in inputs.items()} | (
-        {} if labels is None else {"labels": labels.shape}
-    )
+        raise StageError(f"{path}: no input; save one array per input under its name, and optionally 'labels'")
     lengths = {shape[0] if shape else None for shape in shapes.values()}
-    if len(lengths) != 1 or lengths == {None} or lengths == {0}:
-        raise StageError(f"{path}: arrays of shape (samples, ...) of one length are wanted; these are {shapes}")
+    if len(lengths) != 1 or lengths <= {None, 0}:
+        raise StageError(f"{path}: expected arrays of shape (samples, ...) of one length, got {shapes}")
     if labels is None:
         return ArraySplit(inputs)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise StageError(f"{path}: labels are {labels.dtype} of shape {labels.shape}; write one whole number a sample")
+        raise StageError(f"{path}: labels are {labels.dtype} of shape {labels.shape}; expected one integer per sample")
     return ArraySplit(inputs, labels.astype(np.int64, copy=False))

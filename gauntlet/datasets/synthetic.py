@@ -1,4 +1,4 @@
-"""Random inputs for a model whose owner brought no data: enough to compare and to time, too little to trust ranges."""
+"""Random inputs for a model without data: good enough to compare and to time, not for calibration ranges."""
 
 from pathlib import Path
 from typing import Literal
@@ -13,21 +13,19 @@ from gauntlet.core.signature import Signature, TensorSpec, signature_from_graph
 from gauntlet.datasets.splits import ArraySplit, Dataset
 from gauntlet.onnx_model.model_file import read_graph
 
-UNSAID = 16
-"""Length of a dynamic axis of which nothing is known."""
+DEFAULT_LENGTH = 16
+"""Length of a dynamic axis that the configuration does not set."""
 
 
 class Synthetic(Frozen):
     """Random samples in the types and shapes that an ONNX model declares. There are no labels."""
 
     kind: Literal["synthetic"] = "synthetic"
-    model: Path = Field(description="the ONNX file whose inputs are made")
-    samples: int = Field(64, ge=16, le=100_000, description="a third of them calibrates, the others test")
-    dynamic_axes: dict[str, int] = Field(
-        {}, description="length of each dynamic axis but the batch, by its name; 16 where not said"
-    )
-    integer_high: int = Field(INDEX_LIMIT, ge=1, description="whole numbers are drawn from 0 to below this")
-    no_batch_axis: bool = Field(False, description="the model has no batch axis: each sample is a set of whole inputs")
+    model: Path = Field(description="the ONNX file that declares the inputs")
+    samples: int = Field(64, ge=16, le=100_000, description="a third of them for calibration, the others for the test")
+    dynamic_axes: dict[str, int] = Field({}, description="lengths of dynamic axes but the batch, by name; default 16")
+    integer_high: int = Field(INDEX_LIMIT, ge=1, description="integers are drawn from 0 to below this")
+    no_batch_axis: bool = Field(False, description="the model has no batch axis: each sample is a full set of inputs")
     seed: int = Field(0, ge=0)
 
     def files(self) -> tuple[Path, ...]:
@@ -35,42 +33,33 @@ class Synthetic(Frozen):
         return (self.model,)
 
     def load(self) -> Dataset:
-        """Draw the samples: normal floats, whole numbers below `high`, truth values.
-
-        Raises:
-            StageError: when the model cannot be read, or takes texts.
-        """
-        said = signature_from_graph(read_graph(self.model))
-        whole = self.no_batch_axis or not _has_batch(said)
+        """Draw the samples; raise StageError if the model cannot be read or takes strings."""
+        signature = signature_from_graph(read_graph(self.model))
+        skipped_axes = 1 if _has_batch(signature) and not self.no_batch_axis else 0
         rng = np.random.default_rng(self.seed)
-        arrays = {
-            spec.name: self._draw(spec, (self.samples, *self._shape(spec)[0 if whole else 1 :]), rng)
-            for spec in said.inputs
-        }
+        arrays = {spec.name: self._draw(spec, skipped_axes, rng) for spec in signature.inputs}
         third = self.samples // 3
         splits = {
             "calibration": ArraySplit({name: array[:third] for name, array in arrays.items()}),
             "test": ArraySplit({name: array[third:] for name, array in arrays.items()}),
         }
-        return Dataset(splits, said.replace(outputs=()))
+        return Dataset(splits, signature.replace(outputs=()))
 
-    def _shape(self, spec: TensorSpec) -> tuple[int, ...]:
-        return tuple(axis if isinstance(axis, int) else self.dynamic_axes.get(axis, UNSAID) for axis in spec.shape)
-
-    def _draw(self, spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    def _draw(self, spec: TensorSpec, skipped_axes: int, rng: np.random.Generator) -> Array:
+        shape = [axis if isinstance(axis, int) else self.dynamic_axes.get(axis, DEFAULT_LENGTH) for axis in spec.shape]
         try:
-            return random_values(np.dtype(spec.dtype), shape, rng, self.integer_high)
+            return random_values(np.dtype(spec.dtype), (self.samples, *shape[skipped_axes:]), rng, self.integer_high)
         except (TypeError, ValueError) as error:
             raise StageError(
-                f"{self.model}: input '{spec.name}' is of type {spec.dtype}, which cannot be drawn; "
-                "bring samples: data.kind arrays"
+                f"{self.model}: no random values for input '{spec.name}' of type {spec.dtype}. "
+                "Fix: bring samples (data.kind: arrays)"
             ) from error
 
 
-def _has_batch(said: Signature) -> bool:
-    """Tell whether all tensors begin with one and the same axis; else each sample is a set of whole inputs."""
-    firsts = {spec.shape[0] if spec.shape else None for spec in said.inputs}
-    fixed = {spec.shape[0] for spec in said.outputs if spec.shape and isinstance(spec.shape[0], int)}
-    if len(firsts) != 1 or None in firsts or not all(spec.shape for spec in said.outputs):
+def _has_batch(signature: Signature) -> bool:
+    """Return whether all tensors share their first axis."""
+    if not all(spec.shape for spec in (*signature.inputs, *signature.outputs)):
         return False
-    return fixed <= firsts
+    firsts = {spec.shape[0] for spec in signature.inputs}
+    fixed = {spec.shape[0] for spec in signature.outputs if isinstance(spec.shape[0], int)}
+    return len(firsts) == 1 and fixed <= firsts

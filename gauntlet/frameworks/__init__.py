@@ -1,1 +1,1 @@
-"""Trained models in their own framework: how to build one, save one, and get it back."""
+"""Training frameworks: build, save, load and run their models."""

@@ -1,4 +1,4 @@
-"""What learning needs of the data and leaves behind, whichever framework and whichever stage did it."""
+"""Training shared by all frameworks: configuration, history, the epoch loop, and the stored golden outputs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -9,16 +9,18 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.artifact import Artifact
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.artifact import Artifact, fsync
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, Predict, predict_split
-from gauntlet.datasets.splits import Split
+from gauntlet.datasets.splits import Split, Splits, batches, require_labels
 from gauntlet.metrics.error_metrics import predicted_classes
+
+VALIDATION_BATCH = 64
 
 
 class EpochMetrics(Frozen):
@@ -32,12 +34,12 @@ class EpochMetrics(Frozen):
 
 
 class LearningConfig(Frozen):
-    """How long and how fast a network learns, in any framework."""
+    """Hyperparameters of a training, in any framework."""
 
     epochs: int = Field(2, ge=1, le=1000)
     patience: int = Field(3, ge=1, description="stop after this many epochs without a lower validation loss")
-    batch_size: int = Field(32, ge=2, description="images a step")
-    learning_rate: float = Field(1e-3, gt=0, description="of AdamW, at the start of the cosine")
+    batch_size: int = Field(32, ge=2, description="images per step")
+    learning_rate: float = Field(1e-3, gt=0, description="of AdamW, at the start of the cosine schedule")
     weight_decay: float = Field(0.01, ge=0)
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     seed: int = Field(0, ge=0)
@@ -48,12 +50,12 @@ class LearningConfig(Frozen):
 
 
 class History:
-    """The epochs of a training: which one is the best, when patience ends it, and what a restart needs to know."""
+    """The epochs of a training: which is the best, whether it stopped early, and the state to resume from."""
 
     def __init__(self, config: LearningConfig) -> None:
         self.config = config
         self.epochs: list[EpochMetrics] = []
-        self.last_loss = 0.0  # of the newest training step
+        self.last_loss = 0.0  # of the latest training step
 
     @property
     def best_epoch(self) -> int:
@@ -63,120 +65,129 @@ class History:
 
     @property
     def stopped_early(self) -> bool:
-        """Whether patience ended it; it does not after the first epoch, as in Keras."""
+        """Whether patience ended the training; as in Keras, never after the first epoch."""
         done = len(self.epochs)
         return 1 < done < self.config.epochs and done - self.best_epoch >= self.config.patience
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to learn."""
+        """Whether the training has ended."""
         return len(self.epochs) >= self.config.epochs or self.stopped_early
 
-    def check(self, part: str = "train") -> Check:
-        """Return the check that stops a training whose loss is no number any more.
+    def add(self, train_loss: float, loss: float, accuracy: float, learning_rate: float) -> dict[str, float]:
+        """Add an epoch, with loss and accuracy on the validation images; return its metrics."""
+        metrics = {"train_loss": train_loss, "validation_loss": loss, "validation_accuracy": accuracy}
+        metrics["learning_rate"] = learning_rate
+        self.epochs.append(EpochMetrics.model_validate({"epoch": len(self.epochs) + 1, **metrics}))
+        return metrics
 
-        Args:
-            part: of the configuration, for the check's name.
-        """
+    def check(self, part: str = "train") -> Check:
+        """Return the check that fails if the loss is not finite; `part` of the configuration is in its name."""
         loss, where = self.last_loss, f"epoch {len(self.epochs)}"
         if not np.isfinite(loss):
             where = f"epoch {len(self.epochs) + 1}, training images"
-        elif not self.best_epoch:  # batch statistics can keep the training loss finite while the model answers NaN
+        elif not self.best_epoch:  # batch statistics can keep the training loss finite while the outputs are NaN
             loss, where = self.epochs[-1].validation_loss, f"{where}, validation images"
-        remedy = f"lower {part}.learning_rate, or look for broken values in the training images"
-        return Check(
-            name=f"{part}.loss",
-            value=loss,
-            op="<",
-            limit=float("inf"),
-            detail=where,
-            remedy="" if np.isfinite(loss) else remedy,
-        )
+        fix = f"lower {part}.learning_rate, or look for invalid values in the training images"
+        remedy = "" if np.isfinite(loss) else fix
+        return Check(name=f"{part}.loss", value=loss, op="<", limit=float("inf"), detail=where, remedy=remedy)
 
     def facts(self) -> dict[str, Any]:
-        """Return what reports tell of it."""
+        """Return the fields of a report about the training."""
         return {"best_epoch": self.best_epoch, "stopped_early": self.stopped_early, "history": tuple(self.epochs)}
 
     def dump(self) -> dict[str, Any]:
-        """Return what a restart needs, as plain values."""
+        """Return the state to resume from, as JSON values."""
         return {"epochs": [epoch.model_dump(mode="json") for epoch in self.epochs], "last_loss": self.last_loss}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `dump` returned."""
+        """Continue from what `dump` returned."""
         self.epochs = [EpochMetrics.model_validate(epoch) for epoch in state["epochs"]]
         self.last_loss = state["last_loss"]
 
 
 class TrainingLoop(ABC):
-    """Epoch after epoch, for frameworks without a loop of their own. A kill costs the epoch that it interrupts.
+    """Trains epoch by epoch; resumes after the last complete one. The sample order depends only on seed and epoch."""
 
-    An epoch's order depends on the seed and its number alone.
-    """
+    checkpoint_name: str
 
-    def __init__(self, config: LearningConfig, workspace: Workspace) -> None:
-        self.history, self.out = History(config), workspace
+    def __init__(self, config: LearningConfig, data: Splits, workspace: Workspace) -> None:
+        self.history, self.data, self.workspace = History(config), data, workspace
+        self.steps = -(-len(data["train"]) // config.batch_size)
+        self.checkpoint = workspace.folder / self.checkpoint_name
 
     def run(self, part: str = "train") -> Check:
-        """Learn, from the last checkpoint on; return `History.check`, without which there is no network worth keeping.
-
-        Args:
-            part: of the configuration, for the check's name.
-        """
-        self._resume()
+        """Train, from the last checkpoint if there is one; the network is usable if the returned check passes."""
+        if self.checkpoint.exists():
+            self._resume()
+        epochs = self.history.config.epochs
         while not self.history.over:
             number = len(self.history.epochs) + 1
             train_loss = self._epoch(number)
             if not np.isfinite(train_loss):
                 break
-            validation_loss, accuracy = self._validate()
-            epoch = EpochMetrics(
-                epoch=number,
-                train_loss=train_loss,
-                validation_loss=validation_loss,
-                validation_accuracy=accuracy,
-                learning_rate=self._rate(number),
-            )
-            self.history.epochs.append(epoch)
-            self._save(best=self.history.best_epoch == number)
-            self.out.progress(number, self.history.config.epochs, "epoch", **epoch.model_dump(exclude={"epoch"}))
+            metrics = self.history.add(train_loss, *self._validate(), self._rate(number))
+            temporary = self.checkpoint.with_suffix(".tmp")
+            self._save(temporary, best=self.history.best_epoch == number)
+            fsync(temporary)
+            temporary.replace(self.checkpoint)
+            self.workspace.progress(number, epochs, "epoch", **metrics)
         return self.history.check(part)
 
-    @abstractmethod
     def _epoch(self, number: int) -> float:
-        """Learn from all training images once; return the mean loss, or the first one that is no number."""
+        """Train on all training images once; return the mean loss, or the first one that is not finite."""
+        total, first = 0.0, (number - 1) * self.steps
+        for step, loss in enumerate(self._losses(number), 1):
+            self.history.last_loss = loss
+            if not np.isfinite(loss):
+                return loss
+            total += loss
+            self.workspace.progress(first + step, self.history.config.epochs * self.steps, "batch")
+        return total / self.steps
 
-    @abstractmethod
     def _validate(self) -> tuple[float, float]:
         """Return loss and accuracy on the validation images."""
+        split = self.data["validation"]
+        scores = np.concatenate([self._scores(inputs) for inputs in batches(split, VALIDATION_BATCH)])
+        labels = require_labels(split)
+        return self._validation_loss(scores, labels), float(np.mean(scores.argmax(1) == labels))
+
+    @abstractmethod
+    def _losses(self, number: int) -> Iterator[float]:
+        """Yield the loss of each training step of an epoch."""
+
+    @abstractmethod
+    def _scores(self, inputs: NamedArrays) -> Array:
+        """Return the class scores in evaluation mode, shape (n, classes)."""
+
+    @abstractmethod
+    def _validation_loss(self, scores: Array, labels: npt.NDArray[np.int64]) -> float:
+        """Return the mean loss."""
 
     @abstractmethod
     def _rate(self, number: int) -> float:
         """Return the learning rate at the end of an epoch."""
 
     @abstractmethod
-    def _save(self, *, best: bool) -> None:
-        """Write down everything that a restart needs; remember the weights that are the best so far."""
+    def _save(self, path: Path, *, best: bool) -> None:
+        """Write the state to resume from; keep a copy of the weights if they are the best so far."""
 
     @abstractmethod
     def _resume(self) -> None:
-        """Read the checkpoint, if there is one."""
+        """Read the checkpoint."""
 
 
 def shuffled(count: int, size: int, rng: np.random.Generator) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the samples' numbers in a new order, batch by batch, the last one smaller and never alone."""
+    """Yield the sample indices in random order, in batches; the last one is smaller, but never a single sample."""
     order = rng.permutation(count)
     for start in range(0, count, size):
         chosen = order[start : start + size]
-        # batch normalisation has no variance of one image
+        # batch normalization has no variance for one image
         yield chosen if len(chosen) > 1 else np.append(chosen, order[0])
 
 
-def require_labelled(splits: Mapping[str, Split], *names: str) -> dict[str, Split]:
-    """Return the splits that a training needs.
-
-    Raises:
-        StageError: when one is missing, or has no labels.
-    """
+def require_labelled(splits: Splits, *names: str) -> dict[str, Split]:
+    """Return the named splits; raise StageError if one is missing or has no labels."""
     for name in names:
         if name not in splits:
             raise StageError(f"training needs the split '{name}'; the data has {sorted(splits)}")
@@ -185,34 +196,25 @@ def require_labelled(splits: Mapping[str, Split], *names: str) -> dict[str, Spli
     return {name: splits[name] for name in names}
 
 
-def measured(splits: Mapping[str, Split]) -> Split:
-    """Return the split that a model trained elsewhere is measured on.
-
-    Raises:
-        StageError: when there is none.
-    """
+def require_test_split(splits: Splits) -> Split:
+    """Return the split that a pretrained model is measured on; raise StageError if it is missing."""
     if "test" not in splits:
         raise StageError(f"the model is measured on the split 'test'; the data has {sorted(splits)}")
     return splits["test"]
 
 
 def store_golden_and_predictions(
-    golden: Golden, predict: Predict, splits: Mapping[str, Split], signature: Signature, workspace: Workspace
+    golden: Golden, predict: Predict, splits: Splits, signature: Signature, workspace: Workspace
 ) -> dict[str, Artifact]:
-    """Save the golden answers and, where there are labels, the class numbers that the model predicts.
+    """Store the golden outputs and, with labels, the class indices that the model predicts.
 
-    Of the training split as many samples as there are for testing, evenly spread, tell how well it is remembered.
-
-    Args:
-        golden: the model's answers; those for the test split are not asked for again.
-        predict: the model.
-        splits: each one with labels, but for the calibration split, is predicted.
-        signature: of the model, with `answer`.
-        workspace: where to write.
+    Predicted are all splits with labels except calibration: of the training split an evenly spaced sample as large as
+    the test split, and for the test split the golden outputs. `signature.primary_output` names the class.
     """
     files = {"golden": workspace.folder / "golden.npz"}
     golden.save(files["golden"])
     predictions: NamedArrays = {}
+    primary = signature.primary_output
     for name, split in splits.items():
         if name == "calibration" or split.labels is None:
             continue
@@ -220,16 +222,14 @@ def store_golden_and_predictions(
         if name == "train" and len(split) > len(splits["test"]):
             chosen = np.linspace(0, len(split) - 1, len(splits["test"])).round().astype(np.int64)
         outputs = golden.test_outputs if name == "test" else predict_split(predict, split, chosen)
-        found = (
-            predicted_classes(outputs[signature.primary_output], signature.labels) if signature.primary_output else None
-        )
-        if found is None:
+        classes = predicted_classes(outputs[primary], signature.labels) if primary else None
+        if classes is None:
             shapes = {output: f"{array.dtype}{list(array.shape)}" for output, array in outputs.items()}
             raise StageError(
-                f"the data has labels, but no output is known to name a class: {shapes}; "
-                "name one with train.primary_output (scores (n, classes), or a label a sample), or leave the labels out"
+                f"the data has labels, but no output is known to name a class: {shapes}. Fix: name one with "
+                "train.primary_output (scores (n, classes), or a label per sample), or remove the labels"
             )
-        predictions |= {name: found, f"{name}_labels": split.labels[chosen]}
+        predictions |= {name: classes, f"{name}_labels": split.labels[chosen]}
     if predictions:
         files["predictions"] = workspace.folder / "predictions.npz"
         np.savez(files["predictions"], allow_pickle=False, **predictions)

@@ -1,1 +1,1 @@
-"""From image bytes to the inputs of a model."""
+"""Image decoding, preprocessing and augmentation."""

@@ -1,4 +1,4 @@
-"""From the bytes of a picture file to its pixels. The data stage and training both call this."""
+"""Decode image files; the data stage and training share this function."""
 
 import io
 
@@ -9,57 +9,42 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from gauntlet.core.errors import StageError
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-"""Whatever else Pillow reads is either no picture for a model or, like EPS, starts another program."""
+"""Pillow's other formats are rare as model inputs or, like EPS, start another program."""
 
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
-"""Those with at most 8 bits a channel: others would be cut off, not scaled, when they are converted."""
+"""Modes with at most 8 bits per channel: Pillow would clip others instead of scaling them."""
 
 MAX_PIXELS = 89_478_485
-"""Pillow's own limit, above which a small file may be made to fill the memory."""
+"""Pillow's own limit against decompression bombs."""
 
 
 def decode_image(content: bytes, channels: int) -> npt.NDArray[np.uint8]:
-    """Return the pixels of a picture, turned upright as its EXIF data asks.
+    """Return the pixels of an image file, shape (height, width, channels): 1 channel for grayscale, 3 for RGB.
 
-    Transparency is ignored, as image classifiers usually do.
+    The image is rotated as its EXIF data says; its transparency is ignored.
 
-    Args:
-        content: the file.
-        channels: 1 for grey, 3 for red, green and blue.
-
-    Returns:
-        Shape (height, width, channels).
-
-    Raises:
-        StageError: with the reason, when it is no whole, still picture of 8 bits a channel.
+    Raise StageError with the reason, unless it is a complete still image with 8 bits per channel.
     """
     if not content:
         raise StageError("the file is empty")
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            reason = _unfit(image)
+            reason = _rejection_reason(image)
             if reason is None:
-                return _pixels(image, channels)
+                upright = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
+                return np.asarray(upright).reshape(upright.height, upright.width, channels)
     except UnidentifiedImageError as error:
-        raise StageError(f"no picture, or a damaged one (formats that are read: {', '.join(FORMATS)})") from error
-    except Exception as error:  # Pillow's readers raise whatever their format's code meets
+        raise StageError(f"not an image, or a damaged one (supported formats: {', '.join(FORMATS)})") from error
+    except Exception as error:  # Pillow's readers raise many types
         raise StageError(f"damaged: {error or type(error).__name__}") from error
     raise StageError(reason)
 
 
-def _unfit(image: Image.Image) -> str | None:
-    """Return why the picture is not to be used, as far as its head tells."""
+def _rejection_reason(image: Image.Image) -> str | None:
     if image.width * image.height > MAX_PIXELS:
-        return f"{image.width}x{image.height} pixels; {MAX_PIXELS} are allowed"
-    if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:  # MPO: a telephone's JPEG with a second picture
-        return f"{getattr(image, 'n_frames', 0)} frames (animated, or several pages); one is wanted"
+        return f"{image.width}x{image.height} pixels; at most {MAX_PIXELS} are allowed"
+    if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:  # MPO: a phone's JPEG with a second image
+        return f"{getattr(image, 'n_frames', 0)} frames (animated or several pages); expected one"
     if image.mode not in MODES:
-        return f"pixels of mode {image.mode}; 8 bits a channel are wanted"
+        return f"pixel mode {image.mode}; expected at most 8 bits per channel"
     return None
-
-
-def _pixels(image: Image.Image, channels: int) -> npt.NDArray[np.uint8]:
-    image.load()
-    upright = ImageOps.exif_transpose(image)
-    plain = upright.convert("L" if channels == 1 else "RGB")
-    return np.asarray(plain).reshape(plain.height, plain.width, channels)

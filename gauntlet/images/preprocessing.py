@@ -1,4 +1,4 @@
-"""From a picture to a model's input, as the model's signature says; all data sets call this, so they cannot differ."""
+"""Turn an image into a model's input as the signature says; every dataset uses this, so they cannot differ."""
 
 from typing import Literal
 
@@ -6,77 +6,65 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import HogFeatures, Preprocessing
 
 Layout = Literal["NCHW", "NHWC", "none"]
 
 
-def preprocess(image: npt.NDArray[np.generic], how: Preprocessing, layout: Layout = "NCHW") -> npt.NDArray[np.float32]:
-    """Turn one picture, shape (height, width) or (height, width, channels), into one input.
+def preprocess(image: Array, how: Preprocessing, layout: Layout = "NCHW") -> npt.NDArray[np.float32]:
+    """Turn one image, shape (height, width) or (height, width, channels), into one input.
 
-    A grey picture is repeated in every channel that the model takes. Resizing is bilinear, over all pixels that a new
-    one covers, on floats, so that no rounding comes in between.
-
-    Args:
-        image: the picture, with raw pixel values.
-        how: what the model's signature says.
-        layout: of the input; a vector has none.
+    A grayscale image is repeated in every channel. Resizing is bilinear with antialiasing, on floats to avoid rounding.
 
     Returns:
         Shape (channels, h, w), in layout NHWC (h, w, channels), with `how.hog` (features,).
 
-    Raises:
-        StageError: when the picture has other channels than the model takes.
+    Raise StageError if the image has other channels than the model takes.
     """
-    pixels = np.atleast_3d(image).astype(np.float32)
-    channels = len(how.mean)
+    pixels, channels = np.atleast_3d(image).astype(np.float32), len(how.mean)
     if pixels.shape[2] == 1:
         pixels = np.repeat(pixels, channels, axis=2)
     if pixels.shape[2] != channels:
-        raise StageError(f"the picture has {pixels.shape[2]} channels, the model takes {channels}; convert it first")
-    pixels = _middle(pixels, how) if how.resize == "crop" else pixels
-    planes = [
-        np.asarray(Image.fromarray(pixels[:, :, c]).resize((how.width, how.height), Image.Resampling.BILINEAR))
-        for c in range(channels)
-    ]
-    resized = np.stack(planes, axis=2)
+        raise StageError(f"the image has {pixels.shape[2]} channels, the model takes {channels}; convert it first")
+    if how.resize == "crop":
+        pixels = _center_crop(pixels, how)
+    size = (how.width, how.height)
+    resized = np.stack(
+        [
+            np.asarray(Image.fromarray(plane).resize(size, Image.Resampling.BILINEAR))
+            for plane in np.moveaxis(pixels, 2, 0)
+        ],
+        axis=2,
+    )
     if how.hog is not None:
-        return hog_features(_normalised(resized, how)[:, :, 0], how.hog)
-    one: npt.NDArray[np.float32] = preprocess_batch(resized[None], how, layout)[0]
-    return one
+        return hog_features(_normalized(resized, how)[:, :, 0], how.hog)
+    return preprocess_batch(resized[None], how, layout).squeeze(0)
 
 
-def preprocess_batch(pictures: npt.NDArray[np.generic], how: Preprocessing, layout: Layout) -> npt.NDArray[np.float32]:
-    """Turn pictures of the right size, shape (k, height, width, channels), into inputs."""
-    values = _normalised(pictures, how)
+def preprocess_batch(images: Array, how: Preprocessing, layout: Layout) -> npt.NDArray[np.float32]:
+    """Turn images of the right size, shape (k, height, width, channels), into inputs."""
+    values = _normalized(images, how)
     return np.ascontiguousarray(values.transpose(0, 3, 1, 2) if layout == "NCHW" else values)
 
 
-def hog_features(picture: npt.NDArray[np.generic], how: HogFeatures) -> npt.NDArray[np.float32]:
-    """Return the histograms of oriented gradients of a grey picture, shape (height, width), as one vector.
-
-    Blocks are normalised with clipping (L2-Hys), as Dalal and Triggs do.
-    """
+def hog_features(image: Array, how: HogFeatures) -> npt.NDArray[np.float32]:
+    """Return the HOG features (Dalal and Triggs, 2005) of a grayscale image, shape (height, width), as one vector."""
     from skimage.feature import hog
 
-    found = hog(
-        picture,
-        orientations=how.orientations,
-        pixels_per_cell=(how.pixels_per_cell, how.pixels_per_cell),
-        cells_per_block=(how.cells_per_block, how.cells_per_block),
-        block_norm="L2-Hys",
-    )
-    return np.asarray(found, dtype=np.float32)
+    cell, block = (how.pixels_per_cell,) * 2, (how.cells_per_block,) * 2
+    features = hog(image, how.orientations, pixels_per_cell=cell, cells_per_block=block, block_norm="L2-Hys")
+    return np.asarray(features, dtype=np.float32)
 
 
-def _normalised(pictures: npt.NDArray[np.generic], how: Preprocessing) -> npt.NDArray[np.float32]:
+def _normalized(images: Array, how: Preprocessing) -> npt.NDArray[np.float32]:
     mean, std = np.array(how.mean, np.float32), np.array(how.std, np.float32)
-    return np.asarray((pictures.astype(np.float32) * np.float32(how.scale) - mean) / std, np.float32)
+    return np.asarray((images.astype(np.float32) * np.float32(how.scale) - mean) / std, np.float32)
 
 
-def _middle(pixels: npt.NDArray[np.float32], how: Preprocessing) -> npt.NDArray[np.float32]:
-    """Return the largest part of a picture, in its middle, that has the shape of the input, to the nearest pixel."""
+def _center_crop(pixels: npt.NDArray[np.float32], how: Preprocessing) -> npt.NDArray[np.float32]:
+    """Return the largest centered part with the aspect ratio of the input, to the nearest pixel."""
     zoom = min(pixels.shape[0] / how.height, pixels.shape[1] / how.width)
     height, width = max(1, round(how.height * zoom)), max(1, round(how.width * zoom))
     top, left = (pixels.shape[0] - height) // 2, (pixels.shape[1] - width) // 2

@@ -21,18 +21,9 @@ from tasks.train.sklearn_pretrained import SklearnModel
 from tasks.train.torch import TorchTraining
 from tasks.train.torch_pretrained import TorchModel
 
-TrainConfig = Annotated[
-    TorchTraining
-    | TorchModel
-    | KerasTraining
-    | KerasModel
-    | SavedModelFolder
-    | SklearnTraining
-    | SklearnModel
-    | FlaxTraining
-    | OnnxModel,
-    Field(discriminator="kind"),
-]
+FromScratch = TorchTraining | KerasTraining | SklearnTraining | FlaxTraining
+Pretrained = TorchModel | KerasModel | SavedModelFolder | SklearnModel | OnnxModel
+TrainConfig = Annotated[FromScratch | Pretrained, Field(discriminator="kind")]
 
 
 def train(
@@ -45,18 +36,14 @@ def train(
 ) -> Report[TrainFacts]:
     """Train a model on the splits of the data stage, or load a pretrained one.
 
-    Args:
-        config: the framework and its settings.
-        workspace: where artifacts are written.
-        splits: the data.
-        signature: inputs, layout and labels, as far as the data determines them.
-        files: the user's files that are read; an argument so that their content is part of the cache key.
+    `signature` holds what the data determines; `files` are the user's files, given to make them part of the cache key.
 
     Returns:
         Facts with the complete signature, and the artifacts `model` (the framework's file), `golden` (see
         `gauntlet.datasets.golden`) and, with labels, `predictions` (class indices: `<split>` and `<split>_labels`, each
         of shape (n,); for `train`, a sample as large as `test`).
+
+    Raise StageError if a file cannot be read, or the data does not fit the model.
     """
-    return config.fit(
-        {name: read_split(workspace.path(artifact)) for name, artifact in splits.items()}, signature, workspace
-    )
+    opened = {name: read_split(workspace.path(artifact)) for name, artifact in splits.items()}
+    return config.fit(opened, signature, workspace)

@@ -3,32 +3,25 @@
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import Split
 
 Length = Annotated[int, Field(ge=1, le=4096)]
-InputSizes = tuple[tuple[Length, Length], ...]
-"""Heights and widths, in pixels."""
+InputSizes = Annotated[
+    tuple[tuple[Length, Length], ...],
+    Field(description="[height, width] in pixels besides the data's own; makes both axes dynamic; each is compared"),
+]
 
 SAMPLES = 16
-DESCRIPTION = "[height, width] pairs besides the data's own; with any, both axes are dynamic, and each size is compared"
-PRETRAINED_SIZES_HELP = (
-    "[height, width] pairs besides the data's own, for a model that takes images of any size; each is compared"
-)
 
 
 def resized_samples(test: Split, sizes: InputSizes, signature: Signature) -> dict[str, NamedArrays]:
-    """Return the first test images, resized by nearest neighbor: case name, for example `48x40`, -> inputs.
-
-    Raises:
-        StageError: when there are sizes but no input is an image.
-    """
+    """Return the first test images, resized by nearest neighbor: case name, for example `48x40`, -> inputs."""
     if not sizes:
         return {}
     images = _image_inputs(signature)
@@ -57,11 +50,12 @@ def with_dynamic_size(signature: Signature) -> Signature:
 
 def outputs_of(golden: Golden) -> tuple[TensorSpec, ...]:
     """Return the specs of the outputs: an axis whose length differs between input sizes is dynamic."""
-    cases = golden.cases.values()
-    return tuple(
-        TensorSpec(name=name, dtype=array.dtype.name, shape=_axes(name, [c.outputs[name].shape for c in cases]))
-        for name, array in golden.test_outputs.items()
-    )
+    specs = []
+    for name, array in golden.test_outputs.items():
+        dtype = "str" if array.dtype.kind == "U" else array.dtype.name
+        axes = _axes(name, [case.outputs[name].shape for case in golden.cases.values()])
+        specs.append(TensorSpec(name=name, dtype=dtype, shape=axes))
+    return tuple(specs)
 
 
 def _axes(name: str, shapes: list[tuple[int, ...]]) -> tuple[int | str, ...]:
@@ -74,13 +68,12 @@ def _image_inputs(signature: Signature) -> set[str]:
     names = {spec.name for spec in signature.inputs if len(spec.shape) == 4 and signature.layout != "none"}
     if not names:
         shapes = {spec.name: spec.shape for spec in signature.inputs}
-        raise StageError(
-            f"train.input_sizes: no input is an image (layout {signature.layout}, shapes {shapes}); remove input_sizes"
-        )
+        found = f"layout {signature.layout}, shapes {shapes}"
+        raise StageError(f"train.input_sizes: no input is an image ({found}). Fix: remove input_sizes")
     return names
 
 
-def _resized(array: npt.NDArray[np.generic], height: int, width: int, layout: str) -> npt.NDArray[np.generic]:
+def _resized(array: Array, height: int, width: int, layout: str) -> Array:
     """Resize images by nearest neighbor."""
     first = 2 if layout == "NCHW" else 1
     for axis, length in ((first, height), (first + 1, width)):

@@ -1,7 +1,6 @@
-"""Models that TensorFlow runs and nobody here trained: a `.keras` file, or a SavedModel folder."""
+"""Pretrained TensorFlow models: a `.keras` file, or a SavedModel folder."""
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -13,106 +12,83 @@ from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
-from gauntlet.datasets.splits import Split
+from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.keras import files
 from gauntlet.frameworks.keras.model import CallableModel, from_network, from_saved_model
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
-from gauntlet.frameworks.training import measured, store_golden_and_predictions
-from tasks.train.facts import TrainFacts, find_answer
-from tasks.train.input_sizes import PRETRAINED_SIZES_HELP, InputSizes, outputs_of, resized_samples, with_dynamic_size
-
-PACKAGES = {"keras": "tensorflow", "tensorflow": "tensorflow"}
+from gauntlet.frameworks.training import require_test_split
+from tasks.train.facts import TrainFacts, find_primary_output, report_model
+from tasks.train.input_sizes import InputSizes, outputs_of, resized_samples, with_dynamic_size
 
 
-class KerasModel(Frozen):
-    """Take a `.keras` file as it is. What goes into it is the data, normalised as the file expects it."""
-
-    kind: Literal["keras-model"] = "keras-model"
-    model: Path = Field(description="what model.save(...) wrote: .keras, or the older .h5")
-    primary_output: str | None = Field(
-        None, description="the output that names the class; by default the first with scores"
-    )
-    input_sizes: InputSizes = Field((), description=PRETRAINED_SIZES_HELP)
+class _TensorFlowModel(Frozen):
+    kind: str
+    model: Path
+    primary_output: str | None = Field(None, description="output that names the class; default: the first with scores")
+    input_sizes: InputSizes = ()
     seed: int = Field(0, ge=0, description="of the random inputs")
 
-    packages: ClassVar[dict[str, str]] = PACKAGES
+    packages: ClassVar[dict[str, str]] = {"keras": "tensorflow", "tensorflow": "tensorflow"}
+
+    def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
+        """Load the model and record its golden outputs. See `tasks.train.train`."""
+        model, name, path = self._load(workspace.folder)
+        test = require_test_split(splits)
+        sizes = resized_samples(test, self.input_sizes, signature)
+        signature = with_dynamic_size(signature) if sizes else signature
+        names = model.names(signature)
+        types = {names[name]: dtype for name, dtype, _ in model.inputs}
+        signature = signature.replace(inputs=tuple(spec.replace(dtype=types[spec.name]) for spec in signature.inputs))
+
+        def predict(inputs: NamedArrays) -> NamedArrays:
+            return model.predict(inputs, signature)
+
+        # Random integers may lie outside an embedding's table.
+        indices = any(spec.dtype.startswith(("int", "uint")) for spec in signature.inputs)
+        golden = record_golden(predict, test, seed=self.seed, sizes=sizes, observed_values_only=indices)
+        primary = find_primary_output(self.primary_output, golden.test_outputs, signature.labels)
+        facts = TrainFacts(
+            framework=f"keras {start_tensorflow().__version__}",
+            architecture=name,
+            parameters=model.parameters,
+            signature=signature.replace(outputs=outputs_of(golden), primary_output=primary),
+        )
+        return report_model(facts, golden, predict, {"test": test}, workspace, path)
+
+    def _load(self, folder: Path) -> tuple[CallableModel, str, Path]:
+        """Return the model, its name, and its copy in the folder."""
+        raise NotImplementedError
+
+
+class KerasModel(_TensorFlowModel):
+    """Load a `.keras` file. Its inputs are the data, normalized as the model expects it."""
+
+    kind: Literal["keras-model"] = "keras-model"
+    model: Path = Field(description="the file that model.save(...) wrote: .keras, or the older .h5")
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read."""
         return (self.model,)
 
-    def fit(self, splits: Mapping[str, Split], signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
-        """Take the network and ask it for its answers. See `tasks.train.train`.
-
-        Raises:
-            StageError: when the file cannot be read, or the data does not fit the network's inputs.
-        """
+    def _load(self, folder: Path) -> tuple[CallableModel, str, Path]:
         network = files.load(self.model)
-        path = workspace.folder / f"model{self.model.suffix}"
+        path = folder / f"model{self.model.suffix}"
         shutil.copyfile(self.model, path)
-        return _taken(self, from_network(network), network.name, path, splits, signature, workspace)
+        return from_network(network), network.name, path
 
 
-class SavedModelFolder(Frozen):
-    """Take one signature of a SavedModel as it is: any TensorFlow model, with its graph, whatever code made it."""
+class SavedModelFolder(_TensorFlowModel):
+    """Load one signature of a SavedModel: any TensorFlow model with its graph, whatever code created it."""
 
     kind: Literal["saved-model"] = "saved-model"
     model: Path = Field(description="the folder with saved_model.pb")
     signature: str = Field("serving_default", description="which of its functions")
-    primary_output: str | None = Field(
-        None, description="the output that names the class; by default the first with scores"
-    )
-    input_sizes: InputSizes = Field((), description=PRETRAINED_SIZES_HELP)
-    seed: int = Field(0, ge=0, description="of the random inputs")
-
-    packages: ClassVar[dict[str, str]] = PACKAGES
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read."""
         return files.files_of(self.model)
 
-    def fit(self, splits: Mapping[str, Split], signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
-        """Take the model and ask it for its answers. See `tasks.train.train`.
-
-        Raises:
-            StageError: when the folder cannot be read, or the data does not fit the model's inputs.
-        """
-        path = workspace.folder / f"model{files.SAVED_MODEL}"
+    def _load(self, folder: Path) -> tuple[CallableModel, str, Path]:
+        path = folder / f"model{files.SAVED_MODEL}"
         files.pack_saved_model(self.model, path, self.signature)
-        model = from_saved_model(self.model, self.signature)
-        return _taken(self, model, self.model.resolve().name, path, splits, signature, workspace)
-
-
-def _taken(
-    config: KerasModel | SavedModelFolder,
-    model: CallableModel,
-    name: str,
-    path: Path,
-    splits: Mapping[str, Split],
-    signature: Signature,
-    workspace: Workspace,
-) -> Report[TrainFacts]:
-    test = measured(splits)
-    sizes = resized_samples(test, config.input_sizes, signature)
-    signature = with_dynamic_size(signature) if sizes else signature
-    names = model.names(signature)
-    types = {names[name]: dtype for name, dtype, _ in model.inputs}
-    signature = signature.replace(inputs=tuple(spec.replace(dtype=types[spec.name]) for spec in signature.inputs))
-
-    def predict(inputs: NamedArrays) -> NamedArrays:
-        return model.predict(inputs, signature)
-
-    # Random numbers may lie outside an embedding's table.
-    indices = any(spec.dtype.startswith(("int", "uint")) for spec in signature.inputs)
-    golden = record_golden(predict, test, seed=config.seed, sizes=sizes, values_that_occur=indices)
-    answer = find_answer(config.primary_output, golden.test_outputs, signature.labels)
-    signature = signature.replace(outputs=outputs_of(golden), primary_output=answer)
-    facts = TrainFacts(
-        framework=f"keras {start_tensorflow().__version__}",
-        architecture=name,
-        parameters=model.parameters,
-        signature=signature,
-    )
-    artifacts = store_golden_and_predictions(golden, predict, {"test": test}, signature, workspace)
-    artifacts["model"] = workspace.store_file(path)
-    return Report(stage="train", facts=facts, artifacts=artifacts)
+        return from_saved_model(self.model, self.signature), self.model.resolve().name, path

@@ -134,7 +134,7 @@ def test_value_of_a_wrong_type_is_refused_and_shown_in_a_part(
     ("values", "message"),
     [
         ({"train": {"epochs": 0}}, "train.epochs: 0: input should be greater than or equal to 1"),
-        ({"train": {"architecture": "vgg"}}, "architecture: 'vgg': no architecture has this name; did you mean vgg19"),
+        ({"train": {"architecture": "vgg"}}, "architecture: 'vgg': unknown architecture; did you mean vgg19"),
         ({"numerics": {"batch_sizes": [1, 0]}}, "numerics.batch_sizes.1: 0: input should be greater than 0"),
         ({"optimize": [{"kind": "ort", "level": "max"}]}, "optimize.0.level: 'max': input should be 'basic', "),
         ({"optimize": [{"kind": "magic"}]}, "optimize.0.kind: magic (allowed: 'ort', 'onnxoptimizer', "),

@@ -1,4 +1,4 @@
-"""Flax NNX networks: how one is built, a file of plain arrays that describes itself, and what a network answers."""
+"""Flax NNX networks: build, save, load and run one."""
 
 import itertools
 from collections.abc import Callable
@@ -18,33 +18,29 @@ if TYPE_CHECKING:
     from flax import nnx
 
 BATCH = 64
-RECIPE = "recipe"
+SPEC_KEY = "recipe"
 
 
 class SmallCnn(Frozen):
-    """Convolution, batch normalisation, ReLU and 2x2 pooling, once a width; then the mean over the picture; scores."""
+    """Convolution, batch normalization, ReLU and 2x2 pooling per width; then global average pooling; scores."""
 
     channels: int = Field(ge=1)
     classes: int = Field(ge=1)
     height: int = Field(ge=1, description="pixels")
     width: int = Field(ge=1, description="pixels")
-    layout: Literal["NCHW", "NHWC"] = Field(description="of the pictures that come in; the network itself wants NHWC")
-    widths: tuple[PositiveInt, ...] = Field((16, 32, 64), min_length=1, description="channels behind each convolution")
+    layout: Literal["NCHW", "NHWC"] = Field(description="of the input images; the network itself takes NHWC")
+    widths: tuple[PositiveInt, ...] = Field((16, 32, 64), min_length=1, description="channels after each convolution")
 
     def build(self, seed: int = 0) -> "nnx.Sequential":
-        """Return an untrained network for pictures of shape (n, height, width, channels).
-
-        Raises:
-            StageError: when the pictures are too small to be halved once a width.
-        """
+        """Return an untrained network for images in NHWC; raise StageError if they are too small."""
         use_cpu()
         import jax.numpy as jnp
         from flax import nnx
 
         if min(self.height, self.width) >> len(self.widths) == 0:
             raise StageError(
-                f"train.widths: {len(self.widths)} widths halve a picture as often, and {self.height}x{self.width} "
-                "pixels are too few for that; name fewer widths, or take larger pictures (data.image_size)"
+                f"train.widths: each of the {len(self.widths)} widths halves the image; {self.height}x{self.width} "
+                "pixels are too few. Fix: use fewer widths, or larger images (data.image_size)"
             )
         rngs = nnx.Rngs(seed)
         layers: list[Callable[..., Any]] = []
@@ -55,14 +51,14 @@ class SmallCnn(Frozen):
         layers += [partial(jnp.mean, axis=(1, 2)), nnx.Linear(self.widths[-1], self.classes, rngs=rngs)]
         return nnx.Sequential(*layers)
 
-    def prepare(self, pictures: Array) -> npt.NDArray[np.float32]:
-        """Return pictures as the network takes them: floats, the channels last."""
-        floats = np.asarray(pictures, dtype=np.float32)
+    def prepare(self, images: Array) -> npt.NDArray[np.float32]:
+        """Return images as the network takes them: float32, NHWC."""
+        floats = np.asarray(images, dtype=np.float32)
         return floats.transpose(0, 2, 3, 1) if self.layout == "NCHW" else floats
 
 
 def use_cpu() -> None:
-    """Keep JAX on the processor, and from warning about the devices that it then does not use."""
+    """Keep JAX on the CPU, without warnings about unused devices."""
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
@@ -74,7 +70,7 @@ def get_weights(network: "nnx.Module") -> NamedArrays:
 
 
 def set_weights(network: "nnx.Module", weights: NamedArrays) -> None:
-    """Give a network the weights that `weights_of` returned."""
+    """Give a network the weights that `get_weights` returned."""
     import jax.numpy as jnp
     from flax import nnx
 
@@ -92,30 +88,30 @@ def _name(path: tuple[object, ...]) -> str:
     return "/".join(str(part) for part in path)
 
 
-def save(path: Path, recipe: SmallCnn, network: "nnx.Module") -> None:
-    """Write one `.npz` file of plain arrays: the weights, and the recipe as JSON."""
+def save(path: Path, spec: SmallCnn, network: "nnx.Module") -> None:
+    """Write one `.npz` file of plain arrays: the weights, and the spec as JSON."""
     with path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **{RECIPE: np.array(recipe.model_dump_json())}, **get_weights(network))
+        np.savez(file, allow_pickle=False, **{SPEC_KEY: np.array(spec.model_dump_json())}, **get_weights(network))
 
 
 def load(path: Path) -> tuple["nnx.Sequential", SmallCnn]:
-    """Return the trained network, in evaluation mode, and its recipe."""
+    """Return the trained network, in evaluation mode, and its spec."""
     from flax import nnx
 
     with np.load(path, allow_pickle=False) as file:
         weights = {name: file[name] for name in file.files}
-    recipe = SmallCnn.model_validate_json(str(weights.pop(RECIPE)))
-    network: Any = nnx.eval_shape(recipe.build)  # without any numbers: all of them are in the file
+    spec = SmallCnn.model_validate_json(str(weights.pop(SPEC_KEY)))
+    network: Any = nnx.eval_shape(spec.build)  # without values: all of them are in the file
     set_weights(network, weights)
     network.eval()
-    return network, recipe
+    return network, spec
 
 
-def scores_function(network: "nnx.Module", recipe: SmallCnn) -> Callable[[Any, Array], npt.NDArray[np.float32]]:
-    """Return a function of a network's parts and of pictures that gives the scores, shape (n, classes).
+def scores_function(network: "nnx.Module", spec: SmallCnn) -> Callable[[Any, Array], npt.NDArray[np.float32]]:
+    """Return a function (state, images) -> scores, shape (n, classes).
 
-    The parts are what `parts_of` gives for this network, or for another one of the recipe; the pictures are in the
-    recipe's layout. It is compiled once: every call has the same number of pictures, the last one is filled up.
+    The state is what `split_state` returns for a network of this spec; the images are in the spec's layout. The
+    function is compiled once: the last batch is padded to the size of the others.
     """
     import jax
     from flax import nnx
@@ -123,24 +119,24 @@ def scores_function(network: "nnx.Module", recipe: SmallCnn) -> Callable[[Any, A
     graph = nnx.graphdef(network)
 
     @jax.jit
-    def scores(parts: Any, pictures: Any) -> Any:
-        merged: Any = nnx.merge(graph, *parts)
+    def scores(state: Any, images: Any) -> Any:
+        merged: Any = nnx.merge(graph, *state)
         merged.eval()
-        return merged(pictures)
+        return merged(images)
 
-    def run(parts: Any, pictures: Array) -> npt.NDArray[np.float32]:
-        answers = []
-        for start in range(0, len(pictures), BATCH):
-            part = pictures[start : start + BATCH]
+    def run(state: Any, images: Array) -> npt.NDArray[np.float32]:
+        results = []
+        for start in range(0, len(images), BATCH):
+            part = images[start : start + BATCH]
             full = np.resize(part, (BATCH, *part.shape[1:]))
-            answers.append(np.asarray(scores(parts, recipe.prepare(full)), dtype=np.float32)[: len(part)])
-        return np.concatenate(answers)
+            results.append(np.asarray(scores(state, spec.prepare(full)), dtype=np.float32)[: len(part)])
+        return np.concatenate(results)
 
     return run
 
 
 def split_state(network: "nnx.Module") -> tuple[Any, Any]:
-    """Return the weights, which gradients are taken of, and all else that a network holds."""
+    """Return the trainable weights, and the rest of a network's state."""
     from flax import nnx
 
     parts: Any = nnx.split(network, nnx.Param, ...)

@@ -1,1 +1,1 @@
-"""Keras models: how TensorFlow is started, how a network is built and kept, and what a model answers."""
+"""Keras models: start TensorFlow; build, save, load, train, predict."""

@@ -1,26 +1,24 @@
-"""Architectures by name: a small one of our own making, and every classifier in `keras.applications`."""
+"""Architectures by name: a small one of this project, and every classifier of `keras.applications`."""
 
-import difflib
-import importlib.util
 import re
 import zlib
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
+from gauntlet.frameworks.architecture_names import names_in_source, unknown_architecture
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
 
 SMALL = "small-cnn"
 EXPORTED = re.compile(r'"keras\.applications\.([A-Z]\w+)"')
 CLASSIFIER = "predictions"
-SMALL_PICTURES = 64
-"""Pixels; below, EfficientNet's first convolution keeps the size, because its five halvings would leave one pixel."""
+MIN_STRIDED_SIZE = 64
+"""Pixels; below, EfficientNet's first convolution gets stride 1, because its five halvings would leave one pixel."""
 
 
 class KerasNetworkSpec(Frozen):
-    """An architecture with what it is built for: pictures of shape (height, width, channels)."""
+    """An architecture for images of shape (height, width, channels)."""
 
     architecture: str
     shape: tuple[int, int, int]
@@ -29,38 +27,35 @@ class KerasNetworkSpec(Frozen):
     seed: int = 0
 
     def build(self) -> Any:
-        """Return an untrained network that gives one score (no softmax) a class; the same weights for the same recipe.
+        """Return an untrained network with one score (no softmax) per class; raise StageError if it cannot be built.
 
-        Raises:
-            StageError: when Keras cannot build it for such pictures.
+        Equal specs give equal weights.
         """
         keras = start_tensorflow()
         keras.utils.clear_session()  # layers get the same names each time
-        return keras.models.clone_model(self._original(keras), clone_function=self._own)
+        return keras.models.clone_model(self._original(keras), clone_function=self._adapted)
 
     def _original(self, keras: Any) -> Any:
         if self.architecture == SMALL:
             return self._small_cnn(keras)
-        name = known_names()[self.architecture]
+        build = getattr(keras.applications, known_names()[self.architecture])
         try:
-            return getattr(keras.applications, name)(
-                weights=None, input_shape=self.shape, classes=self.classes, classifier_activation=None
-            )
+            return build(weights=None, input_shape=self.shape, classes=self.classes, classifier_activation=None)
         except ValueError as error:
             raise StageError(
-                f"train.architecture: {self.architecture} cannot be built for pictures of {self.shape} "
-                f"({' '.join(str(error).split())[:200]}); change data.image_size, or take another architecture"
+                f"train.architecture: {self.architecture} cannot be built for images of {self.shape} "
+                f"({' '.join(str(error).split())[:200]}). Fix: change data.image_size, or use another architecture"
             ) from error
 
-    def _own(self, layer: Any) -> Any:
-        """Return the layer as it is to be.
+    def _adapted(self, layer: Any) -> Any:
+        """Return the layer as it is used here.
 
-        Preprocessing is left out, because the data is normalised already. The classifier starts at zero (as in BiT,
-        Kolesnikov et al., ECCV 2020): what Keras gives EfficientNet's is made for 1000 classes, and large for 10.
+        Preprocessing is removed, because the data is normalized already. The classifier starts at zero (as in BiT,
+        Kolesnikov et al., ECCV 2020): EfficientNet's initialization is meant for 1000 classes, and too large for 10.
         """
         layers = start_tensorflow().layers
         config = layer.get_config()
-        small = self.architecture.startswith("efficientnet") and min(self.shape[:2]) < SMALL_PICTURES
+        small = self.architecture.startswith("efficientnet") and min(self.shape[:2]) < MIN_STRIDED_SIZE
         if isinstance(layer, (layers.Rescaling, layers.Normalization)) or (small and layer.name == "stem_conv_pad"):
             return layers.Identity(name=layer.name)
         if small and layer.name == "stem_conv":
@@ -71,15 +66,12 @@ class KerasNetworkSpec(Frozen):
             config["momentum"] = self.batch_norm_momentum
         return type(layer).from_config(self._seeded(config, layer.name))
 
-    def _seeded(self, config: Any, place: str) -> Any:
-        """Return a layer's configuration with a seed wherever it has none.
-
-        Keras would draw one from Python's global generator, from which other threads of this process draw as well.
-        """
+    def _seeded(self, config: Any, path: str) -> Any:
+        """Return a layer's configuration with all seeds set; Keras would draw them from Python's shared generator."""
         if isinstance(config, dict):
-            return {key: self._seeded(value, f"{place}/{key}") for key, value in config.items()}
-        if config is None and place.endswith("/seed"):
-            return zlib.crc32(f"{self.seed}/{place}".encode())
+            return {key: self._seeded(value, f"{path}/{key}") for key, value in config.items()}
+        if config is None and path.endswith("/seed"):
+            return zlib.crc32(f"{self.seed}/{path}".encode())
         return config
 
     def _small_cnn(self, keras: Any) -> Any:
@@ -87,34 +79,21 @@ class KerasNetworkSpec(Frozen):
         inputs = x = keras.Input(self.shape)
         for width in (16, 32, 64):
             x = layers.Conv2D(width, 3, padding="same", use_bias=False)(x)
-            x = layers.BatchNormalization()(x)
-            x = layers.ReLU()(x)
-            x = layers.MaxPooling2D()(x)
+            x = layers.MaxPooling2D()(layers.ReLU()(layers.BatchNormalization()(x)))
         x = layers.GlobalAveragePooling2D()(x)
         return keras.Model(inputs, layers.Dense(self.classes)(x), name="small_cnn")
 
 
 @lru_cache
 def known_names() -> dict[str, str]:
-    """Return every name that an architecture may have, in small letters, with Keras's own.
-
-    They are read out of the source files: to ask Keras would be to import it, which takes seconds.
-    """
-    spec = importlib.util.find_spec("keras")
-    folder = Path(spec.origin).parent / "src" / "applications" if spec and spec.origin else Path()
-    found = {name for file in sorted(folder.glob("*.py")) for name in EXPORTED.findall(file.read_text("utf-8"))}
+    """Return the names of all architectures, in lower case -> Keras's own."""
+    found = names_in_source("keras", "src/applications", EXPORTED)
     return {SMALL: SMALL, **{name.lower(): name for name in sorted(found)}}
 
 
 def check_name(name: str) -> str:
-    """Return the name of an architecture in small letters, if it is one.
-
-    Raises:
-        ValueError: when it is none, with the nearest one.
-    """
+    """Return the name in lower case; raise ValueError, with the nearest known names, if it is unknown."""
     known = known_names()
-    if name.lower() in known or len(known) == 1:  # without Keras nobody knows; the run is refused for that
+    if name.lower() in known or len(known) == 1:  # without Keras, the run is refused later, naming the package
         return name.lower()
-    near = difflib.get_close_matches(name.lower(), known, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else f" ({', '.join(known)})"
-    raise ValueError(f"no architecture has this name{hint}")
+    raise unknown_architecture(name.lower(), known)

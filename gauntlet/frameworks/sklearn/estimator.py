@@ -1,4 +1,4 @@
-"""scikit-learn models: files without pickle, what such a model is given, and what it answers."""
+"""scikit-learn models: save and load without pickle, their inputs and their outputs."""
 
 import re
 import zipfile
@@ -18,17 +18,16 @@ ADDRESS = re.compile(r'("__id__": |"file": ")(\d+)')
 
 
 def save(path: Path, estimator: Any) -> None:
-    """Write a fitted estimator as a skops file; equal models become equal files."""
+    """Write a fitted estimator as a skops file; equal models give equal files."""
     import skops.io
 
     skops.io.dump(estimator, path)
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     schema = contents.pop("schema.json").decode()
-    # Skops names arrays after their addresses in memory and notes the time; neither belongs to the model.
-    numbers: dict[str, str] = {}
-    for _, address in ADDRESS.findall(schema):
-        numbers.setdefault(address, str(len(numbers)))
+    # skops names arrays by their memory addresses and stores the time; neither belongs to the model.
+    addresses = dict.fromkeys(address for _, address in ADDRESS.findall(schema))
+    numbers = {address: str(number) for number, address in enumerate(addresses)}
     schema = ADDRESS.sub(lambda found: found[1] + numbers[found[2]], schema)
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in contents.items():
@@ -38,28 +37,23 @@ def save(path: Path, estimator: Any) -> None:
 
 
 def load(path: Path, trusted: Sequence[str] | None) -> Any:
-    """Read a skops file.
+    """Read a skops file; raise StageError if it is not one, or holds an untrusted type.
 
-    Args:
-        path: the file.
-        trusted: types that may be made besides those that skops trusts by itself. None stands for all: only for a file
-            that was made here, or that went through this function with a list before.
-
-    Raises:
-        StageError: when it is no such file, or holds a type that nobody trusts.
+    `trusted` are types to trust besides skops' own list. None trusts all: only for a file that was written here, or has
+    been loaded with a list before.
     """
     import skops.io
 
     try:
         unknown = skops.io.get_untrusted_types(file=path)
-        strangers = [] if trusted is None else sorted(set(unknown) - set(trusted))
-        if not strangers:
+        untrusted = [] if trusted is None else sorted(set(unknown) - set(trusted))
+        if not untrusted:
             return skops.io.load(path, trusted=unknown)
-    except Exception as error:  # the reader's errors share no base; a missing package of the model is one of them
+    except Exception as error:  # skops' errors share no base; a missing package of the model is one of them
         raise StageError(f"{path}: not a skops file that can be read here ({type(error).__name__}: {error})") from error
     raise StageError(
-        f"{path}: holds types that are not trusted: {', '.join(strangers)}. A file can run code or read memory through "
-        "them; if you trust whoever made it, name them in train.trusted, or in `trusted` of the target sklearn"
+        f"{path}: holds types that are not trusted: {', '.join(untrusted)}. A file can run code or read memory through "
+        "them. Fix: if you trust its author, name them in train.trusted, or in `trusted` of the target sklearn"
     )
 
 
@@ -68,16 +62,15 @@ def parameter_count(path: Path) -> int:
     total = 0
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            if not name.endswith(".npy"):
-                continue
-            with archive.open(name) as file:
-                array = np.lib.format.read_array(file, allow_pickle=False)
-            total += array.size * len(array.dtype.names or ("one",)) if array.dtype.kind in "fV" else 0
+            if name.endswith(".npy"):
+                with archive.open(name) as file:
+                    array = np.lib.format.read_array(file, allow_pickle=False)
+                total += array.size * len(array.dtype.names or ("one",)) if array.dtype.kind in "fV" else 0
     return total
 
 
 def describe(estimator: Any) -> str:
-    """Return what an estimator is made of: `StandardScaler + CalibratedClassifierCV(OneVsRestClassifier(SVC))`."""
+    """Return an estimator's structure: `StandardScaler + CalibratedClassifierCV(OneVsRestClassifier(SVC))`."""
     steps = getattr(estimator, "steps", None)
     if steps:
         return " + ".join(describe(step) for _, step in steps if step not in (None, "passthrough"))
@@ -86,13 +79,13 @@ def describe(estimator: Any) -> str:
 
 
 def last_step(estimator: Any) -> Any:
-    """Return the step of a pipeline that answers."""
+    """Return the last step of a pipeline, or the estimator itself."""
     steps = getattr(estimator, "steps", None)
     return last_step(steps[-1][1]) if steps else estimator
 
 
-def samples(inputs: NamedArrays) -> Any:
-    """Return what an estimator is given: one input's array as it is, several inputs as the columns of a table."""
+def estimator_inputs(inputs: NamedArrays) -> Any:
+    """Return what an estimator takes: one input's array as it is, several inputs as the columns of a table."""
     arrays = {name: array.astype(object) if array.dtype.kind == "U" else array for name, array in inputs.items()}
     if len(arrays) == 1:
         return next(iter(arrays.values()))
@@ -103,38 +96,38 @@ def samples(inputs: NamedArrays) -> Any:
 
 @dataclass(frozen=True)
 class EstimatorOutput:
-    """A method of an estimator, and what becomes of its answer in the ONNX form."""
+    """A method of an estimator, and the output of the ONNX model that its result becomes."""
 
     output: str
     method: str
-    form: Callable[[Any], Array] = np.asarray
+    reshape: Callable[[Any], Array] = np.asarray
 
-    def ask(self, estimator: Any, given: Any) -> Array:
+    def compute(self, estimator: Any, inputs: Any) -> Array:
         """Return the output for some samples."""
-        return self.shaped(getattr(estimator, self.method)(given))
+        return self.convert(getattr(estimator, self.method)(inputs))
 
-    def shaped(self, answer: Any) -> Array:
-        """Return what the method answered, as the ONNX form gives it. Floats are float32, whole numbers int64."""
-        return _plain(self.form(answer))
+    def convert(self, result: Any) -> Array:
+        """Return the method's result as the ONNX model returns it: floats as float32, integers as int64."""
+        array = self.reshape(result)
+        if array.dtype.kind == "f":
+            return array.astype(np.float32)
+        return array.astype(np.str_) if array.dtype.kind in "OU" else array.astype(np.int64)
 
 
 def estimator_outputs(estimator: Any) -> tuple[EstimatorOutput, ...]:
-    """Return what a fitted estimator is asked, by the outputs of its ONNX form; the one that tells most is the last.
+    """Return the outputs of a fitted estimator's ONNX model, the most informative one last, or raise StageError.
 
-    A classifier gives `label` (n,) and `probabilities`, or `scores` where it has none, (n, classes); a regressor and a
-    transformer `variable` (n, values); a clusterer `label` (n,), and its distances as `scores` where it has some; an
-    outlier detector `label` and `scores`, each (n, 1).
-
-    Raises:
-        StageError: when it is none of these.
+    A classifier has `label` (n,) and `probabilities`, or else `scores`, (n, classes); a regressor and a transformer
+    `variable` (n, values); a clusterer `label` (n,), and its distances as `scores` if it has them; an outlier detector
+    `label` and `scores`, each (n, 1).
     """
     from sklearn.base import is_classifier, is_clusterer, is_outlier_detector, is_regressor
 
     if is_classifier(estimator):
-        label = EstimatorOutput(LABEL, "predict", partial(_one_a_sample, estimator))
+        label = EstimatorOutput(LABEL, "predict", partial(_single_label, estimator))
         if hasattr(estimator, "predict_proba"):
             return label, EstimatorOutput("probabilities", "predict_proba")
-        return label, EstimatorOutput("scores", "decision_function", _two_sided)
+        return label, EstimatorOutput("scores", "decision_function", _score_per_class)
     if is_regressor(estimator):
         return (EstimatorOutput("variable", "predict", _columns),)
     if is_clusterer(estimator):
@@ -147,18 +140,14 @@ def estimator_outputs(estimator: Any) -> tuple[EstimatorOutput, ...]:
     raise StageError(f"{describe(estimator)} can neither predict nor transform")
 
 
-def answers(estimator: Any, given: Any) -> NamedArrays:
-    """Return what a fitted estimator answers, by the names and in the shapes of its ONNX form.
-
-    Raises:
-        StageError: when it can neither predict nor transform, or answers several questions at once.
-    """
-    return {question.output: question.ask(estimator, given) for question in estimator_outputs(estimator)}
+def predict(estimator: Any, inputs: Any) -> NamedArrays:
+    """Return a fitted estimator's outputs as its ONNX model returns them, or raise StageError if there can be none."""
+    return {each.output: each.compute(estimator, inputs) for each in estimator_outputs(estimator)}
 
 
-def _one_a_sample(estimator: Any, labels: Any) -> Array:
+def _single_label(estimator: Any, labels: Any) -> Array:
     if np.ndim(labels) != 1:
-        raise StageError(f"{describe(estimator)} gives several labels a sample; bring one model a question")
+        raise StageError(f"{describe(estimator)} returns several labels per sample. Fix: use one model per label")
     return np.asarray(labels)
 
 
@@ -167,13 +156,7 @@ def _columns(values: Any) -> Array:
     return dense.reshape(len(dense), -1)
 
 
-def _two_sided(decision: Any) -> Array:
-    """Return one score a class; between two classes, scikit-learn gives one number, the second class's."""
+def _score_per_class(decision: Any) -> Array:
+    """Return one score per class; for two classes, scikit-learn returns the second class's only."""
     scores = np.asarray(decision)
     return np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores
-
-
-def _plain(array: Array) -> Array:
-    if array.dtype.kind == "f":
-        return array.astype(np.float32)
-    return array.astype(np.str_) if array.dtype.kind in "OU" else array.astype(np.int64)

@@ -1,15 +1,13 @@
-"""Architectures by name: two small ones of our own making, and every classifier that torchvision ships."""
+"""Architectures by name: two small ones of this project, and every classifier of torchvision."""
 
-import difflib
-import importlib.util
 import itertools
 import re
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
+from gauntlet.frameworks.architecture_names import names_in_source, unknown_architecture
 
 if TYPE_CHECKING:
     import torch
@@ -17,11 +15,11 @@ if TYPE_CHECKING:
 OURS = ("resnet18", "small-cnn")
 PREFIX = "torchvision/"
 BUILDER = re.compile(r"^@register_model\(\)\n(?:@.*\n)*def (\w+)\(", re.MULTILINE)
-TWO_HEADS = ("googlenet", "inception_v3")  # each also classifies halfway, which only helps a training
+TWO_HEADS = ("googlenet", "inception_v3")  # each has an auxiliary classifier, used only in training
 
 
 class NamedArchitecture(Frozen):
-    """How to build a network whose architecture has a name, for one input of pictures."""
+    """A network built by the name of its architecture, for one input of images."""
 
     kind: Literal["known"] = "known"
     architecture: str
@@ -32,14 +30,15 @@ class NamedArchitecture(Frozen):
     layout: Literal["NCHW", "NHWC"] = "NCHW"
 
     def build(self) -> "torch.nn.Module":
-        """Return the network with random weights; it takes pictures in `layout`.
-
-        Raises:
-            StageError: when it cannot be built for such pictures, or cannot compute them.
-        """
+        """Return the network with random weights, for images in `layout`; raise StageError if it cannot be built."""
         import torch
 
-        network = _build(self)
+        if self.architecture == "small-cnn":
+            network = _small_cnn(self.channels, self.classes)
+        elif self.architecture == "resnet18":
+            network = _resnet18(self.channels, self.classes)
+        else:
+            network = self._torchvision()
         if self.layout == "NHWC":
             from torchvision.ops import Permute
 
@@ -47,68 +46,64 @@ class NamedArchitecture(Frozen):
         return network
 
     def check_image_size(self, network: "torch.nn.Module", height: int, width: int) -> None:
-        """Let the network compute one picture, because most have a smallest size that nobody wrote down.
-
-        Raises:
-            StageError: when it cannot.
-        """
+        """Run the network on one image, because the smallest size is undocumented; raise StageError if it fails."""
         import torch
 
         size = (self.channels, height, width) if self.layout == "NCHW" else (height, width, self.channels)
-        picture = torch.zeros(1, *size)
         try:
             with torch.inference_mode():
-                network.eval()(picture)
-        except Exception as error:  # whatever a layer says about a size that it cannot take
-            own = (height, width) == (self.height, self.width)
-            way = "give it larger ones (data.image_size)" if own else "leave this size out of train.input_sizes"
+                network.eval()(torch.zeros(1, *size))
+        except Exception as error:  # any layer may fail in its own way
+            is_data_size = (height, width) == (self.height, self.width)
+            fix = "use larger ones (data.image_size)" if is_data_size else "remove this size from train.input_sizes"
             raise StageError(
-                f"train.architecture: {self.architecture} does not take pictures of {height}x{width} pixels "
-                f"({_short(error)}); "
-                f"{way}, or take another architecture"
+                f"train.architecture: {self.architecture} does not take images of {height}x{width} pixels "
+                f"({_summary(error)}). Fix: {fix}, or use another architecture"
             ) from error
 
+    def _torchvision(self) -> "torch.nn.Module":
+        import torchvision
 
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+        name = self.architecture.removeprefix(PREFIX)
+        if self.channels != 3:
+            raise StageError(
+                f"train.architecture: torchvision's {name} takes images of 3 channels, the data has {self.channels}. "
+                "Fix: repeat the channel in the data, or use resnet18 or small-cnn, which take any number"
+            )
+        arguments: dict[str, Any] = {"num_classes": self.classes, "weights": None}
+        if name in TWO_HEADS:
+            arguments |= {"aux_logits": False, "init_weights": True}
+        if name.startswith("vit_"):  # its position embeddings have one size
+            arguments |= {"image_size": self.height}
+        if name.startswith("maxvit"):
+            arguments |= {"input_size": (self.height, self.width)}
+        try:
+            network: torch.nn.Module = torchvision.models.get_model(name, **arguments)
+        except Exception as error:  # the builders raise many types
+            raise StageError(
+                f"train.architecture: {name} cannot be built for images of {self.height}x{self.width} pixels "
+                f"({_summary(error)}). Fix: change data.image_size, or use another architecture"
+            ) from error
+        return network
 
 
 @lru_cache
 def known_names() -> tuple[str, ...]:
-    """Return every name that an architecture may have.
-
-    torchvision's are read out of its source files: to ask it would be to import it, which takes seconds.
-    """
-    spec = importlib.util.find_spec("torchvision")
-    folder = Path(spec.origin).parent / "models" if spec and spec.origin else Path()
-    found = {name for file in sorted(folder.glob("*.py")) for name in BUILDER.findall(file.read_text("utf-8"))}
+    """Return the names of all architectures."""
+    found = names_in_source("torchvision", "models", BUILDER)
     return (*OURS, *sorted(found - set(OURS)), *(f"{PREFIX}{name}" for name in sorted(found & set(OURS))))
 
 
 def check_name(name: str) -> str:
-    """Return the name of an architecture, if it is one.
-
-    Raises:
-        ValueError: when it is none, with the nearest one.
-    """
+    """Return the name; raise ValueError, with the nearest known names, if it is unknown."""
     known = known_names()
     if name in known or (name.startswith(PREFIX) and name.removeprefix(PREFIX) in known):
         return name
-    near = difflib.get_close_matches(name, known, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else f" ({', '.join(known)})"
-    raise ValueError(f"no architecture has this name{hint}")
-
-
-def _build(recipe: NamedArchitecture) -> "torch.nn.Module":
-    if recipe.architecture == "small-cnn":
-        return _small_cnn(recipe.channels, recipe.classes)
-    if recipe.architecture == "resnet18":
-        return _resnet18(recipe.channels, recipe.classes)
-    return _torchvision(recipe)
+    raise unknown_architecture(name, known)
 
 
 def _resnet18(channels: int, classes: int) -> "torch.nn.Module":
-    """Return the CIFAR form: pictures of 32x32 would be 8x8 after the usual first convolution and pooling."""
+    """Return the CIFAR variant: the usual first layers would reduce images of 32x32 to 8x8."""
     from torch import nn
     from torchvision.models import resnet18
 
@@ -121,35 +116,12 @@ def _resnet18(channels: int, classes: int) -> "torch.nn.Module":
 def _small_cnn(channels: int, classes: int) -> "torch.nn.Module":
     from torch import nn
 
-    widths = (channels, 16, 32, 64)
     layers: list[nn.Module] = []
-    for before, after in itertools.pairwise(widths):
-        layers += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
-        layers += [nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes))
+    for before, after in itertools.pairwise((channels, 16, 32, 64)):
+        convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
+        layers += [convolution, nn.BatchNorm2d(after), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
 
 
-def _torchvision(recipe: NamedArchitecture) -> "torch.nn.Module":
-    import torchvision
-
-    name = recipe.architecture.removeprefix(PREFIX)
-    if recipe.channels != 3:
-        raise StageError(
-            f"train.architecture: torchvision's {name} takes pictures of 3 channels, the data has {recipe.channels}; "
-            "repeat the channel in the data, or take resnet18 or small-cnn, which take any number"
-        )
-    arguments: dict[str, Any] = {"num_classes": recipe.classes, "weights": None}
-    if name in TWO_HEADS:
-        arguments |= {"aux_logits": False, "init_weights": True}
-    if name.startswith("vit_"):  # its position codes are made for one size
-        arguments |= {"image_size": recipe.height}
-    if name.startswith("maxvit"):
-        arguments |= {"input_size": (recipe.height, recipe.width)}
-    try:
-        network: torch.nn.Module = torchvision.models.get_model(name, **arguments)
-    except Exception as error:  # each builder has its own way to say no
-        raise StageError(
-            f"train.architecture: {name} cannot be built for pictures of {recipe.height}x{recipe.width} pixels "
-            f"({_short(error)}); change data.image_size, or take another architecture"
-        ) from error
-    return network
+def _summary(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,4 +1,4 @@
-"""PyTorch in a worker: the network as it was trained, called as its users call it."""
+"""Engine for PyTorch: the trained network as its users call it."""
 
 import shutil
 from collections.abc import Callable
@@ -17,7 +17,7 @@ COMPILERS = ("c++", "g++", "clang++", "cl")
 
 
 def unavailable_reason(options: dict[str, Any]) -> str | None:
-    """Return why not: no PyTorch, or nothing that could compile what its compiler writes."""
+    """Return what is missing: PyTorch, or the C++ compiler that torch.compile needs."""
     try:
         import torch  # noqa: F401
     except ImportError as error:
@@ -28,7 +28,7 @@ def unavailable_reason(options: dict[str, Any]) -> str | None:
 
 
 class TorchEngine(Engine):
-    """A network in evaluation mode."""
+    """A network in evaluation mode; `options` are those of the target."""
 
     def __init__(self, model: Path, threads: int, options: dict[str, Any]) -> None:
         import torch
@@ -37,13 +37,12 @@ class TorchEngine(Engine):
         torch.set_num_threads(threads)
         try:
             self.network, example = load_network(model)
-        except Exception as error:  # a file of another kind ends in many types
-            raise StageError(
-                f"{model.name}: not a network that this project saved: {' '.join(str(error).split())[:200]}"
-            ) from error
-        self.inputs = [_port(name, values) for name, values in example.items()]
+        except Exception as error:  # a file of another kind raises many types
+            summary = " ".join(str(error).split())[:200]
+            raise StageError(f"{model.name}: not a network saved by this project: {summary}") from error
+        self.inputs = [_tensor_info(name, values) for name, values in example.items()]
         with torch.inference_mode():
-            self.outputs = [_port(n, v) for n, v in named_outputs(self.network(*example.values())).items()]
+            self.outputs = [_tensor_info(n, v) for n, v in named_outputs(self.network(*example.values())).items()]
         self.call: Callable[..., Any] = self.network
         if options["compile"]:
             from torch._inductor import config
@@ -52,29 +51,26 @@ class TorchEngine(Engine):
             self.call = torch.compile(self.network, dynamic=False)
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
-        """Make tensors of the inputs; a call is timed as users make it, with gradients off."""
+        """Convert the inputs to tensors; a call is timed in inference mode, as users make it."""
         import torch
 
-        arguments = [tensor(feed[port.name]) for port in self.inputs]
+        arguments = [tensor(feed[each.name]) for each in self.inputs]
 
         def call() -> Any:
             with torch.inference_mode():
                 return self.call(*arguments)
 
-        return call, lambda answer: [value.numpy() for value in named_outputs(answer).values()]
+        return call, lambda result: [value.numpy() for value in named_outputs(result).values()]
 
     def placement(self, feed: NamedArrays) -> dict[str, Any]:
-        """Return the modules that compute, all where their weights are."""
-        leaves = [(n, type(m).__name__) for n, m in self.network.named_modules() if not list(m.children())]
+        """Return the leaf modules, all on the devices of the weights."""
+        leaves = [[n, type(m).__name__] for n, m in self.network.named_modules() if not list(m.children())]
         devices = {str(parameter.device) for parameter in self.network.parameters()} or {"cpu"}
-        return {"asked": "cpu", "nodes": {", ".join(sorted(devices)): [list(leaf) for leaf in leaves]}}
+        return {"asked": "cpu", "nodes": {", ".join(sorted(devices)): leaves}}
 
 
-def load_engine(model: Path, threads: int, options: dict[str, Any]) -> TorchEngine:
-    """Load a model; `options` are those of the target."""
-    return TorchEngine(model, threads, options)
+load_engine = TorchEngine
 
 
-def _port(name: str, values: "torch.Tensor") -> TensorInfo:
-    kind = str(values.dtype).removeprefix("torch.")
-    return TensorInfo(name, type_name(kind), ["batch", *values.shape[1:]])
+def _tensor_info(name: str, values: "torch.Tensor") -> TensorInfo:
+    return TensorInfo(name, type_name(str(values.dtype).removeprefix("torch.")), ["batch", *values.shape[1:]])

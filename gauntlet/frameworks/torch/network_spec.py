@@ -1,6 +1,5 @@
-"""How a network is built, as it is written into its file: by name, by a user's function, or with other sizes."""
+"""How a network is built, as stored in its file: by name, by a user's function, or with other layer sizes."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue
@@ -17,38 +16,32 @@ Size = int | tuple[int, ...]
 
 
 class UserNetwork(Frozen):
-    """How to build a network by a user's function, `module:function`; its source travels with the weights."""
+    """A network built by a user's function, `module:function`; its source travels with the weights."""
 
     kind: Literal["made"] = "made"
     code: UserCode
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
 
     def build(self) -> "torch.nn.Module":
-        """Call the function; the weights are whatever it gives them.
-
-        Raises:
-            StageError: when it fails, or returns something else.
-        """
+        """Call the function; raise StageError if it fails or does not return a module."""
         import torch
 
-        make: Callable[..., Any] = self.code.function()
+        function = self.code.function()
         try:
-            made = make(**self.arguments)
+            network = function(**self.arguments)
         except Exception as error:  # the user's code may raise anything
             raise StageError(
                 f"train.factory: {self.code.name} fails with the arguments {self.arguments}: "
-                f"{type(error).__name__}: {error}; train.arguments names what it is called with"
+                f"{type(error).__name__}: {error}. Fix: set train.arguments"
             ) from error
-        if not isinstance(made, torch.nn.Module):
-            raise StageError(f"train.factory: {self.code.name} returns {type(made).__name__}; return a torch.nn.Module")
-        return made
+        if not isinstance(network, torch.nn.Module):
+            kind = type(network).__name__
+            raise StageError(f"train.factory: {self.code.name} returns {kind}; expected a torch.nn.Module")
+        return network
 
 
 class ResizedNetwork(Frozen):
-    """How to build a network, and then to give some of its layers other sizes.
-
-    It needs nothing of whatever chose the sizes: the exporter builds the network without it.
-    """
+    """A network with some layers of other sizes, as pruning leaves it; building it needs no pruning library."""
 
     kind: Literal["resized"] = "resized"
     base: Annotated[NamedArchitecture | UserNetwork, Field(discriminator="kind")]
@@ -57,14 +50,14 @@ class ResizedNetwork(Frozen):
 
     @classmethod
     def of(cls, base: NamedArchitecture | UserNetwork, network: "torch.nn.Module") -> Self:
-        """Write down in what a network differs from the one that `base` builds."""
-        first = base.build()
-        old = dict(first.named_modules())
+        """Record how a network differs from the one that `base` builds."""
+        original = base.build()
+        old = dict(original.named_modules())
         attributes = {
             path: {name: size for name, size in _sizes(module).items() if _sizes(old[path]).get(name) != size}
             for path, module in network.named_modules()
         }
-        shapes = {name: tuple(tensor.shape) for name, tensor in first.state_dict().items()}
+        shapes = {name: tuple(tensor.shape) for name, tensor in original.state_dict().items()}
         tensors = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
         return cls(
             base=base,
@@ -73,15 +66,15 @@ class ResizedNetwork(Frozen):
         )
 
     def build(self) -> "torch.nn.Module":
-        """Build the base and change its sizes; the values of a changed tensor are zeros."""
+        """Build the base and change its sizes; changed tensors are zero."""
         import torch
 
         network = self.base.build()
         for path, sizes in self.attributes.items():
             for name, size in sizes.items():
                 setattr(network.get_submodule(path), name, size)
-        for full, shape in self.tensors.items():
-            path, _, name = full.rpartition(".")
+        for full_name, shape in self.tensors.items():
+            path, _, name = full_name.rpartition(".")
             module = network.get_submodule(path)
             old = getattr(module, name)
             new = torch.zeros(shape, dtype=old.dtype)
@@ -90,7 +83,7 @@ class ResizedNetwork(Frozen):
 
 
 def _sizes(module: "torch.nn.Module") -> dict[str, Any]:
-    """Return a module's public whole numbers, and tuples of them."""
+    """Return a module's public integers, and tuples of them."""
 
     def is_size(value: object) -> bool:
         return all(type(number) is int for number in (value if isinstance(value, tuple) else (value,)))  # no bool

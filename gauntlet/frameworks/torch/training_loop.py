@@ -1,22 +1,19 @@
-"""PyTorch's training loop: AdamW, a cosine schedule, the best epoch kept, and a restart at the last whole epoch.
+"""PyTorch's training loop: AdamW, a cosine schedule, the best epoch kept; for training and for fine-tuning."""
 
-Training a network and fine-tuning one that was cut are the same loop on another network.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.artifact import fsync
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.splits import Split, batches, require_labels
-from gauntlet.frameworks.torch import network as source
+from gauntlet.datasets.splits import Splits, require_labels
+from gauntlet.frameworks.torch.network import named_outputs, ordered_inputs, run_network, tensor
 from gauntlet.frameworks.training import LearningConfig, TrainingLoop, shuffled
 from gauntlet.images.augmentation import Augmentation
 
@@ -25,52 +22,46 @@ if TYPE_CHECKING:
 
 
 class TorchLoopConfig(LearningConfig):
-    """How long and how fast a network learns."""
+    """Hyperparameters of a PyTorch training."""
 
-    augment: Augmentation | None = Field(None, description="how training pictures are changed, each time anew")
+    augment: Augmentation | None = Field(None, description="random changes to the training images")
 
 
 class TorchTrainingLoop(TrainingLoop):
-    """The loop, and the state that a restart needs.
+    """Trains a network on the splits `train` and `validation`; `run` leaves the best weights in the network.
 
-    Args:
-        config: how long and how fast.
-        network: learns; `run` leaves its best weights in it.
-        data: the splits `train` and `validation`, with labels.
-        signature: tells the inputs in the order of the network's arguments, and which output has the scores.
-        out: where progress is told and the checkpoint is kept.
+    The signature gives the order of the network's arguments, and which output has the scores.
     """
+
+    checkpoint_name = "checkpoint.pt"
 
     def __init__(
         self,
         config: TorchLoopConfig,
         network: "torch.nn.Module",
-        data: Mapping[str, Split],
+        data: Splits,
         signature: Signature,
         workspace: Workspace,
     ) -> None:
         import torch
 
-        super().__init__(config, workspace)
-        self.config, self.network, self.data, self.signature = config, network, data, signature
-        self.answer = [spec.name for spec in signature.outputs].index(str(signature.primary_output))
-        self.steps = -(-len(data["train"]) // config.batch_size)
-        self.optimizer = torch.optim.AdamW(
-            network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
-        )
+        super().__init__(config, data, workspace)
+        self.config, self.network, self.signature = config, network, signature
+        self.scores_index = [spec.name for spec in signature.outputs].index(str(signature.primary_output))
+        rate, decay = config.learning_rate, config.weight_decay
+        self.optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, config.epochs * self.steps)
         self.loss = torch.nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
         self.best_weights: dict[str, Any] = {}
-        self.checkpoint = workspace.folder / "checkpoint.pt"
 
     def run(self, part: str = "train") -> Check:
-        """Learn as every loop does, and leave the best weights in the network."""
+        """Train as `TrainingLoop.run`, and leave the best weights in the network."""
         check = super().run(part)
         if check.passed:
             self.network.load_state_dict(self.best_weights)
         return check
 
-    def _epoch(self, number: int) -> float:
+    def _losses(self, number: int) -> Iterator[float]:
         import torch
 
         split = self.data["train"]
@@ -78,46 +69,36 @@ class TorchTrainingLoop(TrainingLoop):
         rng = np.random.default_rng([self.config.seed, number])
         torch.manual_seed(int(np.random.SeedSequence([self.config.seed, number]).generate_state(1)[0]))  # of dropout
         self.network.train()
-        total = 0.0
-        for step, chosen in enumerate(shuffled(len(split), self.config.batch_size, rng), 1):
-            inputs = [source.tensor(array) for array in self._changed(split.take(chosen), rng)]
-            scores = [*source.named_outputs(self.network(*inputs)).values()][self.answer]
+        for chosen in shuffled(len(split), self.config.batch_size, rng):
+            inputs = [tensor(array) for array in self._augmented(split.take(chosen), rng)]
+            scores = [*named_outputs(self.network(*inputs)).values()][self.scores_index]
             loss = self.loss(scores, torch.from_numpy(labels[chosen]))
-            self.history.last_loss = float(loss.detach())
-            if not np.isfinite(self.history.last_loss):
-                return self.history.last_loss
+            yield float(loss.detach())
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self.optimizer.step()
             self.schedule.step()
-            total += self.history.last_loss
-            self.out.progress((number - 1) * self.steps + step, self.config.epochs * self.steps, "batch")
-        return total / self.steps
 
-    def _changed(self, inputs: NamedArrays, rng: np.random.Generator) -> list[npt.NDArray[np.generic]]:
-        """Return training samples as the network takes them; the pictures are those of its first input."""
-        about, first = self.signature, self.signature.inputs[0].name
+    def _augmented(self, inputs: NamedArrays, rng: np.random.Generator) -> list[Array]:
+        """Return training samples in the order of the network's arguments, with its first input augmented."""
+        first, layout, how = self.signature.inputs[0].name, self.signature.layout, self.signature.preprocessing
         if self.config.augment is not None:
-            changed = self.config.augment.apply(
-                inputs[first], rng, layout=about.layout, preprocessing=about.preprocessing
-            )
-            inputs = inputs | {first: changed}
-        return source.ordered_inputs(inputs, about)
+            images = self.config.augment.apply(inputs[first], rng, layout=layout, preprocessing=how)
+            inputs = inputs | {first: images}
+        return ordered_inputs(inputs, self.signature)
 
-    def _validate(self) -> tuple[float, float]:
+    def _scores(self, inputs: NamedArrays) -> Array:
+        return run_network(self.network, ordered_inputs(inputs, self.signature))[self.scores_index]
+
+    def _validation_loss(self, scores: Array, labels: npt.NDArray[np.int64]) -> float:
         import torch
 
-        split = self.data["validation"]
-        asked = (source.ordered_inputs(inputs, self.signature) for inputs in batches(split, 64))
-        parts = [source.run_network(self.network, inputs)[self.answer] for inputs in asked]
-        outputs, labels = np.concatenate(parts), require_labels(split)
-        loss = float(self.loss(torch.from_numpy(outputs), torch.from_numpy(labels)))
-        return loss, float(np.mean(outputs.argmax(1) == labels))
+        return float(self.loss(torch.from_numpy(scores), torch.from_numpy(labels)))
 
     def _rate(self, number: int) -> float:
         return float(self.schedule.get_last_lr()[0])
 
-    def _save(self, *, best: bool) -> None:
+    def _save(self, path: Path, *, best: bool) -> None:
         import torch
 
         if best:
@@ -130,19 +111,13 @@ class TorchTrainingLoop(TrainingLoop):
             "history": self.history.dump(),
             "best_weights": self.best_weights,
         }
-        temporary = self.checkpoint.with_suffix(".tmp")
-        torch.save(state, temporary)
-        fsync(temporary)
-        temporary.replace(self.checkpoint)
+        torch.save(state, path)
 
     def _resume(self) -> None:
         import torch
 
-        if not self.checkpoint.exists():
-            return
         state = torch.load(self.checkpoint, weights_only=True)
-        self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
+        for part in ("network", "optimizer", "schedule"):
+            getattr(self, part).load_state_dict(state[part])
         self.history.restore(state["history"])
         self.best_weights = state["best_weights"]

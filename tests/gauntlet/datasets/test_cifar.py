@@ -106,7 +106,7 @@ def test_cifar_leaves_out_and_names_the_training_pictures_that_are_in_the_test_s
     assert report.facts.images["train"] == 86
     (check,) = [check for check in report.checks if not check.passed]
     assert (check.name, check.value, check.severity) == ("data.duplicates_removed", 4, "warning")
-    assert "training picture 2 is test picture 2" in check.detail
+    assert "training image 2 is test image 2" in check.detail
 
 
 def test_cifar_is_refused_and_named_when_a_file_is_damaged(cifar: Write) -> None:
@@ -134,7 +134,7 @@ def test_cifar_is_refused_before_it_is_unpickled_when_somebody_else_wrote_a_file
 def test_cifar_is_refused_when_the_archive_is_not_the_original(cifar: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = cifar()
     monkeypatch.undo()
-    with pytest.raises(StageError, match=r"cifar-10-python\.tar\.gz: damaged or incomplete: its MD5 is not that"):
+    with pytest.raises(StageError, match=r"cifar-10-python\.tar\.gz: damaged or incomplete: its MD5 is not the original"):
         Cifar10(folder=folder).load()
 
 
@@ -173,9 +173,9 @@ def test_cifar_is_downloaded_once_when_it_is_wanted(
 
 def test_cifar_says_how_many_there_are_when_more_are_wanted(cifar: Write) -> None:
     folder = cifar()
-    with pytest.raises(StageError, match="500 images are wanted for calibration; only 100 are there"):
+    with pytest.raises(StageError, match="calibration needs 500 images; the data has 100"):
         Cifar10(folder=folder, validation_images=20).load()
-    with pytest.raises(StageError, match="15 of 200 images cannot be taken for validation so that every class"):
+    with pytest.raises(StageError, match="cannot draw 15 of 200 images for validation with every class"):
         Cifar100(folder=cifar("cifar100", a_class=2), validation_images=15).load()
 
 

@@ -114,12 +114,12 @@ def spoilt(pictures: Write) -> Path:
 SPOILT = {
     "cat/half.png": "damaged: ",
     "cat/empty.jpg": "the file is empty",
-    "dog/notes.txt": "no picture",
-    "dog/gone.png": "a link that leads nowhere",
+    "dog/notes.txt": "not an image",
+    "dog/gone.png": "a broken link",
     "dog/more": "a link to a folder",
-    "dog/nested/lost.png": "no picture, or a damaged one",
-    "README.md": "lies in no class folder",
-    "dog/deep.png": "pixels of mode I;16",
+    "dog/nested/lost.png": "not an image, or a damaged one",
+    "README.md": "not in a class folder",
+    "dog/deep.png": "pixel mode I;16",
 }
 
 
@@ -151,18 +151,18 @@ def test_folder_without_a_usable_picture_is_refused_naming_the_files(tmp_path: P
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jpg").write_bytes(b"\xff\xd8\xff")
-    with pytest.raises(StageError, match=r"no usable picture; unusable files \(2\): cat/a\.jpg: .*; dog/a\.jpg: "):
+    with pytest.raises(StageError, match=r"no usable image; unusable files \(2\): cat/a\.jpg: .*; dog/a\.jpg: "):
         config(tmp_path).load()
 
 
 @pytest.mark.parametrize(
     ("folders", "told"),
     [
-        ((), "no class folders in it; wanted is train/<class>/<picture>"),
-        (("cat",), r"one class folder \(cat\); a classifier needs two or more"),
-        (("train/cat", "train/dog"), r"there are \['train'\], but no 'test'"),
-        (("train/cat", "test/cat", "val/cat"), r"beside the splits \['train', 'test'\] there are folders .*\['val'\]"),
-        (("train/cat", "train/dog", "test"), r"are no splits with class folders in them: \['test'\]"),
+        ((), "no class folders in it; expected train/<class>/<image>"),
+        (("cat",), r"one class folder \(cat\); a classifier needs at least two"),
+        (("train/cat", "train/dog"), r"found \['train'\], but no 'test'"),
+        (("train/cat", "test/cat", "val/cat"), r"next to the splits \['train', 'test'\] there are folders .*\['val'\]"),
+        (("train/cat", "train/dog", "test"), r"are not splits with class folders: \['test'\]"),
         (("cat", "dog"), "2 samples are too few: none is left for test"),
     ],
 )
@@ -177,7 +177,7 @@ def test_folder_is_refused_with_what_is_wanted_when_it_lies_otherwise(
 
 
 def test_folder_is_refused_when_it_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"nowhere: no such folder; wanted is"):
+    with pytest.raises(StageError, match=r"nowhere: no such folder; expected"):
         config(tmp_path / "nowhere").load()
     assert config(tmp_path / "nowhere").files()[0].files == 0
 
@@ -214,10 +214,10 @@ def test_split_is_refused_naming_the_file_when_it_changed_or_vanished_later(pict
     split = read_split(out.path(report.artifacts["train"]))
     first, second = (root / split.files[number] for number in (0, 1))
     first.write_bytes(second.read_bytes())
-    with pytest.raises(StageError, match=rf"{first}: changed after the data stage read it; run again"):
+    with pytest.raises(StageError, match=rf"{first}: changed after the data stage read it. Fix: run again"):
         split.take(slice(0, 4))
     second.unlink()
-    with pytest.raises(StageError, match=rf"{second}: the data stage read this picture, now it cannot be read"):
+    with pytest.raises(StageError, match=rf"{second}: no longer readable"):
         split.take(np.array([1]))
     assert split.take(slice(2, 4))["input"].shape == (2, 3, 8, 10)
 
@@ -257,7 +257,7 @@ def test_names_that_are_no_text_are_read_and_told_all_the_same(pictures: Write, 
     odd = os.fsencode(root) + b"/cat/\xff\xfe"
     os.rename(root / "cat" / "0000.png", odd + b".png")  # noqa: PTH104 - a path of bytes
     with open(odd + b".txt", "wb") as stream:  # noqa: PTH123 - a path of bytes
-        stream.write(b"no picture")
+        stream.write(b"not an image")
     report = data(config(root, max_skipped=1), out)
     report.raise_if_blocked()
     assert report.facts.skipped[0].file == r"cat/\xff\xfe.txt"
@@ -303,7 +303,7 @@ def test_one_number_is_both_height_and_width() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"mean": (0.5, 0.5)}, "mean has 2 values and std 3; give three of each for colour, one for grey"),
+        ({"mean": (0.5, 0.5)}, "mean has 2 values and std 3; give three of each \\(RGB\\) or one"),
         ({"std": (1.0,)}, "mean has 3 values and std 1"),
         ({"std": (1.0, 0.0, 1.0)}, "every value must be above 0"),
         ({"image_size": (0, 5)}, "greater than 0"),

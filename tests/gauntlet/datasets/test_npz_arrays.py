@@ -194,13 +194,13 @@ GOOD, LABELS = np.zeros((4, 3, 4, 4), np.float32), np.zeros(4, np.int64)
 @pytest.mark.parametrize(
     ("arrays", "told"),
     [
-        pytest.param({"labels": LABELS}, "no input; save one array an input under its name", id="no inputs"),
-        pytest.param({"inputs": GOOD, "labels": LABELS[:3]}, "of one length are wanted", id="too few labels"),
-        pytest.param({"inputs": GOOD, "more": GOOD[:3]}, "of one length are wanted", id="inputs of two lengths"),
-        pytest.param({"inputs": GOOD[:0], "labels": LABELS[:0]}, "of one length are wanted", id="no sample"),
-        pytest.param({"inputs": np.float32(1), "labels": LABELS}, "of one length are wanted", id="scalar inputs"),
-        pytest.param({"inputs": GOOD, "labels": np.int64(1)}, "of one length are wanted", id="scalar labels"),
-        pytest.param({"inputs": GOOD, "labels": LABELS[:, None]}, "one whole number a sample", id="2-D labels"),
+        pytest.param({"labels": LABELS}, "no input; save one array per input under its name", id="no inputs"),
+        pytest.param({"inputs": GOOD, "labels": LABELS[:3]}, "of one length, got", id="too few labels"),
+        pytest.param({"inputs": GOOD, "more": GOOD[:3]}, "of one length, got", id="inputs of two lengths"),
+        pytest.param({"inputs": GOOD[:0], "labels": LABELS[:0]}, "of one length, got", id="no sample"),
+        pytest.param({"inputs": np.float32(1), "labels": LABELS}, "of one length, got", id="scalar inputs"),
+        pytest.param({"inputs": GOOD, "labels": np.int64(1)}, "of one length, got", id="scalar labels"),
+        pytest.param({"inputs": GOOD, "labels": LABELS[:, None]}, "one integer per sample", id="2-D labels"),
         pytest.param({"inputs": GOOD, "labels": np.array(list("abab"))}, "labels are <U1", id="text labels"),
         pytest.param({"inputs": GOOD, "labels": LABELS + 0.5}, "labels are float64", id="fractional labels"),
         pytest.param({"inputs": GOOD.astype(object), "labels": LABELS}, "not an .npz file", id="pickled objects"),
@@ -252,13 +252,13 @@ def test_arrays_fail_naming_the_input_when_no_model_takes_its_type(
     write: Write, tmp_path: Path, array: np.ndarray
 ) -> None:
     write("test", inputs=array, labels=LABELS)
-    with pytest.raises(StageError, match=r"test\.npz: 'inputs' is .*; numbers, truth values or texts are wanted"):
+    with pytest.raises(StageError, match=r"test\.npz: 'inputs' is .*; expected numbers, booleans or strings"):
         config(tmp_path).load()
 
 
 def test_arrays_fail_naming_the_file_when_it_is_no_split_beside_splits(write: Write, tmp_path: Path) -> None:
     write("val", inputs=GOOD, labels=LABELS)
-    with pytest.raises(StageError, match=r"are splits, \['val\.npz'\] are not; one file a split is wanted"):
+    with pytest.raises(StageError, match=r"are splits, \['val\.npz'\] are not; expected one file per split"):
         config(tmp_path).load()
     (tmp_path / "val.npz").unlink()
     (tmp_path / "test.npz").unlink()

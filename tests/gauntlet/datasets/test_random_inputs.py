@@ -28,7 +28,7 @@ def test_random_inputs_ask_for_a_shape_that_the_file_leaves_open(tmp_path: Path)
     with pytest.raises(ConfigError, match=r"'x' is \[batch, w\].*--shape x=3x224x224"):
         random_inputs(tmp_path / "m.onnx", 2)
     assert random_inputs(tmp_path / "m.onnx", 2, {"x": (9,)})["x"].shape == (2, 9)
-    with pytest.raises(ConfigError, match="--shape z: no such input; there are: x"):
+    with pytest.raises(ConfigError, match="--shape z: unknown input; available: x"):
         random_inputs(tmp_path / "m.onnx", 2, {"z": (9,)})
 
 

@@ -52,8 +52,8 @@ def test_divide_leaves_training_out_when_all_is_measured_on() -> None:
     [
         (3, None, "3 samples are too few: none is left for calibration"),
         (1, None, "1 samples are too few: none is left for test"),
-        (40, np.array([0] * 39 + [1]), "cannot be split so that every class is in each split"),
-        (20, np.arange(20), "cannot be split so that every class is in each split"),
+        (40, np.array([0] * 39 + [1]), "cannot be split with every class in each split"),
+        (20, np.arange(20), "cannot be split with every class in each split"),
     ],
 )
 def test_divide_is_refused_when_there_are_too_few(count: int, labels: np.ndarray | None, told: str) -> None:
@@ -62,7 +62,7 @@ def test_divide_is_refused_when_there_are_too_few(count: int, labels: np.ndarray
 
 
 def test_shares_are_refused_when_they_take_more_than_all() -> None:
-    with pytest.raises(ValueError, match=r"take 1\.1 of the samples; at most 1 can be taken"):
+    with pytest.raises(ValueError, match=r"take 1\.1 of the samples; at most 1 is allowed"):
         SplitFractions(validation=0.5, calibration=0.3, test=0.3)
 
 
@@ -77,7 +77,7 @@ def test_draw_takes_so_many_of_the_numbers_and_leaves_the_others(count: int, siz
 
 def test_draw_is_refused_when_there_are_too_few() -> None:
     labels = np.zeros(9, np.int64)
-    with pytest.raises(StageError, match="9 images are wanted for a try; only 9 are there, and some must be left"):
+    with pytest.raises(StageError, match="a try needs 9 images; the data has 9, and some must remain"):
         stratified_sample(np.arange(9), 9, labels, 0, "a try")
-    with pytest.raises(StageError, match="1 of 9 images cannot be taken for a try so that every class"):
+    with pytest.raises(StageError, match="cannot draw 1 of 9 images for a try with every class"):
         stratified_sample(np.arange(9), 1, np.arange(9) % 2, 0, "a try")

@@ -10,7 +10,7 @@ import pytest
 from gauntlet.core.arrays import INDEX_LIMIT
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.synthetic import UNSAID, Synthetic
+from gauntlet.datasets.synthetic import DEFAULT_LENGTH, Synthetic
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from tasks.data import data
@@ -41,7 +41,7 @@ def test_samples_have_the_declared_types_and_shapes_when_drawn(tmp_path: Path) -
     assert {name: len(split) for name, split in dataset.splits.items()} == {"calibration": 10, "test": 20}
     taken = dataset.splits["test"].take(slice(None))
     assert {name: (array.dtype.name, array.shape) for name, array in taken.items()} == {
-        "picture": ("float32", (20, 3, UNSAID, 8)),
+        "picture": ("float32", (20, 3, DEFAULT_LENGTH, 8)),
         "half": ("float16", (20, 4)),
         "ids": ("int64", (20, 5)),
         "bytes": ("uint8", (20, 2)),
@@ -96,7 +96,7 @@ def test_samples_are_decided_by_the_seed(tmp_path: Path) -> None:
 
 def test_synthetic_is_refused_when_the_model_takes_texts_or_cannot_be_read(tmp_path: Path) -> None:
     path = model(tmp_path, "string[batch] text")
-    with pytest.raises(StageError, match=r"input 'text' is of type str, which cannot be drawn; bring samples"):
+    with pytest.raises(StageError, match=r"no random values for input 'text' of type str. Fix: bring samples"):
         Synthetic(model=path).load()
     with pytest.raises(StageError, match=r"nowhere\.onnx"):
         Synthetic(model=tmp_path / "nowhere.onnx").load()

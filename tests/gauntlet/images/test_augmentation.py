@@ -62,5 +62,5 @@ def test_edge_is_zero_when_nothing_is_known_of_the_preprocessing() -> None:
 
 @pytest.mark.parametrize(("shape", "layout"), [((5, 7), "none"), ((5, 7), "NCHW"), ((5, 3, 8, 8), "none")])
 def test_augment_is_refused_when_the_inputs_are_no_pictures(shape: tuple[int, ...], layout: str) -> None:
-    with pytest.raises(StageError, match=r"train\.augment moves and mirrors pictures"):
+    with pytest.raises(StageError, match=r"train\.augment shifts and mirrors images"):
         Augmentation(flip=True).apply(np.zeros(shape, np.float32), np.random.default_rng(0), layout=layout)

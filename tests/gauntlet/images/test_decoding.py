@@ -74,21 +74,21 @@ def frames(kind: str) -> bytes:
     ("content", "reason"),
     [
         pytest.param(b"", "the file is empty", id="empty"),
-        pytest.param(b"hello", "no picture, or a damaged one (formats that are read: PNG, JPEG", id="text"),
-        pytest.param(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no picture", id="a program for a printer"),
+        pytest.param(b"hello", "not an image, or a damaged one (supported formats: PNG, JPEG", id="text"),
+        pytest.param(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image", id="a program for a printer"),
         pytest.param(written(picture())[:60], "damaged: ", id="half a PNG"),
         pytest.param(written(picture(), "JPEG")[:-300], "damaged: ", id="half a JPEG"),
         pytest.param(written(picture(), "BMP")[:-20], "damaged: ", id="half a BMP"),
-        pytest.param(frames("GIF"), "3 frames (animated, or several pages); one is wanted", id="animated GIF"),
+        pytest.param(frames("GIF"), "3 frames (animated or several pages); expected one", id="animated GIF"),
         pytest.param(frames("TIFF"), "3 frames", id="pages"),
         pytest.param(frames("PNG"), "3 frames", id="animated PNG"),
         pytest.param(
-            written(Image.fromarray(PIXELS[:, :, 0].astype(np.uint16) * 257)), "pixels of mode I;16", id="16 bits"
+            written(Image.fromarray(PIXELS[:, :, 0].astype(np.uint16) * 257)), "pixel mode I;16", id="16 bits"
         ),
         pytest.param(
-            written(Image.fromarray(PIXELS[:, :, 0].astype(np.float32)), "TIFF"), "pixels of mode F", id="floats"
+            written(Image.fromarray(PIXELS[:, :, 0].astype(np.float32)), "TIFF"), "pixel mode F", id="floats"
         ),
-        pytest.param(written(Image.new("1", (13000, 13000))), "13000x13000 pixels; 89478485 are", id="a bomb"),
+        pytest.param(written(Image.new("1", (13000, 13000))), "13000x13000 pixels; at most 89478485 are", id="a bomb"),
         pytest.param(written(Image.new("1", (20000, 20000))), "damaged: Image size", id="a larger bomb"),
     ],
 )

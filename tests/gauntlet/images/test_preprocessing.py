@@ -81,9 +81,9 @@ def test_many_pictures_are_the_same_inputs_as_one_by_one_when_they_have_the_righ
 
 
 def test_preprocess_is_refused_when_the_channels_do_not_fit() -> None:
-    with pytest.raises(StageError, match="the picture has 4 channels, the model takes 3"):
+    with pytest.raises(StageError, match="the image has 4 channels, the model takes 3"):
         preprocess(picture(4, 4, 4), how())
-    with pytest.raises(StageError, match="the picture has 3 channels, the model takes 1"):
+    with pytest.raises(StageError, match="the image has 3 channels, the model takes 1"):
         preprocess(picture(4, 4), how(mean=(0.0,)))
 
 

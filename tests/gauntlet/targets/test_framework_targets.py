@@ -163,11 +163,11 @@ def test_estimator_is_refused_when_it_holds_types_that_nobody_trusts(tmp_path: P
 @pytest.mark.parametrize(
     ("target", "told"),
     [
-        (JaxJit(), "not a network that this project saved"),
+        (JaxJit(), "not a network saved by this project"),
         pytest.param(Sklearn(), "not a skops file", marks=pytest.mark.slow),
         pytest.param(KerasEager(), "cannot read it", marks=pytest.mark.slow),
-        pytest.param(KerasCompiled(), "no SavedModel that a training left", marks=pytest.mark.slow),
-        pytest.param(TorchEager(), "not a network that this project saved", marks=pytest.mark.slow),
+        pytest.param(KerasCompiled(), "not a SavedModel stored by this project", marks=pytest.mark.slow),
+        pytest.param(TorchEager(), "not a network saved by this project", marks=pytest.mark.slow),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

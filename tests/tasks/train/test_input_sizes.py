@@ -51,7 +51,7 @@ def test_only_pictures_change_when_there_are_other_inputs() -> None:
 
 @pytest.mark.parametrize("spec", [signature("none", (3, 8, 8)), signature("NCHW", (64,))])
 def test_sizes_are_refused_when_no_input_is_an_image(spec: Signature) -> None:
-    with pytest.raises(StageError, match=r"train.input_sizes: no input is an image .*; remove input_sizes"):
+    with pytest.raises(StageError, match=r"train.input_sizes: no input is an image .*Fix: remove input_sizes"):
         resized_samples(ArraySplit({"x0": np.zeros((2, 64))}), ((4, 4),), spec)
 
 

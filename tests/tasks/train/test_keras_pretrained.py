@@ -112,7 +112,7 @@ def test_keras_file_with_several_inputs_takes_them_by_their_names(bring: Bring, 
     assert {spec.name: spec.dtype for spec in report.facts.signature.inputs} == {"side": "float32", "words": "int32"}
     assert {name: array.shape for name, array in golden.test_outputs.items()} == {"s": (12, 4), "m": (12, 1)}
     assert golden.cases["random"].inputs["words"].max() < 9
-    with pytest.raises(StageError, match="give the data the same names"):
+    with pytest.raises(StageError, match="rename the data's inputs"):
         bring(KerasModel(model=tmp_path / "two.keras"), {"a": inputs["side"], "b": inputs["words"]}, layout="none")
 
 
@@ -147,8 +147,8 @@ def test_saved_model_of_plain_tensorflow_needs_no_keras_layer(bring: Bring, tmp_
     [
         ({"input": PICTURES[:, :5]}, "NHWC", r"takes \['n', 6, 5, 3\]"),
         ({"input": PICTURES}, "NCHW", r"after any transposition \(layout NCHW\)"),
-        ({"input": PICTURES.astype(np.str_)}, "NHWC", "takes float32; the data's 'input' is str"),
-        ({"a": PICTURES, "b": PICTURES}, "NHWC", r"inputs are \['pixels'\], the data has \['a', 'b'\]"),
+        ({"input": PICTURES.astype(np.str_)}, "NHWC", "is float32, the data's 'input' str"),
+        ({"a": PICTURES, "b": PICTURES}, "NHWC", r"inputs are \['pixels'\], the data's \['a', 'b'\]"),
     ],
 )
 def test_model_is_refused_when_the_data_does_not_fit(
@@ -173,7 +173,7 @@ def test_file_is_refused_with_the_way_out_when_keras_cannot_read_it(bring: Bring
             bring(KerasModel(model=tmp_path / name), {"input": PICTURES})
     with pytest.raises(StageError, match=r"has no saved_model.pb"):
         bring(SavedModelFolder(model=tmp_path), {"input": PICTURES})
-    with pytest.raises(StageError, match="is no folder"):
+    with pytest.raises(StageError, match="is not a folder"):
         bring(SavedModelFolder(model=tmp_path / "nowhere"), {"input": PICTURES})
 
 
@@ -181,7 +181,7 @@ def test_model_with_a_fixed_batch_is_refused_before_it_fails(bring: Bring, tmp_p
     keras = start_tensorflow()
     pixels = keras.Input(batch_shape=(2, 6, 5, 3))
     keras.Model(pixels, keras.layers.Flatten()(pixels)).save(tmp_path / "fixed.keras")
-    with pytest.raises(StageError, match="takes 2 samples at once; save it with a free first axis"):
+    with pytest.raises(StageError, match="takes 2 samples at once. Fix: use a dynamic batch"):
         bring(KerasModel(model=tmp_path / "fixed.keras"), {"input": PICTURES})
 
 

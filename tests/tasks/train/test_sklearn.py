@@ -70,7 +70,7 @@ def test_svc_learns_two_classes_when_any_kernel_is_asked_for(fit: Fit, kernel: s
 
 def test_svc_refuses_pictures_when_nobody_made_vectors_of_them(fit: Fit) -> None:
     splits = {name: ArraySplit({"input": np.zeros((len(s), 3, 8, 8))}, s.labels) for name, s in clouds().items()}
-    with pytest.raises(StageError, match=r"one vector a sample; .*\(3, 8, 8\).*data\.hog"):
+    with pytest.raises(StageError, match=r"one vector per sample; .*\(3, 8, 8\).*data\.hog"):
         fit(splits)
 
 
@@ -99,5 +99,5 @@ def test_model_is_read_again_when_it_was_trained_here(fit: Fit, workspace: Calla
     report = fit(clouds())
     again = sklearn_estimator.load(workspace().path(report.artifacts["model"]), None)
     golden = Golden.load(workspace().path(report.artifacts["golden"]))
-    outputs = sklearn_estimator.answers(again, golden.real.inputs["features"])
+    outputs = sklearn_estimator.predict(again, golden.real.inputs["features"])
     assert np.array_equal(outputs["probabilities"], golden.real.outputs["probabilities"])

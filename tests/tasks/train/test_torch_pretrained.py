@@ -79,7 +79,7 @@ def test_weights_are_found_in_a_checkpoint_when_their_key_is_named(take, tmp_pat
     weights = torch.load(write_network(tmp_path / "user", SOUND), weights_only=True)
     torch.save({"model": weights, "epoch": 7}, tmp_path / "checkpoint.pt")
     assert take(weights=tmp_path / "checkpoint.pt", weights_key="model").artifacts
-    with pytest.raises(StageError, match=r"no state dict .* but model, epoch; .* train.weights_key"):
+    with pytest.raises(StageError, match=r"no state dict .* but model, epoch. Fix: .* train.weights_key"):
         take(weights=tmp_path / "checkpoint.pt")
     with pytest.raises(StageError, match=r"train.weights_key: .* has no 'net'; it has model, epoch"):
         take(weights=tmp_path / "checkpoint.pt", weights_key="net")
@@ -91,13 +91,13 @@ def test_weights_are_refused_with_every_name_when_they_do_not_fit(take, tmp_path
     with pytest.raises(StageError, match=r"missing: conv.bias, head.weight, head.bias; unexpected: tail.bias"):
         take(weights=tmp_path / "w.pt")
     torch.save({f"module.{name}": tensor for name, tensor in weights.items()}, tmp_path / "w.pt")
-    with pytest.raises(StageError, match=r"Every name in the file begins with 'module.'; save it without that"):
+    with pytest.raises(StageError, match=r"every name in the file begins with 'module.'; save it without that"):
         take(weights=tmp_path / "w.pt")
 
 
 def test_weights_are_refused_with_the_way_out_when_a_whole_network_is_pickled(take, tmp_path: Path) -> None:
     torch.save(torch.nn.Sequential(torch.nn.Linear(2, 3)), tmp_path / "w.pt")
-    message = r"holds more than tensors \(torch.nn.modules.container.Sequential\).*Way out: .*network.state_dict\(\)"
+    message = r"holds more than tensors \(torch.nn.modules.container.Sequential\).*Fix: .*network.state_dict\(\)"
     with pytest.raises(StageError, match=message):
         take(weights=tmp_path / "w.pt")
 
@@ -127,7 +127,7 @@ def test_weights_are_refused_when_they_are_no_weights(
         ("nets:absent", "nets has no function 'absent'"),
         ("nets:torch", "nets has no function 'torch'"),
         ("json:dumps", "json:dumps fails with the arguments {}: TypeError"),
-        ("builtins:dict", "builtins:dict returns dict; return a torch.nn.Module"),
+        ("builtins:dict", "builtins:dict returns dict; expected a torch.nn.Module"),
     ],
 )
 def test_factory_is_refused_when_it_is_none(take, factory: str, message: str) -> None:

@@ -120,7 +120,7 @@ def test_classifier_of_keras_answers_one_row_a_picture(name: str, size: int) -> 
 
 
 def test_architecture_is_refused_with_the_reason_when_pictures_are_too_small() -> None:
-    with pytest.raises(StageError, match=r"efficientnetb0 cannot be built for pictures of \(8, 8, 3\) .*image_size"):
+    with pytest.raises(StageError, match=r"efficientnetb0 cannot be built for images of \(8, 8, 3\) .*image_size"):
         recipe("efficientnetb0", 8).build()
 
 

@@ -84,7 +84,7 @@ def test_description_names_every_part_when_estimators_are_nested() -> None:
 def test_answers_have_one_score_a_class_when_there_are_two_classes() -> None:
     from sklearn.svm import SVC
 
-    found = source.answers(SVC().fit(INPUTS, LABELS > 0), INPUTS)
+    found = source.predict(SVC().fit(INPUTS, LABELS > 0), INPUTS)
     assert found["scores"].shape == (60, 2)
     assert np.array_equal(found["scores"].argmax(1), found["label"])
     assert {name: array.dtype.name for name, array in found.items()} == {"label": "int64", "scores": "float32"}
@@ -94,12 +94,12 @@ def test_answers_are_refused_when_the_estimator_gives_several_labels() -> None:
     from sklearn.neighbors import KNeighborsClassifier
 
     many = KNeighborsClassifier().fit(INPUTS, np.stack([LABELS, LABELS], axis=1))
-    with pytest.raises(StageError, match="several labels a sample"):
-        source.answers(many, INPUTS)
+    with pytest.raises(StageError, match="several labels per sample"):
+        source.predict(many, INPUTS)
 
 
 def test_answers_are_dense_when_a_transformer_gives_a_sparse_matrix() -> None:
     from scipy.sparse import csr_matrix
 
-    found = source.answers(FunctionTransformer(csr_matrix).fit(INPUTS), INPUTS)
+    found = source.predict(FunctionTransformer(csr_matrix).fit(INPUTS), INPUTS)
     assert np.array_equal(found["variable"], INPUTS)

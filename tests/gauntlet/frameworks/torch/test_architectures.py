@@ -37,7 +37,7 @@ def test_name_is_refused_with_the_nearest_one_when_it_is_mistyped(name: str, nea
 
 
 def test_name_is_refused_with_all_others_when_nothing_is_near() -> None:
-    with pytest.raises(ValueError, match=r"no architecture has this name \(resnet18, small-cnn, alexnet, .*vgg19"):
+    with pytest.raises(ValueError, match=r"unknown architecture; available: resnet18, small-cnn, alexnet, .*vgg19"):
         check_name("xyzzy")
 
 
@@ -78,21 +78,21 @@ def test_resnet18_is_the_small_form_and_torchvisions_own_when_named_so() -> None
 
 
 def test_network_is_refused_when_torchvision_takes_other_channels() -> None:
-    with pytest.raises(StageError, match="mobilenet_v2 takes pictures of 3 channels, the data has 1"):
+    with pytest.raises(StageError, match="mobilenet_v2 takes images of 3 channels, the data has 1"):
         known("mobilenet_v2", channels=1).build()
 
 
 def test_network_is_refused_when_the_pictures_are_too_small() -> None:
-    with pytest.raises(StageError, match=r"alexnet does not take pictures of 32x32 pixels \(.*\); give it larger ones"):
+    with pytest.raises(StageError, match=r"alexnet does not take images of 32x32 pixels \(.*\)\. Fix: use larger ones"):
         network = known("alexnet")
         network.check_image_size(network.build(), 32, 32)
-    with pytest.raises(StageError, match=r"vit_b_32 .*16x16 .*; leave this size out of train.input_sizes"):
+    with pytest.raises(StageError, match=r"vit_b_32 .*16x16 .* Fix: remove this size from train.input_sizes"):
         network = known("vit_b_32")
         network.check_image_size(network.build(), 16, 16)
 
 
 def test_network_is_refused_when_it_cannot_be_built_for_the_size() -> None:
-    with pytest.raises(StageError, match="maxvit_t cannot be built for pictures of 32x32 pixels"):
+    with pytest.raises(StageError, match="maxvit_t cannot be built for images of 32x32 pixels"):
         known("maxvit_t").build()
 
 
