@@ -32,7 +32,7 @@ class BenchmarkRow(Frozen):
     batch: int
     median_ms: Number = Field(description="median over rounds of the round's median latency of one call")
     speedup: Number = Field(
-        description="median over rounds of reference / candidate, by lower quartiles of their calls"
+        description="pseudo-median over rounds of reference / candidate, by lower quartiles of calls"
     )
     speedup_low: Number = Field(description="lower end of the 95 % interval of the speed-up")
     speedup_high: Number
