@@ -31,9 +31,7 @@ class BenchmarkRow(Frozen):
     target: str
     batch: int
     median_ms: Number = Field(description="median over rounds of the round's median latency of one call")
-    speedup: Number = Field(
-        description="median over rounds of reference / candidate, by lower quartiles of their calls"
-    )
+    speedup: Number = Field(description="pseudo-median of reference / candidate over rounds, by lower quartiles")
     speedup_low: Number = Field(description="lower end of the 95 % interval of the speed-up")
     speedup_high: Number
     verdict: Literal["faster", "slower", "not resolved", "reference"] = Field(

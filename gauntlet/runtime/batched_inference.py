@@ -76,12 +76,12 @@ class BatchedInference:
         except Exception as error:  # the runtime's own exceptions share no public base
             shapes = {name: np.shape(array) for name, array in feed.items()}
             raise StageError(f"ONNX Runtime fails on inputs of shape {shapes}: {error}") from error
-        kept = min(batch, len(self) - start)
         return [
-            self._rows(name, value, self.fixed_batch or kept, kept) for name, value in zip(names, values, strict=True)
+            self._rows(name, value, min(batch, len(self) - start)) for name, value in zip(names, values, strict=True)
         ]
 
-    def _rows(self, name: str, value: Any, rows: int, kept: int) -> Array:
+    def _rows(self, name: str, value: Any, kept: int) -> Array:
+        rows = self.fixed_batch or kept
         array = np.asarray(value)
         array = array.astype(np.str_) if array.dtype == object else array
         if self.one_sample_per_call:

@@ -48,9 +48,8 @@ def measure_integer_share(model: Path, sample: NamedArrays) -> IntegerShare:
     for name, event in kernels:
         operator = event["args"]["op_name"]
         if name in nodes and operator in INTEGER_OPS | FLOAT_OPS:
-            given, made = (
-                [tuple(*s.values()) for s in event["args"][f"{side}_type_shape"]] for side in ("input", "output")
-            )
+            sides = (event["args"][f"{side}_type_shape"] for side in ("input", "output"))
+            given, made = ([tuple(*shape.values()) for shape in side] for side in sides)
             # The profiler omits stored weights that the runtime packed, so only the first input's place is certain.
             shapes = dict(zip(nodes[name].input, given, strict=False)) | stored
             shapes |= {nodes[name].input[0]: given[0], nodes[name].output[0]: made[0]}

@@ -32,7 +32,6 @@ def _is_known(node: onnx.NodeProto, versions: dict[str, int]) -> bool:
 
 @cache
 def _runtime_operators() -> frozenset[tuple[str, str]]:
-    """Return domain and name of the runtime's own operators."""
     return frozenset((s.domain, s.name) for s in get_all_operator_schema() if s.domain)
 
 

@@ -73,9 +73,8 @@ def summarize_profile(trace: Path) -> Profile:
         operator = event["args"]["op_name"]
         if event["ts"] >= counted[0][0] and operator not in CONTROL_FLOW_OPS:
             by_node[name, operator, event["args"]["provider"]].append(event["dur"])
-    calls = len(counted)
     # A node in a loop's body runs several times per call.
-    ms = {key: median(times) * max(1, round(len(times) / calls)) / 1000 for key, times in by_node.items()}
+    ms = {key: median(times) * max(1, round(len(times) / len(counted))) / 1000 for key, times in by_node.items()}
     by_operator: dict[str, list[float]] = defaultdict(list)
     for (_, operator, _), value in ms.items():
         by_operator[operator].append(value)
@@ -86,7 +85,7 @@ def summarize_profile(trace: Path) -> Profile:
     operators = sorted(by_operator.items(), key=lambda item: -sum(item[1]))
     slowest = sorted(ms.items(), key=lambda item: -item[1])[:MOST_NODES]
     return Profile(
-        calls=calls,
+        calls=len(counted),
         call_ms=call_ms,
         operators=tuple(
             OperatorTime(operator=name, nodes=len(values), ms=sum(values), share=share(sum(values)))

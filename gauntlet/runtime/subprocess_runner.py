@@ -133,8 +133,7 @@ def _failure(code: int, log: IO[bytes], memory_bytes: int, peak: int) -> Subproc
     if "bad_alloc" in text or "MemoryError" in text:
         return SubprocessFailed(_too_much(memory_bytes), "memory", peak)
     last = "".join(text.strip().splitlines()[-1:])[:200]
-    name = signal.strsignal(-code) if code < 0 else None
-    how = f"signal {-code}, {name}" if code < 0 else f"exit code {code}"
+    how = f"signal {-code}, {signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
     return SubprocessFailed(f"it crashed ({how})" + (f": {last}" if last else ""), "crash", peak)
 
 

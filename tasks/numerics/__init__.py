@@ -55,8 +55,7 @@ def _checks(config: NumericsConfig, comparison: OutputComparison) -> list[Check]
     errors, worst = comparison.failures, comparison.worst
     remedy = "export with dynamic axes for every size that may change: batch, height, width" if errors else ""
     detail = next(iter(errors), "")
-    name = "numerics.failed_batches"
-    checks = [Check(name=name, value=len(errors), op="==", limit=0, detail=detail, remedy=remedy)]
+    checks = [Check(name="numerics.failed_batches", value=len(errors), op="==", limit=0, detail=detail, remedy=remedy)]
     detail = "no outputs could be compared"
     if worst:
         detail = f"worst output '{worst.output}', {worst.data} sample {worst.sample}"

@@ -61,7 +61,7 @@ def frozen_values(context: ModelContext) -> list[onnx.ValueInfoProto]:
         return [v for v in (*inputs, *graph.output) if v.name in dynamic and _fixed(v)]
     leaked = {value.name for value in leaked_constant.leaked_inputs(context)}
     inputs = [i for i in inputs if i.name not in leaked and len(tensor_shape(i) or ()) >= 2]
-    return [i for i in inputs if _fixed(i)] if all(_fixed(i) for i in inputs) else []
+    return inputs if all(map(_fixed, inputs)) else []
 
 
 def find_hidden(context: ModelContext, runs: BatchRuns) -> Finding | None:
@@ -69,7 +69,7 @@ def find_hidden(context: ModelContext, runs: BatchRuns) -> Finding | None:
     if not runs.shapes:
         return None
     base = min(runs.shapes)
-    reshapes = reshapes_to(context.graph, base)
+    reshapes = [node for node, shape in _constant_reshapes(context.graph) if shape[0] == base]
     symptom = _mixed(runs, base)
     # A call may fail for other reasons than the batch; a Reshape with a constant batch size rules them out.
     if runs.failures and (reshapes or base == 1):
@@ -93,11 +93,6 @@ def _mixed(runs: BatchRuns, base: int) -> str:
             if prod(shape) * base == prod(alone) * batch:
                 return f"at batch {batch}, '{name}' has the shape {shape}; expected {(batch, *alone[1:])}"
     return ""
-
-
-def reshapes_to(graph: onnx.GraphProto, batch: int) -> list[onnx.NodeProto]:
-    """Return the Reshape nodes whose constant shape starts with this batch size and has more axes."""
-    return [node for node, shape in _constant_reshapes(graph) if shape[0] == batch]
 
 
 def hidden_sizes(graph: onnx.GraphProto) -> list[int]:

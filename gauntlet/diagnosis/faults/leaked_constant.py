@@ -1,5 +1,7 @@
 """Constants that an exporter turned into required inputs."""
 
+from typing import Literal
+
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
@@ -29,10 +31,8 @@ def find(context: ModelContext) -> Finding | None:
     if lacking:
         names = ", ".join(lacking[:3])
         fix = f"bind it with --fix --constants FILE.npz, which holds its value as an array named {names}"
-    cause, severity = (
-        f"a constant became a required input: {named} ({reason})",
-        "warning" if by_shape_alone else "error",
-    )
+    cause = f"a constant became a required input: {named} ({reason})"
+    severity: Literal["error", "warning"] = "warning" if by_shape_alone else "error"
     return Finding(fault="leaked_constant", cause=cause, fix=fix, fixable=not lacking, severity=severity)
 
 

@@ -50,8 +50,7 @@ class OpenVinoEngine(Engine):
         except RuntimeError as error:
             raise StageError(f"OpenVINO {VERSION} refuses the model: {error}") from error
         self.request = self.compiled.create_infer_request()
-        self.inputs = [_port(value) for value in self.compiled.inputs]
-        self.outputs = [_port(value) for value in self.compiled.outputs]
+        self.inputs, self.outputs = ([*map(_port, ports)] for ports in (self.compiled.inputs, self.compiled.outputs))
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
         """Share the inputs' memory with the request, and copy the outputs from its tensors."""
