@@ -134,7 +134,9 @@ def test_cifar_is_refused_before_it_is_unpickled_when_somebody_else_wrote_a_file
 def test_cifar_is_refused_when_the_archive_is_not_the_original(cifar: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = cifar()
     monkeypatch.undo()
-    with pytest.raises(StageError, match=r"cifar-10-python\.tar\.gz: damaged or incomplete: its MD5 is not the original"):
+    with pytest.raises(
+        StageError, match=r"cifar-10-python\.tar\.gz: damaged or incomplete: its MD5 is not the original"
+    ):
         Cifar10(folder=folder).load()
 
 

@@ -75,7 +75,9 @@ def frames(kind: str) -> bytes:
     [
         pytest.param(b"", "the file is empty", id="empty"),
         pytest.param(b"hello", "not an image, or a damaged one (supported formats: PNG, JPEG", id="text"),
-        pytest.param(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image", id="a program for a printer"),
+        pytest.param(
+            b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image", id="a program for a printer"
+        ),
         pytest.param(written(picture())[:60], "damaged: ", id="half a PNG"),
         pytest.param(written(picture(), "JPEG")[:-300], "damaged: ", id="half a JPEG"),
         pytest.param(written(picture(), "BMP")[:-20], "damaged: ", id="half a BMP"),
@@ -85,9 +87,7 @@ def frames(kind: str) -> bytes:
         pytest.param(
             written(Image.fromarray(PIXELS[:, :, 0].astype(np.uint16) * 257)), "pixel mode I;16", id="16 bits"
         ),
-        pytest.param(
-            written(Image.fromarray(PIXELS[:, :, 0].astype(np.float32)), "TIFF"), "pixel mode F", id="floats"
-        ),
+        pytest.param(written(Image.fromarray(PIXELS[:, :, 0].astype(np.float32)), "TIFF"), "pixel mode F", id="floats"),
         pytest.param(written(Image.new("1", (13000, 13000))), "13000x13000 pixels; at most 89478485 are", id="a bomb"),
         pytest.param(written(Image.new("1", (20000, 20000))), "damaged: Image size", id="a larger bomb"),
     ],

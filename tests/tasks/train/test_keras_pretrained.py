@@ -181,7 +181,7 @@ def test_model_with_a_fixed_batch_is_refused_before_it_fails(bring: Bring, tmp_p
     keras = start_tensorflow()
     pixels = keras.Input(batch_shape=(2, 6, 5, 3))
     keras.Model(pixels, keras.layers.Flatten()(pixels)).save(tmp_path / "fixed.keras")
-    with pytest.raises(StageError, match="takes 2 samples at once. Fix: use a dynamic batch"):
+    with pytest.raises(StageError, match=r"takes 2 samples at once\. Fix: use a dynamic batch"):
         bring(KerasModel(model=tmp_path / "fixed.keras"), {"input": PICTURES})
 
 
