@@ -11,8 +11,10 @@ the figures depend on the statistics alone; `tests/` repeats the hardest noises 
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from results import Figure, add_result_option, write_result
 from simulated_noise import NOISES, Blocks, Noise, rounds
 
 from gauntlet.benchmarking.confidence import median_shift_interval
@@ -151,57 +153,106 @@ def many_sessions(noise: Noise, races: int, seed: int = 1) -> tuple[int, float]:
     return worse, float(np.mean(shares))
 
 
+class Measured(NamedTuple):
+    """A result without where and when it was measured."""
+
+    claim: str
+    conditions: str
+    figures: tuple[Figure, ...]
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
 def spread(counts: Sequence[int]) -> str:
     """Return the least and the most."""
     return f"{min(counts)} to {max(counts)}"
 
 
-def verdicts(seeds: int, races: int) -> bool:
-    """Print the verdicts on every noise; return whether all promises hold."""
-    kept = True
-    print(f"| noise | processes | equal models different, of {races} | 5 % found, of {races} | in the interval |")
-    print("|---|---|---:|---:|---:|")
+def verdicts(seeds: int, races: int) -> Measured:
+    """Count the verdicts on every noise."""
+    rows: list[tuple[str, ...]] = []
+    different, found, held, slower = [0], [races], [1.0], 0
     for name, noise in NOISES.items():
         for kind, sessions in SESSIONS.items():
-            found = {speedup: [raced(noise, speedup, seed, sessions, races) for seed in range(seeds)]
-                     for speedup in (1.0, 1.05)}  # fmt: skip
-            different = [sum(row.verdict != "not resolved" for row in one) for one in found[1.0]]
-            faster = [sum(row.verdict == "faster" for row in one) for one in found[1.05]]
-            slower = any(row.verdict == "slower" for one in found[1.05] for row in one)
-            held = np.mean([row.speedup_low <= 1.05 <= row.speedup_high for one in found[1.05] for row in one])
-            kept &= max(different) <= MOST_DIFFERENT * races and min(faster) >= LEAST_FOUND[kind] * races and not slower
-            kept &= bool(held >= LEAST_HELD)
-            print(f"| {name} | {kind} | {spread(different)} | {spread(faster)} | {held:.0%} |")
-    return kept
+            equal, faster = (
+                [raced(noise, speedup, seed, sessions, races) for seed in range(seeds)] for speedup in (1.0, 1.05)
+            )
+            counts = [sum(row.verdict != "not resolved" for row in one) for one in equal]
+            right = [sum(row.verdict == "faster" for row in one) for one in faster]
+            slower += sum(row.verdict == "slower" for one in faster for row in one)
+            inside = float(np.mean([row.speedup_low <= 1.05 <= row.speedup_high for one in faster for row in one]))
+            different, held = [*different, *counts], [*held, inside]
+            found = [*found, *right] if kind == "equal processes" else found
+            rows.append((name, kind, spread(counts), spread(right), f"{inside:.0%}"))
+    figures = (
+        Figure(name="equal models called different", value=max(different), unit=f"of {races} at most",
+               goal="at most 5 of 100", met=max(different) <= MOST_DIFFERENT * races),
+        Figure(name="5 % found, where all processes of a file are equally fast", value=min(found),
+               unit=f"of {races} at least", goal="at least 95 of 100", met=min(found) >= 0.95 * races),
+        Figure(name="intervals that hold the speed-up", value=round(100 * min(held)), unit="% at least",
+               goal="at least 90 % on every noise", met=min(held) >= LEAST_HELD and not slower),
+    )  # fmt: skip
+    columns = (
+        "noise",
+        "processes of one file",
+        f"equal, called different, of {races}",
+        f"5 % found, of {races}",
+        "held",
+    )
+    claim = "Verdicts are right on simulated machines that drift, jump and stutter"
+    return Measured(
+        claim, f"{seeds} times {races} races of {FIELD} contenders, {DEFAULT.rounds} rounds", figures, columns, rows
+    )
 
 
-def elimination(races: int) -> bool:
-    """Print what early drop costs and saves on every noise; return whether all promises hold."""
-    kept = True
-    print(f"| noise | 24 files: blocks | other winner, of {races} | equal files: best dropped | 16 sessions: blocks "
-          "| winner over 2 % worse |")  # fmt: skip
-    print("|---|---:|---:|---:|---:|---:|")
+def elimination(races: int) -> Measured:
+    """Count what early stopping costs and saves on every noise."""
+    rows: list[tuple[str, ...]] = []
+    wrong, dropped, slower, most = 0, [0], [0], [0.0]
     for name, noise in NOISES.items():
         others, blocks = many_candidates(noise, races)
         mistakes, (worse, session_blocks) = best_dropped(noise, races), many_sessions(noise, races)
-        kept &= others == 0 and mistakes <= MOST_BEST_DROPPED * races and worse <= MOST_WORSE * races
-        kept &= max(blocks, session_blocks) <= MOST_BLOCKS
-        print(f"| {name} | {blocks:.0%} | {others} | {mistakes} | {session_blocks:.0%} | {worse} |")
-    return kept
+        wrong, dropped, slower, most = (
+            wrong + others,
+            [*dropped, mistakes],
+            [*slower, worse],
+            [*most, blocks, session_blocks],
+        )
+        rows.append((name, f"{blocks:.0%}", str(others), str(mistakes), f"{session_blocks:.0%}", str(worse)))
+    figures = (
+        Figure(name="races of 24 files with another winner than the whole race", value=wrong, goal="0", met=wrong == 0),
+        Figure(name="races of equal files that drop the best", value=max(dropped), unit=f"of {races} at most",
+               goal="at most 5 %", met=max(dropped) <= MOST_BEST_DROPPED * races),
+        Figure(name="races of sessions whose winner costs over 2 % more", value=max(slower), unit=f"of {races} at most",
+               goal="at most 5 %", met=max(slower) <= MOST_WORSE * races),
+        Figure(name="largest share of the blocks that is run", value=round(100 * max(most)), unit="%",
+               goal="at most 50 %", met=max(most) <= MOST_BLOCKS),
+    )  # fmt: skip
+    columns = ("noise", "24 files: blocks", f"another winner, of {races}", "equal files: best dropped",
+               "16 sessions: blocks", "winner over 2 % worse")  # fmt: skip
+    claim = "Early stopping keeps the winner and halves the race, on simulated machines"
+    return Measured(claim, f"{races} races for each noise, {ROUNDS} rounds", figures, columns, rows)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run what is asked for."""
+    """Run what is asked for; return 1 when a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("verdicts")
+    one, other = commands.add_parser("verdicts"), commands.add_parser("elimination")
     one.add_argument("--seeds", type=int, default=6)
     one.add_argument("--races", type=int, default=100)
-    commands.add_parser("elimination").add_argument("--races", type=int, default=60)
+    other.add_argument("--races", type=int, default=60)
+    for command in (one, other):
+        add_result_option(command)
     asked = parser.parse_args(words)
-    kept = verdicts(asked.seeds, asked.races) if asked.command == "verdicts" else elimination(asked.races)
-    print("All promises hold." if kept else "A promise is broken.")
-    return 0 if kept else 1
+    found = verdicts(asked.seeds, asked.races) if asked.command == "verdicts" else elimination(asked.races)
+    for line in (found.columns, ["---"] * len(found.columns), *found.rows):
+        print("| " + " | ".join(line) + " |")
+    for figure in found.figures:
+        print(f"{figure.name}: {figure.value:g} {figure.unit} (goal: {figure.goal}{'' if figure.met else ', missed'})")
+    if asked.result:
+        write_result(asked.result, topic="measurement", **found._asdict())
+    return 0 if all(figure.met for figure in found.figures) else 1
 
 
 if __name__ == "__main__":

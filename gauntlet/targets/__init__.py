@@ -24,39 +24,17 @@ from gauntlet.targets.ort_web import OrtWeb
 from gauntlet.targets.sklearn import Sklearn
 from gauntlet.targets.torch import TorchCompiled, TorchEager
 
-OnnxRuntime = OrtCpu | OrtCuda | OrtTensorRt | OrtOpenVino | OrtWeb | OrtCoreMl | OrtQnn | OrtRocm
+OnnxRuntime = OrtOpenVino | OrtWeb
 Framework = TorchEager | TorchCompiled | KerasEager | KerasCompiled | JaxJit | Sklearn
-Target = Annotated[OnnxRuntime | OpenVino | Framework, Field(discriminator="kind")]
-
-DEFAULT_TARGETS: tuple[Target, ...] = (
-    OrtCpu(),
-    OpenVino(precision="f32"),
-    OpenVino(precision="bf16"),
-    OpenVino(precision="f16"),
-    OpenVino(precision="int8"),
-    OpenVino(precision="default"),
-    OrtOpenVino(),
-    OrtWeb(backend="wasm"),
-    OrtWeb(backend="webgpu"),
-    TorchEager(),
-    TorchCompiled(),
-    KerasEager(),
-    KerasCompiled(),
-    KerasCompiled(xla=False),
-    JaxJit(),
-    Sklearn(),
-    OrtCuda(),
-    OrtCuda(tf32=True),
-    OrtTensorRt(precision="f32"),
-    OrtTensorRt(precision="f16"),
-    OrtTensorRt(precision="int8"),
-    OrtCoreMl(),
-    OrtQnn(),
-    OrtRocm(),
-)
-"""The targets that the command line knows by name; others are written with their options."""
+Device = OrtCuda | OrtTensorRt | OrtCoreMl | OrtQnn | OrtRocm
+Target = Annotated[OrtCpu | OpenVino | OnnxRuntime | Framework | Device, Field(discriminator="kind")]
 
 KINDS: dict[str, type[Target]] = {str(t.model_fields["kind"].default): t for t in get_args(get_args(Target)[0])}
+
+DEFAULT_TARGETS: tuple[Target, ...] = tuple(
+    kind.model_validate(options) for kind in KINDS.values() for options in kind.known_options
+)
+"""The targets that the command line knows by name; others are written with their options."""
 
 
 def by_name(name: str) -> Target:

@@ -29,6 +29,8 @@ class BaseTarget(Frozen):
     """Suffixes of the framework's files that it runs; empty for ONNX."""
     packages: ClassVar[dict[str, str]] = {}
     """Required package -> the extra that installs it."""
+    known_options: ClassVar[tuple[JsonObject, ...]] = ({},)
+    """The options of each target of this kind that the command line knows by name."""
     named: ClassVar[tuple[str, ...]] = ()
     """Options that are part of the name."""
     named_if_changed: ClassVar[dict[str, str]] = {}

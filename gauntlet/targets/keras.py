@@ -33,6 +33,7 @@ class KerasCompiled(_KerasTarget):
 
     kind: Literal["keras-compiled"] = "keras-compiled"
     xla: bool = Field(True, description="compile with XLA; without, TensorFlow runs its own graph of the call")
+    known_options: ClassVar[tuple[JsonObject, ...]] = ({}, {"xla": False})
     model_suffixes: ClassVar[tuple[str, ...]] = (KERAS, SAVED_MODEL)
     named_if_changed: ClassVar[dict[str, str]] = {"xla": "graph"}
 

@@ -22,6 +22,9 @@ class OpenVino(BaseTarget):
     )
     device: Literal["CPU", "GPU", "NPU"] = "CPU"
     properties: dict[str, str] = Field(default_factory=dict, description="further properties of OpenVINO, by name")
+    known_options: ClassVar[tuple[JsonObject, ...]] = tuple(
+        {"precision": name} for name in ("f32", "bf16", "f16", "int8", "default")
+    )
     engine: ClassVar[str] = "gauntlet.runtime.engines.openvino"
     named: ClassVar[tuple[str, ...]] = ("precision",)
     named_if_changed: ClassVar[dict[str, str]] = {"device": "{}"}

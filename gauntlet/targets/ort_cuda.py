@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from gauntlet.core.frozen import JsonObject
 from gauntlet.targets.base import Precision
 from gauntlet.targets.ort import OrtTarget
 
@@ -17,6 +18,7 @@ class OrtCuda(OrtTarget):
 
     kind: Literal["ort-cuda"] = "ort-cuda"
     tf32: bool = Field(False, description="multiply float32 with 10 bits of mantissa; part of the name")
+    known_options: ClassVar[tuple[JsonObject, ...]] = ({}, {"tf32": True})
     provider: ClassVar[str] = "CUDAExecutionProvider"
     device: ClassVar[str | None] = "cuda"
     named_if_changed: ClassVar[dict[str, str]] = {"tf32": "tf32"}

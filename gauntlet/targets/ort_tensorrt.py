@@ -22,6 +22,7 @@ class OrtTensorRt(OrtTarget):
     kind: Literal["ort-tensorrt"] = "ort-tensorrt"
     precision: Precision = Field("f32", description="int8 needs a model with QuantizeLinear and DequantizeLinear")
     engine_cache: Path | None = Field(None, description="folder of built engines; default: in the gauntlet's home")
+    known_options: ClassVar[tuple[JsonObject, ...]] = tuple({"precision": name} for name in ("f32", "f16", "int8"))
     provider: ClassVar[str] = "TensorrtExecutionProvider"
     device: ClassVar[str | None] = "cuda"
     named: ClassVar[tuple[str, ...]] = ("precision",)

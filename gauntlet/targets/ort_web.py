@@ -16,6 +16,7 @@ class OrtWeb(BaseTarget):
     backend: Literal["wasm", "webgpu"] = Field("wasm", description="WebAssembly with SIMD and threads, or WebGPU")
     browser: str = Field("chromium", description="command or path of the browser")
     npm_environment: str = Field("web", description="environment with onnxruntime-web: its name, or a folder")
+    known_options: ClassVar[tuple[JsonObject, ...]] = ({"backend": "wasm"}, {"backend": "webgpu"})
     engine: ClassVar[str] = "gauntlet.runtime.engines.web"
     named: ClassVar[tuple[str, ...]] = ("backend",)
 
