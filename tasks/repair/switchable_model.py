@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization.operators.direct_q8 import QDQDirect8BitOp
 from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
 from gauntlet.core.arrays import Array, NamedArrays
@@ -25,6 +26,8 @@ from gauntlet.runtime.session import open_session
 BATCH = 16
 SWITCH = "switch/"
 QUANTIZABLE = QDQRegistry.keys() | QLinearOpsRegistry.keys()
+FOLLOWING = {name for name, how in QDQRegistry.items() if issubclass(how, QDQDirect8BitOp)}
+"""Operators such as Flatten, which are quantized only where their input is."""
 KEEP_PAIRS = {"session.disable_quant_qdq": "1"}  # ONNX Runtime must not fuse Q/DQ pairs
 
 
@@ -52,6 +55,7 @@ class SwitchableModel:
         self._weights = {name: (floats, rounded[name]) for name, floats in network.weights.items()}
         self._activations = frozenset(network.activations.values())
         self._tensors = _tensors(network)
+        self._followed = {node.name: node.input[0] for node in network.nodes if node.op_type in FOLLOWING}
         self.nodes = frozenset(self._tensors)
         _rebuild(proto.graph, source, network)
         self._session = open_session(proto.SerializeToString(), level="basic", settings=KEEP_PAIRS)
@@ -61,7 +65,10 @@ class SwitchableModel:
 
         A tensor that a quantized node reads or writes is rounded for all its readers, as by ONNX Runtime's quantizer.
         """
-        on = {tensor for node in quantized for tensor in self._tensors[node]}
+        on: set[str] = set()
+        for node, tensors in self._tensors.items():  # in the order of the graph, as the quantizer
+            if node in quantized and (node not in self._followed or self._followed[node] in on):
+                on |= tensors
         switches: NamedArrays = {SWITCH + name: np.array(name in on) for name in self._activations}
         switches |= {name: values[name in on] for name, values in self._weights.items()}
         return batched_inference(_Switched(self._session, switches), samples).run(BATCH)
