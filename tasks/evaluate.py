@@ -11,6 +11,10 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check, Report
 from gauntlet.core.workspace import Workspace
 
+MOST_CLASSES = 24
+"""In the report and the image, the confusion matrix has no more; the artifact has all."""
+MOST_CONFUSIONS = 20
+
 
 class EvaluateConfig(Frozen):
     """Limits on the quality of the trained model."""
@@ -30,6 +34,14 @@ class ClassScore(Frozen):
     images: int
 
 
+class Confusion(Frozen):
+    """Test images of one class that were predicted as another."""
+
+    label: str
+    prediction: str
+    images: int
+
+
 class EvaluateFacts(Frozen):
     """How well the trained model classifies."""
 
@@ -37,13 +49,20 @@ class EvaluateFacts(Frozen):
     train_accuracy: Number | None = Field(description="on an equal number of training images; None if unknown")
     macro_f1: Number
     classes: tuple[ClassScore, ...]
-    confusion: tuple[tuple[int, ...], ...] = Field(description="test images; rows are labels, columns are predictions")
+    confusion: tuple[tuple[int, ...], ...] = Field(
+        description=f"test images; rows are labels, columns predictions; empty with more than {MOST_CLASSES} classes"
+    )
+    largest_confusions: tuple[Confusion, ...] = Field((), description="the most frequent mistakes")
 
 
 def evaluate(
     config: EvaluateConfig, workspace: Workspace, *, predictions: Artifact, labels: tuple[str, ...]
 ) -> Report[EvaluateFacts]:
-    """Score the predicted classes that the train stage stored. The artifact `confusion_matrix` is a PNG image."""
+    """Score the predicted classes that the train stage stored.
+
+    The artifact `confusion` holds the counts, shape (classes, classes); `confusion_matrix` is an image of it, or, with
+    many classes, of those with the most mistakes.
+    """
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
     with np.load(workspace.path(predictions), allow_pickle=False) as file:
@@ -61,10 +80,13 @@ def evaluate(
         train_accuracy=train_accuracy,
         macro_f1=float(np.mean([score.f1 for score in classes])),
         classes=classes,
-        confusion=tuple(map(tuple, confusion.tolist())),
+        confusion=tuple(map(tuple, confusion.tolist())) if len(labels) <= MOST_CLASSES else (),
+        largest_confusions=_largest_confusions(confusion, labels),
     )
     image = draw_confusion(confusion, labels, workspace.folder / "confusion_matrix.png")
-    artifacts = {"confusion_matrix": workspace.store_file(image)}
+    np.savez_compressed(workspace.folder / "confusion.npz", confusion=confusion, labels=np.array(labels))
+    counts = workspace.store_file(workspace.folder / "confusion.npz")
+    artifacts = {"confusion_matrix": workspace.store_file(image), "confusion": counts}
     return Report(stage="evaluate", facts=facts, checks=_checks(config, facts), artifacts=artifacts)
 
 
@@ -82,11 +104,26 @@ def _checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:
     return accuracy, recall, Check.of("evaluate.max_generalization_gap", gap, "<=", limit, detail, fix)
 
 
+def _largest_confusions(confusion: npt.NDArray[np.int64], labels: tuple[str, ...]) -> tuple[Confusion, ...]:
+    mistakes = confusion - np.diag(np.diag(confusion))
+    order = np.argsort(-mistakes, axis=None, kind="stable")[:MOST_CONFUSIONS]
+    pairs = zip(*np.unravel_index(order, mistakes.shape), strict=True)
+    return tuple(
+        Confusion(label=labels[i], prediction=labels[j], images=int(mistakes[i, j])) for i, j in pairs if mistakes[i, j]
+    )
+
+
 def draw_confusion(confusion: npt.NDArray[np.int64], labels: tuple[str, ...], path: Path) -> Path:
-    """Draw the confusion matrix, shape (classes, classes), rows are labels; return the path."""
+    """Draw the confusion matrix, shape (classes, classes), rows are labels; return the path.
+
+    With more than `MOST_CLASSES`, it is that of the classes with the most mistakes.
+    """
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay
 
+    mistakes = confusion.sum(axis=0) + confusion.sum(axis=1) - 2 * np.diag(confusion)
+    shown = np.sort(np.argsort(-mistakes, kind="stable")[:MOST_CLASSES])
+    confusion, labels = confusion[np.ix_(shown, shown)], tuple(labels[i] for i in shown)
     figure = Figure(figsize=(2 + 0.45 * len(labels), 1.6 + 0.45 * len(labels)), layout="constrained")
     axes = figure.subplots()
     ConfusionMatrixDisplay(confusion, display_labels=labels).plot(ax=axes, cmap="Blues", colorbar=False)

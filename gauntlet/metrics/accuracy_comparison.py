@@ -12,7 +12,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
-from gauntlet.metrics.error_metrics import cosine, predicted_classes, sqnr_db, top1_agreement
+from gauntlet.metrics.error_metrics import centered_sqnr_db, cosine, predicted_classes, top1_agreement
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedAccuracy, pair_accuracies, resolve
 
 
@@ -25,7 +25,10 @@ class AccuracyLimits(Frozen):
         description="whether to accept a measured drop within the limit that is not proven to be within it; a measured "
         "drop above the limit is always rejected",
     )
-    min_sqnr_db: float = Field(0.0, description="least signal to quantization noise ratio of any output, in dB")
+    min_sqnr_db: float = Field(
+        6.0,
+        description="least SQNR of any output in dB, without its mean over the samples: a constant has 0 dB",
+    )
     min_top1_agreement: float = Field(0.98, ge=0, le=1, description="without labels: share predicted as by FP32")
     min_cosine: float = Field(0.99, ge=-1, le=1, description="without labels: least cosine similarity of any output")
 
@@ -43,7 +46,9 @@ class OutputQuality(Frozen):
     """One output of the candidate against the FP32 model's. Only float outputs have an SQNR and a cosine."""
 
     output: str
-    sqnr_db: Number | None = Field(description="against the network it was made from: the FP32 or a pruned model")
+    sqnr_db: Number | None = Field(
+        description="without the mean, against the network it was made from: the FP32 or a pruned model"
+    )
     cosine: Number | None
     top1_agreement: Number
 
@@ -110,7 +115,7 @@ def _compare(name: str, actual: Array, expected: Array, own: Array) -> OutputQua
     is_float = expected.dtype.kind == "f"
     return OutputQuality(
         output=name,
-        sqnr_db=sqnr_db(actual, own) if is_float else None,
+        sqnr_db=centered_sqnr_db(actual, own) if is_float else None,
         cosine=cosine(actual, expected) if is_float else None,
         top1_agreement=top1_agreement(actual, expected),
     )

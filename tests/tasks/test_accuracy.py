@@ -58,7 +58,7 @@ def test_accuracy_fails_on_both_when_the_classes_are_permuted(trained, judge) ->
 def test_accuracy_fails_on_sqnr_alone_when_outputs_are_rescaled(trained, judge) -> None:
     report = judge(with_last_weights(trained.proto(), lambda w: 2 * w), min_sqnr_db=10)
     assert failed(report) == ["min_sqnr_db"]
-    assert report.facts.sqnr_db == pytest.approx(0, abs=1e-4)  # the error is as large as the signal
+    assert -3 < report.facts.sqnr_db <= 0  # the error is at least as large as the signal without its mean
     assert report.facts.top1_agreement == 1
 
 

@@ -92,3 +92,22 @@ def test_evaluate_draws_the_confusion_matrix_when_done(score: Score, workspace: 
     assert image.startswith(b"\x89PNG\r\n\x1a\n")
     assert image.rstrip().endswith(b"IEND\xaeB`\x82")
     assert score(TRUTH).artifacts["confusion_matrix"] == artifact
+
+
+def test_thousand_classes_are_scored_with_their_largest_confusions(workspace: Callable[..., Workspace]) -> None:
+    out, classes = workspace(), 1000
+    truth = np.repeat(np.arange(classes), 3)
+    predicted = np.where(np.arange(truth.size) % 30 == 0, (truth + 1) % classes, truth)
+    predicted[truth == 7] = 9
+    np.savez(out.folder / "predictions.npz", test=predicted, test_labels=truth)
+    labels = tuple(f"class {i}" for i in range(classes))
+    kept = out.store_file(out.folder / "predictions.npz")
+    report = evaluate(EvaluateConfig(), out, predictions=kept, labels=labels)
+    assert len(report.facts.classes) == classes
+    assert report.facts.confusion == ()
+    first = report.facts.largest_confusions[0]
+    assert (first.label, first.prediction, first.images) == ("class 7", "class 9", 3)
+    assert len(report.facts.largest_confusions) == 20
+    with np.load(out.path(report.artifacts["confusion"])) as file:
+        assert (file["confusion"].shape, file["confusion"][7, 9]) == ((classes, classes), 3)
+    assert len(report.model_dump_json()) < 200_000

@@ -85,6 +85,10 @@ def main_line() -> list[StageEntry]:
         "macro_f1": 0.9915,
         "classes": scores,
         "confusion": confusion(),
+        "largest_confusions": [
+            {"label": LABELS[8], "prediction": LABELS[1], "images": 2},
+            {"label": LABELS[3], "prediction": LABELS[9], "images": 1},
+        ],
     }
     return [
         data_entry(),

@@ -52,6 +52,7 @@ TRAIN = st.fixed_dictionaries(
 CLASS = st.fixed_dictionaries({"label": TEXT, "precision": LOOSE, "recall": LOOSE, "f1": LOOSE, "images": COUNT})
 SCORES = st.fixed_dictionaries(
     {"accuracy": LOOSE, "macro_f1": LOOSE, "classes": st.lists(CLASS, min_size=2, max_size=2),
+     "largest_confusions": st.just([]),
      "confusion": st.lists(st.lists(COUNT, min_size=2, max_size=2), min_size=2, max_size=2)}
 )  # fmt: skip
 ARTIFACT = st.builds(Artifact, name=TEXT, sha256=TEXT, size_bytes=COUNT, path=TEXT)
