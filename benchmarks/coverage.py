@@ -1,6 +1,6 @@
 """What the intervals and the choice of a winner promise, when processes of one file differ.
 
-    python benchmarks/coverage.py [--races 4000] [--seed 0] [--json] [--result FILE.json]
+    python benchmarks/coverage.py [--races 2000] [--seed 0] [--json] [--result FILE.json]
 
 The first table has the coverage of the 95 % interval when a share of the variance of a round lies between processes.
 The second one counts the races of candidates exactly at the margin in which one is chosen, by the first race alone and
@@ -113,7 +113,7 @@ def print_tables(covered: list[dict[str, float]], wrong: list[dict[str, float]])
 def main(words: Sequence[str] | None = None) -> int:
     """Print both tables; return 1 when a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--races", type=int, default=4000)
+    parser.add_argument("--races", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     add_result_option(parser)

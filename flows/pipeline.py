@@ -127,7 +127,15 @@ def optimize_reference(line: Line, config: PipelineConfig, reference: Reference)
             model = optimized.artifacts["model"]
             candidate.stage(structure, config.structure, model=model)
             candidate.stage(numerics, config.numerics, model=model, golden=golden)
-            candidate.stage(accuracy, config.accuracy, model=model, golden=golden, test=test)
+            candidate.stage(
+                accuracy,
+                config.accuracy,
+                model=model,
+                golden=golden,
+                test=test,
+                min_recall=config.evaluate.min_recall,
+                min_precision=config.evaluate.min_precision,
+            )
 
 
 def quantize_base(
@@ -186,7 +194,14 @@ def prove_quantized(
     test = reference.splits["test"]
     candidate.stage(structure, config.structure, model=quantized)
     candidate.stage(
-        accuracy, config.accuracy, model=quantized, golden=reference.golden, test=test, parent_golden=base.golden
+        accuracy,
+        config.accuracy,
+        model=quantized,
+        golden=reference.golden,
+        test=test,
+        parent_golden=base.golden,
+        min_recall=config.evaluate.min_recall,
+        min_precision=config.evaluate.min_precision,
     )
     candidate.stage(
         portability,
@@ -221,6 +236,8 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
                 golden=reference.golden,
                 test=reference.splits["test"],
                 parent_golden=own,
+                min_recall=config.evaluate.min_recall,
+                min_precision=config.evaluate.min_precision,
             )
             base = Base(pruning.name, model, golden=own, unpruned=reference.model)
             quantize_base(candidate, config, reference, base, config.pruned_recipes)

@@ -15,6 +15,7 @@ from gauntlet.metrics.accuracy_comparison import (
     AccuracyComparison,
     AccuracyLimits,
     accuracy_checks,
+    class_checks,
     compare_accuracy,
     worst_output_check,
 )
@@ -46,11 +47,14 @@ def accuracy(
     golden: Artifact,
     test: Artifact,
     parent_golden: Artifact | None = None,
+    min_recall: float = 0.0,
+    min_precision: float = 0.0,
 ) -> Report[AccuracyFacts]:
     """Run the candidate on the test split and compare its outputs with the FP32 model's in `golden`.
 
     `parent_golden` holds the outputs of the network that the candidate was made from, where that is not the FP32 model
-    (a pruned network). Noise is measured against these, the accuracy drop against the FP32 model.
+    (a pruned network). Noise is measured against these, the accuracy drop against the FP32 model. `min_recall` and
+    `min_precision` limit the worst class, as in `evaluate`.
     """
     reference, path = Golden.load(workspace.path(golden)), workspace.path(model)
     proto = onnx.load(path, load_external_data=False)
@@ -69,5 +73,6 @@ def accuracy(
         real = batched_inference(session, reference.real.inputs)
         facts = facts.replace(integer_share=measure_integer_share(path, real.feed(0, real.batch(1))))
     noise = {o.output: o.sqnr_db for o in facts.outputs if o.sqnr_db is not None}
+    by_class = class_checks(facts, min_recall, min_precision)
     worst = worst_output_check("min_sqnr_db", noise, config.min_sqnr_db, "dB")
-    return Report(stage="accuracy", facts=facts, checks=(*accuracy_checks(config, facts), *worst))
+    return Report(stage="accuracy", facts=facts, checks=(*accuracy_checks(config, facts), *by_class, *worst))

@@ -10,6 +10,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check, Report
 from gauntlet.core.workspace import Workspace
+from gauntlet.metrics.class_scores import ClassScore, class_scores
 
 MOST_CLASSES = 24
 """In the report and the image, the confusion matrix has no more; the artifact has all."""
@@ -21,17 +22,8 @@ class EvaluateConfig(Frozen):
 
     min_accuracy: float = Field(0.95, ge=0, le=1, description="share of test images classified correctly")
     min_recall: float = Field(0.85, ge=0, le=1, description="recall of the worst class on the test images")
+    min_precision: float = Field(0.0, ge=0, le=1, description="precision of the worst class on the test images")
     max_generalization_gap: float = Field(0.05, ge=0, le=1, description="training accuracy minus test accuracy")
-
-
-class ClassScore(Frozen):
-    """Scores of one class on the test images."""
-
-    label: str
-    precision: Number
-    recall: Number
-    f1: Number
-    images: int
 
 
 class Confusion(Frozen):
@@ -63,18 +55,13 @@ def evaluate(
     The artifact `confusion` holds the counts, shape (classes, classes); `confusion_matrix` is an image of it, or, with
     many classes, of those with the most mistakes.
     """
-    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+    from sklearn.metrics import confusion_matrix
 
     with np.load(workspace.path(predictions), allow_pickle=False) as file:
         truth, predicted = file["test_labels"], file["test"]
         train_accuracy = float(np.mean(file["train"] == file["train_labels"])) if "train" in file.files else None
-    numbers = list(range(len(labels)))
-    confusion = confusion_matrix(truth, predicted, labels=numbers)
-    scores = np.transpose(precision_recall_fscore_support(truth, predicted, labels=numbers, zero_division=0.0))
-    classes = tuple(
-        ClassScore(label=label, precision=precision, recall=recall, f1=f1, images=int(images))
-        for label, (precision, recall, f1, images) in zip(labels, scores.tolist(), strict=True)
-    )
+    confusion = confusion_matrix(truth, predicted, labels=list(range(len(labels))))
+    classes = class_scores(truth, predicted, labels)
     facts = EvaluateFacts(
         accuracy=float(np.mean(truth == predicted)),
         train_accuracy=train_accuracy,
@@ -96,12 +83,15 @@ def _checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:
     worst = min(facts.classes, key=lambda score: score.recall)
     detail, fix = f"worst class '{worst.label}', {worst.images} images", "look at this class in the confusion matrix"
     recall = Check.of("evaluate.min_recall", worst.recall, ">=", config.min_recall, detail, fix)
+    worst = min(facts.classes, key=lambda score: score.precision)
+    detail = f"worst class '{worst.label}', {worst.images} images"
+    precision = Check.of("evaluate.min_precision", worst.precision, ">=", config.min_precision, detail, fix)
     if facts.train_accuracy is None:
-        return accuracy, recall
+        return accuracy, recall, precision
     gap, limit = facts.train_accuracy - facts.accuracy, config.max_generalization_gap
     detail = f"{facts.train_accuracy:.4f} on training images, {facts.accuracy:.4f} on test images"
     fix = "the model overfits: use more data, more weight decay or fewer epochs"
-    return accuracy, recall, Check.of("evaluate.max_generalization_gap", gap, "<=", limit, detail, fix)
+    return accuracy, recall, precision, Check.of("evaluate.max_generalization_gap", gap, "<=", limit, detail, fix)
 
 
 def _largest_confusions(confusion: npt.NDArray[np.int64], labels: tuple[str, ...]) -> tuple[Confusion, ...]:

@@ -35,8 +35,14 @@ def quality_metrics(report: Report[Any]) -> Metrics:
         case NumericsFacts():
             errors = [check.value for check in report.checks if check.name == "numerics.max_abs_error"]
             return finite({"quality.max_abs_error": errors[0]}) if errors else {}
-        case AccuracyFacts(integer_share=share) if share is not None:
-            return finite({"quality.integer_mac_share": share.share})
+        case AccuracyFacts() as facts:
+            scores: dict[str, JsonValue] = {}
+            if facts.classes:
+                scores["quality.macro_f1"] = sum(score.f1 for score in facts.classes) / len(facts.classes)
+                scores["quality.worst_recall"] = min(score.recall for score in facts.classes)
+            if facts.integer_share is not None:
+                scores["quality.integer_mac_share"] = facts.integer_share.share
+            return finite(scores)
     return {}
 
 

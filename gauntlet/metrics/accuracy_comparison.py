@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -12,6 +12,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
+from gauntlet.metrics.class_scores import ClassDrop, Classes, ClassScore, class_scores, largest_class_drop
 from gauntlet.metrics.error_metrics import centered_sqnr_db, cosine, predicted_classes, top1_agreement
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedAccuracy, pair_accuracies, resolve
 
@@ -20,6 +21,9 @@ class AccuracyLimits(Frozen):
     """Limits on a smaller or faster model. Without labels, limits on the agreement replace the one on the accuracy."""
 
     max_accuracy_drop: float = Field(0.01, ge=0, le=1, description="accuracy lost against the FP32 model, same images")
+    max_recall_drop: float = Field(
+        0.1, ge=0, le=1, description="recall that a single class is proven to lose against the FP32 model"
+    )
     unresolved: Literal["accept", "reject"] = Field(
         "accept",
         description="whether to accept a measured drop within the limit that is not proven to be within it; a measured "
@@ -65,6 +69,9 @@ class AccuracyComparison(Frozen):
     verdict: LossVerdict | None = Field(None, description="whether the drop is proven within the limit, at 95 %")
     images_to_resolve: int | None = Field(None, description="images to prove it; None if proven or out of reach")
     flips: tuple[Flip, ...]
+    classes: tuple[ClassScore, ...] = Field((), description="the candidate's scores; empty without labels")
+    reference_classes: tuple[ClassScore, ...] = Field((), description="the FP32 model's scores")
+    largest_class_drop: ClassDrop | None = None
 
     @property
     def sqnr_db(self) -> float | None:
@@ -93,8 +100,9 @@ def compare_accuracy(
     outputs = tuple(_compare(name, actual[name], expected[name], (own or expected)[name]) for name in expected)
     main = signature.primary_output or outputs[0].output
     before, after = (predicted_classes(arrays[main], signature.labels) for arrays in (expected, actual))
-    paired, flips = None, list[Flip]()
+    paired, flips, by_class = None, list[Flip](), dict[str, Any]()
     if labels is not None and before is not None and after is not None:
+        by_class = _by_class(labels, before, after, signature.labels)
         paired = pair_accuracies(before == labels, after == labels)
         flips = [
             Flip(image=i, truth=int(labels[i]), before=int(before[i]), after=int(after[i]))
@@ -108,7 +116,17 @@ def compare_accuracy(
         outputs=outputs,
         paired=paired,
         flips=tuple(flips),
+        **by_class,
     )
+
+
+def _by_class(truth: Classes, before: Classes, after: Classes, labels: tuple[str, ...]) -> dict[str, Any]:
+    names = labels or tuple(map(str, range(int(max(truth.max(), before.max(), after.max())) + 1)))
+    return {
+        "classes": class_scores(truth, after, names),
+        "reference_classes": class_scores(truth, before, names),
+        "largest_class_drop": largest_class_drop(truth, before == truth, after == truth, names),
+    }
 
 
 def _compare(name: str, actual: Array, expected: Array, own: Array) -> OutputQuality:
@@ -124,13 +142,36 @@ def _compare(name: str, actual: Array, expected: Array, own: Array) -> OutputQua
 def accuracy_checks(config: AccuracyLimits, facts: AccuracyComparison) -> tuple[Check, ...]:
     """Check the accuracy drop where there are labels, else the agreement and the cosine similarity."""
     if facts.paired is not None:
-        return _drop_checks(config, facts.paired)
+        return *_drop_checks(config, facts.paired), *_class_drop_check(config, facts.largest_class_drop)
     detail = f"{facts.images} samples without labels"
     fix = "calibrate on more representative samples, or leave sensitive nodes in float"
     limit = config.min_top1_agreement
     agreement = Check.of("accuracy.min_top1_agreement", facts.top1_agreement, ">=", limit, detail, fix)
     cosines = {o.output: o.cosine for o in facts.outputs if o.cosine is not None}
     return (agreement, *worst_output_check("min_cosine", cosines, config.min_cosine))
+
+
+def _class_drop_check(config: AccuracyLimits, drop: ClassDrop | None) -> list[Check]:
+    if drop is None:
+        return []
+    detail = f"class '{drop.label}': {drop.lost} of {drop.images} images lost, {drop.gained} gained; at least this drop"
+    fix = "calibrate on more images of this class, or leave sensitive nodes in float"
+    return [Check.of("accuracy.max_recall_drop", drop.drop_low, "<=", config.max_recall_drop, detail, fix)]
+
+
+def class_checks(facts: AccuracyComparison, min_recall: float, min_precision: float) -> list[Check]:
+    """Check the worst class of the candidate; of a class that the FP32 model misses, no more than its own score."""
+    checks = []
+    for score, limit in (("recall", min_recall), ("precision", min_precision)):
+        pairs = list(zip(facts.classes, facts.reference_classes, strict=True))
+        if not pairs:
+            return []
+        worst, before = min(pairs, key=lambda pair: getattr(pair[0], score) - min(limit, getattr(pair[1], score)))
+        own = min(limit, getattr(before, score))
+        detail = f"class '{worst.label}', {worst.images} images; FP32: {getattr(before, score):.4f}"
+        fix = "calibrate on more images of this class, or leave sensitive nodes in float"
+        checks.append(Check.of(f"accuracy.min_{score}", getattr(worst, score), ">=", own, detail, fix))
+    return checks
 
 
 def worst_output_check(name: str, values: Mapping[str, float], limit: float, unit: str = "") -> list[Check]:

@@ -51,7 +51,7 @@ def test_accuracy_passes_when_the_candidate_is_the_fp32_model(trained, judge) ->
 
 def test_accuracy_fails_on_both_when_the_classes_are_permuted(trained, judge) -> None:
     report = judge(with_last_weights(trained.proto(), lambda w: np.roll(w, 1, axis=0)), min_sqnr_db=10)
-    assert failed(report) == ["max_accuracy_drop", "min_sqnr_db"]
+    assert failed(report) == ["max_accuracy_drop", "max_recall_drop", "min_sqnr_db"]
     assert report.facts.accuracy < 0.1
 
 
@@ -135,7 +135,8 @@ def test_gate_says_whether_a_loss_is_proven_and_rejects_one_above_the_limit_eith
 
     for unresolved in ("accept", "reject"):
         limit = bad.facts.paired.drop - 0.001  # a little less than what is lost
-        open_ = judge(permuted, min_sqnr_db=-100, max_accuracy_drop=limit, unresolved=unresolved)
+        limits = {"min_sqnr_db": -100, "max_recall_drop": 1, "max_accuracy_drop": limit}
+        open_ = judge(permuted, **limits, unresolved=unresolved)
         assert (open_.facts.verdict, failed(open_)) == ("not resolved", ["max_accuracy_drop"])
         assert open_.facts.images_to_resolve > 360
         check = open_.failures[0]
