@@ -186,7 +186,7 @@ class _Work:
             with relay_progress(run, self.function.__name__), ResourceUsage() as usage:
                 report = self.function(self.config, workspace, *self.args, **self.inputs)
             report = report.replace(seconds=usage.seconds, peak_rss_bytes=usage.peak_rss_bytes)
-            if not self.measured:
+            if not (self.measured or report.timed):
                 ResultCache(run.home.results, run.home.store).save(self.key, report)
             shutil.rmtree(workspace.folder, ignore_errors=True)
         return report

@@ -85,6 +85,7 @@ class Report(Frozen, Generic[Facts]):
     artifacts: dict[str, Artifact] = Field(default_factory=dict)
     candidate: str | None = None
     cached: bool = False
+    timed: bool = Field(False, description="a clock decided something: the same work may end differently")
     seconds: Number = 0.0
     peak_rss_bytes: int = 0
 

@@ -18,6 +18,7 @@ class StageEntry(Frozen):
     stage: str
     candidate: str | None = None
     cached: bool = Field(description="result reused: the same inputs, configuration, code and packages")
+    timed: bool = Field(False, description="a clock decided something, so the result is not reused")
     seconds: Number
     peak_rss_bytes: int
     facts: JsonObject

@@ -75,7 +75,10 @@ def optimize(
     checks = [*_pass_checks(passes), _layout_check(layout_nodes(after) - layout_nodes(before))]
     if not passes or any(p.outcome == "accepted" for p in passes):
         checks.insert(-1, _same_graph_check(*(_fingerprint(workspace.path(m), m.sha256) for m in (model, kept))))
-    return Report(stage="optimize", facts=facts, checks=tuple(checks), artifacts={"model": kept, **failing})
+    timed = any(p.timed for p in passes)
+    return Report(
+        stage="optimize", facts=facts, checks=tuple(checks), artifacts={"model": kept, **failing}, timed=timed
+    )
 
 
 def _optimized(

@@ -133,4 +133,4 @@ def _record_crash(folder: Path, failure: SubprocessFailed, timeout_s: float) -> 
     reason = f"timed out after {timeout_s:g} s" if hung else str(failure)
     nodes = len(read_graph(folder / state.model).graph.node)
     facts = PassFacts(name=state.pending[0].name, outcome="rejected", reason=reason, broke="crash", nodes_before=nodes)
-    state.after(facts).write(folder)
+    state.after(facts.replace(timed=hung)).write(folder)

@@ -52,6 +52,7 @@ class PassFacts(Frozen):
     speed_high: Number | None = None
     first_divergence: str | None = None
     nodes: tuple[str, ...] = Field((), description="nodes of the smallest subgraph that the pass breaks")
+    timed: bool = Field(False, description="whether a clock decided: it is slower, or timed out")
     artifact: str | None = Field(None, description="the stage's artifact that reproduces the failure")
 
 
@@ -176,7 +177,7 @@ class PassVerifier:
         speed, low, high = speed_ratio(limits, before, after, inputs)
         facts = facts.replace(speed=speed, speed_low=low, speed_high=high)
         if high < 1 - limits.max_slowdown:
-            return facts.replace(reason=f"slower: {speed:.2f}x the speed [{low:.2f}, {high:.2f}]")
+            return facts.replace(timed=True, reason=f"slower: {speed:.2f}x the speed [{low:.2f}, {high:.2f}]")
         return facts.replace(outcome="accepted")
 
 

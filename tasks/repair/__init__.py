@@ -111,7 +111,8 @@ def repair(
     best = search.run(before) if before else None
     artifacts = {"model": _store_best(workspace, search, best)}
     facts = _facts(recipe, search, before, best)
-    return Report(stage="repair", facts=facts, checks=_checks(config, facts, best), artifacts=artifacts)
+    timed = facts.stopped in ("not faster", "time used up")
+    return Report(stage="repair", facts=facts, checks=_checks(config, facts, best), artifacts=artifacts, timed=timed)
 
 
 def _open_switchable(

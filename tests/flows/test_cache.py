@@ -7,7 +7,12 @@ import pytest
 from harness import quick_config
 
 from flows.record.home import Home
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
 from gauntlet.core.run_report import RunReport
+from gauntlet.core.workspace import Workspace
+from tasks import structure as checked
+from tasks.structure import StructureConfig, StructureFacts
 
 Run = Callable[..., RunReport]
 NEVER_CACHED = {"benchmark", "explain", "select", "confirm"}
@@ -50,3 +55,15 @@ def test_lost_artifact_is_made_again(run: Run, home: Home, finished: RunReport) 
 def test_fresh_run_uses_nothing_of_earlier_runs(run: Run) -> None:
     report = run(quick_config("train.epochs=1", "evaluate.min_accuracy=0", "evaluate.min_recall=0"), fresh=True)
     assert {"data", "train", "evaluate", "export"} <= repeated(report)
+
+
+def test_work_in_which_a_clock_decided_is_repeated(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows import pipeline
+
+    def structure(config: StructureConfig, workspace: Workspace, *, model: Artifact) -> Report[StructureFacts]:
+        return checked.structure(config, workspace, model=model).replace(timed=True)
+
+    monkeypatch.setattr(pipeline, "structure", structure)
+    only_export = quick_config("optimize=[]", "quantize=[]")
+    for _ in range(2):
+        assert "structure" in repeated(run(only_export))
