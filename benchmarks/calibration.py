@@ -61,7 +61,7 @@ def images_of(model: str, count: int) -> Images:
 
 
 def export(model: str, folder: Path) -> Path:
-    """Write the network with random weights, prepared for quantisation."""
+    """Write the network with random weights, prepared for quantization."""
     import torch
 
     from gauntlet.calibration.preparation import prepare_for_quantization

@@ -1,6 +1,6 @@
 """torchvision's small networks, trained on digits until they are as good as ResNet-18.
 
-With torchvision's own momentum of 0.01, batch normalisation knows nothing yet when so short a training ends: the
+With torchvision's own momentum of 0.01, batch normalization knows nothing yet when so short a training ends: the
 network learns, and answers as if it had not. So the momentum is 0.1 here, and the learning rate warms up.
 """
 

@@ -58,7 +58,7 @@ class Counted:
 
 
 def main(path: str, data: str, out: str, max_drop: str, granularity: str) -> None:
-    """Quantise with accuracy control, save, and tell what it took."""
+    """Quantize with accuracy control, save, and tell what it took."""
     arrays, model = np.load(data), onnx.load(path)
     name = model.graph.input[0].name
     answers = arrays.get("answers")

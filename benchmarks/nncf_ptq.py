@@ -13,7 +13,7 @@ import openvino as ov
 
 
 def main(path: str, images: str, out: str) -> None:
-    """Convert, quantise, save."""
+    """Convert, quantize, save."""
     with np.load(images) as file:
         samples = [image[None] for image in next(iter(file.values()))]
     quantized = nncf.quantize(ov.convert_model(path), nncf.Dataset(samples), subset_size=len(samples))

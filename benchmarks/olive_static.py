@@ -1,4 +1,4 @@
-"""Olive's static quantisation with its defaults; runs in an environment of its own, for peers.py.
+"""Olive's static quantization with its defaults; runs in an environment of its own, for peers.py.
 
     python olive_static.py MODEL.onnx IMAGES.npz OUT.onnx
 

@@ -3,7 +3,7 @@
     python benchmarks/peers.py [--network resnet18] [--targets ort-cpu,openvino-f32,ort-openvino-f32] [--prepare]
 
 First everything is made, once, and kept (`--prepare` stops there): the network (see networks.py), the product's
-candidates, and the peers. NNCF and Olive quantise in environments of their own, installed beside that of OpenVINO. Then
+candidates, and the peers. NNCF and Olive quantize in environments of their own, installed beside that of OpenVINO. Then
 the product races its candidates on all targets and chooses the fastest at each batch size, and these race against the
 peers. Prints a table in Markdown: ratios to ONNX Runtime's FP32 with their 95 % intervals, and signal to noise
 against the answers of the framework that the network was trained in.
@@ -196,7 +196,7 @@ def peers(network: Network, tools: list[str]) -> dict[str, Row]:
     }
     foreign = {
         "OpenVINO + NNCF INT8": ("nncf", NNCF, "nncf_openvino.py", ".xml", OpenVino(precision="default")),
-        "Olive, static quantisation": ("olive", OLIVE, "olive_static.py", ".onnx", OrtCpu()),
+        "Olive, static quantization": ("olive", OLIVE, "olive_static.py", ".onnx", OrtCpu()),
     }
     for name, (tool, wanted, script, suffix, target) in foreign.items():
         if tool not in tools:

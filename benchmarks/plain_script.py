@@ -1,6 +1,6 @@
 """The same steps as the pipeline's, as a person writes them in an afternoon: no gates, no record, no resume.
 
-It trains, exports, checks, compares, optimises, quantises and measures accuracy with the same settings. Training is
+It trains, exports, checks, compares, optimizes, quantizes and measures accuracy with the same settings. Training is
 timed apart, because it is the same work in both. Prints one JSON object: seconds by step.
 """
 
@@ -139,7 +139,7 @@ def main(folder: Path, epochs: int) -> None:
         with step("optimize"):
             session(model, level, folder / f"{name}.onnx")
         made.append(folder / f"{name}.onnx")
-    for name, optimise in {
+    for name, optimize in {
         "onnxoptimizer": lambda m: onnxoptimizer.optimize(
             m, onnxoptimizer.get_fuse_and_elimination_passes(), fixed_point=True
         ),
@@ -147,7 +147,7 @@ def main(folder: Path, epochs: int) -> None:
         "onnxslim": onnxslim.slim,
     }.items():
         with step("optimize"):
-            onnx.save(optimise(onnx.load(model)), folder / f"{name}.onnx")
+            onnx.save(optimize(onnx.load(model)), folder / f"{name}.onnx")
         made.append(folder / f"{name}.onnx")
     for path in made:
         check(path)

@@ -46,7 +46,7 @@ def built_to_saturate() -> Network:
 def judge(
     title: str, network: Network, recipe: StaticInt8, images: int, targets: tuple[EmulatedProcessor, ...]
 ) -> tuple[list[Figure], list[str]]:
-    """Quantise, judge, predict and emulate; print the line, and return its figures and its cells."""
+    """Quantize, judge, predict and emulate; print the line, and return its figures and its cells."""
     splits = network.kept.splits
     ranges = network.calibrated(recipe.calibration_method)
     model = quantize(recipe, network.workspace(recipe.name), model=network.kept.model, **ranges).artifacts["model"]

@@ -58,7 +58,7 @@ class Candidate:
 
 
 def in_int8(network: Network, config: PipelineConfig, whole: Artifact, macs_left: float) -> Candidate:
-    """Quantise a network and ask it the test images; `whole` are the answers of the FP32 network that was not cut."""
+    """Quantize a network and ask it the test images; `whole` are the answers of the FP32 network that was not cut."""
     kept = network.kept
     ranges = network.calibrated(RECIPE.calibration_method)
     model = quantize(RECIPE, network.workspace("int8"), model=kept.model, **ranges).artifacts["model"]

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import one_line
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
-from gauntlet.onnx_model.graph import one_line
 from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.onnx_model.operator_types import FLOAT_OPS, INTEGER_OPS, quantized_nodes
 from gauntlet.runtime.batched_inference import batched_inference

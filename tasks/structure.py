@@ -7,19 +7,12 @@ import onnx
 from pydantic import Field
 
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
-from gauntlet.onnx_model.graph import (
-    all_nodes,
-    first_axis,
-    format_type,
-    node_label,
-    one_line,
-    opset_versions,
-    required_inputs,
-)
+from gauntlet.onnx_model.graph import all_nodes, first_axis, format_type, node_label, opset_versions, required_inputs
 from gauntlet.onnx_model.model_file import invalid_external_locations, read_graph
 from gauntlet.runtime.operator_libraries import operator_libraries
 from gauntlet.runtime.operator_support import training_mode_nodes, unsupported_nodes

@@ -1,4 +1,4 @@
-"""What several test files need to quantise a model as the flow does: calibrated first where the recipe is static."""
+"""What several test files need to quantize a model as the flow does: calibrated first where the recipe is static."""
 
 from typing import Any
 

@@ -44,7 +44,7 @@ def log_flips(client: MlflowClient, run_id: str, flips: list[dict[str, Any]], te
 def images_of(split: Split, indices: list[int]) -> list[mlflow.Image]:
     """Return some of a split's samples as MLflow images; none where the samples are not images.
 
-    Each is stretched to the full range of values, because a model's inputs are normalised.
+    Each is stretched to the full range of values, because a model's inputs are normalized.
     """
     arrays = split.take(np.array(indices))
     samples = next(iter(arrays.values()))

@@ -95,7 +95,7 @@ def upload_time(path: Path | None) -> Iterator[None]:
 def experiment_id(home: Home, client: MlflowClient, uri: str, name: str) -> str:
     """Return the experiment's id; create or restore it where necessary.
 
-    The lock is needed because two processes cannot initialise one SQLite file.
+    The lock is needed because two processes cannot initialize one SQLite file.
     """
     with locked(home.locks / "mlflow-experiment"):
         experiment = client.get_experiment_by_name(name)

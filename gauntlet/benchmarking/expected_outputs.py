@@ -11,9 +11,8 @@ import numpy as np
 
 from gauntlet.benchmarking.precision import FLOOR_DB, worst_sqnr_db
 from gauntlet.core.arrays import Array
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import JsonObject
-from gauntlet.onnx_model.graph import one_line
 from gauntlet.onnx_model.macs import ModelMacs, read_model_macs
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed

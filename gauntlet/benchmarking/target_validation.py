@@ -15,10 +15,9 @@ from pydantic import Field
 
 from gauntlet.benchmarking.expected_outputs import READING_BYTES, ExpectedOutputs, WorkerRun, run_on_worker
 from gauntlet.benchmarking.precision import FINE_TO_COARSE, FLOOR_DB, precision_name, worst_sqnr_db, write_seven_bit
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
-from gauntlet.onnx_model.graph import one_line
 from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.subprocess_runner import run_in_subprocess
 from gauntlet.runtime.worker_client import WorkerFailed

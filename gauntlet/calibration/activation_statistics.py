@@ -15,10 +15,9 @@ from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
 from gauntlet.calibration.histogram import Ends, EndsCollector, FixedRangeCollector, TensorStatistics
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Split
-from gauntlet.onnx_model.graph import one_line
 from gauntlet.onnx_model.model_file import is_large_file
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session

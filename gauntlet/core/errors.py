@@ -2,6 +2,17 @@
 
 import re
 
+RUNTIME_NOISE = (
+    (re.compile(r"\[ONNXRuntimeError\] : \d+ : (?!NOT_IMPLEMENTED)\w+ : "), ""),
+    (
+        re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'(.*?)' Status Message: "),
+        r"\1 '\2': ",
+    ),
+    (re.compile(r"/onnxruntime_src/\S+ [^()]*\([^()]*\)( const)? "), ""),
+)
+"""Parts of ONNX Runtime's messages that do not help users: error codes and places in its source."""
+MAX_TEXT = 400
+
 
 class PipelineError(Exception):
     """Any error that is reported in one message instead of a traceback."""
@@ -25,9 +36,12 @@ class StageError(PipelineError):
     """A stage could not do its work; the cause is chained."""
 
 
-def one_line(error: Exception, most: int = 200) -> str:
-    """Return the start of an error's text on one line; its type where it has no text."""
-    return " ".join(str(error).split())[:most] or type(error).__name__
+def one_line(text: object) -> str:
+    """Return a library's message as one line of at most `MAX_TEXT` characters; an error's type if it has no text."""
+    line = " ".join(str(text).split()) or type(text).__name__
+    for noise, replacement in RUNTIME_NOISE:
+        line = noise.sub(replacement, line)
+    return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 4]} ..."
 
 
 def without_password(text: str) -> str:

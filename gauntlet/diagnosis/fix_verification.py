@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.diagnosis.context import ModelContext
 from gauntlet.diagnosis.faults import frozen_batch, leaked_constant, wrong_layout
 from gauntlet.diagnosis.findings import Fault
 from gauntlet.diagnosis.runtime_checks import open_limited
-from gauntlet.onnx_model.graph import first_axis, one_line, required_inputs, tensor_shape
+from gauntlet.onnx_model.graph import first_axis, required_inputs, tensor_shape
 from gauntlet.onnx_model.model_file import write_model
 
 LIMIT = 1e-4

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 
+from gauntlet.core.errors import one_line
 from gauntlet.core.signature import TensorSpec
 from gauntlet.diagnosis.context import ModelContext, read_context
 from gauntlet.diagnosis.faults import (
@@ -20,7 +21,7 @@ from gauntlet.diagnosis.faults import (
 )
 from gauntlet.diagnosis.findings import CallerHints, Fault, FixAttempt, FixResult
 from gauntlet.diagnosis.fix_verification import LIMIT, ComparisonModel, smallest_batch, verify_fix
-from gauntlet.onnx_model.graph import Shape, one_line, tensor_shape
+from gauntlet.onnx_model.graph import Shape, tensor_shape
 from gauntlet.onnx_model.model_file import exceeds_protobuf_limit, write_model
 
 FIXES: dict[Fault, Callable[[ModelContext], str]] = {

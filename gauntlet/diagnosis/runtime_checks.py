@@ -8,12 +8,11 @@ from typing import Any
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.diagnosis.context import ModelContext, read_context
 from gauntlet.diagnosis.faults import frozen_batch, slow_first_call, unregistered_operator
 from gauntlet.diagnosis.findings import CallerHints, Fault, Finding, Timing
-from gauntlet.onnx_model.graph import one_line
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.timing import time_calls

@@ -5,7 +5,8 @@ from itertools import islice
 
 import onnx
 
-from gauntlet.onnx_model.graph import Shape, format_shape, inferred_shapes, one_line, operator_name, tensor_shape
+from gauntlet.core.errors import one_line
+from gauntlet.onnx_model.graph import Shape, format_shape, inferred_shapes, operator_name, tensor_shape
 
 MAX_LINES = 20_000
 MAX_DEPTH = 20

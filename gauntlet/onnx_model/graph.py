@@ -1,6 +1,5 @@
 """Read a graph without its weights: nodes, inputs, constants, types and shapes."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,6 @@ Dim = int | str | None
 Shape = tuple[Dim, ...]
 """Sizes, names of dynamic axes, and None for unknown axes."""
 
-RUNTIME_NOISE = (
-    (re.compile(r"\[ONNXRuntimeError\] : \d+ : (?!NOT_IMPLEMENTED)\w+ : "), ""),
-    (
-        re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'(.*?)' Status Message: "),
-        r"\1 '\2': ",
-    ),
-    (re.compile(r"/onnxruntime_src/\S+ [^()]*\([^()]*\)( const)? "), ""),
-)
-"""Parts of ONNX Runtime's messages that do not help users: error codes and places in its source."""
-MAX_TEXT = 400
 SMALL_BYTES = 1024
 
 
@@ -46,14 +35,6 @@ def _texts(message: Any) -> Iterator[str | bytes]:
         elif field.type == field.TYPE_MESSAGE:
             for inner in (value,) if hasattr(value, "ListFields") else value:
                 yield from _texts(inner)
-
-
-def one_line(text: object) -> str:
-    """Return a library's message as one line of at most `MAX_TEXT` characters."""
-    line = " ".join(str(text).split())
-    for noise, replacement in RUNTIME_NOISE:
-        line = noise.sub(replacement, line)
-    return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 4]} ..."
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

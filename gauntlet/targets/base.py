@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, cast
 
 from pydantic import Field
 
+from gauntlet.core.errors import one_line
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.runtime import worker
 from gauntlet.targets import environments
@@ -103,4 +104,4 @@ def _probe(command: tuple[str, ...], request: str) -> str | None:
         last = "".join(done.stderr.strip().splitlines()[-1:])
         return f"its worker ended with code {done.returncode}" + (f": {last[:200]}" if last else "")
     reason = reply.get("error", reply.get("unavailable"))
-    return None if reason is None else " ".join(str(reason).split())
+    return None if reason is None else one_line(reason)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import onnx
 from pydantic import Field
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature
 from gauntlet.frameworks.keras import files
@@ -58,7 +58,7 @@ def converting() -> Iterator[Any]:
     try:
         yield tf2onnx
     except Exception as error:  # TensorFlow's, the protocol buffers' and its own
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        reason = one_line(error)
         raise StageError(f"tf2onnx {tf2onnx.__version__} cannot convert the model: {reason}") from error
     finally:
         logger.setLevel(level)

@@ -14,12 +14,12 @@ import numpy as np
 import onnx
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.error_metrics import max_rel_error
 from gauntlet.metrics.output_comparison import Tolerances, output_difference
-from gauntlet.onnx_model.graph import node_label, one_line
+from gauntlet.onnx_model.graph import node_label
 from gauntlet.onnx_model.model_file import write_model
 from gauntlet.runtime.batched_inference import batched_inference, tensor_output_names
 from gauntlet.runtime.session import open_session

@@ -16,11 +16,11 @@ import onnx
 from pydantic import Field
 
 from gauntlet.core.artifact import write_atomically
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.datasets.golden import Golden, GoldenCase, first_samples
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
-from gauntlet.onnx_model.graph import one_line, required_inputs
+from gauntlet.onnx_model.graph import required_inputs
 from gauntlet.onnx_model.model_file import model_files, read_graph
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.graph_fingerprint import graph_fingerprint, optimized_graph_fingerprint

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.frameworks.torch import network as torch_network
 from tasks.prune.network_size import macs_of
 
@@ -65,7 +65,7 @@ def prune_channels(
             expected, actual = (_shapes(model(*inputs)) for model in (network.eval(), pruned))
     except Exception as error:  # layers may raise anything about a wrong number of channels
         raise StageError(
-            f"the network cannot lose channels ({type(error).__name__}: {' '.join(str(error).split())[:200]}); "
+            f"the network cannot lose channels ({type(error).__name__}: {one_line(error)}); "
             "its code may depend on their number. Use kind: unstructured, or remove prune"
         ) from error
     if actual != expected:

@@ -27,7 +27,7 @@ def test_second_run_repeats_only_benchmark_and_choice(run: Run) -> None:
     assert repeated(run(quick_config())) == NEVER_CACHED
 
 
-def test_changed_quantiser_repeats_that_quantiser_and_what_follows(run: Run) -> None:
+def test_changed_quantizer_repeats_that_quantizer_and_what_follows(run: Run) -> None:
     report = run(quick_config("quantize.0.per_channel=false"))
     name = "static-u8s8-per-tensor"
     follows = ("quantize", "structure", "accuracy", "portability")

@@ -140,7 +140,7 @@ def test_pipeline_stops_when_an_image_leaked_into_training(
 
 
 @pytest.mark.slow
-def test_candidate_is_dropped_when_its_quantiser_saw_only_zeros(
+def test_candidate_is_dropped_when_its_quantizer_saw_only_zeros(
     run: Run, home: Home, finished: RunReport, tmp_path: Path
 ) -> None:
     data = finished.stage("data")

@@ -26,7 +26,7 @@ def stages_of(report: RunReport, candidate: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_pruned_line_goes_through_every_gate_and_is_quantised_with_ranges_of_its_own(run: Run) -> None:
+def test_pruned_line_goes_through_every_gate_and_is_quantized_with_ranges_of_its_own(run: Run) -> None:
     report = run(quick_config(*SETTINGS, f"prune=[{HALF}]"))
     parents = {candidate.name: candidate.parent for candidate in report.candidates}
     assert parents == {

@@ -48,7 +48,7 @@ def convolutions(between: str | None = None) -> onnx.ModelProto:
     return onnx_text.model(text)
 
 
-# Transpose with two others in between, so that no optimiser takes them for nothing.
+# Transpose with two others in between, so that no optimizer takes them for nothing.
 TURNED_AROUND = """
     t# = Transpose<perm = [0, 2, 3, 1]>(r#)
     axis# = Constant<value_int = 3>()
@@ -179,7 +179,7 @@ def test_reason_is_unfused_qdq_when_nodes_between_stay_in_float(tmp_path: Path) 
 def test_reason_is_float_multiplications_when_large_layers_are_left_out(
     tmp_path: Path, reference: ExecutionProfile
 ) -> None:
-    # Two in a row: of a single one between quantised ones, the runtime would quantise the weights itself.
+    # Two in a row: of a single one between quantized ones, the runtime would quantize the weights itself.
     path = static(convolutions(), tmp_path / "u8.onnx", nodes_to_exclude=["conv1", "conv2"])
     found = reasons(look(path), reference)
     share = float(found["float_macs"].removeprefix("only ").partition(" %")[0])

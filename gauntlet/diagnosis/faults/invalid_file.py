@@ -6,9 +6,9 @@ from pathlib import Path
 
 import onnx
 
+from gauntlet.core.errors import one_line
 from gauntlet.diagnosis.context import ModelContext
 from gauntlet.diagnosis.findings import Finding
-from gauntlet.onnx_model.graph import one_line
 from gauntlet.onnx_model.model_file import external_locations, is_absolute_location, stored_tensors
 
 MAX_TENSOR_BYTES = 1 << 40

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.frameworks.flax.network import load, use_cpu
 from gauntlet.runtime.engines.base import Engine, TensorInfo, type_name
 
@@ -26,7 +26,7 @@ class FlaxEngine(Engine):
         try:
             self.network, self.spec = load(model)
         except Exception as error:  # a file of another kind raises many types
-            summary = " ".join(str(error).split())[:200]
+            summary = one_line(error)
             raise StageError(f"{model.name}: not a network saved by this project: {summary}") from error
         self.call: Callable[[Any], Any] = jax.jit(lambda images: self.network(images))
 

@@ -5,7 +5,7 @@ import zlib
 from functools import lru_cache
 from typing import Any
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.frameworks.architecture_names import names_in_source, unknown_architecture
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
@@ -44,7 +44,7 @@ class KerasNetworkSpec(Frozen):
         except ValueError as error:
             raise StageError(
                 f"train.architecture: {self.architecture} cannot be built for images of {self.shape} "
-                f"({' '.join(str(error).split())[:200]}). Fix: change data.image_size, or use another architecture"
+                f"({one_line(error)}). Fix: change data.image_size, or use another architecture"
             ) from error
 
     def _adapted(self, layer: Any) -> Any:

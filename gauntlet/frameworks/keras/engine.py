@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.frameworks.keras import files
 from gauntlet.frameworks.keras.model import CallableModel, from_network, from_saved_model
@@ -40,7 +40,7 @@ class KerasEngine(Engine):
             signature = files.unpack_saved_model(path, Path(self.folder.name))
             return from_saved_model(Path(self.folder.name), signature), [[signature, "SavedModel"]]
         except (OSError, zipfile.BadZipFile, StageError) as error:
-            summary = " ".join(str(error).split())[:200]
+            summary = one_line(error)
             raise StageError(f"{path.name}: not a SavedModel stored by this project ({summary})") from error
 
     def set_samples(self, samples: NamedArrays) -> None:

@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
 
 KERAS = ".keras"
@@ -32,7 +32,7 @@ def load(path: Path) -> Any:
         return keras.saving.load_model(path, compile=False)
     except Exception as error:  # any layer may fail in its own way
         raise StageError(
-            f"{path}: Keras {keras.__version__} cannot read it: {' '.join(str(error).split())[:300]}. Fix: if it needs "
+            f"{path}: Keras {keras.__version__} cannot read it: {one_line(error)}. Fix: if it needs "
             "custom layers or functions, export a SavedModel, which contains its graph: model.export(FOLDER), then "
             "train.kind: saved-model"
         ) from error

@@ -5,7 +5,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.frameworks.architecture_names import names_in_source, unknown_architecture
 
@@ -58,7 +58,7 @@ class NamedArchitecture(Frozen):
             fix = "use larger ones (data.image_size)" if is_data_size else "remove this size from train.input_sizes"
             raise StageError(
                 f"train.architecture: {self.architecture} does not take images of {height}x{width} pixels "
-                f"({_summary(error)}). Fix: {fix}, or use another architecture"
+                f"({one_line(error)}). Fix: {fix}, or use another architecture"
             ) from error
 
     def _torchvision(self) -> "torch.nn.Module":
@@ -82,7 +82,7 @@ class NamedArchitecture(Frozen):
         except Exception as error:  # the builders raise many types
             raise StageError(
                 f"train.architecture: {name} cannot be built for images of {self.height}x{self.width} pixels "
-                f"({_summary(error)}). Fix: change data.image_size, or use another architecture"
+                f"({one_line(error)}). Fix: change data.image_size, or use another architecture"
             ) from error
         return network
 
@@ -121,7 +121,3 @@ def _small_cnn(channels: int, classes: int) -> "torch.nn.Module":
         convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
         layers += [convolution, nn.BatchNorm2d(after), nn.ReLU(), nn.MaxPool2d(2)]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
-
-
-def _summary(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.frameworks.torch.network import load_network, named_outputs, tensor
 from gauntlet.runtime.engines.base import Engine, TensorInfo, type_name
 
@@ -38,7 +38,7 @@ class TorchEngine(Engine):
         try:
             self.network, example = load_network(model)
         except Exception as error:  # a file of another kind raises many types
-            summary = " ".join(str(error).split())[:200]
+            summary = one_line(error)
             raise StageError(f"{model.name}: not a network saved by this project: {summary}") from error
         self.inputs = [_tensor_info(name, values) for name, values in example.items()]
         with torch.inference_mode():

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.runtime.engines.base import Engine, TensorInfo
 from gauntlet.runtime.resources import sum_over_processes
 
@@ -96,7 +96,7 @@ class Browser:
             with contextlib.suppress(queue.Empty):
                 reply = self.replies.get(timeout=POLL_S)
                 if "error" in reply:
-                    raise StageError(f"ONNX Runtime Web: {' '.join(str(reply['error']).split())[:300]}")
+                    raise StageError(f"ONNX Runtime Web: {one_line(reply['error'])}")
                 return reply
             waited += POLL_S
             if self.process.poll() is not None:

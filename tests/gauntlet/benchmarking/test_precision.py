@@ -65,7 +65,7 @@ def test_candidate_is_rejected_when_it_states_a_precision_that_it_does_not_have(
     assert "bf16 is stated, the outputs show f32" in str(truth.reason)
 
 
-def test_candidate_is_rejected_when_int8_is_stated_and_nothing_is_quantised(
+def test_candidate_is_rejected_when_int8_is_stated_and_nothing_is_quantized(
     model: Path, inputs: Path, exact: ExpectedOutputs
 ) -> None:
     assert failed(look(model, States(label="int8"), inputs, exact)) == ["target.integer_kernels"]
@@ -172,7 +172,7 @@ def quantized(model: Path) -> Path:
     return path
 
 
-def test_quantised_model_is_held_to_its_own_exact_arithmetic(
+def test_quantized_model_is_held_to_its_own_exact_arithmetic(
     model: Path, quantized: Path, inputs: Path, exact: ExpectedOutputs
 ) -> None:
     expected = ExpectedOutputs.of(quantized, inputs, 60, exact)
@@ -233,7 +233,7 @@ class Louder(OrtCpu):
 
 @pytest.fixture
 def saturating(quantized: Path) -> Path:
-    """The quantised network with the largest weights that there are, side by side: their products leave an int16."""
+    """The quantized network with the largest weights that there are, side by side: their products leave an int16."""
     proto = onnx.load(quantized)
     for tensor in proto.graph.initializer:
         if tensor.data_type == onnx.TensorProto.INT8 and tensor.dims:
@@ -264,7 +264,7 @@ def test_candidate_is_rejected_when_its_integers_are_wrong_and_sums_may_saturate
     assert ("7-bit weights" in str(truth.reason)) == processor.saturates
 
 
-def test_weights_have_seven_bits_and_answers_stay_when_a_quantised_file_is_written_so(
+def test_weights_have_seven_bits_and_answers_stay_when_a_quantized_file_is_written_so(
     quantized: Path, inputs: Path
 ) -> None:
     path, again = quantized.with_name("seven.onnx"), quantized.with_name("again.onnx")

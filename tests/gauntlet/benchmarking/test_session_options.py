@@ -135,7 +135,7 @@ def test_session_leaves_at_every_batch_size_when_it_gains_nothing_at_the_first()
 
 
 def turning(pairs: int) -> onnx.ModelProto:
-    """Return a model that turns its input over and back again, which a session with optimisation leaves out."""
+    """Return a model that turns its input over and back again, which a session with optimization leaves out."""
     names = ["x", *(f"t{i}" for i in range(2 * pairs))]
     turns = "\n".join(f"{b} = Transpose<perm = [0, 2, 1]>({a})" for a, b in pairwise(names))
     return onnx_text.model(f"""
@@ -165,9 +165,9 @@ def race(workspace: Callable[..., Workspace]) -> Callable[..., BenchmarkFacts]:
 
 
 def test_winner_bears_its_session_when_that_is_the_fastest(race, workspace: Callable[..., Workspace]) -> None:
-    unoptimised = {"kind": "ort-cpu", "level": "off"}
+    unoptimized = {"kind": "ort-cpu", "level": "off"}
     facts = race(
-        {"fp32": 40, "candidate": 8}, targets=[unoptimised], session_variants=[{}], rounds=7, early_stopping=False
+        {"fp32": 40, "candidate": 8}, targets=[unoptimized], session_variants=[{}], rounds=7, early_stopping=False
     )
     for result in facts.results:
         assert result.target == "ort-cpu"
@@ -180,8 +180,8 @@ def test_winner_bears_its_session_when_that_is_the_fastest(race, workspace: Call
 
 
 def test_reference_wins_when_it_is_fastest_in_another_session(race, workspace: Callable[..., Workspace]) -> None:
-    unoptimised = {"kind": "ort-cpu", "level": "off"}
-    facts = race({"fp32": 40}, targets=[unoptimised], session_variants=[{}], rounds=7, early_stopping=False)
+    unoptimized = {"kind": "ort-cpu", "level": "off"}
+    facts = race({"fp32": 40}, targets=[unoptimized], session_variants=[{}], rounds=7, early_stopping=False)
     chosen = select(SelectConfig(), workspace(), race=facts).facts
     assert chosen.winner == "fp32"
     assert chosen.session.name == "ort-cpu"

@@ -73,7 +73,7 @@ def test_inputs_are_vectors_when_histograms_are_wanted(workspace: Callable[..., 
     assert signature.preprocessing.hog == config.hog
     inputs = read_split(workspace().path(report.artifacts["test"])).take(slice(None))["input"]
     assert inputs.shape == (360, 36)
-    assert np.allclose(np.linalg.norm(inputs, axis=1), 1, atol=1e-3)  # one block, normalised
+    assert np.allclose(np.linalg.norm(inputs, axis=1), 1, atol=1e-3)  # one block, normalized
 
 
 @pytest.mark.parametrize(

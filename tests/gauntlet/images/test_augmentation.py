@@ -16,7 +16,7 @@ INPUTS = np.stack([preprocess(picture, HOW) for picture in PICTURES])
 
 
 def possible(picture: np.ndarray, padding: int, *, flip: bool) -> set[bytes]:
-    """Return every picture that the recipe can make of one, made before it is normalised, as the usual recipe does."""
+    """Return every picture that the recipe can make of one, made before it is normalized, as the usual recipe does."""
     padded = np.pad(picture, ((padding, padding), (padding, padding), (0, 0)))
     moves = range(2 * padding + 1)
     crops = [padded[top : top + 6, left : left + 5] for top in moves for left in moves]

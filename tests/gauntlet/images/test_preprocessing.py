@@ -19,7 +19,7 @@ def picture(height: int, width: int, channels: int = 3) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (height, width, channels), np.uint8)
 
 
-def test_preprocess_scales_and_normalises_when_no_resizing_is_needed() -> None:
+def test_preprocess_scales_and_normalizes_when_no_resizing_is_needed() -> None:
     pixels = picture(4, 4)
     result = preprocess(pixels, how(mean=(0.1, 0.2, 0.3)))
     expected = (pixels.transpose(2, 0, 1) / 255 - np.array([0.1, 0.2, 0.3])[:, None, None]) / 0.25

@@ -23,7 +23,7 @@ def test_real_model_has_the_sources_parameters_and_the_profilers_macs(trained) -
     sample = {"input": np.zeros((1, 3, 32, 32), np.float32)}
     assert found.macs == measure_integer_share(trained.path, sample).macs
     assert found.nodes_of_unknown_macs == 0
-    # The exporter folds batch normalisation into the convolutions, so parameters are counted in the file.
+    # The exporter folds batch normalization into the convolutions, so parameters are counted in the file.
     stored = trained.proto().graph.initializer
     assert found.parameters == sum(int(np.prod(t.dims)) for t in stored if t.data_type == onnx.TensorProto.FLOAT)
     assert found.weights_bytes >= 4 * found.parameters
@@ -89,7 +89,7 @@ def test_transposed_and_grouped_convolutions_are_counted(tmp_path: Path) -> None
     assert found.macs == measure_integer_share(tmp_path / "model.onnx", sample).macs
 
 
-def test_quantised_weights_count_for_the_node_that_computes_with_them(tmp_path: Path) -> None:
+def test_quantized_weights_count_for_the_node_that_computes_with_them(tmp_path: Path) -> None:
     proto = faulty_models.cnn()
     proto.graph.initializer.remove(next(t for t in proto.graph.initializer if t.name == "w2"))
     text = "<int8[6,8,3,3] w2_q, float scale = {0.1}> { [dq] w2 = DequantizeLinear(w2_q, scale) }"

@@ -87,7 +87,7 @@ def test_share_is_zero_when_the_model_is_float(trained) -> None:
     assert counted == IntegerShare(share=0, macs=SMALL_CNN, float_nodes=4, integer_nodes=0, leftover_qdq_nodes=0)
 
 
-def test_share_is_one_when_the_model_is_quantised_to_u8s8(trained, workspace: Callable[..., Workspace]) -> None:
+def test_share_is_one_when_the_model_is_quantized_to_u8s8(trained, workspace: Callable[..., Workspace]) -> None:
     out = workspace(trained.store)
     report = quantized(StaticInt8(), out, trained.model, trained.artifacts["calibration"], trained.test)
     counted = measure_integer_share(out.path(report.artifacts["model"]), sample(trained))
@@ -96,7 +96,7 @@ def test_share_is_one_when_the_model_is_quantised_to_u8s8(trained, workspace: Ca
 
 
 @pytest.mark.parametrize("weights", ["u8", "s8"])
-def test_share_is_one_when_activations_are_quantised_at_each_call(
+def test_share_is_one_when_activations_are_quantized_at_each_call(
     trained, workspace: Callable[..., Workspace], weights: str
 ) -> None:
     out = workspace(trained.store)

@@ -102,7 +102,7 @@ def int8(trained, inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return path
 
 
-def test_quantised_model_runs_in_integers(home, trained, inputs, expected, int8: Path) -> None:
+def test_quantized_model_runs_in_integers(home, trained, inputs, expected, int8: Path) -> None:
     quantized = ExpectedOutputs.of(int8, inputs, 60, expected)
     for target in (OpenVino(precision="int8"), OrtOpenVino(), OrtWeb()):
         truth = validate_target(int8, target, quantized, inputs, threads=2, timeout_s=60)
@@ -119,7 +119,7 @@ class OnHaswell(OpenVino):
         return (*AS_HASWELL, *super().command())
 
 
-def test_quantised_model_runs_in_integers_when_their_sums_saturate(home, inputs, expected, int8: Path) -> None:
+def test_quantized_model_runs_in_integers_when_their_sums_saturate(home, inputs, expected, int8: Path) -> None:
     needs_haswell()
     quantized, target = ExpectedOutputs.of(int8, inputs, 60, expected), OnHaswell(precision="int8")
     truth = validate_target(int8, target, quantized, inputs, threads=1, timeout_s=200, processor=HASWELL)

@@ -25,7 +25,7 @@ SLOW, FAST = {"kind": "ort-cpu", "level": "off"}, {"kind": "ort-cpu"}
 
 
 def turning(pairs: int) -> onnx.ModelProto:
-    """Return a model that turns its input over and back again, which a session with optimisation leaves out."""
+    """Return a model that turns its input over and back again, which a session with optimization leaves out."""
     names = ["x", *(f"t{i}" for i in range(2 * pairs))]
     turns = "\n".join(f"{b} = Transpose<perm = [0, 2, 1]>({a})" for a, b in pairwise(names))
     text = f"""

@@ -161,8 +161,8 @@ def test_model_is_asked_at_every_size_that_it_is_said_to_take(bring: Bring, tmp_
     golden = report.artifacts["golden"]
     assert list(Golden.load(out.path(golden)).cases) == ["real", "random", "20x14", "7x7"]
     assert not numerics(NumericsConfig(), out, model=report.artifacts["model"], golden=golden).failures
-    (tmp_path / "optimised").mkdir()
-    frozen = out.store_file(pretrained_models.any_size(tmp_path / "optimised", pixels=100)[0])
+    (tmp_path / "optimized").mkdir()
+    frozen = out.store_file(pretrained_models.any_size(tmp_path / "optimized", pixels=100)[0])
     failures = numerics(NumericsConfig(), out, model=frozen, golden=golden).failures
     assert any("silently wrong at 20x14, 7x7" in f"{check.detail} {check.remedy}" for check in failures)
     fixed, samples = pretrained_models.fixed_batch(tmp_path)
