@@ -137,7 +137,7 @@ def nhwc() -> onnx.ModelProto:
     return proto
 
 
-def slow_first_call(products: int = 20, size: int = 800) -> onnx.ModelProto:
+def slow_first_call(products: int = 40, size: int = 800) -> onnx.ModelProto:
     """A long chain of constant products, which the runtime computes at every start."""
     chain = "\n".join(f"p{i} = MatMul({f'p{i - 1}' if i else 'w'}, w)" for i in range(products))
     text = f"""

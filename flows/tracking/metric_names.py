@@ -53,12 +53,8 @@ def candidate_metrics(candidate: CandidateEntry, quality: Metrics) -> Metrics:
         candidate: as it stands at the end of the run.
         quality: the `quality_metrics` of its stages.
     """
-    values: dict[str, JsonValue] = {
-        "quality.top1": candidate.accuracy,
-        "quality.sqnr_db": candidate.sqnr_db,
-        "size.mb": None if candidate.size_bytes is None else candidate.size_bytes / 1e6,
-    }
-    for row in candidate.benchmark:
+    values: dict[str, JsonValue] = {}
+    for row in candidate.benchmark:  # first: MLflow draws the charts in this order
         place = f"b{row.batch}" if row.target == candidate.benchmark[0].target else f"{row.target}.b{row.batch}"
         values |= {
             f"latency.{place}.p50_ms": row.median_ms,
@@ -66,7 +62,12 @@ def candidate_metrics(candidate: CandidateEntry, quality: Metrics) -> Metrics:
             f"speedup.{place}.low": row.speedup_low,
             f"speedup.{place}.high": row.speedup_high,
         }
-    return quality | finite(values)
+    values |= {
+        "quality.top1": candidate.accuracy,
+        "quality.sqnr_db": candidate.sqnr_db,
+        "size.mb": None if candidate.size_bytes is None else candidate.size_bytes / 1e6,
+    }
+    return finite(values) | quality
 
 
 def parent_metrics(report: RunReport, best: Metrics) -> Metrics:

@@ -17,7 +17,7 @@ def test_run_ends_at_loadgen_when_this_says_invalid(run: Run) -> None:
     failed = run(quick_config(f"loadgen=[{starved}]", "optimize=[]", "quantize=[]"))
     assert (failed.verdict, failed.stopped_at) == ("failed", "loadgen")
     assert "LoadGen says INVALID: min duration not met" in failed.reason
-    assert [stage.stage for stage in failed.stages[-2:]] == ["select", "loadgen"]
+    assert [stage.stage for stage in failed.stages[-2:]] == ["confirm", "loadgen"]
     assert failed.winner is None
 
 

@@ -91,7 +91,7 @@ def test_both_deployments_exist_and_the_nightly_one_is_scheduled(client: SyncPre
     assert on_demand.schedules == []
     form = str(on_demand.parameter_openapi_schema)
     assert "min_accuracy" in form
-    assert "share of right answers" in form  # the form explains its fields
+    assert "share of test images classified correctly" in form  # the form explains its fields
     assert "use no results of earlier runs" in form
 
 

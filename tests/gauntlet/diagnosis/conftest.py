@@ -28,4 +28,4 @@ def apart() -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less than a second is slow, so that a slow model can be a small one."""
-    monkeypatch.setattr(slow_first_call, "SLOW_MS", 150)
+    monkeypatch.setattr(slow_first_call, "SLOW_MS", 100)

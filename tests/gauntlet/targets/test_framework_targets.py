@@ -148,7 +148,7 @@ def test_other_weights_than_the_exported_ones_are_seen(of_flax: OfFlax, tmp_path
     flax.save(tmp_path / "other.npz", recipe, recipe.build(seed=1))
     assert "target.sqnr" in (model.look(JaxJit(), tmp_path / "other.npz").reason or "")
     flax.save(tmp_path / "turned.npz", recipe.replace(layout="NCHW"), recipe.build())
-    assert "takes pictures of (3, 16, 16) (NCHW)" in (model.look(JaxJit(), tmp_path / "turned.npz").error or "")
+    assert "takes images of (3, 16, 16) (NCHW)" in (model.look(JaxJit(), tmp_path / "turned.npz").error or "")
 
 
 @pytest.mark.slow
@@ -212,7 +212,7 @@ def test_source_races_beside_its_export_and_only_where_it_belongs(of_flax: OfFla
         "cnn on ort-cpu": "measured", "model on jax-jit": "measured", "model on sklearn": "not applicable",
     }  # fmt: skip
     assert [row.batch for row in found.pairs[1].rows] == [1, 3]
-    assert found.pairs[2].reason.endswith("(.skops); model.npz is none")
+    assert found.pairs[2].reason.endswith("file (.skops), got model.npz")
 
 
 @pytest.mark.slow
