@@ -1,7 +1,7 @@
 """Renamed configuration keys and checks: an old name works for one release, with a warning."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,10 +150,3 @@ def _override(override: Any) -> Any:
 
 def _warn(old: str, new: str) -> None:
     log.warning("%s is now called %s; the old name works until the next release", old, new)
-
-
-def new_names() -> Iterator[tuple[str, str]]:
-    """Yield every old name with its new one, for the documentation."""
-    for key in RENAMED_KEYS:
-        yield f"{key.part}.{key.old}", f"{key.part}.{key.new}"
-    yield from RENAMED_CHECKS.items()

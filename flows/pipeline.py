@@ -113,7 +113,7 @@ def export_network(
 
 def optimize_reference(line: Line, config: PipelineConfig, reference: Reference) -> None:
     """Make a candidate of the reference with every graph pass."""
-    golden, test = reference.golden, reference.splits["test"]
+    golden = reference.golden
     for graph_pass in config.optimize:
         with line.candidate(graph_pass.name) as candidate:
             optimized = candidate.stage(
@@ -127,15 +127,7 @@ def optimize_reference(line: Line, config: PipelineConfig, reference: Reference)
             model = optimized.artifacts["model"]
             candidate.stage(structure, config.structure, model=model)
             candidate.stage(numerics, config.numerics, model=model, golden=golden)
-            candidate.stage(
-                accuracy,
-                config.accuracy,
-                model=model,
-                golden=golden,
-                test=test,
-                min_recall=config.evaluate.min_recall,
-                min_precision=config.evaluate.min_precision,
-            )
+            check_accuracy(candidate, config, reference, model)
 
 
 def quantize_base(
@@ -168,6 +160,22 @@ def quantize_base(
                 prove_quantized(fallback, config, reference, base, repaired.artifacts["model"])
 
 
+def check_accuracy(
+    candidate: Line, config: PipelineConfig, reference: Reference, model: Artifact, own: Artifact | None = None
+) -> None:
+    """Compare a candidate's accuracy with FP32's, and its noise with the outputs of its own network, if pruned."""
+    candidate.stage(
+        accuracy,
+        config.accuracy,
+        model=model,
+        golden=reference.golden,
+        test=reference.splits["test"],
+        parent_golden=own,
+        min_recall=config.evaluate.min_recall,
+        min_precision=config.evaluate.min_precision,
+    )
+
+
 def calibrate_base(
     line: Line, config: PipelineConfig, reference: Reference, base: Base, recipes: tuple[QuantizeConfig, ...]
 ) -> Mapping[str, Artifact]:
@@ -193,16 +201,7 @@ def prove_quantized(
     """Run the gates of a quantized model."""
     test = reference.splits["test"]
     candidate.stage(structure, config.structure, model=quantized)
-    candidate.stage(
-        accuracy,
-        config.accuracy,
-        model=quantized,
-        golden=reference.golden,
-        test=test,
-        parent_golden=base.golden,
-        min_recall=config.evaluate.min_recall,
-        min_precision=config.evaluate.min_precision,
-    )
+    check_accuracy(candidate, config, reference, quantized, base.golden)
     candidate.stage(
         portability,
         config.portability,
@@ -229,16 +228,7 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
             candidate.stage(evaluate, config.evaluate, predictions=predictions, labels=labels)
             own = pruned["golden"]
             model = export_network(candidate, config, pruned["network"], reference.signature, own)
-            candidate.stage(
-                accuracy,
-                config.accuracy,
-                model=model,
-                golden=reference.golden,
-                test=reference.splits["test"],
-                parent_golden=own,
-                min_recall=config.evaluate.min_recall,
-                min_precision=config.evaluate.min_precision,
-            )
+            check_accuracy(candidate, config, reference, model, own)
             base = Base(pruning.name, model, golden=own, unpruned=reference.model)
             quantize_base(candidate, config, reference, base, config.pruned_recipes)
 

@@ -29,12 +29,7 @@ INTERRUPTED = "interrupted: the process ended without a verdict"
 
 @contextmanager
 def recording(config: PipelineConfig, *, fresh: bool = False) -> Iterator[Run]:
-    """Record the run that happens inside; however it ends, its report is written.
-
-    Args:
-        config: of the run.
-        fresh: whether results of earlier runs are left unused.
-    """
+    """Record the run that happens inside; however it ends, its report is written."""
     logging.getLogger("gauntlet").setLevel(logging.INFO)
     home = Home.find()
     close_interrupted(home)

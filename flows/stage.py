@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -39,6 +39,7 @@ log = logging.getLogger("gauntlet")
 Config = TypeVar("Config")
 Facts = TypeVar("Facts", bound=Frozen)
 Inputs = ParamSpec("Inputs")
+Stage: TypeAlias = Callable[Concatenate[Config, Workspace, Inputs], Report[Facts]]
 
 
 @dataclass(frozen=True)
@@ -49,20 +50,12 @@ class Line:
     name: str | None = None
 
     def stage(
-        self,
-        function: Callable[Concatenate[Config, Workspace, Inputs], Report[Facts]],
-        config: Config,
-        /,
-        *args: Inputs.args,
-        **inputs: Inputs.kwargs,
+        self, function: Stage[Config, Inputs, Facts], config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
     ) -> Report[Facts]:
         """Run a stage: its work, unless an earlier run has done the same, then its gate.
 
-        Args:
-            function: the stage, `function(config, workspace, **inputs) -> Report[...]`; its name is the stage's name.
-            config: its part of the configuration.
-            args: none; inputs are passed by name.
-            inputs: values and artifacts; with the configuration and the code, they decide whether work is the same.
+        The function's name is the stage's name. Inputs are passed by name; with the configuration and the code, they
+        decide whether work is the same.
 
         Raises:
             GateFailed: when the report does not pass.
@@ -71,17 +64,9 @@ class Line:
         return self._run(function, config, args, inputs, measured=False)
 
     def measure(
-        self,
-        function: Callable[Concatenate[Config, Workspace, Inputs], Report[Facts]],
-        config: Config,
-        /,
-        *args: Inputs.args,
-        **inputs: Inputs.kwargs,
+        self, function: Stage[Config, Inputs, Facts], config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
     ) -> Report[Facts]:
-        """Run a stage that measures time: never from the cache, and alone among this project's work on the host.
-
-        Args and errors are those of `stage`.
-        """
+        """Run a stage as `stage` does, but never from the cache, and alone among this project's work on the host."""
         return self._run(function, config, args, inputs, measured=True)
 
     @contextmanager
@@ -110,25 +95,17 @@ class Line:
         return self.run.rejected_by(function.__name__, self.name)
 
     def _run(
-        self,
-        function: Callable[..., Report[Any]],
-        config: Any,
-        args: tuple[Any, ...],
-        inputs: Mapping[str, Any],
-        *,
-        measured: bool,
+        self, function: Callable[..., Report[Any]], config: Any, args: Any, inputs: Mapping[str, Any], *, measured: bool
     ) -> Report[Any]:
         """Run the two nodes of a stage."""
         run, stage = self.run, function.__name__
         label = f"{stage} {self.name}" if self.name else stage
         run.at_stage = stage
         key = f"{run.id}-{stage}" if measured else cache_key(function, config, inputs)
-        work = _Work(self, label, key, measured, function, config, args, inputs)
+        work = _Work(self, label, key, measured, function, lambda space: function(config, space, *args, **inputs))
         done = _work_node.with_options(name=stage)(label, work.run, return_state=True, wait_for=_upstream(run, inputs))
-        report = _report_of(done, label)
-        report = report.replace(
-            candidate=self.name, checks=tuple(run.overridden(check, self.name) for check in report.checks)
-        )
+        report = _report_of(done, label).replace(candidate=self.name)
+        report = report.replace(checks=tuple(run.overridden(check, self.name) for check in report.checks))
 
         def judge(_: Report[Any]) -> None:
             run.record(report)
@@ -151,9 +128,7 @@ class _Work:
     key: str
     measured: bool
     function: Callable[..., Report[Any]]
-    config: Any
-    args: tuple[Any, ...]
-    inputs: Mapping[str, Any]
+    call: Callable[[Workspace], Report[Any]]
 
     def run(self) -> Report[Any]:
         """Return the report of the same work where it is known; otherwise do the work, in one process at a time."""
@@ -184,7 +159,7 @@ class _Work:
                 shutil.rmtree(workspace.folder, ignore_errors=True)
             workspace.folder.mkdir(parents=True, exist_ok=True)
             with relay_progress(run, self.function.__name__), ResourceUsage() as usage:
-                report = self.function(self.config, workspace, *self.args, **self.inputs)
+                report = self.call(workspace)
             report = report.replace(seconds=usage.seconds, peak_rss_bytes=usage.peak_rss_bytes)
             if not (self.measured or report.timed):
                 ResultCache(run.home.results, run.home.store).save(self.key, report)
@@ -209,20 +184,16 @@ def _is_crash(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
     return not isinstance(_exception(state), PipelineError)
 
 
-@task(
-    task_run_name="{label}",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-    retries=1,
-    retry_delay_seconds=1,
-    retry_condition_fn=_is_crash,
-)
+UNCACHED: dict[str, Any] = {"task_run_name": "{label}", "cache_policy": NO_CACHE, "persist_result": False}
+
+
+@task(**UNCACHED, retries=1, retry_delay_seconds=1, retry_condition_fn=_is_crash)
 def _work_node(label: str, do: Callable[[], Report[Any]]) -> Any:
     report = do()
     return Completed(name="Cached", message="not repeated: nothing changed", data=report) if report.cached else report
 
 
-@task(task_run_name="{label} gate", cache_policy=NO_CACHE, persist_result=False)
+@task(**UNCACHED | {"task_run_name": "{label} gate"})
 def _gate_node(label: str, report: Report[Any], judge: Callable[[Report[Any]], None]) -> None:
     judge(report)
 

@@ -47,13 +47,7 @@ def confirm(
 ) -> Report[ConfirmFacts]:
     """Race the selected candidate against the reference again; unless it is proven faster, the reference wins.
 
-    Args:
-        config: of the first race; this one has another order, and nobody is stopped early.
-        workspace: of the stage.
-        select: when a candidate is selected.
-        selection: the winner of the first race, and where it runs.
-        models: the models by candidate; the first is the reference.
-        golden: the reference outputs.
+    `config` is that of the first race: this one has another order, and nobody is stopped early.
     """
     reference, default = next(iter(models)), config.targets[0].name
     if (selection.winner, selection.target) == (reference, default):
@@ -79,7 +73,8 @@ def confirm(
         unit="x",
         severity="error" if select.require_speedup else "warning",
     )
-    return Report(stage="confirm", facts=facts, checks=(check, *_aa(race, config)))
+    noise = Check.of("confirm.max_aa_deviation", race.aa_deviation, "<=", config.max_aa_deviation, severity="warning")
+    return Report(stage="confirm", facts=facts, checks=(check, noise))
 
 
 def decide(race: BenchmarkFacts, select: SelectConfig, selection: SelectFacts) -> ConfirmFacts:
@@ -111,11 +106,6 @@ def decide(race: BenchmarkFacts, select: SelectConfig, selection: SelectFacts) -
 def _deciding(rows: tuple[BenchmarkRow, ...], select: SelectConfig) -> BenchmarkRow:
     """Return the row at the deciding batch size; a model with a fixed one has no other."""
     return next((row for row in rows if row.batch == select.batch), rows[0])
-
-
-def _aa(race: BenchmarkFacts, config: BenchmarkConfig) -> tuple[Check, ...]:
-    name, deviation = "confirm.max_aa_deviation", race.aa_deviation
-    return (Check.of(name, deviation, "<=", config.max_aa_deviation, severity="warning"),)
 
 
 def _alone(config: BenchmarkConfig, target: str) -> BenchmarkConfig:

@@ -30,13 +30,7 @@ def cache_key(
     """Return the digest that names a piece of work.
 
     It is the same on every machine with the same Python and packages and, unless the stage is in
-    `PROCESSOR_INDEPENDENT`, the same instructions.
-
-    Args:
-        function: the stage.
-        config: its configuration.
-        inputs: its inputs, by name.
-        here: the processor; by default, this machine's.
+    `PROCESSOR_INDEPENDENT`, the same instructions; `here` is by default this machine's processor.
     """
     parts = {
         "stage": f"{function.__module__}.{function.__qualname__}",

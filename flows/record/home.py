@@ -1,67 +1,30 @@
 """The folder that holds everything a run leaves: `.gauntlet`, or `$GAUNTLET_HOME`."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from gauntlet.core.artifact import Store
 from gauntlet.core.workspace import gauntlet_home
 
 
-@dataclass(frozen=True)
 class Home:
     """Paths under one root. Deleting `work` and `results` is always safe: they are computed again."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.store = Store(root / "store")  # every artifact, by content
+        self.results = root / "results"  # reports of finished work, by cache key
+        self.work = root / "work"  # unfinished work, by cache key
+        self.runs = root / "runs"  # one folder a run: journal and report files
+        self.locks = root / "locks"
+        self.in_use = root / "in-use.lock"  # held shared by every run, and alone by a clean-up
+        self.prefect = root / "prefect"  # Prefect's own home, with the local server's database
+        self.mlflow_db = root / "mlflow.db"
+        self.mlflow_uri = f"sqlite:///{self.mlflow_db}"  # the tracking store that is used when none is named
 
     @classmethod
     def find(cls) -> "Home":
         """Return the home of this process."""
         return cls(gauntlet_home())
-
-    @property
-    def store(self) -> Store:
-        """Every artifact, by content."""
-        return Store(self.root / "store")
-
-    @property
-    def results(self) -> Path:
-        """Reports of finished work, by cache key."""
-        return self.root / "results"
-
-    @property
-    def work(self) -> Path:
-        """Unfinished work, by cache key."""
-        return self.root / "work"
-
-    @property
-    def runs(self) -> Path:
-        """One folder a run: journal and report files."""
-        return self.root / "runs"
-
-    @property
-    def locks(self) -> Path:
-        """Lock files."""
-        return self.root / "locks"
-
-    @property
-    def in_use(self) -> Path:
-        """Held shared by every run, and alone by a clean-up."""
-        return self.root / "in-use.lock"
-
-    @property
-    def prefect(self) -> Path:
-        """Prefect's own home, with the local server's database."""
-        return self.root / "prefect"
-
-    @property
-    def mlflow_db(self) -> Path:
-        """The database of the local MLflow store."""
-        return self.root / "mlflow.db"
-
-    @property
-    def mlflow_uri(self) -> str:
-        """The tracking store that is used when none is named."""
-        return f"sqlite:///{self.mlflow_db}"
 
     def run_folders(self) -> list[Path]:
         """Return the folders of all runs, oldest first."""

@@ -17,12 +17,7 @@ MLFLOW_RUN = "MLflow run"
 
 
 def publish_artifacts(report: RunReport, summary: str) -> None:
-    """Show the report on the page of the flow run, where there is one. A failure is logged: the verdict stands.
-
-    Args:
-        report: of the run.
-        summary: the report as Markdown.
-    """
+    """Show the report, and its `summary` in Markdown, on the page of the flow run; a failure is only logged."""
     if runtime.flow_run.id is None:
         return
     try:

@@ -170,12 +170,7 @@ class Run:
         self.winner, self.reason = final.winner, final.reason
 
     def report(self, error: Exception | None, links: dict[str, str]) -> RunReport:
-        """Return the report of the run as it stands.
-
-        Args:
-            error: what ended the run early, where something did.
-            links: pages of other tools that show the run, by title.
-        """
+        """Return the report of the run as it stands, with links to pages of other tools by title."""
         if error is not None:
             self.reason = str(error) if isinstance(error, PipelineError) else f"{type(error).__name__}: {error}"
         return RunReport(
