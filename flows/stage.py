@@ -50,7 +50,7 @@ class Line:
     name: str | None = None
 
     def stage(
-        self, function: Stage[Config, Inputs, Facts], config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
+        self, function: "Stage[Config, Inputs, Facts]", config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
     ) -> Report[Facts]:
         """Run a stage: its work, unless an earlier run has done the same, then its gate.
 
@@ -64,7 +64,7 @@ class Line:
         return self._run(function, config, args, inputs, measured=False)
 
     def measure(
-        self, function: Stage[Config, Inputs, Facts], config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
+        self, function: "Stage[Config, Inputs, Facts]", config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
     ) -> Report[Facts]:
         """Run a stage as `stage` does, but never from the cache, and alone among this project's work on the host."""
         return self._run(function, config, args, inputs, measured=True)
