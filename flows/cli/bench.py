@@ -206,20 +206,16 @@ def _table(comparison: BenchResult, measured: list[ModelOnTarget]) -> Table:
     for title in ("SQNR dB", *(f"batch {batch}" for batch in batches)):
         table.add_column(title, justify="right", no_wrap=True)
     for pair in measured:
-        rows = {row.batch: row for row in pair.rows}
-        cells = [_cell(rows[batch]) if batch in rows else "[red]failed[/]" for batch in batches]
+        results = {row.batch: f"{milliseconds(row.median_ms)}\n{_verdict(row)}" for row in pair.rows}
+        cells = [results.get(batch, "[red]failed[/]") for batch in batches]
         truth = pair.validation
         quality = (truth.effective, number(truth.quality_db, 4)) if truth else ("", "")
         table.add_row(*map(plain, (pair.model, pair.target, *quality)), *cells)
     return table
 
 
-def _cell(row: BenchmarkRow) -> str:
-    """Return a row's latency and its verdict against the reference, in words that need no color."""
-    return f"{milliseconds(row.median_ms)}\n{_verdict(row)}"
-
-
 def _verdict(row: BenchmarkRow) -> str:
+    """Return the verdict against the reference, in words that need no color."""
     if row.verdict == "reference":
         return "reference"
     gain = escape(speedup(row.speedup, row.speedup_low, row.speedup_high))
