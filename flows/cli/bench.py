@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from flows.cli.shared import existing_file, plain
 from flows.record.locks import HOST_LOCK, locked
 from gauntlet.benchmarking.contender import RacePlan
 from gauntlet.benchmarking.session_options import describe_sessions
@@ -28,7 +29,7 @@ from gauntlet.runtime.subprocess_runner import run_in_subprocess
 from gauntlet.targets import DEFAULT_TARGETS, Target, by_name, with_options
 from gauntlet.targets.ort_cpu import OrtCpu
 
-NOISY = 0.05
+NOISY = 0.05  # deviation of the reference from itself
 READING_BYTES = 8 << 30
 
 
@@ -62,15 +63,22 @@ def _race(
     options: argparse.Namespace, console: Console, models: dict[str, Path], targets: list[Target], threads: int
 ) -> BenchResult:
     """Race every model on every target, with a bar on a terminal."""
-    source, samples = _file(options.framework_model), _samples(options, next(iter(models.values())))
-    plan = _plan(options, threads)
+    source, samples = existing_file(options.framework_model), _samples(options, next(iter(models.values())))
+    plan = RacePlan(
+        batch_sizes=tuple(dict.fromkeys(options.batch)),
+        rounds=options.rounds,
+        block_ms=options.block_ms,
+        threads=threads,
+        timeout_s=options.timeout,
+        seed=options.seed,
+        min_calls=3,
+        early_stopping=options.early_stopping,
+    )
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     quiet = options.json or not console.is_terminal
     waiting = Console(stderr=True)
-    with (
-        Progress(*columns, console=console, transient=True, disable=quiet) as bar,
-        tempfile.TemporaryDirectory() as tmp,
-    ):
+    progress = Progress(*columns, console=console, transient=True, disable=quiet)
+    with progress as bar, tempfile.TemporaryDirectory() as tmp:
         task = bar.add_task("starting", total=plan.rounds)
         with locked(HOST_LOCK, on_wait=lambda: waiting.print("Waiting for other onnx-gauntlet work on this host ...")):
             return compare_targets(
@@ -84,19 +92,6 @@ def _race(
                 say=lambda text: bar.update(task, description=printable(text)),
                 on_round=lambda done: bar.update(task, completed=done),
             )
-
-
-def _plan(options: argparse.Namespace, threads: int) -> RacePlan:
-    return RacePlan(
-        batch_sizes=tuple(dict.fromkeys(options.batch)),
-        rounds=options.rounds,
-        block_ms=options.block_ms,
-        threads=threads,
-        timeout_s=options.timeout,
-        seed=options.seed,
-        min_calls=3,
-        early_stopping=options.early_stopping,
-    )
 
 
 def resolve_targets(names: list[str], written: list[dict[str, str]]) -> list[Target]:
@@ -121,12 +116,9 @@ def with_memory_limit(targets: list[Target], memory_gb: float | None) -> list[Ta
 
 
 def extra_sessions(asked: list[dict[str, str]], threads: list[int], targets: list[Target]) -> list[Target]:
-    """Return ort-cpu with further numbers of threads, and with other session options.
+    """Return ort-cpu with further numbers of threads (all but the first) and with the session options asked for.
 
-    Args:
-        asked: options of each session.
-        threads: of the default session, then of further ones.
-        targets: what is raced anyway; their sessions must differ from the ones asked for.
+    Their sessions must differ from each other and from those of `targets`, which are raced anyway.
 
     Raises:
         ConfigError: when an option or value is unknown, a session needs too many threads, or two sessions are the same.
@@ -146,32 +138,22 @@ def extra_sessions(asked: list[dict[str, str]], threads: list[int], targets: lis
 def named(paths: list[Path]) -> dict[str, Path]:
     """Return the models under distinct names: the file's, or the whole path where two files share a name."""
     for path in paths:
-        _file(str(path))
+        existing_file(str(path))
     twice = next((path for path, count in Counter(path.resolve() for path in paths).items() if count > 1), None)
     if twice:
-        raise ConfigError(
-            f"{twice.name} is given twice; name each model once: the first is raced against itself anyway"
-        )
+        fix = "name each model once: the first is raced against itself anyway"
+        raise ConfigError(f"{twice.name} is given twice; {fix}")
     shared = Counter(path.stem for path in paths)
     return {path.stem if shared[path.stem] == 1 else str(path): path for path in paths}
-
-
-def _file(name: str | None) -> Path | None:
-    if name is not None and not Path(name).is_file():
-        raise ConfigError(f"{name}: no such file")
-    return Path(name) if name is not None else None
 
 
 def _samples(options: argparse.Namespace, model: Path) -> NamedArrays:
     """Return enough samples for the largest batch; the samples of a file are repeated where there are fewer."""
     largest = max(options.batch)
-    path = _file(options.inputs)
+    path = existing_file(options.inputs)
     if path is None:
-        made = run_in_subprocess(
-            random_inputs, model, largest, dict(options.shape), options.seed,
-            timeout_s=options.timeout, memory_bytes=READING_BYTES,
-        )  # fmt: skip
-        return made.value
+        limits = {"timeout_s": options.timeout, "memory_bytes": READING_BYTES}
+        return run_in_subprocess(random_inputs, model, largest, dict(options.shape), options.seed, **limits).value
     try:
         with np.load(path, allow_pickle=False) as file:
             given = {name: file[name] for name in file.files}
@@ -185,16 +167,10 @@ def _samples(options: argparse.Namespace, model: Path) -> NamedArrays:
 
 def draw(comparison: BenchResult, path: Path) -> None:
     """Plot what was measured."""
-    lines = {
-        pair.name: [(p.batch, p.middle_ms, p.low_ms, p.high_ms) for p in pair.latency]
-        for pair in comparison.pairs
-        if pair.latency
-    }
-    plot_latency(
-        lines,
-        path,
-        f"{comparison.rounds} interleaved rounds, {comparison.threads} threads; bars hold 90 % of the rounds",
-    )
+    measured = [pair for pair in comparison.pairs if pair.latency]
+    lines = {pair.name: [(p.batch, p.middle_ms, p.low_ms, p.high_ms) for p in pair.latency] for pair in measured}
+    note = f"{comparison.rounds} interleaved rounds, {comparison.threads} threads; bars hold 90 % of the rounds"
+    plot_latency(lines, path, note)
 
 
 def print_comparison(console: Console, comparison: BenchResult) -> None:
@@ -204,10 +180,10 @@ def print_comparison(console: Console, comparison: BenchResult) -> None:
         console.print(_table(comparison, measured))
     for pair in comparison.pairs:
         if pair in comparison.failed:
-            told = "not ranked" if pair.status == "failed" else "failed"
-            console.print(f"[bold red]{told}:[/] {_text(pair)}", highlight=False)
+            problem = "not ranked" if pair.status == "failed" else "failed"
+            console.print(f"[bold red]{problem}:[/] {plain(f'{pair.name}: {pair.reason}')}", highlight=False)
     for reason, pairs in _others(comparison).items():
-        console.print(f"{', '.join(pairs)}: {escape(printable(reason))}", style="dim", highlight=False)
+        console.print(f"{', '.join(pairs)}: {plain(reason)}", style="dim", highlight=False)
     machine = comparison.machine
     if machine is None:
         console.print("Nothing was measured.", style="bold red")
@@ -224,31 +200,22 @@ def print_comparison(console: Console, comparison: BenchResult) -> None:
 def _table(comparison: BenchResult, measured: list[ModelOnTarget]) -> Table:
     table = Table(header_style="bold")
     table.add_column("model", overflow="fold")
-    table.add_column("target", no_wrap=True)
-    table.add_column("precision", no_wrap=True)
-    table.add_column("SQNR dB", justify="right", no_wrap=True)
+    for title in ("target", "precision"):
+        table.add_column(title, no_wrap=True)
     batches = sorted({row.batch for pair in measured for row in pair.rows})
-    for batch in batches:
-        table.add_column(f"batch {batch}", justify="right", no_wrap=True)
+    for title in ("SQNR dB", *(f"batch {batch}" for batch in batches)):
+        table.add_column(title, justify="right", no_wrap=True)
     for pair in measured:
-        rows = {row.batch: row for row in pair.rows}
-        cells = []
-        for batch in batches:
-            row = rows.get(batch)
-            cells.append(f"{milliseconds(row.median_ms)}\n{_verdict(row)}" if row else "[red]failed[/]")
+        results = {row.batch: f"{milliseconds(row.median_ms)}\n{_verdict(row)}" for row in pair.rows}
+        cells = [results.get(batch, "[red]failed[/]") for batch in batches]
         truth = pair.validation
-        words = (
-            pair.model,
-            pair.target,
-            truth.effective if truth else "",
-            number(truth.quality_db, 4) if truth else "",
-        )
-        table.add_row(*(escape(printable(word)) for word in words), *cells)
+        quality = (truth.effective, number(truth.quality_db, 4)) if truth else ("", "")
+        table.add_row(*map(plain, (pair.model, pair.target, *quality)), *cells)
     return table
 
 
 def _verdict(row: BenchmarkRow) -> str:
-    """Return what a row says against the reference, in words that need no colour."""
+    """Return the verdict against the reference, in words that need no color."""
     if row.verdict == "reference":
         return "reference"
     gain = escape(speedup(row.speedup, row.speedup_low, row.speedup_high))
@@ -256,20 +223,15 @@ def _verdict(row: BenchmarkRow) -> str:
         return f"[red]{gain}\ndropped after round {row.stopped_after_round}[/]"
     if row.verdict == "not resolved":
         return f"{gain}\nnot resolved" + (f", {row.more_rounds} more rounds" if row.more_rounds else "")
-    colour = {"faster": "green", "slower": "red"}[row.verdict]
-    return f"[{colour}]{gain}\n{row.verdict}[/]"
+    color = {"faster": "green", "slower": "red"}[row.verdict]
+    return f"[{color}]{gain}\n{row.verdict}[/]"
 
 
-def _others(comparison: BenchResult) -> dict[str, list[str]]:
+def _others(comparison: BenchResult) -> dict[str, dict[str, None]]:
     """Return the pairs that were not tried, by reason; a target that is unavailable here is named once."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}  # the inner ones are ordered sets
     for pair in comparison.pairs:
         if pair.status in ("unavailable", "not applicable"):
             name = pair.target if pair.status == "unavailable" else pair.name
-            names = found.setdefault(f"{pair.status}: {pair.reason}", [])
-            names += [escape(printable(name))] if escape(printable(name)) not in names else []
+            found.setdefault(f"{pair.status}: {pair.reason}", {})[plain(name)] = None
     return found
-
-
-def _text(pair: ModelOnTarget) -> str:
-    return escape(printable(f"{pair.name}: {pair.reason}"))

@@ -2,6 +2,7 @@
 
 import argparse
 
+from flows.cli.shared import counted
 from flows.record.cleanup import plan_cleanup
 from flows.record.home import Home
 from flows.record.locks import locked
@@ -10,11 +11,7 @@ from gauntlet.reporting.text_format import size
 
 
 def clean_home(options: argparse.Namespace) -> int:
-    """Remove what can be removed, or say what would be.
-
-    Raises:
-        ConfigError: when a run is in progress in this home.
-    """
+    """Remove what can be removed, or say what would be; raise `ConfigError` when a run is in progress in this home."""
     home = Home.find()
 
     def refuse() -> None:
@@ -22,15 +19,12 @@ def clean_home(options: argparse.Namespace) -> int:
 
     with locked(home.in_use, on_wait=refuse):
         cleanup = plan_cleanup(home, options.keep_runs, options.older_than)
-        parts = [
-            f"{len(paths)} {kind}{'' if len(paths) == 1 else 's'}"
-            for kind in ("run", "result", "artifact", "leftover")
-            for paths in [getattr(cleanup, f"{kind}s")]
-        ]
+        kinds = ("run", "result", "artifact", "leftover")
+        parts = ", ".join(counted(len(getattr(cleanup, f"{kind}s")), kind) for kind in kinds)
         freed = size(cleanup.size_bytes) or "0 B"
         if not options.dry_run:
             cleanup.remove()
-    print(f"{'would remove' if options.dry_run else 'removed'} {', '.join(parts)}: {freed}")  # noqa: T201
+    print(f"{'would remove' if options.dry_run else 'removed'} {parts}: {freed}")  # noqa: T201
     if cleanup.unsent:
         names = ", ".join(run.name for run in cleanup.unsent)
         print(f"kept, because MLflow has not received them (gauntlet sync): {names}")  # noqa: T201

@@ -23,8 +23,7 @@ from gauntlet.reporting.text_format import milliseconds, number, percent, size, 
 
 NAME_WIDTH, LEAST_WIDTH = 28, 12
 """Names are folded to no less than the first while a column can be left out, and never to less than the second."""
-CLOSE = (0, 1, 0, 0)
-"""Padding of a cell: one column to its right, beside the one that the border takes."""
+CLOSE = (0, 1, 0, 0)  # padding of a cell: one column to its right, beside the one that the border takes
 STYLES = {logging.WARNING: "yellow", logging.ERROR: "bold red"}
 
 
@@ -45,12 +44,10 @@ class Lines(logging.Handler):
             self.bar.remove_task(self.task)
             self.task = None
         if record.name != steps_log.name:
-            self._print(record.getMessage(), indented=total is not None, level=record.levelno)
-
-    def _print(self, message: str, *, indented: bool, level: int) -> None:
-        text = Text(message.strip(), style=STYLES.get(level, "dim" if indented else ""))
-        left = 2 if indented or message.startswith(" ") else 0
-        self.console.print(Padding(text, (0, 0, 0, left), expand=False), highlight=False)
+            message, step = record.getMessage(), total is not None
+            text = Text(message.strip(), style=STYLES.get(record.levelno, "dim" if step else ""))
+            left = 2 if step or message.startswith(" ") else 0
+            self.console.print(Padding(text, (0, 0, 0, left), expand=False), highlight=False)
 
     def _move(self, done: int, total: int, unit: str) -> None:
         if self.task is None or self.bar.tasks[-1].description != unit:
@@ -64,17 +61,17 @@ class Lines(logging.Handler):
 def live(console: Console) -> Iterator[None]:
     """Show what happens inside."""
     columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    log = logging.getLogger("gauntlet")
+    logs = (logging.getLogger("gauntlet"), steps_log)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         handler = Lines(console, bar)
-        for logger in (log, steps_log):
+        for logger in logs:
             logger.addHandler(handler)
             logger.setLevel(logging.INFO)
         steps_log.propagate = False
         try:
             yield
         finally:
-            for logger in (log, steps_log):
+            for logger in logs:
                 logger.removeHandler(handler)
 
 
@@ -95,19 +92,13 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
     if report.verdict == "passed":
         console.print(f"[bold green]Winner: {escape(report.winner or '')}[/], {escape(report.reason)}", highlight=False)
     else:
-        console.print(
-            f"[bold red]Failed at {report.stopped_at or 'the start'}:[/] {escape(report.reason)}", highlight=False
-        )
-    model = timeline.model_file(report, home.store.root)
-    if model is not None:
-        console.print(f"Model: {_shortened(model)}", markup=False, highlight=False, soft_wrap=True)
-    page = home.runs / report.run_id / "report.html"
-    console.print(f"Report: {_shortened(page)}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _shortened(path: Path) -> Path:
-    """Return a path relative to the current folder, where it is inside."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        place = report.stopped_at or "the start"
+        console.print(f"[bold red]Failed at {place}:[/] {escape(report.reason)}", highlight=False)
+    model, page = timeline.model_file(report, home.store.root), home.runs / report.run_id / "report.html"
+    for title, path in (("Model", model), ("Report", page)):
+        if path is not None:
+            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            console.print(f"{title}: {shown}", markup=False, highlight=False, soft_wrap=True)
 
 
 def candidates_table(report: RunReport, width: int) -> Table:
@@ -122,36 +113,29 @@ def candidates_table(report: RunReport, width: int) -> Table:
     layouts += [(batches[:1], False, not scored)]
     for shown, times, sqnr in layouts:
         table = _table(report, shown, times=times, sqnr=sqnr)
-        room = max(names) - max(0, _wanted(table, width) - width)
+        wanted = Console(width=10 * width).measure(table).maximum
+        room = max(names) - max(0, wanted - width)
         if room >= min(max(names), NAME_WIDTH):
             break
     return _table(report, shown, times=times, sqnr=sqnr, name_width=max(room, LEAST_WIDTH))
 
 
-def _wanted(table: Table, width: int) -> int:
-    """Return how wide a table wants to be."""
-    return Console(width=10 * width).measure(table).maximum
-
-
 def _table(report: RunReport, batches: list[int], *, times: bool, sqnr: bool, name_width: int = 1000) -> Table:
     title = f"{report.name}, run {report.run_id}"
     table = Table(title=escape(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=CLOSE)
-    table.add_column("candidate", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    quality = ("accuracy", "size", *(("SQNR dB",) if sqnr else ()))
-    speeds = [(f"ms, batch {batch}",) * times + (f"speed-up, batch {batch}",) for batch in batches]
-    for title in (*quality, *(title for pair in speeds for title in pair)):
+    for title in ("candidate", "verdict"):
+        table.add_column(title, no_wrap=True)
+    quality = ["accuracy", "size"] + ["SQNR dB"] * sqnr
+    speeds = [f"{what}, batch {batch}" for batch in batches for what in ["ms"] * times + ["speed-up"]]
+    for title in quality + speeds:
         table.add_column(title, justify="right", no_wrap=True)
     several = len({candidate.target for candidate in report.candidates if candidate.target}) > 1
     for candidate in report.candidates:
         style = "bold green" if candidate.name == report.winner else "dim" if candidate.status == "rejected" else ""
         numbers = (percent(candidate.accuracy), size(candidate.size_bytes), number(candidate.sqnr_db, 3))
-        cells = [
-            folded(candidate.name, name_width),
-            _verdict(candidate, report.winner, several=several),
-            *numbers[: len(quality)],
-        ]
-        table.add_row(*map(escape, cells), *_speeds(candidate, batches, times=times), style=style)
+        words = (folded(candidate.name, name_width), _verdict(candidate, report.winner, several=several))
+        cells = map(escape, (*words, *numbers[: len(quality)], *_speeds(candidate, batches, times=times)))
+        table.add_row(*cells, style=style)
     return table
 
 
@@ -184,15 +168,12 @@ def _speeds(candidate: CandidateEntry, batches: list[int], *, times: bool) -> li
     cells = []
     rows = timeline.own_rows(candidate)
     for batch in batches:
-        row = rows.get(batch)
-        if times:
-            cells.append("" if row is None else milliseconds(row.median_ms).removesuffix(" ms"))
-        if row is None:
-            cells.append("")
-        elif row.verdict == "reference":
-            cells.append("1")
-        else:
-            cells.append(escape(speedup(row.speedup, row.speedup_low, row.speedup_high)))
+        time = gain = ""
+        if (row := rows.get(batch)) is not None:
+            time = milliseconds(row.median_ms).removesuffix(" ms")
+            reference = row.verdict == "reference"
+            gain = "1" if reference else speedup(row.speedup, row.speedup_low, row.speedup_high)
+        cells += [time, gain] if times else [gain]
     return cells
 
 

@@ -6,10 +6,10 @@ import shlex
 from pathlib import Path
 
 from rich.console import Console, Group
-from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
+from flows.cli.shared import counted, existing_file, plain
 from gauntlet.core.errors import ConfigError
 from gauntlet.diagnosis import diagnose, fix
 from gauntlet.diagnosis.findings import ALWAYS_LISTED, TITLES, CallerHints, Diagnosis, Finding, FixResult
@@ -20,46 +20,32 @@ MARKS = {"error": ("✗", "bold red"), "warning": ("!", "bold yellow")}
 
 def diagnose_model(options: argparse.Namespace) -> int:
     """Diagnose, fix where asked to, print, and return the exit code: 1 when an error is left."""
-    hints = CallerHints(data=_file(options.data), layout=options.layout, constants=_file(options.constants))
+    data, constants = existing_file(options.data), existing_file(options.constants)
+    hints = CallerHints(data=data, layout=options.layout, constants=constants)
     model, target = Path(options.model), Path(options.fix) if options.fix else None
     if target is not None and target.suffix != ".onnx":
         raise ConfigError(f"--fix {target}: the result needs a name that ends in .onnx")
     found, fixed, after = diagnose(model, hints, options.timeout), None, None
     if target is not None:
         fixed = fix(model, target, hints, found, options.timeout)
+        if any(step.kept and step.fault == "leaked_constant" for step in fixed.steps):
+            hints = hints.replace(constants=None)  # bound constants are no longer inputs
         if fixed.output is not None:
-            after = diagnose(target, _hints_after(hints, fixed), options.timeout)
+            after = diagnose(target, hints, options.timeout)
     if options.json:
         parts = {"diagnosis": found, "fix": fixed, "after": after}
         dumped = {name: part.model_dump(mode="json") if part else None for name, part in parts.items()}
         print(json.dumps(dumped, indent=2))  # noqa: T201
     else:
-        _print_all(Console(), options, found, fixed, after)
+        console = Console()
+        print_diagnosis(console, found)
+        if fixed is None:
+            _print_next_step(console, options, found)
+        else:
+            print_fixes(console, fixed)
+        if after is not None:
+            print_diagnosis(console, after)
     return 1 if (after or found).errors else 0
-
-
-def _print_all(
-    console: Console, options: argparse.Namespace, found: Diagnosis, fixed: FixResult | None, after: Diagnosis | None
-) -> None:
-    print_diagnosis(console, found)
-    if fixed is not None:
-        print_fixes(console, fixed)
-    if after is not None:
-        print_diagnosis(console, after)
-    elif fixed is None:
-        _print_next_step(console, options, found)
-
-
-def _file(name: str | None) -> Path | None:
-    if name is not None and not Path(name).is_file():
-        raise ConfigError(f"{name}: no such file")
-    return Path(name) if name is not None else None
-
-
-def _hints_after(hints: CallerHints, fixed: FixResult) -> CallerHints:
-    """Return the caller's hints for the fixed model: bound constants are no longer inputs."""
-    bound = any(step.kept and step.fault == "leaked_constant" for step in fixed.steps)
-    return hints.replace(constants=None) if bound else hints
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
@@ -71,7 +57,7 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     if diagnosis.timing is not None:
         first, later = diagnosis.timing.first_answer_ms, diagnosis.timing.steady_ms
         facts.append(f"first call {milliseconds(first)}, later calls {milliseconds(later)}")
-    console.print(f"\n[bold]{_text(diagnosis.model)}[/]  {_text(', '.join(f for f in facts if f))}", highlight=False)
+    console.print(f"\n[bold]{plain(diagnosis.model)}[/]  {plain(', '.join(f for f in facts if f))}", highlight=False)
     for finding in diagnosis.findings:
         console.print(_finding(finding))
     for fault in ALWAYS_LISTED:
@@ -108,7 +94,7 @@ def print_fixes(console: Console, fixed: FixResult) -> None:
     if fixed.output is None:
         console.print("No fix was kept; no file is written.", style="bold red")
     else:
-        console.print(f"Written: {_text(fixed.output)}", highlight=False, soft_wrap=True)
+        console.print(f"Written: {plain(fixed.output)}", highlight=False, soft_wrap=True)
 
 
 def _print_next_step(console: Console, options: argparse.Namespace, diagnosis: Diagnosis) -> None:
@@ -116,18 +102,10 @@ def _print_next_step(console: Console, options: argparse.Namespace, diagnosis: D
         console.print("\n[bold green]No fault found.[/]")
         return
     warnings = len(diagnosis.findings) - len(diagnosis.errors)
-    counts = [
-        f"{n} {word}{'s' if n > 1 else ''}"
-        for n, word in ((len(diagnosis.errors), "error"), (warnings, "warning"))
-        if n
-    ]
+    counts = [counted(n, noun) for n, noun in ((len(diagnosis.errors), "error"), (warnings, "warning")) if n]
     console.print(f"\n{', '.join(counts)}.", style="bold", highlight=False)
     if any(finding.fixable for finding in diagnosis.findings):
         given = {name: getattr(options, name) for name in ("data", "layout", "constants")}
         words = ["gauntlet", "diagnose", options.model, "--fix", str(Path(options.model).with_suffix(".fixed.onnx"))]
         words += [word for name, value in given.items() if value for word in (f"--{name}", value)]
-        console.print(f"Fix it with: {_text(shlex.join(words))}", highlight=False, soft_wrap=True)
-
-
-def _text(text: str) -> str:
-    return escape(printable(text))
+        console.print(f"Fix it with: {plain(shlex.join(words))}", highlight=False, soft_wrap=True)

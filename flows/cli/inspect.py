@@ -4,10 +4,11 @@ import argparse
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from flows.cli.shared import plain
 from gauntlet.inspection import Inspection, inspect
+from gauntlet.inspection.layers import Layer, OperatorRow
 from gauntlet.reporting.text_format import number, printable, size
 
 MOST_LAYERS = 40
@@ -46,51 +47,32 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
     sheet.add_column(style="bold", no_wrap=True)
     sheet.add_column(overflow="fold")
     for name, fact in facts.items():
-        sheet.add_row(name, _text(fact))
-    console.print(f"[bold]{_text(inspection.model)}[/]", highlight=False)
-    console.print(sheet)
-    console.print(_operators(inspection))
-    console.print(_layers(inspection))
+        sheet.add_row(name, plain(fact))
+    operators = _table("By operator", "operator", numbers=("nodes",))
+    for row in inspection.operators:
+        operators.add_row(plain(row.operator), number(row.count), *_amounts(row))
+    shown, total = inspection.layers[:MOST_LAYERS], len(inspection.layers)
+    more = f", the first {MOST_LAYERS} of {total} (all of them: --json)" if total > MOST_LAYERS else ""
+    layers = _table(f"By layer{more}", "layer", "operator", "output")
+    for layer in shown:
+        layers.add_row(*map(plain, (layer.name, layer.operator, layer.output)), *_amounts(layer))
+    console.print(f"[bold]{plain(inspection.model)}[/]", highlight=False)
+    for part in (sheet, operators, layers):
+        console.print(part)
     console.print("Every node: --graph. For programs: --json.", style="dim")
 
 
-def _operators(inspection: Inspection) -> Table:
-    table = Table(title="By operator", title_justify="left", header_style="bold")
-    table.add_column("operator", overflow="fold")
-    for title in ("nodes", "parameters", "size", "MACs"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in inspection.operators:
-        table.add_row(
-            _text(row.operator), number(row.count), number(row.parameters), _size(row.weights_bytes), _macs(row.macs)
-        )
-    return table
-
-
-def _layers(inspection: Inspection) -> Table:
-    shown = inspection.layers[:MOST_LAYERS]
-    more = len(inspection.layers) - len(shown)
-    title = "By layer" + (
-        f", the first {MOST_LAYERS} of {len(inspection.layers)} (all of them: --json)" if more else ""
-    )
+def _table(title: str, name: str, *texts: str, numbers: tuple[str, ...] = ()) -> Table:
     table = Table(title=title, title_justify="left", header_style="bold")
-    table.add_column("layer", overflow="fold")
-    table.add_column("operator", no_wrap=True)
-    table.add_column("output", no_wrap=True)
-    for name in ("parameters", "size", "MACs"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in shown:
-        cells = (row.name, row.operator, row.output)
-        table.add_row(*map(_text, cells), number(row.parameters), _size(row.weights_bytes), _macs(row.macs))
+    table.add_column(name, overflow="fold")
+    for column in texts:
+        table.add_column(column, no_wrap=True)
+    for column in (*numbers, "parameters", "size", "MACs"):
+        table.add_column(column, justify="right", no_wrap=True)
     return table
 
 
-def _size(size_bytes: int) -> str:
-    return size(size_bytes) if size_bytes else ""
-
-
-def _macs(macs: int | None) -> str:
-    return MACS_UNKNOWN if macs is None else number(macs) if macs else ""
-
-
-def _text(text: str) -> str:
-    return escape(printable(text))
+def _amounts(row: OperatorRow | Layer) -> tuple[str, str, str]:
+    """Return the last cells of a row: parameters, size and MACs."""
+    macs = MACS_UNKNOWN if row.macs is None else number(row.macs) if row.macs else ""
+    return number(row.parameters), size(row.weights_bytes) if row.weights_bytes else "", macs

@@ -5,13 +5,12 @@ Each command names the function that runs it as text; `main` imports it when the
 
 import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 INVALID = "2 invalid configuration or arguments"
 EXIT_CODES = f"exit codes: 0 passed, 1 a gate failed, {INVALID}, 3 a stage broke, 130 interrupted, 143 terminated"
+
+AddCommand = Callable[..., argparse.ArgumentParser]
+"""Takes the name of a command, its function as `module:function`, its help, and an epilog."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,19 +22,17 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    for add in (
-        _add_run,
-        _add_validate,
-        _add_show,
-        _add_ui,
-        _add_sync,
-        _add_clean,
-        _add_diagnose,
-        _add_inspect,
-        _add_bench,
-        _add_targets,
-    ):
-        add(commands)
+
+    def add(name: str, function: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, epilog=epilog)
+        command.set_defaults(command=f"flows.cli.{function}")
+        return command
+
+    _add_pipeline_commands(add)
+    _add_home_commands(add)
+    _add_file_commands(add)
+    _add_bench(add)
+    _add_targets(add)
     return top
 
 
@@ -49,59 +46,35 @@ class _PrintVersion(argparse.Action):
         parser.exit()
 
 
-def _add_run(commands: "Commands") -> None:
-    run = commands.add_parser("run", help="run the pipeline", epilog=EXIT_CODES)
-    run.set_defaults(command="flows.cli.run:run_pipeline")
+def _add_pipeline_commands(add: AddCommand) -> None:
+    run = add("run", "run:run_pipeline", "run the pipeline", EXIT_CODES)
     run.add_argument("--fresh", action="store_true", help="repeat everything; use no results of earlier runs")
     run.add_argument("config", help="a YAML file, or the name of a preset")
-    _add_set(run)
-
-
-def _add_validate(commands: "Commands") -> None:
-    validate = commands.add_parser("validate", help="check a configuration without running it")
-    validate.set_defaults(command="flows.cli.validate:validate_config")
+    validate = add("validate", "validate:validate_config", "check a configuration without running it")
     validate.add_argument("--schema", action="store_true", help="print the JSON Schema of a configuration and exit")
     validate.add_argument("config", nargs="?", help="a YAML file, or the name of a preset")
-    _add_set(validate)
+    for command in (run, validate):
+        change = "change one value; may be repeated"
+        command.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help=change)
 
 
-def _add_set(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="change one value; may be repeated"
-    )
-
-
-def _add_show(commands: "Commands") -> None:
-    show = commands.add_parser("show", help="show the report of a run")
-    show.set_defaults(command="flows.cli.show:show_run")
+def _add_home_commands(add: AddCommand) -> None:
+    show = add("show", "show:show_run", "show the report of a run")
     show.add_argument("run", nargs="?", help="id of the run, or its first characters; the newest by default")
     show.add_argument("--json", action="store_true", help="print report.json")
-
-
-def _add_ui(commands: "Commands") -> None:
-    ui = commands.add_parser("ui", help="serve the Prefect and MLflow pages on this machine until Ctrl-C")
-    ui.set_defaults(command="flows.cli.ui:serve_ui")
+    ui = add("ui", "ui:serve_ui", "serve the Prefect and MLflow pages on this machine until Ctrl-C")
     ui.add_argument("--prefect-port", type=int, default=4200, help="by default 4200, or a free one")
     ui.add_argument("--mlflow-port", type=int, default=5000, help="by default 5000, or a free one")
-
-
-def _add_sync(commands: "Commands") -> None:
-    sync = commands.add_parser("sync", help="send to MLflow what could not be sent during a run")
-    sync.set_defaults(command="flows.cli.sync:sync_runs")
-
-
-def _add_clean(commands: "Commands") -> None:
-    clean = commands.add_parser("clean", help="free the disk space of old runs, and of what no kept run refers to")
-    clean.set_defaults(command="flows.cli.clean:clean_home")
+    add("sync", "sync:sync_runs", "send to MLflow what could not be sent during a run")
+    clean = add("clean", "clean:clean_home", "free the disk space of old runs, and of what no kept run refers to")
     clean.add_argument("--keep-runs", type=_at_least(0), metavar="N", help="keep the N newest runs; by default all")
     clean.add_argument("--older-than", type=float, metavar="DAYS", help="remove only runs that ended longer ago")
     clean.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
 
 
-def _add_diagnose(commands: "Commands") -> None:
+def _add_file_commands(add: AddCommand) -> None:
     codes = f"exit codes: 0 no error found, 1 an error found, {INVALID}, 3 the file cannot be read"
-    diagnose = commands.add_parser("diagnose", help="find common faults of a model, and fix them", epilog=codes)
-    diagnose.set_defaults(command="flows.cli.diagnose:diagnose_model")
+    diagnose = add("diagnose", "diagnose:diagnose_model", "find common faults of a model, and fix them", codes)
     diagnose.add_argument("model", metavar="MODEL", help="an .onnx file; it is opened in a process of its own")
     diagnose.add_argument("--data", metavar="FILE.npz", help="samples by input name, and expected outputs by theirs")
     diagnose.add_argument("--layout", choices=["NCHW", "NHWC"], help="memory layout of the caller's images")
@@ -109,21 +82,17 @@ def _add_diagnose(commands: "Commands") -> None:
     diagnose.add_argument("--fix", metavar="OUT.onnx", help="write a copy in which what can be fixed safely is fixed")
     diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="by default 7, more for large files")
     diagnose.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _add_inspect(commands: "Commands") -> None:
-    inspect = commands.add_parser("inspect", help="show what a model holds: shapes, parameters, MACs, layers, graph")
-    inspect.set_defaults(command="flows.cli.inspect:inspect_model")
+    shows = "show what a model holds: shapes, parameters, MACs, layers, graph"
+    inspect = add("inspect", "inspect:inspect_model", shows)
     inspect.add_argument("model", metavar="MODEL", help="an .onnx file; its external data is not read")
     views = inspect.add_mutually_exclusive_group()
     views.add_argument("--graph", action="store_true", help="print every node with its shapes")
     views.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_bench(commands: "Commands") -> None:
+def _add_bench(add: AddCommand) -> None:
     codes = f"exit codes: 0 measured, 1 a model failed or is not what it claims to be, {INVALID}, 3 a stage broke"
-    bench = commands.add_parser("bench", help="race any ONNX models on any targets", epilog=codes)
-    bench.set_defaults(command="flows.cli.bench:bench")
+    bench = add("bench", "bench:bench", "race any ONNX models on any targets", codes)
     bench.add_argument("models", nargs="+", metavar="MODEL", help=".onnx files; the first is the reference")
     _add_bench_targets(bench)
     _add_bench_race(bench)
@@ -139,15 +108,9 @@ def _add_bench_targets(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--target", type=_options, action="append", default=[], metavar="kind=KIND,...", help=target)
     threads = "of each session; by default all that may be used. ort-cpu also races with each further number"
     bench.add_argument("--threads", type=_sizes, metavar="N,...", help=threads)
-    bench.add_argument(
-        "--session",
-        type=_options,
-        action="append",
-        default=[],
-        metavar="OPTION=VALUE,...",
-        help="race ort-cpu with other session options, too: "
-        "threads=1, spinning=false, arena=false, parallel=true, level=extended",
-    )
+    other = "race ort-cpu with other session options, too: "
+    other += "threads=1, spinning=false, arena=false, parallel=true, level=extended"
+    bench.add_argument("--session", type=_options, action="append", default=[], metavar="OPTION=VALUE,...", help=other)
     model = "a run's trained model (.pt, .keras, .zip, .npz, .skops), for the targets of its framework"
     bench.add_argument("--framework-model", metavar="FILE", help=model)
     bench.add_argument("--source", dest="framework_model", metavar="FILE", help=argparse.SUPPRESS)  # its old name
@@ -169,13 +132,12 @@ def _add_bench_race(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--seed", type=int, default=0, help="of the random inputs and the order of the race")
 
 
-def _add_targets(commands: "Commands") -> None:
-    targets = commands.add_parser("targets", help="list the execution targets that can run here, and why others cannot")
-    targets.set_defaults(command="flows.cli.targets:show_targets")
+def _add_targets(add: AddCommand) -> None:
+    text = "list the execution targets that can run here, and why others cannot"
+    targets = add("targets", "targets:show_targets", text)
     targets.add_argument("--json", action="store_true", help="print JSON")
-    install = targets.add_subparsers(metavar="install NAME").add_parser(
-        "install", help="create the Python environment of a target"
-    )
+    subcommands = targets.add_subparsers(metavar="install NAME")
+    install = subcommands.add_parser("install", help="create the Python environment of a target")
     install.set_defaults(command="flows.cli.targets:install_environment")
     install.add_argument("name", metavar="NAME", help="openvino, or web")
 

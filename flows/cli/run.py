@@ -2,7 +2,6 @@
 
 import argparse
 import signal
-from pathlib import Path
 
 from rich.console import Console
 
@@ -23,18 +22,14 @@ def run_pipeline(options: argparse.Namespace) -> int:
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
     print_report(console, RunReport.model_validate_json((folder / "report.json").read_bytes()), home)
-    _print_next_steps(console, home, folder)
+    from flows.tracking.sender import Sender  # imports MLflow: seconds, which the run has spent while a server started
+
+    console.print("More: gauntlet show, gauntlet ui", highlight=False)
+    if not Sender(home, folder).everything_sent():
+        console.print("MLflow did not receive everything; send the rest with: gauntlet sync", style="yellow")
     return code
 
 
 def _terminated(*_: object) -> None:
     """End as after Ctrl-C: the record is closed, and no server of this process is left running."""
     raise SystemExit(128 + signal.SIGTERM)
-
-
-def _print_next_steps(console: Console, home: Home, folder: Path) -> None:
-    from flows.tracking.sender import Sender  # imports MLflow: seconds, which the run has spent while a server started
-
-    console.print("More: gauntlet show, gauntlet ui", highlight=False)
-    if not Sender(home, folder).everything_sent():
-        console.print("MLflow did not receive everything; send the rest with: gauntlet sync", style="yellow")

@@ -12,11 +12,7 @@ from gauntlet.core.run_report import RunReport
 
 
 def show_run(options: argparse.Namespace) -> int:
-    """Print a finished run's report.
-
-    Raises:
-        ConfigError: when there is no such run.
-    """
+    """Print a finished run's report; raise `ConfigError` when there is no such run."""
     home = Home.find()
     folder = home.finished_run(options.run)
     if folder is None:

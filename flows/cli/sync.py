@@ -10,11 +10,7 @@ from gauntlet.core.errors import StageError
 
 
 def sync_runs(_options: argparse.Namespace) -> int:
-    """Send what is missing of every run.
-
-    Raises:
-        StageError: when a server cannot be reached or refuses the record.
-    """
+    """Send what is missing of every run; raise `StageError` when a server cannot be reached or refuses the record."""
     home = Home.find()
     if interrupted_runs(home):
         with prefect_server(home):

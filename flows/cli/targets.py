@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gauntlet.reporting.text_format import printable
+from flows.cli.shared import plain
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.targets import DEFAULT_TARGETS
 from gauntlet.targets.environments import install
@@ -23,13 +23,8 @@ def show_targets(options: argparse.Namespace) -> int:
             reasons = list(pool.map(lambda target: target.unavailable(), DEFAULT_TARGETS))
     if options.json:
         entries = [
-            {
-                "name": t.name,
-                "available": why is None,
-                "reason": why,
-                "precision": t.declared_precision,
-                **t.model_dump(mode="json"),
-            }
+            {"name": t.name, "available": why is None, "reason": why, "precision": t.declared_precision}
+            | t.model_dump(mode="json")
             for t, why in zip(DEFAULT_TARGETS, reasons, strict=True)
         ]
         print(json.dumps(entries, indent=2))  # noqa: T201
@@ -39,7 +34,7 @@ def show_targets(options: argparse.Namespace) -> int:
     table.add_column("precision", no_wrap=True)
     table.add_column("can run here", overflow="fold")
     for target, why in zip(DEFAULT_TARGETS, reasons, strict=True):
-        word = "[green]yes[/]" if why is None else f"no: {escape(printable(why))}"
+        word = "[green]yes[/]" if why is None else f"no: {plain(why)}"
         table.add_row(target.name, target.declared_precision, word, style="" if why is None else "dim")
     console.print(table)
     console.print("To measure on some of them: gauntlet bench MODEL.onnx --targets NAME,NAME", style="dim")

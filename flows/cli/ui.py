@@ -5,15 +5,13 @@ import os
 import signal
 import threading
 
-import psutil
 from rich.console import Console
 
 from flows.record.home import Home
-from flows.servers.local_servers import HOST, free_port, port_is_free, prefect_server, start_mlflow, stop
+from flows.servers.local_servers import HOST, free_port, prefect_server, start_mlflow, stop
 from gauntlet.core.errors import without_password
 
-CUSTOM_MODELS = "workflowType=machine_learning"
-"""MLflow opens its view for language models otherwise."""
+CUSTOM_MODELS = "workflowType=machine_learning"  # MLflow opens its view for language models otherwise
 
 
 def serve_ui(options: argparse.Namespace) -> int:
@@ -27,7 +25,7 @@ def serve_ui(options: argparse.Namespace) -> int:
         tracking = os.environ.get("MLFLOW_TRACKING_URI", "")
         mlflow = None
         if not tracking.startswith("http"):
-            port = options.mlflow_port if port_is_free(options.mlflow_port) else free_port()
+            port = free_port(options.mlflow_port)
             mlflow = start_mlflow(home, port)
             tracking = f"http://{HOST}:{port}"
         try:
@@ -38,5 +36,5 @@ def serve_ui(options: argparse.Namespace) -> int:
             done.wait()
         finally:
             if mlflow is not None:
-                stop(psutil.Process(mlflow.pid))
+                stop(mlflow)
     return 0

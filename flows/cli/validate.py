@@ -10,11 +10,7 @@ from gauntlet.core.errors import ConfigError
 
 
 def validate_config(options: argparse.Namespace) -> int:
-    """Load a configuration and list its candidates, or print the schema.
-
-    Raises:
-        ConfigError: when the configuration is invalid.
-    """
+    """List the candidates of a configuration, or print the schema; raise `ConfigError` when it is invalid."""
     if options.schema:
         print(json.dumps(PipelineConfig.model_json_schema(), indent=2))  # noqa: T201
         return 0

@@ -1,7 +1,6 @@
-"""Empty databases of Prefect and MLflow, one file a package version, which new homes copy.
+"""Empty databases of Prefect and MLflow, made by `flows.servers.build_templates`, which new homes copy.
 
-Creating their tables takes many times as long as copying them: without these, the first run in every new home would
-wait 10 s longer for its Prefect server, on two cores. `flows.servers.build_templates` makes them.
+Without them, the first run in a new home waits 10 s longer for its Prefect server, on two cores.
 """
 
 import shutil

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 import tomllib
@@ -24,7 +23,6 @@ from gauntlet.core.errors import StageError
 
 HOST = "127.0.0.1"
 PREFECT_PORT = 4200
-MLFLOW_PORT = 5000
 START_TIMEOUT_S = 120
 
 
@@ -33,8 +31,8 @@ def prefect_server(home: Home, port: int = PREFECT_PORT, while_starting: Callabl
     """Give this process a Prefect server, and yield the address of its API. `while_starting` is called in the meantime.
 
     The user's own server is used where the environment or the Prefect profile names one. Otherwise all runs of this
-    home share a server on the loopback, which keeps its history there. Its last user stops it: each holds a shared
-    lock, which the kernel releases even when a process is killed.
+    home share one on the loopback, which its last user stops: each holds a shared lock, which the kernel releases even
+    when a process is killed.
     """
     url = os.environ.get("PREFECT_API_URL") or profile_api_url()
     if url:
@@ -47,7 +45,7 @@ def prefect_server(home: Home, port: int = PREFECT_PORT, while_starting: Callabl
         try:  # from here on, so that an interrupted start leaves no server behind either
             with locked(home.prefect / "start.lock"):
                 url = running(home)
-                port = port if port_is_free(port) else free_port()
+                port = free_port(port)
                 os.environ["PREFECT_API_URL"] = url or f"http://{HOST}:{port}/api"
                 if url is None:
                     start_prefect(home, port, while_starting)
@@ -82,17 +80,22 @@ def running(home: Home) -> str | None:
     if process is None:
         return None
     url = str(json.loads((home.prefect / "server.json").read_text())["url"])
+    if comes_up(process, f"{url}/health"):
+        return url
+    if not is_alive(process):
+        return None
+    raise StageError(
+        f"the Prefect server of {home.root} (process {process.pid}) has not responded for {START_TIMEOUT_S} s; "
+        f"see {home.prefect / 'server.log'}, or end it and start again"
+    )
+
+
+def comes_up(process: psutil.Process, url: str) -> bool:
+    """Wait until a server responds; return whether it does before it ends and in time."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not responds(f"{url}/health"):
-        if not is_alive(process):
-            return None
-        if time.monotonic() > deadline:
-            raise StageError(
-                f"the Prefect server of {home.root} (process {process.pid}) has not responded for {START_TIMEOUT_S} s; "
-                f"see {home.prefect / 'server.log'}, or end it and start again"
-            )
+    while not (up := responds(url)) and is_alive(process) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return url
+    return up
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -115,7 +118,7 @@ def start_prefect(home: Home, port: int, while_starting: Callable[[], object]) -
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
     copy_template("prefect", home.prefect / "prefect.db")
     process = launch(command, environment, home.prefect / "server.log")
-    note = {"pid": process.pid, "created": psutil.Process(process.pid).create_time(), "url": f"{origin}/api"}
+    note = {"pid": process.pid, "created": process.create_time(), "url": f"{origin}/api"}
     write_atomically(home.prefect / "server.json", json.dumps(note))
     while_starting()
     wait_until_up(process, f"{origin}/api/health", "Prefect server", home.prefect / "server.log")
@@ -139,39 +142,31 @@ def recorded_process(home: Home) -> psutil.Process | None:
         return None
 
 
-def start_mlflow(home: Home, port: int) -> subprocess.Popen[bytes]:
+def start_mlflow(home: Home, port: int) -> psutil.Popen:
     """Start MLflow's server on this home's store and wait until it responds."""
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # saves eight processes
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", home.mlflow_uri]
-    command += ["--artifacts-destination", (home.root / "mlartifacts").as_uri()]
+    command += ["--backend-store-uri", home.mlflow_uri, "--artifacts-destination", (home.root / "mlartifacts").as_uri()]
     process = launch(command, environment, home.root / "mlflow-server.log")
     wait_until_up(process, f"http://{HOST}:{port}/health", "MLflow server", home.root / "mlflow-server.log")
     return process
 
 
-def launch(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+def launch(command: list[str], environment: dict[str, str], log: Path) -> psutil.Popen:
     """Start a server in a session of its own: Ctrl-C reaches this process only, which stops the server in order."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        return subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+        return psutil.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
 
 
-def wait_until_up(process: subprocess.Popen[bytes], url: str, name: str, log: Path) -> None:
-    """Wait until a server responds.
-
-    Raises:
-        StageError: when it ends instead, or does not respond in time.
-    """
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if responds(url):
-            return
-        if process.poll() is not None:
-            raise StageError(f"{name} did not start: it ended with exit code {process.returncode}; see {log}")
-        time.sleep(0.1)
-    stop(psutil.Process(process.pid))
+def wait_until_up(process: psutil.Popen, url: str, name: str, log: Path) -> None:
+    """Wait until a new server responds; raise `StageError` when it ends instead, or does not respond in time."""
+    if comes_up(process, url):
+        return
+    if not is_alive(process):
+        raise StageError(f"{name} did not start: it ended with exit code {process.wait()}; see {log}")
+    stop(process)
     raise StageError(f"{name} did not respond within {START_TIMEOUT_S} s; see {log}")
 
 
@@ -197,15 +192,11 @@ def responds(url: str) -> bool:
         return False
 
 
-def port_is_free(port: int) -> bool:
-    """Tell whether nothing listens on the port."""
+def free_port(preferred: int | None = None) -> int:
+    """Return a port that nothing listens on: the preferred one where possible."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        return probe.connect_ex((HOST, port)) != 0
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on."""
+        if preferred is not None and probe.connect_ex((HOST, preferred)) != 0:
+            return preferred
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

@@ -9,19 +9,14 @@ from mlflow.entities import Metric, Param, RunTag
 
 from flows.record.environment import environment
 from flows.record.home import Home
-from flows.tracking.metric_names import finite
+from flows.tracking.metric_names import finite, speed_metrics
 from flows.tracking.server import URI_VARIABLE, experiment_id, require_reachable
 from gauntlet.benchmarking.target_comparison import BenchResult, ModelOnTarget
 from gauntlet.core.errors import StageError, one_line, without_password
-from gauntlet.core.frozen import JsonObject
 
 
-def record_bench(comparison: BenchResult, experiment: str, picture: Path | None) -> str:
-    """Record the comparison in an experiment; return the server, the experiment and the run in one line.
-
-    Raises:
-        StageError: when the server cannot be reached or refuses the record.
-    """
+def record_bench(comparison: BenchResult, experiment: str, plot: Path | None) -> str:
+    """Record the comparison; return the server, the experiment and the run; raise `StageError` where that fails."""
     home = Home.find()
     uri = os.environ.get(URI_VARIABLE) or home.mlflow_uri
     try:
@@ -29,19 +24,15 @@ def record_bench(comparison: BenchResult, experiment: str, picture: Path | None)
         client = MlflowClient(uri)
         place = experiment_id(home, client, uri, experiment)
         run = client.create_run(place, tags={"stage": "bench"}, run_name="bench").info.run_id
-        told: JsonObject = {
-            "reference": comparison.reference,
-            "threads": comparison.threads,
-            "rounds": comparison.rounds,
-        }
-        told |= {"inputs": comparison.inputs, **environment()}
-        client.log_batch(run, params=[Param(name, str(value)[:500]) for name, value in told.items()])
+        settings = {name: getattr(comparison, name) for name in ("reference", "threads", "rounds", "inputs")}
+        params = [Param(name, str(value)[:500]) for name, value in (settings | environment()).items()]
+        client.log_batch(run, params=params)
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "bench.json"
             report.write_text(comparison.model_dump_json(indent=1), encoding="utf-8")
             client.log_artifact(run, str(report))
-        if picture is not None:
-            client.log_artifact(run, str(picture))
+        if plot is not None:
+            client.log_artifact(run, str(plot))
         for pair in comparison.pairs:
             _child(client, place, run, pair)
         client.set_terminated(run, "FAILED" if comparison.failed else "FINISHED")
@@ -54,14 +45,7 @@ def record_bench(comparison: BenchResult, experiment: str, picture: Path | None)
 def _child(client: MlflowClient, place: str, parent: str, pair: ModelOnTarget) -> None:
     tags = {"mlflow.parentRunId": parent, "stage": "pair", "status": pair.status, "reason": pair.reason[:500]}
     run = client.create_run(place, tags=tags, run_name=pair.name).info.run_id
-    values: dict[str, float] = {"load_ms": pair.load_ms, "first_call_ms": pair.first_call_ms}
-    for row in pair.rows:
-        values |= {
-            f"latency.b{row.batch}.p50_ms": row.median_ms,
-            f"speedup.b{row.batch}": row.speedup,
-            f"speedup.b{row.batch}.low": row.speedup_low,
-            f"speedup.b{row.batch}.high": row.speedup_high,
-        }
+    values = {"load_ms": pair.load_ms, "first_call_ms": pair.first_call_ms} | speed_metrics(pair.rows)
     if pair.validation is not None:
         values |= {"quality.sqnr_db": pair.validation.quality_db, "placement.macs_share": pair.validation.macs_share}
     metrics = [Metric(name, value, 0, 0) for name, value in finite(values).items()]

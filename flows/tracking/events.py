@@ -56,12 +56,8 @@ class TrackingEvents:
         self.sender.send()
 
     def stage_recorded(self, report: Report[Any]) -> None:
-        """Send the metrics of a stage of the main line, and what its facts have for MLflow.
-
-        A candidate's numbers go to its own run when it is closed, and only those that are worth a chart: all of them
-        would hide the few that people compare.
-        """
-        if report.candidate is None:
+        """Send the metrics of a stage of the main line, and what its facts have for MLflow."""
+        if report.candidate is None:  # a candidate's numbers, if worth a chart, go to its own run when it is closed
             self.journal.append("metrics", run=PARENT, metrics=stage_metrics(report), step=0)
         self.quality[report.candidate or REFERENCE] |= quality_metrics(report)
         match report.facts:
@@ -76,7 +72,9 @@ class TrackingEvents:
                 self.journal.append("flips", run=report.candidate, flips=flip_rows(flips, self.labels), test=test)
             case OptimizeFacts(passes=passes):
                 for name in (p.artifact for p in passes if p.artifact is not None):
-                    self._folder(report.candidate or PARENT, report.artifacts[name], name)
+                    # with the files beside it: what reproduces a pass that broke the model
+                    for path in sorted(self.home.store.path(report.artifacts[name]).parent.iterdir()):
+                        self._file(report.candidate or PARENT, path, name)
         self.sender.send()
 
     def candidate_opened(self, candidate: CandidateEntry) -> None:
@@ -117,33 +115,20 @@ class TrackingEvents:
     def run_url(self) -> str | None:
         """Return where a browser finds the run in MLflow; for a local store, where `gauntlet ui` will serve it."""
         path = self.sender.run_path()
-        if path is None:
-            return None
         own = without_password(self.uri) if self.uri.startswith("http") else MLFLOW_UI
         server = os.environ.get("MLFLOW_UI_URL") or own
-        return f"{server.rstrip('/')}/#{path}?workflowType=machine_learning"
+        return f"{server.rstrip('/')}/#{path}?workflowType=machine_learning" if path else None
 
     def _datasets(self, facts: DataFacts, splits: Mapping[str, Artifact]) -> None:
         self.test = splits.get("test")
         for split, artifact in splits.items():
-            self.journal.append(
-                "dataset",
-                run=PARENT,
-                name=f"{self.config.data.kind}-{split}",
-                digest=artifact.sha256[:36],
-                source={"sha256": artifact.sha256, "path": artifact.path},
-                profile={"images": facts.images.get(split)},
-                context=split,
-            )
-
-    def _folder(self, run: str, artifact: Artifact, name: str) -> None:
-        """Log an artifact with the files beside it: what reproduces a pass that broke the model."""
-        for path in sorted(self.home.store.path(artifact).parent.iterdir()):
-            self._file(run, path, name)
+            name, source = f"{self.config.data.kind}-{split}", {"sha256": artifact.sha256, "path": artifact.path}
+            content = {"digest": artifact.sha256[:36], "profile": {"images": facts.images.get(split)}}
+            self.journal.append("dataset", run=PARENT, name=name, source=source, context=split, **content)
 
     def _close_candidate(self, candidate: CandidateEntry, *, won: bool) -> None:
-        tags = {"gate": "pass" if candidate.status == "accepted" else "fail", "gate.reason": candidate.reason[:5000]}
-        tags["winner"] = str(won).lower()
+        gate = "pass" if candidate.status == "accepted" else "fail"
+        tags = {"gate": gate, "gate.reason": candidate.reason[:5000], "winner": str(won).lower()}
         if candidate.target is not None:
             tags["target"] = candidate.target
             self.journal.append("params", run=candidate.name, params={"target": candidate.target})

@@ -20,21 +20,16 @@ CHANNELS = (1, 3)
 def flip_rows(flips: tuple[Flip, ...], labels: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return the table's rows with class names; a class without a name is shown by its number."""
 
-    def named(number: int) -> str:
+    def name(number: int) -> str:
         return labels[number] if 0 <= number < len(labels) else str(number)
 
-    return [
-        {"image": f.image, "truth": named(f.truth), "before": named(f.before), "after": named(f.after)} for f in flips
-    ]
+    return [{"image": f.image, "truth": name(f.truth), "before": name(f.before), "after": name(f.after)} for f in flips]
 
 
 def log_flips(client: MlflowClient, run_id: str, flips: list[dict[str, Any]], test: Path) -> None:
-    """Log the table to a candidate's run, once: MLflow appends to a table that exists.
-
-    An image costs two files, so only the first fifty flips are sent; `report.json` has all of them.
-    """
+    """Log the first fifty flips, with two files an image, to a candidate's run; `report.json` has all of them."""
     if TABLE in (file.path for file in client.list_artifacts(run_id)):
-        return
+        return  # MLflow would append to it
     shown = flips[:MAX_IMAGES]
     columns = {name: [flip[name] for flip in shown] for name in shown[0]}
     images = images_of(read_split(test), [flip["image"] for flip in shown])
@@ -42,10 +37,7 @@ def log_flips(client: MlflowClient, run_id: str, flips: list[dict[str, Any]], te
 
 
 def images_of(split: Split, indices: list[int]) -> list[mlflow.Image]:
-    """Return some of a split's samples as MLflow images; none where the samples are not images.
-
-    Each is stretched to the full range of values, because a model's inputs are normalized.
-    """
+    """Return samples as MLflow images, each stretched to the full range of values; none where they are not images."""
     arrays = split.take(np.array(indices))
     samples = next(iter(arrays.values()))
     if len(arrays) != 1 or samples.dtype.kind != "f" or samples.ndim != 4:

@@ -1,8 +1,7 @@
 """One ONNX file as an MLflow LoggedModel, with its signature, in its candidate's run.
 
-This module is what MLflow calls a flavor: a module with `save_model`. What is logged is of MLflow's own ONNX flavor,
-which loads it; only the weights take another way. `mlflow.onnx.log_model` wants the whole model in memory and writes it
-anew: above 2 GB, several copies of it.
+MLflow takes this module for a flavor, because it has `save_model`. The logged model is of MLflow's own ONNX flavor, but
+weights are linked: `mlflow.onnx.log_model` loads the whole model and writes it anew, above 2 GB in several copies.
 """
 
 import importlib.metadata
@@ -25,8 +24,7 @@ from gauntlet.runtime.processor import METADATA_KEY
 from gauntlet.targets import Target
 from gauntlet.targets.ort import OrtTarget
 
-REFUSED = re.compile(r"""[/:.%"']""")
-"""What MLflow takes in no model's name."""
+REFUSED = re.compile(r"""[/:.%"']""")  # in the name of a model
 CPU = "CPUExecutionProvider"
 
 
@@ -36,20 +34,13 @@ def model_name(candidate: str) -> str:
 
 
 def providers(target: Target | None) -> list[str]:
-    """Return what MLflow's loader, which is ONNX Runtime, opens a model with: the provider that it was measured on.
-
-    It is the CPU's where the model was not measured, or on a target that is not ONNX Runtime in Python.
-    """
+    """Return ONNX Runtime's providers for MLflow's loader: the one that the model was measured on, and the CPU's."""
     return list(dict.fromkeys((target.provider if isinstance(target, OrtTarget) else CPU, CPU)))
 
 
 def log_model(run_id: str, event: dict[str, Any], path: Path) -> str:
-    """Log the file, and those beside it that hold its weights, to the run, and return the model's id.
-
-    The call wants an active run; it is made active here, in this thread alone, and the run's final state is set by its
-    own `end` event.
-    """
-    with mlflow.start_run(run_id=run_id):
+    """Log the file, and those beside it that hold its weights, to the run, and return the model's id."""
+    with mlflow.start_run(run_id=run_id):  # in this thread alone; the run's `end` event sets its final state
         info = Model.log(
             artifact_path=None,
             flavor=sys.modules[__name__],
@@ -64,17 +55,16 @@ def log_model(run_id: str, event: dict[str, Any], path: Path) -> str:
 
 
 def save_model(path: str, mlflow_model: Model, file: Path, providers: list[str]) -> None:
-    """Write what MLflow's ONNX flavor writes to the folder `path`; weights beside `file` are linked, not read.
-
-    MLflow's loader neither warns nor refuses: where the model may run is a note in its metadata.
-    """
+    """Write what MLflow's ONNX flavor writes to the folder `path`; weights beside `file` are linked, not read."""
     proto = read_graph(file)
+    # where the model may run; MLflow's loader neither warns nor refuses
     note = {prop.key: prop.value for prop in proto.metadata_props if prop.key == METADATA_KEY}
+    signature = Signature.read(proto)
     mlflow.onnx.save_model(
         proto,
         path,
         mlflow_model=mlflow_model,
-        signature=mlflow_signature(Signature.read(proto)),
+        signature=ModelSignature(_schema(signature.inputs), _schema(signature.outputs)),
         pip_requirements=[f"onnxruntime-gpu=={importlib.metadata.version('onnxruntime-gpu')}"],
         onnx_execution_providers=providers,
         metadata=note or None,
@@ -86,15 +76,7 @@ def save_model(path: str, mlflow_model: Model, file: Path, providers: list[str])
     mlflow_model.save(str(Path(path, MLMODEL_FILE_NAME)))
 
 
-def mlflow_signature(signature: Signature) -> ModelSignature:
-    """Return MLflow's form of a signature; a named axis becomes -1."""
-    return ModelSignature(_schema(signature.inputs), _schema(signature.outputs))
-
-
 def _schema(specs: tuple[OurSpec, ...]) -> Schema:
-    return Schema(
-        [
-            TensorSpec(np.dtype(s.dtype), tuple(axis if isinstance(axis, int) else -1 for axis in s.shape), s.name)
-            for s in specs
-        ]
-    )
+    """Return MLflow's form of inputs or outputs; a named axis becomes -1."""
+    shapes = [tuple(axis if isinstance(axis, int) else -1 for axis in spec.shape) for spec in specs]
+    return Schema([TensorSpec(np.dtype(s.dtype), shape, s.name) for s, shape in zip(specs, shapes, strict=True)])

@@ -9,13 +9,12 @@ from pydantic import JsonValue
 
 from configs.schema import REFERENCE
 from gauntlet.core.report import Report
-from gauntlet.core.run_report import CandidateEntry, RunReport
+from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
 from tasks.accuracy import AccuracyFacts
 from tasks.evaluate import EvaluateFacts
 from tasks.numerics import NumericsFacts
 
 Metrics = dict[str, float]
-
 ILLEGAL = re.compile(r"[^\w\-. :/]", re.ASCII)
 MOST_CHARACTERS = 250
 
@@ -47,36 +46,25 @@ def quality_metrics(report: Report[Any]) -> Metrics:
 
 
 def candidate_metrics(candidate: CandidateEntry, quality: Metrics) -> Metrics:
-    """Return a candidate's headline numbers.
-
-    Args:
-        candidate: as it stands at the end of the run.
-        quality: the `quality_metrics` of its stages.
-    """
-    values: dict[str, JsonValue] = {}
-    for row in candidate.benchmark:  # first: MLflow draws the charts in this order
-        place = f"b{row.batch}" if row.target == candidate.benchmark[0].target else f"{row.target}.b{row.batch}"
-        values |= {
-            f"latency.{place}.p50_ms": row.median_ms,
-            f"speedup.{place}": row.speedup,
-            f"speedup.{place}.low": row.speedup_low,
-            f"speedup.{place}.high": row.speedup_high,
-        }
-    values |= {
-        "quality.top1": candidate.accuracy,
-        "quality.sqnr_db": candidate.sqnr_db,
-        "size.mb": None if candidate.size_bytes is None else candidate.size_bytes / 1e6,
-    }
+    """Return a candidate's headline numbers; `quality` holds the `quality_metrics` of its stages."""
+    values = speed_metrics(candidate.benchmark)  # first: MLflow draws the charts in this order
+    values |= {"quality.top1": candidate.accuracy, "quality.sqnr_db": candidate.sqnr_db}
+    values["size.mb"] = None if candidate.size_bytes is None else candidate.size_bytes / 1e6
     return finite(values) | quality
 
 
-def parent_metrics(report: RunReport, best: Metrics) -> Metrics:
-    """Return what the parent run shows in a table of runs: the winner's numbers, and how many candidates passed.
+def speed_metrics(rows: tuple[BenchmarkRow, ...]) -> dict[str, JsonValue]:
+    """Return latency and speed-up by batch size; names of rows on another target than the first row's have a prefix."""
+    values: dict[str, JsonValue] = {}
+    for row in rows:
+        place = f"b{row.batch}" if row.target == rows[0].target else f"{row.target}.b{row.batch}"
+        values |= {f"latency.{place}.p50_ms": row.median_ms, f"speedup.{place}": row.speedup}
+        values |= {f"speedup.{place}.low": row.speedup_low, f"speedup.{place}.high": row.speedup_high}
+    return values
 
-    Args:
-        report: of the run.
-        best: the winner's `candidate_metrics`; empty where there is no winner.
-    """
+
+def parent_metrics(report: RunReport, best: Metrics) -> Metrics:
+    """Return what a table of runs shows: the winner's `candidate_metrics`, if any, and how many candidates passed."""
     accepted = [c for c in report.candidates if c.status == "accepted" and c.name != REFERENCE]
     counts = {"candidates_passed": len(accepted), "candidates_tried": max(0, len(report.candidates) - 1)}
     values = {f"best.{name}": value for name, value in best.items()}

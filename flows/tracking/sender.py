@@ -1,12 +1,9 @@
 """Sends a run's tracking events to MLflow, each once, whenever the server can be reached.
 
-A run appends tracking events to its journal; a `Sender` replays them and remembers how far it came. Sending during the
-run, sending again after an outage, and `gauntlet sync` are the same operation. Every step can be repeated without harm
-(a run is found again by its tag `gauntlet.key`, a model by its name in its run, a metric is the same point), so a kill
-between a step and the note that it was done neither loses nor duplicates anything.
-
-An event that the server refuses is noted with its reason and skipped; only a server that cannot be reached is waited
-for, and in a run not for long.
+A `Sender` replays the events in the run's journal and saves its position: during the run, after an outage, and in
+`gauntlet sync`. Every step can be repeated (a run is found by its tag `gauntlet.key`, a model by its name in its run, a
+metric is the same point), so a kill before the position is saved neither loses nor duplicates anything. An event that
+the server refuses is noted with its reason and skipped.
 """
 
 import json
@@ -41,12 +38,9 @@ from gauntlet.core.errors import one_line, without_password
 log = logging.getLogger("gauntlet")
 
 KEY = "gauntlet.key"
-PARENT = "pipeline"
-"""The parent run's name in the journal; a child run has its candidate's name."""
-PATIENCE_S = 10.0
-"""How long a run waits for a server that does not respond, in all; `gauntlet sync` sends the rest."""
-TRY_AGAIN = (401, 403, 408, 429)
-"""HTTP statuses of a server that may take the same event later."""
+PARENT = "pipeline"  # the parent run's name in the journal; a child run has its candidate's name
+PATIENCE_S = 10.0  # how long a run waits in all for a server that does not respond; `gauntlet sync` sends the rest
+TRY_AGAIN = (401, 403, 408, 429)  # HTTP statuses of a server that may take the same event later
 
 State = dict[str, Any]
 Event = dict[str, Any]
@@ -184,9 +178,8 @@ class _Replay:
         named = f"name = '{model_name(event['name'])}' AND source_run_id = '{run}'"
         found = self.client.search_logged_models([self.state["experiment"]], named)
         ready = [model.model_id for model in found if str(model.status) == "READY"]
-        self.state["models"][event["run"]] = (
-            ready[0] if ready else log_model(run, event, self.home.root / event["path"])
-        )
+        model = ready[0] if ready else log_model(run, event, self.home.root / event["path"])
+        self.state["models"][event["run"]] = model
 
     def _end(self, event: Event, run: str) -> None:
         self.client.set_terminated(run, event["status"], event["time_ms"])

@@ -23,8 +23,7 @@ from gauntlet.core.errors import without_password
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 TIMEOUT_VARIABLE = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 REQUEST_TIMEOUT_S = float(os.environ[TIMEOUT_VARIABLE])  # set by `flows`, or by the user
-LEAST_UPLOAD_RATE = 5e6
-"""Bytes a second: a server that stores a file before it responds gets that much more time."""
+LEAST_UPLOAD_RATE = 5e6  # bytes a second; a server that stores a file before it responds gets more time
 
 
 def tracking_server(home: Home, config: PipelineConfig) -> tuple[str, str]:
@@ -40,13 +39,10 @@ def with_password(uri: str) -> str:
 
 
 def prepare_local_store(home: Home, config: PipelineConfig) -> None:
-    """Create the tables and the experiment of a new local store ahead of time: it takes seconds.
-
-    A failure shows again, and is reported, when the run sends its first events.
-    """
+    """Create the tables and the experiment of a new local store ahead of time: it takes seconds."""
     uri, experiment = tracking_server(home, config)
     if uri.startswith("sqlite:"):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # reported when the run sends its first events
             if uri == home.mlflow_uri:
                 with locked(home.locks / "mlflow-experiment"):
                     copy_template("mlflow", home.mlflow_db)
@@ -61,9 +57,8 @@ def tracking_uri(uri: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(URI_VARIABLE, None)
-        else:
+        os.environ.pop(URI_VARIABLE, None)
+        if before is not None:
             os.environ[URI_VARIABLE] = before
 
 
@@ -93,11 +88,8 @@ def upload_time(path: Path | None) -> Iterator[None]:
 
 
 def experiment_id(home: Home, client: MlflowClient, uri: str, name: str) -> str:
-    """Return the experiment's id; create or restore it where necessary.
-
-    The lock is needed because two processes cannot initialize one SQLite file.
-    """
-    with locked(home.locks / "mlflow-experiment"):
+    """Return the experiment's id; create or restore it where necessary."""
+    with locked(home.locks / "mlflow-experiment"):  # two processes cannot initialize one SQLite file
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
             folder = home.root / "mlartifacts" / folder_name(name)
