@@ -59,7 +59,7 @@ def worker_home(
         stderr=subprocess.DEVNULL,
     )
     yield home
-    stop(psutil.Process(worker.pid), patience_s=60)  # with the runs that the schedule started meanwhile
+    stop(psutil.Process(worker.pid))  # with the runs that the schedule started meanwhile
     worker.wait(timeout=10)
 
 
@@ -209,7 +209,7 @@ def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
 
 def test_killed_run_is_retried_under_its_own_id(client: SyncPrefectClient, worker_home: Home) -> None:
     before = set(worker_home.run_folders())
-    run = start(client, "benchmark.rounds=100")
+    run = start(client, "benchmark.rounds=40")
     folder = wait(client, lambda: at_work(worker_home, "benchmark", before))
     psutil.Process(journal(folder)[0]["pid"]).kill()
     wait(client, lambda: ended(client, run))  # the worker notices
