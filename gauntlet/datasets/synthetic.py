@@ -9,6 +9,7 @@ from pydantic import Field
 from gauntlet.core.arrays import INDEX_LIMIT, Array, random_values
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature, TensorSpec, signature_from_graph
 from gauntlet.datasets.splits import ArraySplit, Dataset
 from gauntlet.onnx_model.model_file import read_graph
@@ -43,7 +44,17 @@ class Synthetic(Frozen):
             "calibration": ArraySplit({name: array[:third] for name, array in arrays.items()}),
             "test": ArraySplit({name: array[third:] for name, array in arrays.items()}),
         }
-        return Dataset(splits, signature.replace(outputs=()))
+        random = Check.of(
+            "data.random_samples",
+            self.samples,
+            "==",
+            0,
+            "the winner was calibrated and tested on random inputs: on real ones its accuracy and ranges may differ",
+            "bring real samples (data.kind: arrays)",
+            unit="samples",
+            severity="warning",
+        )
+        return Dataset(splits, signature.replace(outputs=()), checks=(random,))
 
     def _draw(self, spec: TensorSpec, skipped_axes: int, rng: np.random.Generator) -> Array:
         shape = [axis if isinstance(axis, int) else self.dynamic_axes.get(axis, DEFAULT_LENGTH) for axis in spec.shape]

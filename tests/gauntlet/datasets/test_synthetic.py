@@ -109,3 +109,9 @@ def test_data_stage_passes_when_the_samples_are_drawn(tmp_path: Path, workspace)
     report.raise_if_blocked()
     assert report.facts.images == {"calibration": 21, "test": 43}
     assert report.facts.images_per_class == {}
+
+
+def test_random_samples_are_a_warning_that_the_winner_bears(tmp_path: Path) -> None:
+    [check] = Synthetic(model=model(tmp_path, PICTURE), samples=30).load().checks
+    assert (check.name, check.passed, check.severity) == ("data.random_samples", False, "warning")
+    assert "the winner was calibrated and tested on random inputs" in str(check)
