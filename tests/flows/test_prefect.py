@@ -193,7 +193,7 @@ def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
     client: SyncPrefectClient, worker_home: Home
 ) -> None:
     before = set(worker_home.run_folders())
-    run = start(client, "benchmark.rounds=1000")  # longer than it takes to notice
+    run = start(client, "benchmark.rounds=1000", "benchmark.block_ms=50")  # minutes, unless it is cancelled
     folder = wait(client, lambda: at_work(worker_home, "benchmark", before))
     flow = psutil.Process(journal(folder)[0]["pid"])
     workers = wait(client, lambda: flow.children(recursive=True))
