@@ -47,7 +47,7 @@ def confirm(
 ) -> Report[ConfirmFacts]:
     """Race the selected candidate against the reference again; unless it is proven faster, the reference wins.
 
-    `config` is that of the first race: this one has another order, and nobody is stopped early.
+    `config` is that of the first race: this one has another order and no early stopping.
     """
     reference, default = next(iter(models)), config.targets[0].name
     if (selection.winner, selection.target) == (reference, default):

@@ -10,6 +10,7 @@ from configs.required_packages import require_packages
 from flows.cli.console import live, print_report
 from flows.local_run import run_local
 from flows.record.home import Home
+from flows.record.journal import everything_sent
 from gauntlet.core.run_report import RunReport
 
 
@@ -22,10 +23,8 @@ def run_pipeline(options: argparse.Namespace) -> int:
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
     print_report(console, RunReport.model_validate_json((folder / "report.json").read_bytes()), home)
-    from flows.tracking.sender import Sender  # imports MLflow: seconds, which the run has spent while a server started
-
     console.print("More: gauntlet show, gauntlet ui", highlight=False)
-    if not Sender(home, folder).everything_sent():
+    if not everything_sent(folder):
         console.print("MLflow did not receive everything; send the rest with: gauntlet sync", style="yellow")
     return code
 

@@ -3,6 +3,7 @@
 import argparse
 
 from flows.record.home import Home
+from flows.record.journal import everything_sent
 from flows.recording import close_interrupted, interrupted_runs
 from flows.servers.local_servers import prefect_server
 from flows.tracking.sender import Sender
@@ -15,9 +16,8 @@ def sync_runs(_options: argparse.Namespace) -> int:
     if interrupted_runs(home):
         with prefect_server(home):
             close_interrupted(home)
-    senders = [Sender(home, folder) for folder in home.run_folders()]
-    waiting = [sender for sender in senders if not sender.everything_sent()]
-    unsent = [sender.folder.name for sender in waiting if not sender.send()]
+    waiting = [folder for folder in home.run_folders() if not everything_sent(folder)]
+    unsent = [folder.name for folder in waiting if not Sender(home, folder).send()]
     print(f"{len(waiting) - len(unsent)} of {len(waiting)} runs sent")  # noqa: T201
     if unsent:
         raise StageError(f"not sent: {', '.join(unsent)}; the server cannot be reached, or refuses the record")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.record.home import Home
-from flows.record.journal import Journal
+from flows.record.journal import Journal, everything_sent
 from flows.record.locks import is_locked
 
 DAY_S = 86_400
@@ -60,7 +60,7 @@ def plan_cleanup(home: Home, keep_runs: int | None = None, older_than_days: floa
     before = time.time() - DAY_S * (older_than_days or 0)
     asked = keep_runs is not None or older_than_days is not None
     old = [run for run in old if asked and _ended(run) < before]
-    unsent = [run for run in old if not _everything_sent(run)]
+    unsent = [run for run in old if not everything_sent(run)]
     removed = [run for run in old if run not in unsent]
     kept = [run for run in runs if run not in removed]
 
@@ -77,12 +77,6 @@ def plan_cleanup(home: Home, keep_runs: int | None = None, older_than_days: floa
 
 def _ended(run: Path) -> float:
     return max(path.stat().st_mtime for path in (run, *run.iterdir()))
-
-
-def _everything_sent(run: Path) -> bool:
-    sent = run / "sent.json"
-    events = json.loads(sent.read_bytes())["events"] if sent.exists() else 0
-    return bool(events >= sum(1 for _ in Journal(run / "journal.jsonl")))
 
 
 def _artifact_paths(value: Any) -> Iterator[str]:

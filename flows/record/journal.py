@@ -35,3 +35,10 @@ class Journal:
         with self.path.open("rb") as file:
             file.seek(-1, 2)
             return file.read(1) == b"\n"
+
+
+def everything_sent(run: Path) -> bool:
+    """Return whether MLflow has received, or refused, every event of a run: `sent.json` counts them."""
+    sent = run / "sent.json"
+    events = json.loads(sent.read_bytes())["events"] if sent.exists() else 0
+    return bool(events >= sum(1 for _ in Journal(run / "journal.jsonl")))

@@ -31,7 +31,7 @@ def locked(path: Path, *, shared: bool = False, on_wait: Callable[[], None] | No
 
 
 def try_exclusive(descriptor: int) -> bool:
-    """Turn a lock that is held into an exclusive one, if nobody else holds it."""
+    """Turn a lock that is held into an exclusive one, if no other process holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

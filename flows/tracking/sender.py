@@ -81,14 +81,6 @@ class Sender:
             self.offline = False
             return True
 
-    def everything_sent(self) -> bool:
-        """Tell whether the server has received, or refused, every event."""
-        return bool(self._state()["events"] >= sum(1 for _ in self.journal))
-
-    def refused(self) -> list[Event]:
-        """Return the events that the server refused, each with its `op`, `run` and `reason`."""
-        return list(self._state()["refused"])
-
     def run_path(self) -> str | None:
         """Return the path of the run's page in MLflow, once the server knows the run."""
         state = self._state()

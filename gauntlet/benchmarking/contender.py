@@ -99,6 +99,8 @@ class Contender:
     """By batch size; the same for all contenders but much slower ones."""
     repeatability_db: float = math.inf
     """Least SQNR of timed outputs against the first ones of the same process and batch size."""
+    processes: int = 1
+    """Number of processes so far."""
     past_processor_s: float = 0.0
     """Processor time of its processes that have ended."""
     failed: dict[int, str] = field(default_factory=dict)

@@ -66,7 +66,7 @@ def race(
         everyone = list(contenders.values())
         for contender in everyone:
             runner.prepare(contender)
-        _set_calls([*(contenders[name] for name in keep), *everyone], plan)
+        _set_calls(contenders[[*keep, *entries][0]], everyone, plan)
         spent = -sum(c.processor_seconds() for c in everyone)
         monitor = LoadMonitor()
         for done in range(1, plan.rounds + 1):
@@ -179,6 +179,7 @@ class _Runner:
         contender.past_processor_s += contender.worker.processor_seconds()
         contender.worker.end()
         contender.worker = self.stack.enter_context(WorkerClient(contender.entry.command))
+        contender.processes += 1
         self._send_load(contender)
 
     def _turn(self, contender: Contender, batch: int, block: MeasuredBlock) -> None:
@@ -211,16 +212,17 @@ def _stop_early(running: Sequence[Contender], batch: int, keep: Sequence[str], c
                     contender.stopped[size] = replace(stop, after_round=len(contender.round_quartiles_ms[size]))
 
 
-def _set_calls(contenders: Sequence[Contender], plan: RacePlan) -> None:
-    """Give all contenders as many calls in a turn as the first one, the reference, needs to fill its time.
+def _set_calls(reference: Contender, everyone: Sequence[Contender], plan: RacePlan) -> None:
+    """Give all contenders as many calls in a turn as the reference needs to fill its time.
 
-    The lower quartile of more calls is less noisy and lower, so other numbers would bias the comparison.
+    The lower quartile of more calls is less noisy and lower, so other numbers would bias the comparison. Where the
+    reference fails, the first contender that does not takes its place.
     """
     least = math.ceil(plan.min_calls / TURNS)
     for batch in plan.batch_sizes:
-        running = [c for c in contenders if c.runs(batch)]
+        running = [c for c in everyone if c.runs(batch)]
+        base_ms = next((c.warm_ms[batch] for c in (reference, *running) if c.runs(batch)), math.nan)
         for contender in running:
-            base_ms = running[0].warm_ms[batch]
             fewer = min(1.0, MUCH_SLOWER * base_ms / contender.warm_ms[batch])
             calls = math.ceil(plan.block_ms / TURNS / base_ms)
             contender.calls_per_turn[batch] = max(least, calls if fewer == 1 else int(fewer * calls))

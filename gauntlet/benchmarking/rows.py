@@ -10,8 +10,8 @@ from gauntlet.benchmarking.contender import Contender
 from gauntlet.core.run_report import BenchmarkRow
 
 ONE_PROCESS = 0.02
-"""What two processes of one file differ by in nearly all pairs, as a logarithm: the rounds of a single pair do not show
-it. See `benchmarks/race_validity.py`."""
+"""Added to each end of the interval, as a logarithm, where one pair of processes ran all rounds, which do not show how
+processes of one file differ: twice the deviation that `benchmarks/simulated_noise.py` assumes for pairs of them."""
 
 
 def rows(contender: Contender, base: Contender, *, resolution: float) -> tuple[BenchmarkRow, ...]:
@@ -58,7 +58,7 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
         speedup_low=math.exp(low),
         speedup_high=math.exp(high) if high < 700 else math.inf,
         verdict=verdict,
-        processes=1 if contender.keeps_process else len(times),
+        processes=min(contender.processes, len(times)),  # those of the rounds at this batch size
         more_rounds=confidence.rounds_to_resolve((center, low, high), bound, len(logs)) if unsure else None,
         calls=len(calls),
         p90_ms=confidence.percentile_bound(calls, 90),

@@ -14,7 +14,7 @@ from pretrained_models import MODELS, Made
 from configs.loader import load
 from configs.schema import PipelineConfig
 from flows.record.home import Home
-from flows.tracking.sender import Sender
+from flows.record.journal import everything_sent
 from flows.tracking.server import tracking_uri
 from gauntlet.core.run_report import RunReport
 from tasks.repair import REPAIRED
@@ -110,7 +110,7 @@ def test_model_above_two_gigabytes_ends_with_a_winner_and_is_whole_in_mlflow(run
     passes = [(facts["name"], facts["outcome"], facts["broke"]) for facts in chain.facts["passes"]]
     assert passes[0] == ("onnxsim", "accepted", "")  # the node that does nothing is gone, and the others find no more
     assert passes[1:] == [(n, "unchanged", "") for n in ("onnxslim", "onnxscript", "onnxoptimizer", "ort-basic")]
-    assert Sender(home, home.runs / report.run_id).everything_sent()
+    assert everything_sent(home.runs / report.run_id)
     client = MlflowClient(home.mlflow_uri)
     (kept,) = client.search_logged_models(["1"], "name = 'bring-your-own-onnx-fp32'")
     with tracking_uri(home.mlflow_uri):

@@ -21,7 +21,13 @@ Confirm = Callable[..., Report[ConfirmFacts]]
 
 @pytest.fixture
 def confirmed(workspace: Callable[..., Workspace]) -> Confirm:
-    def run(models: dict[str, onnx.ModelProto], winner: str, target: str = "ort-cpu", **select: Any) -> Report[Any]:
+    def run(
+        models: dict[str, onnx.ModelProto],
+        winner: str,
+        target: str = "ort-cpu",
+        max_aa_deviation: float = 0.05,
+        **select: Any,
+    ) -> Report[Any]:
         out = workspace()
         kept = {}
         for name, model in models.items():
@@ -31,8 +37,9 @@ def confirmed(workspace: Callable[..., Workspace]) -> Confirm:
         samples = {"x": np.random.default_rng(0).standard_normal((3, SIZE)).astype(np.float32)}
         Golden({"real": GoldenCase(samples, {"y": samples["x"]})}, {"y": samples["x"]}).save(out.folder / "golden.npz")
         config = BenchmarkConfig(
-            rounds=8, block_ms=4, threads=1, batch_sizes=(1, 2), session_variants=[{"level": "off"}], profile=False
-        )
+            rounds=8, block_ms=4, threads=1, batch_sizes=(1, 2), session_variants=[{"level": "off"}], profile=False,
+            max_aa_deviation=max_aa_deviation,
+        )  # fmt: skip
         note = "; the most exact of 2 equally fast candidates"
         selection = SelectFacts(winner=winner, target=target, reason="", note=note, required_speedup=1.05, decisions=())
         return confirm(
@@ -79,3 +86,9 @@ def test_session_variant_of_the_reference_is_raced_against_the_default_one(confi
 def test_reference_in_its_default_session_needs_no_second_race(confirmed: Confirm) -> None:
     report = confirmed({"fp32": chain(1), "slow": chain(4)}, "fp32")
     assert (report.facts.winner, report.facts.race, report.checks) == ("fp32", None, ())
+
+
+def test_noisy_machine_is_a_warning(confirmed: Confirm) -> None:
+    report = confirmed({"fp32": chain(24), "cheap": chain(1)}, "cheap", max_aa_deviation=1e-12)
+    [check] = [check for check in report.checks if check.name == "confirm.max_aa_deviation"]
+    assert (check.passed, check.severity) == (False, "warning")

@@ -1,5 +1,6 @@
 """What the tracking server refuses is noted and skipped; one that hangs is not waited for."""
 
+import json
 import os
 import signal
 import urllib.parse
@@ -15,7 +16,7 @@ from mlflow import MlflowClient
 from mlflow.utils.validation import _validate_metric_name, _validate_param_name, _validate_tag_name
 
 from flows.record.home import Home
-from flows.record.journal import Journal
+from flows.record.journal import Journal, everything_sent
 from flows.servers.local_servers import free_port, start_mlflow, stop
 from flows.tracking.events import TrackingEvents
 from flows.tracking.metric_names import legal
@@ -65,7 +66,7 @@ def test_legal_name_stays(name: str) -> None:
 
 
 def test_refused_event_is_noted_with_its_reason_and_the_next_ones_are_sent(
-    local: tuple[Sender, Append, MlflowClient],
+    local: tuple[Sender, Append, MlflowClient], folder: Path
 ) -> None:
     sender, append, client = local
     append("params", run=PARENT, params={"threads": 1})
@@ -75,11 +76,12 @@ def test_refused_event_is_noted_with_its_reason_and_the_next_ones_are_sent(
     append("metrics", run=PARENT, metrics={"speedup.precision=bf16+x": 1.5}, step=0)
     append("end", run=PARENT, status="FINISHED", time_ms=0)
     assert sender.send()
-    assert sender.everything_sent()
-    assert [(event["op"], event["run"]) for event in sender.refused()] == [
+    assert everything_sent(folder)
+    refused = json.loads((folder / "sent.json").read_text())["refused"]
+    assert [(event["op"], event["run"]) for event in refused] == [
         ("params", PARENT), ("file", PARENT), ("metrics", "a child of nobody"),
     ]  # fmt: skip
-    changed, gone, orphan = (event["reason"] for event in sender.refused())
+    changed, gone, orphan = (event["reason"] for event in refused)
     assert "threads" in changed
     assert "gone.json" in gone
     assert orphan == "the run a child of nobody was refused"
@@ -96,7 +98,7 @@ def test_password_of_the_server_is_stored_nowhere_and_still_used(
     journal = Journal(folder / "journal.jsonl")
     events = TrackingEvents(Home(folder.parents[1]), quick_config(), journal)
     events.opened("run-1")
-    assert events.sender.everything_sent()
+    assert everything_sent(folder)
     assert next(iter(journal))["uri"] == uri.replace("secret", "***")
     assert "secret" not in str(events.run_url())
     files = [path for path in folder.parents[1].rglob("*") if path.is_file()]

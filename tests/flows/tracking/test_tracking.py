@@ -11,6 +11,7 @@ from mlflow import MlflowClient
 
 from configs.schema import PipelineConfig
 from flows.record.home import Home
+from flows.record.journal import everything_sent
 from flows.servers.local_servers import free_port, start_mlflow, stop
 from flows.tracking.sender import Sender
 from gauntlet.core.run_report import RunReport
@@ -55,12 +56,12 @@ def test_run_goes_on_without_its_server_and_sync_sends_everything_exactly_once(
     assert report.verdict == "passed"
     assert "MLflow run" not in report.links
     sender = Sender(home, home.runs / report.run_id)
-    assert not sender.everything_sent()
+    assert not everything_sent(sender.folder)
     assert not sender.send()
 
     client = up()
     assert sender.send()
-    assert sender.everything_sent()
+    assert everything_sent(sender.folder)
     expected = {"runs": 1 + len(report.candidates), "parents": 1, "epochs": 4, "models": len(report.candidates)}
     assert counts(client, "digits-small-cnn") == expected
 
