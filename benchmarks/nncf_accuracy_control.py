@@ -1,9 +1,9 @@
 """NNCF's accuracy control on an ONNX model; runs in an environment of its own, for repair.py.
 
-    python nncf_control.py MODEL.onnx DATA.npz OUT.onnx MAX_DROP GRANULARITY
+    python nncf_accuracy_control.py MODEL.onnx DATA.npz OUT.onnx MAX_DROP GRANULARITY
 
-DATA has the arrays `calibration`, `validation` and `labels`, and may have `answers`, those of the FP32 model; with
-these, MAX_DROP is not of the accuracy but of 1 - noise/signal. GRANULARITY, of the weights, is per-channel or
+DATA has the arrays `calibration`, `validation` and `labels`, and may have `expected`, the outputs of the FP32 model;
+with these, MAX_DROP is not of the accuracy but of 1 - noise/signal. GRANULARITY, of the weights, is per-channel or
 per-tensor. Prints one JSON object: how often the model was evaluated on all images and on some, how many images that
 were, the seconds, and what NNCF says of its result.
 """
@@ -38,9 +38,9 @@ class Told(logging.Handler):
 class Counted:
     """The validation function; knows how often it was asked."""
 
-    def __init__(self, images: int, answers: np.ndarray | None) -> None:
+    def __init__(self, images: int, expected: np.ndarray | None) -> None:
         self.images, self.counts = images, {"full": 0, "partial": 0, "images": 0}
-        self.signal = 0.0 if answers is None else float(np.square(answers).sum(1).mean())
+        self.signal = 0.0 if expected is None else float(np.square(expected).sum(1).mean())
 
     def __call__(self, model: onnx.ModelProto, images: Iterable[dict[str, np.ndarray]]) -> tuple[float, list[float]]:
         """Return the accuracy, or 1 - noise/signal, and one number an image."""
@@ -54,20 +54,20 @@ class Counted:
     def _value(self, found: np.ndarray, image: dict[str, np.ndarray]) -> float:
         if not self.signal:
             return float(found.argmax() == image["label"])
-        return 1 - float(np.square(found - image["answer"]).sum()) / self.signal
+        return 1 - float(np.square(found - image["expected"]).sum()) / self.signal
 
 
 def main(path: str, data: str, out: str, max_drop: str, granularity: str) -> None:
     """Quantize with accuracy control, save, and tell what it took."""
     arrays, model = np.load(data), onnx.load(path)
     name = model.graph.input[0].name
-    answers = arrays.get("answers")
-    known = arrays["labels"] if answers is None else answers
+    expected = arrays.get("expected")
+    known = arrays["labels"] if expected is None else expected
     items = [
-        {"input": x[None], "label": label, "answer": answer}
-        for x, label, answer in zip(arrays["validation"], arrays["labels"], known, strict=True)
+        {"input": x[None], "label": label, "expected": output}
+        for x, label, output in zip(arrays["validation"], arrays["labels"], known, strict=True)
     ]
-    validate, told = Counted(len(items), answers), Told()
+    validate, told = Counted(len(items), expected), Told()
     logging.getLogger("nncf").addHandler(told)
     start = time.perf_counter()
     mended = nncf.quantize_with_accuracy_control(

@@ -1,6 +1,6 @@
 """OpenVINO with NNCF's INT8, as their guides show it; runs in an environment of its own, for peers.py.
 
-    python nncf_openvino.py MODEL.onnx IMAGES.npz OUT.xml
+    python nncf_ptq.py MODEL.onnx IMAGES.npz OUT.xml
 
 IMAGES has one array, of the model's first input; each image is one calibration sample.
 """

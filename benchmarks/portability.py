@@ -2,10 +2,10 @@
 
     python benchmarks/portability.py [--images 96] [--resnet18] [--no-emulation]
 
-The models: a small CNN on digits that is built to saturate (see twins.py), with all 8 bits and with 7-bit weights; with
-`--resnet18`, a real network too. Prints a line each: the verdict of the stage as a run makes it, on 16 calibration
-images, and its processor time; then, on the same test images, the accuracy with exact sums, as predicted, and as
-emulated, and the signal to noise of the predicted and of the emulated answers.
+The models: a small CNN on digits that is built to saturate (see saturating_model.py), with all 8 bits and with 7-bit
+weights; with `--resnet18`, a real network too. Prints a line each: the verdict of the stage as a run makes it, on 16
+calibration images, and its processor time; then, on the same test images, the accuracy with exact sums, as predicted,
+and as emulated, and the signal to noise of the predicted and of the emulated answers.
 """
 
 import argparse

@@ -1,0 +1,231 @@
+"""What is raced in peers.py: the product's candidates, and what users would pick instead, made once and kept."""
+
+import math
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from networks import CACHE, Network, made
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from pydantic import Field
+
+from gauntlet.benchmarking.contender import RaceEntry
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.datasets import read_split
+from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.npz_arrays import NpzArrays
+from gauntlet.datasets.splits import SPLITS
+from gauntlet.metrics.error_metrics import sqnr_db
+from gauntlet.runtime.resources import usable_threads
+from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
+from gauntlet.targets import (
+    KerasCompiled,
+    KerasEager,
+    OpenVino,
+    OrtCpu,
+    OrtOpenVino,
+    Target,
+    TorchCompiled,
+    TorchEager,
+)
+from gauntlet.targets.environments import RuntimeEnvironment, folder, make, python
+from tasks.accuracy import AccuracyConfig, accuracy
+from tasks.export.tf2onnx import Tf2Onnx
+from tasks.export.torchscript import TorchScript
+from tasks.optimize import optimize
+from tasks.optimize.chain import Chain
+from tasks.quantize import quantize
+from tasks.quantize.static import StaticInt8
+from tasks.train.keras import KerasTraining
+from tasks.train.torch import TorchTraining
+
+NNCF = RuntimeEnvironment(python=("nncf==3.4.0", "openvino==2026.4.1"))
+OLIVE = RuntimeEnvironment(
+    python=("olive-ai==0.13.0", "onnxruntime==1.31.1", "requests==2.34.2")
+)  # it does not name the last
+REFERENCE = "ONNX Runtime, FP32"
+PICTURES = {"train": 16, "validation": 16, "calibration": 32, "test": 64}
+RECIPES = (StaticInt8(), StaticInt8(qdq_placement="inputs"))
+"""What is fast in ONNX Runtime, and in OpenVINO. Others differ from these in accuracy, not in speed."""
+TIMEOUT_S = 300
+UNTRAINED = AccuracyConfig(max_accuracy_drop=1, max_recall_drop=1, min_sqnr_db=20)
+
+
+class Row(Frozen):
+    """A file on a target."""
+
+    file: Path
+    target: Target
+    sqnr_db: Number = Field(math.nan, description="of the outputs, against those of the network's own framework")
+    accuracy: Number = Field(math.nan, description="share of correct predictions")
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all that is shipped."""
+        weights = self.file.with_suffix(".bin")
+        return self.file.stat().st_size + (weights.stat().st_size if weights.is_file() else 0)
+
+    def entry(self) -> RaceEntry:
+        """Return it as the race takes it."""
+        return RaceEntry(self.file, self.target.command(), self.target.options(), self.target.name)
+
+
+class Prepared(Frozen):
+    """What is raced, by name."""
+
+    candidates: dict[str, Path]
+    peers: dict[str, Row]
+
+
+def network_of(name: str) -> tuple[Network, AccuracyConfig]:
+    """Return a network, and what its candidates may cost; nothing is known of the accuracy of one that saw noise."""
+    if name == "resnet18":
+        learning = TorchTraining(architecture=name, epochs=2, learning_rate=0.001)
+        return made(f"peers-{name}", Digits(), learning, TorchScript()), AccuracyConfig()
+    if name == "efficientnetb0":
+        return made(f"peers-{name}", Digits(layout="NHWC"), KerasTraining(epochs=3), Tf2Onnx()), AccuracyConfig()
+    learning = TorchTraining(architecture=f"torchvision/{name}", epochs=1, batch_size=8, learning_rate=1e-5)
+    return made(f"peers-{name}", noise(), learning, TorchScript()), UNTRAINED
+
+
+def noise() -> NpzArrays:
+    """Return pictures of 224 pixels with nothing on them, of ten classes."""
+    place, rng = CACHE / "noise-224", np.random.default_rng(0)
+    place.mkdir(parents=True, exist_ok=True)
+    for split in SPLITS:
+        if not (place / f"{split}.npz").is_file():
+            images = rng.standard_normal((PICTURES[split], 3, 224, 224), dtype=np.float32)
+            np.savez(place / f"{split}.npz", input=images, labels=np.arange(PICTURES[split]) % 10)
+    return NpzArrays(path=place, labels=tuple("0123456789"))
+
+
+def candidates(network: Network, limits: AccuracyConfig) -> dict[str, Path]:
+    """Return the product's own: the FP32 model, its graph passes, and the recipes that pass the gate."""
+    kept = network.kept
+    found: dict[str, Artifact] = {"fp32": kept.model}
+    passed = optimize(Chain(), network.workspace("passes"), model=kept.model, golden=kept.golden)
+    found["passes"] = passed.artifacts["model"]
+    ranges = network.calibrated(RECIPES[0].calibration_method)
+    for recipe in RECIPES:
+        made_int8 = quantize(recipe, network.workspace(recipe.name), model=kept.model, **ranges)
+        found[recipe.name] = made_int8.artifacts["model"]
+    judged = network.workspace("accuracy")
+    for name, model in [*found.items()][1:]:
+        report = accuracy(limits, judged, model=model, golden=kept.golden, test=kept.splits["test"])
+        for failure in (check for check in report.checks if check.blocks):
+            print(f"not chosen: {name}: {failure}")
+            found.pop(name, None)
+    return {name: network.store.path(model) for name, model in found.items()}
+
+
+class OneByOne(CalibrationDataReader):  # type: ignore[misc]
+    """Calibration images as `quantize_static` reads them."""
+
+    def __init__(self, samples: dict[str, np.ndarray]) -> None:
+        (self.name, self.images) = next(iter(samples.items()))
+        self.rest: Iterator[np.ndarray] = iter(self.images)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        """Return the next one."""
+        image = next(self.rest, None)
+        return None if image is None else {self.name: image[None]}
+
+
+def peers(network: Network, tools: list[str]) -> dict[str, Row]:
+    """Return what users pick, as the tools' guides show it; `tools` are those that are not in this environment."""
+    model, out = network.store.path(network.kept.model), network.workspace("peers").folder
+    calibration = images(network, "calibration", 128)
+    np.savez(out / "calibration.npz", **calibration)
+    quant_pre_process(model, out / "prepared.onnx")
+    quantize_static(out / "prepared.onnx", out / "defaults.onnx", OneByOne(calibration))
+    careful = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
+    quantize_static(out / "prepared.onnx", out / "u8s8.onnx", OneByOne(calibration), **careful)
+    simplified(model, out / "onnxsim.onnx")
+    found = {
+        REFERENCE: Row(file=model, target=OrtCpu()),
+        "ONNX Runtime, FP32 after onnxsim": Row(file=out / "onnxsim.onnx", target=OrtCpu()),
+        "`quantize_static`, its defaults": Row(file=out / "defaults.onnx", target=OrtCpu()),
+        "`quantize_static`, U8S8, in ONNX Runtime": Row(file=out / "u8s8.onnx", target=OrtCpu()),
+        "`quantize_static`, U8S8, in OpenVINO": Row(file=out / "u8s8.onnx", target=OpenVino(precision="default")),
+        "`quantize_static`, U8S8, in ORT's OpenVINO provider": Row(file=out / "u8s8.onnx", target=OrtOpenVino()),
+        "OpenVINO, f32": Row(file=model, target=OpenVino(precision="f32")),
+        "OpenVINO, its default": Row(file=model, target=OpenVino(precision="default")),
+        "ORT's OpenVINO provider, f32": Row(file=model, target=OrtOpenVino()),
+    }
+    foreign = {
+        "OpenVINO + NNCF INT8": ("nncf", NNCF, "nncf_ptq.py", ".xml", OpenVino(precision="default")),
+        "Olive, static quantization": ("olive", OLIVE, "olive_static.py", ".onnx", OrtCpu()),
+    }
+    for name, (tool, wanted, script, suffix, target) in foreign.items():
+        if tool not in tools:
+            continue
+        environment = make(folder("openvino").with_name(tool), wanted, print)
+        file = out / f"{tool}{suffix}"
+        command = (python(str(environment)), Path(__file__).with_name(script), model, out / "calibration.npz", file)
+        quiet = os.environ | {"OLIVE_DISABLE_TELEMETRY": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
+        if done.returncode:
+            print(f"{name}: failed: {' '.join((done.stderr or done.stdout).strip().splitlines()[-2:])}")
+        else:
+            found[name] = Row(file=file, target=target)
+    frameworks: dict[str, Target] = {
+        "PyTorch, eager": TorchEager(),
+        "PyTorch, compiled": TorchCompiled(),
+        "Keras, eager": KerasEager(),
+        "Keras, compiled (XLA)": KerasCompiled(),
+        "Keras, `tf.function`": KerasCompiled(xla=False),
+    }
+    source = network.kept.source and network.store.path(network.kept.source)
+    found |= {n: Row(file=source, target=t) for n, t in frameworks.items() if source and not t.rejection_reason(source)}
+    return judged(found, network)
+
+
+def simplified(model: Path, path: Path) -> None:
+    """Write what onnxsim makes of a model."""
+    import onnxsim
+
+    proto, right = onnxsim.simplify(onnx.load(model))
+    if not right:
+        raise StageError(f"onnxsim changed what {model.name} computes")
+    onnx.save(proto, path)
+
+
+def images(network: Network, split: str, count: int | None = None) -> dict[str, np.ndarray]:
+    """Return the first images of a split, or all, by input."""
+    taken = read_split(network.store.path(network.kept.splits[split])).take(slice(0, count))
+    return {name: np.asarray(values, dtype=np.float32) for name, values in taken.items()}
+
+
+def judged(found: dict[str, Row], network: Network) -> dict[str, Row]:
+    """Return the rows that run, with the quality of their outputs for the test images, each on its own target."""
+    golden, alive = Golden.load(network.store.path(network.kept.golden)), {}
+    inputs = network.workspace("race").folder / "test.npz"
+    np.savez(inputs, **images(network, "test"))
+    for name, row in found.items():
+        try:
+            scores = first_output(row.entry(), inputs)
+        except WorkerFailed as error:
+            print(f"{name}: {error}")
+            continue
+        right = float(np.mean(scores.argmax(axis=1) == golden.labels))
+        noise_db = sqnr_db(scores, next(iter(golden.test_outputs.values())))
+        alive[name] = row.replace(sqnr_db=noise_db, accuracy=right)
+    return alive
+
+
+def first_output(entry: RaceEntry, inputs: Path) -> np.ndarray:
+    """Return the first output for all inputs, shape (n, ...)."""
+    with WorkerClient(entry.command) as worker, tempfile.TemporaryDirectory() as place:
+        worker.load(entry.model, inputs, usable_threads(), TIMEOUT_S, entry.options)
+        path = Path(place) / "outputs.npz"
+        names = worker.request({"do": "write_outputs", "batch": 8, "path": str(path)}, TIMEOUT_S)["outputs"]
+        with np.load(path) as file:
+            return np.asarray(file[names[0]])
