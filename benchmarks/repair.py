@@ -3,12 +3,12 @@
     python benchmarks/repair.py [--network resnet18] [--uneven] [--per-tensor] [--min-sqnr-db 0] [--nncf PYTHON]
     python benchmarks/repair.py --network mobilenet_v3_large --per-tensor [--weights FILE.pt] [--nncf PYTHON]
 
-Trains the network on digits once (see networks.py and mobile.py, or gives torchvision's the --weights of an earlier
-training); with --uneven, ResNet-18's channels differ a thousandfold in range,
-and its INT8 form collapses. Both get the same calibration images, the same validation images and the same accuracy to
-keep on them, or with --min-sqnr-db the same signal to noise. PYTHON is the interpreter of another environment with
-nncf, onnx and onnxruntime; without it, NNCF does not run. Last, everything is raced against FP32 at batch 1. The first
-line tells the machine's load; FP32's own evaluation is counted in both.
+Trains the network on digits once (see networks.py and mobile_networks.py, or gives torchvision's the --weights of an
+earlier training); with --uneven, ResNet-18's channels differ a thousandfold in range, and its INT8 form collapses. Both
+get the same calibration images, the same validation images and the same accuracy to keep on them, or with --min-sqnr-db
+the same signal to noise. PYTHON is the interpreter of another environment with nncf, onnx and onnxruntime; without it,
+NNCF does not run. Last, everything is raced against FP32 at batch 1. The first line tells the machine's load; FP32's
+own evaluation is counted in both.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from tasks.repair import RepairConfig, repair
 from tasks.repair.quality import ReferenceOutputs
 from tasks.train.keras import KerasTraining
 
-CONTROL = Path(__file__).with_name("nncf_control.py")
+CONTROL = Path(__file__).with_name("nncf_accuracy_control.py")
 TORCHVISION = ("mobilenet_v3_large", "mobilenet_v2", "efficientnet_b0")
 NETWORKS = ("resnet18", "efficientnetb0", *TORCHVISION)
 
@@ -67,8 +67,8 @@ def nncf_control(network: Network, python: str, limits: AccuracyConfig, granular
     max_drop = limits.max_accuracy_drop
     if limits.min_sqnr_db:
         max_drop = 10 ** (-limits.min_sqnr_db / 10)
-        answers = ReferenceOutputs(model, splits["validation"], 256).outputs
-        arrays["answers"] = answers[next(iter(answers))]
+        outputs = ReferenceOutputs(model, splits["validation"], 256).outputs
+        arrays["expected"] = outputs[next(iter(outputs))]
     np.savez(out.folder / "data.npz", labels=splits["validation"].labels[:256], **arrays)
     done = subprocess.run(
         [python, str(CONTROL), str(model), str(out.folder / "data.npz"), str(file), str(max_drop), granularity],
@@ -86,8 +86,8 @@ def nncf_control(network: Network, python: str, limits: AccuracyConfig, granular
     return out.store_file(file)
 
 
-def main() -> None:
-    """Repair both ways, and compare."""
+def arguments() -> argparse.Namespace:
+    """Return the arguments of the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="resnet18", choices=NETWORKS)
     parser.add_argument("--weights", type=Path, help="a state dict for a network of torchvision's")
@@ -97,68 +97,77 @@ def main() -> None:
     parser.add_argument("--max-drop", type=float, default=0.01)
     parser.add_argument("--nncf", metavar="PYTHON")
     add_result_option(parser)
-    options = parser.parse_args()
-    print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
-    network = network_of(options.network, options.weights)
-    network = with_uneven_channels(network) if options.uneven else network
-    kept = network.kept
-    recipe = StaticInt8(per_channel=not options.per_tensor)
-    limits = AccuracyConfig(max_accuracy_drop=options.max_drop, min_sqnr_db=options.min_sqnr_db)
-    ranges = network.calibrated(recipe.calibration_method)
-    models = {"fp32": kept.model}
-    naive = quantize(recipe, network.workspace("naive"), model=kept.model, **ranges)
-    models[recipe.name] = naive.artifacts["model"]
+    return parser.parse_args()
 
+
+def repaired(network: Network, recipe: StaticInt8, limits: AccuracyConfig) -> tuple[dict[str, Artifact], list[Figure]]:
+    """Quantize and repair; print what it took. Return the quantized and the repaired model, and the figures."""
+    kept, ranges = network.kept, network.calibrated(recipe.calibration_method)
+    quantized = quantize(recipe, network.workspace("naive"), model=kept.model, **ranges).artifacts["model"]
     shutil.rmtree(network.workspace("repair").folder)
     out, config, start = network.workspace("repair"), RepairConfig(), time.perf_counter()
     with ResourceUsage() as measured:
-        mended = repair(
-            config, out, recipe=recipe, accuracy=limits, model=kept.model, quantized=naive.artifacts["model"],
+        report = repair(
+            config, out, recipe=recipe, accuracy=limits, model=kept.model, quantized=quantized,
             images=kept.splits["validation"], test=kept.splits["test"], **ranges,
         )  # fmt: skip
-    models["repaired"], facts = mended.artifacts["model"], mended.facts
-    full, some = 2 + len(facts.trials), facts.ranked + facts.predictions  # FP32 and the candidate answer in full, too
+    seconds, facts = time.perf_counter() - start, report.facts
+    full, some = 2 + len(facts.trials), facts.ranked + facts.predictions  # FP32 and the candidate run in full, too
     few, more = (min(count, facts.images) for count in (config.sensitivity_images, config.prediction_images))
-    answered = full * facts.images + facts.ranked * few + facts.predictions * more
-    worth = ", ".join(f"{r.node} {r.sqnr_db:.1f} dB" for r in facts.ranking[:3])
-    seconds = time.perf_counter() - start
+    images = full * facts.images + facts.ranked * few + facts.predictions * more
+    costliest = ", ".join(f"{r.node} {r.sqnr_db:.1f} dB" for r in facts.ranking[:3])
     print(f"ours: {seconds:.1f} s, {measured.peak_rss_bytes / 1e6:.0f} MB, {facts.stopped}; "
-          f"{full} full evaluations and {some} on fewer images, "
-          f"{answered} images answered in all; "
+          f"{full} full evaluations and {some} on fewer images, {images} images run in all; "
           f"{len(facts.float_nodes)} of {facts.nodes} nodes in float: {', '.join(facts.float_nodes[:6])}; "
-          f"costliest: {worth}", flush=True)  # fmt: skip
-    if options.nncf:
-        found = nncf_control(network, options.nncf, limits, "per-tensor" if options.per_tensor else "per-channel")
-        models |= {"nncf": found} if found else {}
-
-    splits = kept.splits
-    samples = network.workspace("race").folder / "inputs.npz"
-    np.savez(samples, **read_split(network.store.path(splits["test"])).take(slice(0, 1)))
-    plan = RacePlan(batch_sizes=(1,), rounds=16, block_ms=60, threads=usable_threads(), timeout_s=60)
-    result = race({n: RaceEntry(network.store.path(m)) for n, m in models.items()}, samples, plan).contenders
+          f"costliest: {costliest}", flush=True)  # fmt: skip
     figures = [
         Figure(name="time of the repair", value=round(seconds, 1), unit="s"),
         Figure(name="peak memory", value=round(measured.peak_rss_bytes / 1e9, 2), unit="GB"),
-        Figure(name="images run", value=answered),
+        Figure(name="images run", value=images),
         Figure(name="nodes left in float", value=len(facts.float_nodes), unit=f"of {facts.nodes}"),
     ]
+    return {recipe.name: quantized, "repaired": report.artifacts["model"]}, figures
+
+
+def compared(network: Network, models: dict[str, Artifact], limits: AccuracyConfig) -> list[tuple[str, ...]]:
+    """Race the models at batch 1, and print and return their accuracy on the test images and their speed."""
+    kept, samples = network.kept, network.workspace("race").folder / "inputs.npz"
+    np.savez(samples, **read_split(network.store.path(kept.splits["test"])).take(slice(0, 1)))
+    plan = RacePlan(batch_sizes=(1,), rounds=16, block_ms=60, threads=usable_threads(), timeout_s=60)
+    result = race({n: RaceEntry(network.store.path(m)) for n, m in models.items()}, samples, plan).contenders
     lines = []
     for name, model in models.items():
-        seen = accuracy(
-            limits, network.workspace("accuracy"), model=model, golden=kept.golden, test=splits["test"]
-        ).facts
+        out = network.workspace("accuracy")
+        facts = accuracy(limits, out, model=model, golden=kept.golden, test=kept.splits["test"]).facts
         row = rows(result[name], result["fp32"], resolution=0)[0]
-        print(f"{name:24} test accuracy {seen.accuracy:.4f}  SQNR {seen.sqnr_db:6.1f} dB  {row.median_ms:.3f} ms  "
-              f"{row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}]")  # fmt: skip
         speed = f"{row.speedup:.2f} [{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
-        lines.append((name, f"{seen.accuracy:.2%}", f"{seen.sqnr_db:.1f}", f"{row.median_ms:.2f}", speed))
+        lines.append((name, f"{facts.accuracy:.2%}", f"{facts.sqnr_db:.1f}", f"{row.median_ms:.2f}", speed))
+        print(f"{name:24} test accuracy {facts.accuracy:.4f}  SQNR {facts.sqnr_db:6.1f} dB  {row.median_ms:.3f} ms  "
+              f"{speed} x FP32")  # fmt: skip
+    return lines
+
+
+def main() -> None:
+    """Repair both ways, and compare."""
+    options = arguments()
+    print(f"load before: {os.getloadavg()[0]:.1f}", flush=True)
+    network = network_of(options.network, options.weights)
+    network = with_uneven_channels(network) if options.uneven else network
+    recipe = StaticInt8(per_channel=not options.per_tensor)
+    limits = AccuracyConfig(max_accuracy_drop=options.max_drop, min_sqnr_db=options.min_sqnr_db)
+    ours, figures = repaired(network, recipe, limits)
+    models = {"fp32": network.kept.model} | ours
+    if options.nncf:
+        found = nncf_control(network, options.nncf, limits, "per-tensor" if options.per_tensor else "per-channel")
+        models |= {"nncf": found} if found else {}
+    lines = compared(network, models, limits)
     if options.result:
         write_result(
             options.result,
             topic="repair",
             claim=f"{options.network}: repair keeps the accuracy and the speed",
             conditions=f"digits; at most {100 * options.max_drop:g} points of accuracy to lose, at least "
-            f"{options.min_sqnr_db:g} dB, on {facts.images} validation images; batch 1 in one race",
+            f"{options.min_sqnr_db:g} dB, on the validation images; batch 1 in one race",
             figures=figures,
             columns=("model", "accuracy on the test images", "SQNR, dB", "ms", "x FP32"),
             rows=lines,
