@@ -1,4 +1,4 @@
-"""Calibration in chunks against ORT's own of all images at once, and the checks of the calibration set."""
+"""Calibration in chunks against ORT's own of all images at once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
-from calibrated_recipes import calibrated
+from calibrated_recipes import COUNT, QUICK, Answer, images, network
 from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
 from onnxruntime.quantization.calibrate import TensorsData, create_calibrator
 
@@ -18,53 +18,16 @@ from gauntlet.calibration.entropy import Entropy
 from gauntlet.calibration.minmax import MinMax
 from gauntlet.calibration.percentile import Percentile
 from gauntlet.calibration.ranges import Ranges
-from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets import read_split
 from gauntlet.datasets.splits import ArraySplit
 from gauntlet.onnx_model import model_file
 from tasks.calibrate import CalibrateFacts
 from tasks.quantize.static import StaticInt8
 
-COUNT = 96
 METHODS = (MinMax(), Entropy(), Percentile(percentile=99.9))
-QUICK = (MinMax(), Percentile(percentile=99.9))
-Answer = tuple[Workspace, Report[CalibrateFacts]]
-
-
-def network(path: Path, batch: Any = "n", scale: float = 1.0) -> Path:
-    """Write convolutions with a residual sum, a constant branch, and a Gemm; `scale` reaches the first weights."""
-    text = f"""
-        network (float[{batch},3,12,12] x) => (float[{batch},4] y)
-        <float[8,3,3,3] w1, float[8,8,3,3] w2, float[8,4] w3, float zero = {{0}}, float three = {{3}}>
-        {{
-            c1 = Conv<pads = [1, 1, 1, 1]>(x, w1)
-            r1 = Relu(c1)
-            c2 = Conv<pads = [1, 1, 1, 1]>(r1, w2)
-            sum = Add(c2, r1)
-            nothing = Mul(sum, zero)
-            constant = Add(nothing, three)
-            both = Add(sum, constant)
-            mean = GlobalAveragePool(both)
-            flat = Flatten(mean)
-            y = Gemm(flat, w3)
-        }}
-    """
-    rng = np.random.default_rng(0)
-    shapes = {"w1": (8, 3, 3, 3), "w2": (8, 8, 3, 3), "w3": (8, 4)}
-    weights = {name: rng.standard_normal(shape) / 3 for name, shape in shapes.items()}
-    weights["w1"] *= scale
-    proto = onnx_text.model(text, weights, opset=17)
-    signature_from_graph(proto).replace(labels=tuple("abcd")).write(proto)
-    onnx.save(proto, path)
-    return path
-
-
-def images(count: int = COUNT, seed: int = 1) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((count, 3, 12, 12)).astype(np.float32)
 
 
 class Taken:
@@ -82,25 +45,6 @@ class Taken:
         taken = self.array[indices]
         self.sizes.append(len(taken))
         return {"x": taken}
-
-
-@pytest.fixture
-def answer(workspace: Callable[..., Workspace], tmp_path: Path) -> Callable[..., Answer]:
-    """Return a function that calibrates a model on arrays."""
-
-    def keep(out: Workspace, name: str, labels: Any, **arrays: np.ndarray) -> Artifact:
-        path = tmp_path / f"{name}.npz"
-        np.savez(path, **arrays, **({} if labels is None else {"labels": labels}))
-        return out.store_file(path)
-
-    def run(model: Path, arrays: Any, *methods: Any, labels: Any = None, test: Any = None, **config: Any) -> Answer:
-        out = workspace()
-        arrays = arrays if isinstance(arrays, dict) else {"x": arrays}
-        others = {name: values[:2] + 9 for name, values in arrays.items()} if test is None else {"x": test}
-        splits = keep(out, "calibration", labels, **arrays), keep(out, "test", None, **others)
-        return out, calibrated(out, out.store_file(model), *splits, *methods, **config)
-
-    return run
 
 
 class Reader:
@@ -131,10 +75,6 @@ def found(out: Workspace, report: Report[CalibrateFacts]) -> dict[str, dict[str,
 
 def ends(data: TensorsData, names: Any) -> dict[str, tuple[float, ...]]:
     return {name: tuple(float(np.squeeze(end)) for end in data[name].range_value) for name in names}
-
-
-def check(report: Report[Any], name: str) -> Any:
-    return next(c for c in report.checks if c.name == f"calibrate.{name}")
 
 
 @pytest.mark.parametrize("count", [COUNT, 100, 5])  # the last batch is full, smaller, and the only one
@@ -248,80 +188,6 @@ def test_model_with_two_inputs_is_calibrated(answer: Callable[..., Answer], tmp_
     assert found(out, report)["entropy"] == {"x": (1.0, 1.0), "z": (2.0, 2.0), "y": (3.0, 3.0)}
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_gate_fails_when_an_activation_is_no_number(answer: Callable[..., Answer], tmp_path: Path, bad: float) -> None:
-    array = images(40)
-    array[17, 0, 5, 5] = bad
-    _, report = answer(network(tmp_path / "m.onnx"), array, *QUICK)
-    failure = check(report, "non_finite_tensors")
-    assert [c.name for c in report.failures] == [failure.name]
-    assert failure.value >= 5
-    assert failure.detail.startswith("NaN or infinity in x, c1, r1, ")
-
-
-def test_images_are_enough_when_the_second_half_adds_nothing(answer: Callable[..., Answer], tmp_path: Path) -> None:
-    _, report = answer(network(tmp_path / "m.onnx"), np.tile(images(8), (12, 1, 1, 1)), *QUICK)
-    passed = check(report, "max_range_change")
-    assert passed.passed
-    assert passed.detail.startswith("96 images are enough: from 48 of them, ")
-    assert {(c.method, c.images) for c in report.facts.changes} == {(m.name, n) for m in QUICK for n in (48,)}
-
-
-def test_ranges_have_not_converged_when_the_last_image_is_another(
-    answer: Callable[..., Answer], tmp_path: Path
-) -> None:
-    array = images()
-    array[-1] *= 20
-    _, report = answer(network(tmp_path / "m.onnx"), array)
-    warning = check(report, "max_range_change")
-    assert not warning.passed
-    assert warning.detail.startswith("not converged at 96 images: from 48 of them, the minmax range of ")
-    report.raise_if_blocked()  # it warns
-    _, strict = answer(network(tmp_path / "m.onnx"), array, strict=True)
-    assert [c.name for c in strict.failures] == ["calibrate.max_range_change"]
-
-
-def test_ranges_have_not_converged_when_there_is_one_image(answer: Callable[..., Answer], tmp_path: Path) -> None:
-    _, report = answer(network(tmp_path / "m.onnx"), images(1), *QUICK)
-    unknown = check(report, "max_range_change")
-    assert (unknown.passed, unknown.value) == (False, None)
-    assert unknown.detail == "not converged at 1 images: too few to compare half of them with all"
-
-
-def test_convergence_is_no_question_when_there_is_nothing_to_quantize(
-    answer: Callable[..., Answer], tmp_path: Path
-) -> None:
-    proto = onnx_text.model("exp (float[n,3,12,12] x) => (float[n,3,12,12] y) { y = Exp(x) }", opset=17)
-    signature_from_graph(proto).write(proto)
-    onnx.save(proto, tmp_path / "exp.onnx")
-    _, report = answer(tmp_path / "exp.onnx", images(8), *QUICK, strict=True)
-    assert report.facts.tensors == 0
-    assert "calibrate.max_range_change" not in {c.name for c in report.checks}
-    report.raise_if_blocked()
-
-
-def test_coverage_fails_when_a_class_has_no_image_among_those_used(
-    answer: Callable[..., Answer], tmp_path: Path
-) -> None:
-    labels = np.repeat([0, 1, 2, 3], COUNT // 4)
-    _, whole = answer(network(tmp_path / "m.onnx"), images(), labels=labels)
-    assert check(whole, "missing_classes").passed
-    _, half = answer(network(tmp_path / "m.onnx"), images(), labels=labels, images=48, strict=True)
-    assert "calibrate.missing_classes" in {c.name for c in half.failures}
-    assert check(half, "missing_classes").detail == "no calibration image of c, d"
-
-
-def test_overlap_fails_when_a_calibration_image_is_in_the_test_set(
-    answer: Callable[..., Answer], tmp_path: Path
-) -> None:
-    test = np.concatenate([images(5, seed=9), images()[70:71]])
-    _, report = answer(network(tmp_path / "m.onnx"), images(), test=test, strict=True)
-    assert "calibrate.test_overlap" in {c.name for c in report.failures}
-    assert check(report, "test_overlap").detail == "calibration[70] is test[5]"
-    _, few = answer(network(tmp_path / "m.onnx"), images(), test=test, images=64)  # image 70 is not used
-    assert check(few, "test_overlap").passed
-
-
 def test_nodes_have_names_of_their_own_in_the_prepared_model(answer: Callable[..., Answer], tmp_path: Path) -> None:
     out, report = answer(network(tmp_path / "m.onnx"), images(8))
     names = [node.name for node in onnx.load(out.path(report.artifacts["prepared"])).graph.node]
@@ -334,11 +200,3 @@ def test_calibrate_raises_a_stage_error_when_the_images_have_another_shape(
 ) -> None:
     with pytest.raises(StageError, match="x"):
         answer(network(tmp_path / "m.onnx"), np.zeros((8, 5, 12, 12), np.float32))
-
-
-def test_overlap_is_found_in_the_splits_that_the_data_stage_keeps(trained) -> None:
-    from gauntlet.datasets.audit import shared_samples
-
-    calibration, test = (read_split(trained.store.path(trained.artifacts[n])) for n in ("calibration", "test"))
-    assert shared_samples(calibration, test) == []
-    assert shared_samples(test, test) == [(n, n) for n in range(len(test))]
