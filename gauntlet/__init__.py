@@ -1,1 +1,26 @@
 """The library under the pipeline: no stage, no Prefect, no MLflow."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gauntlet.bundle.predictor import Predictor
+
+
+def load(bundle: "str | Path") -> "Predictor":
+    """Return a bundle's model, ready to predict: `gauntlet.load("digits.zip")("image.png")`.
+
+    Raises:
+        ConfigError: when it is no bundle, or when a file in it is damaged.
+    """
+    from pathlib import Path
+
+    from gauntlet.bundle.bundle import Bundle
+    from gauntlet.bundle.predictor import Predictor
+    from gauntlet.core.errors import ConfigError
+
+    opened = Bundle.open(Path(bundle))
+    for line in opened.damage():
+        raise ConfigError(f"{bundle}: {line}. Fix: copy the bundle again, or make it anew with: gauntlet bundle RUN")
+    return Predictor(opened)

@@ -1,0 +1,1 @@
+"""The winner as one folder or `.zip`: model, contract, golden data, report and digests."""
