@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from gauntlet.core.user_code import imported_modules
 
 PROJECT = Path(__file__).parents[1]
+FLOORS = ("flows", "configs", "tasks", "serving", "gauntlet")
 STAGES = (
     "tasks.train",
     "tasks.export",
@@ -68,7 +69,7 @@ def test_child_of_flows_hides_no_package() -> None:
 
 
 def test_no_source_file_is_too_long_to_hold_one_idea() -> None:
-    files = [p for folder in ("configs", "flows", "tasks", "serving", "gauntlet") for p in (PROJECT / folder).rglob("*.py")]
+    files = [p for folder in FLOORS for p in (PROJECT / folder).rglob("*.py")]
     lengths = {str(p.relative_to(PROJECT)): len(p.read_text().splitlines()) for p in files}
     assert not {name: n for name, n in lengths.items() if n > 300}
     assert sorted(lengths.values())[len(lengths) // 2] <= 110
@@ -119,12 +120,12 @@ def undeclared(source: bytes) -> set[str]:
     declared = {canonicalize_name(Requirement(line).name) for line in lines}
     tops = {module.partition(".")[0] for module in imported_modules(source)}
     brought = distributions()
-    others = tops - sys.stdlib_module_names - {"configs", "flows", "gauntlet", "serving", "tasks"} - NOT_DECLARED.keys()
+    others = tops - sys.stdlib_module_names - {*FLOORS} - NOT_DECLARED.keys()
     return {top for top in others if not declared & {canonicalize_name(name) for name in brought.get(top, [top])}}
 
 
 def test_every_imported_package_is_declared() -> None:
-    files = [p for folder in ("configs", "flows", "tasks", "serving", "gauntlet") for p in (PROJECT / folder).rglob("*.py")]
+    files = [p for folder in FLOORS for p in (PROJECT / folder).rglob("*.py")]
     assert not {str(p.relative_to(PROJECT)): found for p in files if (found := undeclared(p.read_bytes()))}
 
 
