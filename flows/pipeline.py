@@ -87,7 +87,7 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
     score = None
     if "predictions" in trained.artifacts:  # absent without labels
         predictions = trained.artifacts["predictions"]
-        score = line.stage(evaluate, config.evaluate, predictions=predictions, labels=signature.labels).facts.accuracy
+        score = line.stage(evaluate, config.evaluate, predictions=predictions, signature=signature).facts.accuracy
     model = export_network(line, config, network, signature, golden)
     line.run.add_candidate(REFERENCE, None, model=model, accuracy=score)
     return Reference(splits.artifacts, network, signature, golden, model)
@@ -224,8 +224,8 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
                 golden=reference.golden,
                 splits=reference.splits,
             ).artifacts
-            predictions, labels = pruned["predictions"], reference.signature.labels
-            candidate.stage(evaluate, config.evaluate, predictions=predictions, labels=labels)
+            predictions = pruned["predictions"]
+            candidate.stage(evaluate, config.evaluate, predictions=predictions, signature=reference.signature)
             own = pruned["golden"]
             model = export_network(candidate, config, pruned["network"], reference.signature, own)
             check_accuracy(candidate, config, reference, model, own)

@@ -11,7 +11,9 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import batches
-from gauntlet.metrics.accuracy_comparison import (
+from gauntlet.metrics.paired_accuracy import resolve
+from gauntlet.onnx_model.operator_types import quantized_nodes
+from gauntlet.problems.accuracy_comparison import (
     AccuracyComparison,
     AccuracyLimits,
     accuracy_checks,
@@ -19,8 +21,6 @@ from gauntlet.metrics.accuracy_comparison import (
     compare_accuracy,
     worst_output_check,
 )
-from gauntlet.metrics.paired_accuracy import resolve
-from gauntlet.onnx_model.operator_types import quantized_nodes
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.integer_share import IntegerShare, measure_integer_share
 from gauntlet.runtime.resources import parallel_calls_and_threads
@@ -68,6 +68,8 @@ def accuracy(
     if comparison.paired is not None:
         verdict, needed = resolve(comparison.paired, config.max_accuracy_drop)
         comparison = comparison.replace(verdict=verdict, images_to_resolve=needed)
+    elif comparison.loss is not None:
+        comparison = comparison.replace(verdict=comparison.loss.verdict(config.max_accuracy_drop))
     facts = AccuracyFacts(**dict(comparison))
     if quantized_nodes(proto):
         real = batched_inference(session, reference.real.inputs)

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import numpy as np
 from pydantic import Field
 
 from gauntlet.core.frozen import Frozen
@@ -16,6 +15,7 @@ from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.npz_arrays import NpzArrays
 from gauntlet.datasets.splits import SkippedFile
 from gauntlet.datasets.synthetic import Synthetic
+from gauntlet.problems import problem_of
 
 DataConfig = Annotated[Digits | Cifar10 | Cifar100 | ImageFolder | NpzArrays | Synthetic, Field(discriminator="kind")]
 
@@ -35,17 +35,17 @@ def data(config: DataConfig, workspace: Workspace, *, files: tuple[object, ...] 
     `files` are the user's files, given to make them part of the cache key.
     """
     dataset = config.load()
-    splits, labels = dataset.splits, dataset.signature.labels
+    splits, labels, problem = dataset.splits, dataset.signature.labels, problem_of(dataset.signature)
     facts = DataFacts(
         signature=dataset.signature,
         images={name: len(split) for name, split in splits.items()},
         images_per_class={
-            name: dict(zip(labels, np.bincount(split.labels, minlength=len(labels)).tolist(), strict=False))
+            name: dict(zip(labels, counts, strict=False))
             for name, split in splits.items()
-            if split.labels is not None
+            if split.labels is not None and (counts := problem.samples_per_class(split.labels)) is not None
         },
         skipped=dataset.skipped,
     )
-    checks = (*dataset.checks, *audit_splits(dataset))
+    checks = (*dataset.checks, *audit_splits(dataset, facts.images_per_class))
     artifacts = {name: workspace.store_file(split.save(workspace.folder, name)) for name, split in splits.items()}
     return Report(stage="data", facts=facts, checks=checks, artifacts=artifacts)

@@ -19,7 +19,7 @@ from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, CandidateEntry, RunReport
 from gauntlet.core.workspace import steps_log
 from gauntlet.reporting import timeline
-from gauntlet.reporting.text_format import milliseconds, number, percent, size, speedup
+from gauntlet.reporting.text_format import metric_name, milliseconds, number, percent, size, speedup
 
 NAME_WIDTH, LEAST_WIDTH = 28, 12
 """Names are folded to no less than the first while a column can be left out, and never to less than the second."""
@@ -125,7 +125,7 @@ def _table(report: RunReport, batches: list[int], *, times: bool, sqnr: bool, na
     table = Table(title=escape(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=CLOSE)
     for title in ("candidate", "verdict"):
         table.add_column(title, no_wrap=True)
-    quality = ["accuracy", "size"] + ["SQNR dB"] * sqnr
+    quality = [metric_name(report.metric, short=True), "size"] + ["SQNR dB"] * sqnr
     speeds = [f"{what}, batch {batch}" for batch in batches for what in ["ms"] * times + ["speed-up"]]
     for title in quality + speeds:
         table.add_column(title, justify="right", no_wrap=True)

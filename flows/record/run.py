@@ -20,6 +20,7 @@ from gauntlet.core.run_report import CandidateEntry, RunReport, StageEntry
 from tasks.accuracy import AccuracyFacts
 from tasks.benchmark.facts import BenchmarkFacts
 from tasks.confirm import ConfirmFacts
+from tasks.evaluate import EvaluateFacts
 from tasks.select import Fidelity, SelectFacts
 
 CANCELLED = "cancelled"
@@ -67,6 +68,7 @@ class Run:
         self.at_stage: str | None = None
         self.winner: str | None = None
         self.reason = ""
+        self.metric = "accuracy"
         self.done: set[str] = set()  # keys of the work that this run has finished or found in the cache
         self.producing_gates: dict[str, State[Any]] = {}  # digest of an artifact -> state of the gate that accepted it
 
@@ -85,6 +87,8 @@ class Run:
     def record(self, report: Report[Any]) -> None:
         """Add a stage's report to the record, before its gate judges it."""
         self.stages.append(StageEntry.model_validate_json(report.model_dump_json()))
+        if isinstance(report.facts, EvaluateFacts | AccuracyFacts):
+            self.metric = report.facts.metric
         if report.candidate is not None:
             self.update(report.candidate, **_candidate_changes(report))
         for listener in self.listeners:
@@ -181,6 +185,7 @@ class Run:
             stopped_at=self.at_stage if error is not None else None,
             reason=self.reason,
             winner=self.winner if error is None else None,
+            metric=self.metric,
             seconds=time.monotonic() - self._start,
             environment=self.environment,
             config=self.config.model_dump(mode="json"),

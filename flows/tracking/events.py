@@ -65,7 +65,7 @@ class TrackingEvents:
                 self._datasets(facts, report.artifacts)
             case TrainFacts() as facts:
                 self.labels = facts.signature.labels
-            case EvaluateFacts() if report.candidate is None:
+            case EvaluateFacts() if report.candidate is None and "confusion_matrix" in report.artifacts:
                 self._file(PARENT, self.home.store.path(report.artifacts["confusion_matrix"]), "pictures")
             case AccuracyFacts(flips=flips) if report.candidate is not None and self.test is not None and flips:
                 test = self._relative(self.home.store.path(self.test))

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 
 from gauntlet.datasets import read_split
 from gauntlet.datasets.splits import Split
-from gauntlet.metrics.accuracy_comparison import Flip
+from gauntlet.problems.accuracy_comparison import Flip
 
 TABLE = "flips.json"
 MAX_IMAGES = 50

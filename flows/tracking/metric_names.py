@@ -24,7 +24,7 @@ def stage_metrics(report: Report[Any]) -> Metrics:
     values: dict[str, JsonValue] = {f"gate.{check.name}": check.value for check in report.checks}
     values[f"seconds.{report.stage}"] = report.seconds
     if isinstance(report.facts, EvaluateFacts):
-        values |= {"quality.top1": report.facts.accuracy, "quality.macro_f1": report.facts.macro_f1}
+        values |= quality_metrics(report)
     return finite(values)
 
 
@@ -34,8 +34,10 @@ def quality_metrics(report: Report[Any]) -> Metrics:
         case NumericsFacts():
             errors = [check.value for check in report.checks if check.name == "numerics.max_abs_error"]
             return finite({"quality.max_abs_error": errors[0]}) if errors else {}
+        case EvaluateFacts() as facts:
+            return finite({**_scores(facts.scores), "quality.macro_f1": facts.macro_f1})
         case AccuracyFacts() as facts:
-            scores: dict[str, JsonValue] = {}
+            scores = _scores(facts.scores)
             if facts.classes:
                 scores["quality.macro_f1"] = sum(score.f1 for score in facts.classes) / len(facts.classes)
                 scores["quality.worst_recall"] = min(score.recall for score in facts.classes)
@@ -45,10 +47,14 @@ def quality_metrics(report: Report[Any]) -> Metrics:
     return {}
 
 
+def _scores(scores: Mapping[str, float]) -> dict[str, JsonValue]:
+    return {"quality.top1" if name == "accuracy" else f"quality.{name}": value for name, value in scores.items()}
+
+
 def candidate_metrics(candidate: CandidateEntry, quality: Metrics) -> Metrics:
     """Return a candidate's headline numbers; `quality` holds the `quality_metrics` of its stages."""
     values = speed_metrics(candidate.benchmark)  # first: MLflow draws the charts in this order
-    values |= {"quality.top1": candidate.accuracy, "quality.sqnr_db": candidate.sqnr_db}
+    values |= {"quality.sqnr_db": candidate.sqnr_db}
     values["size.mb"] = None if candidate.size_bytes is None else candidate.size_bytes / 1e6
     return finite(values) | quality
 

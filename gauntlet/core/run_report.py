@@ -67,7 +67,7 @@ class CandidateEntry(Frozen):
     parent: str | None
     status: Literal["accepted", "rejected"]
     reason: str
-    accuracy: Number | None = Field(None, description="share of correct predictions on the test images")
+    accuracy: Number | None = Field(None, description="the run's `metric` on the test samples")
     sqnr_db: Number | None = Field(None, description="signal-to-quantization-noise ratio of the outputs, in decibels")
     size_bytes: int | None = None
     artifact: Artifact | None = None
@@ -89,6 +89,7 @@ class RunReport(Frozen):
     stopped_at: str | None = Field(description="the stage that failed the run")
     reason: str = Field(description="why the winner won, or why the run stopped")
     winner: str | None
+    metric: str = Field("accuracy", description="the primary metric of the problem; 1 is perfect")
     seconds: Number
     environment: JsonObject
     config: JsonObject

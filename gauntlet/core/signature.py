@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 METADATA_KEY = "gauntlet.signature"
 
+Task = Literal["classification", "multi-label", "regression", "segmentation", "text", "embedding", "arrays"]
+"""The kind of problem that a model answers; see `gauntlet.problems`."""
+
 
 class TensorSpec(Frozen):
     """One named input or output. A named axis in `shape` is dynamic; the first axis is the batch."""
@@ -56,10 +59,12 @@ class OperatorLibrary(Frozen):
 class Signature(Frozen):
     """A model's contract with its callers."""
 
-    task: Literal["classification", "detection", "segmentation", "arrays"] = "classification"
+    task: Task = "classification"
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    primary_output: str | None = Field(None, description="the output with a score per class, or with the class itself")
+    primary_output: str | None = Field(
+        None, description="the output with the prediction: a score per class, the class itself, the values"
+    )
     layout: Literal["NCHW", "NHWC", "none"] = "NCHW"
     preprocessing: Preprocessing | None = None
     labels: tuple[str, ...] = ()

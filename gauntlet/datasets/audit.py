@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from gauntlet.datasets.splits import Dataset, Split, batches
 BATCH = 64
 
 
-def audit_splits(dataset: Dataset) -> tuple[Check, ...]:
+def audit_splits(dataset: Dataset, samples_per_class: Mapping[str, Mapping[str, int]]) -> tuple[Check, ...]:
     """Check that no sample is in two splits (by content), no class is empty, and every value is finite.
 
+    `samples_per_class` are those of each split with classes, by label.
     The samples are read once, in batches; only their digests stay in memory.
     """
     splits = dataset.splits
@@ -32,9 +33,9 @@ def audit_splits(dataset: Dataset) -> tuple[Check, ...]:
     )
     empty = [
         f"{name}: {label}"
-        for name, split in splits.items()
-        for number, label in enumerate(dataset.signature.labels)
-        if name in ("train", "test") and split.labels is not None and not np.any(split.labels == number)
+        for name, counts in samples_per_class.items()
+        for label, count in counts.items()
+        if name in ("train", "test") and not count
     ]
 
     def none(name: str, count: int, unit: str, detail: str, remedy: str) -> Check:

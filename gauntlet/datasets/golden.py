@@ -39,7 +39,7 @@ class Golden:
 
     cases: dict[str, GoldenCase]
     test_outputs: NamedArrays
-    labels: npt.NDArray[np.int64] | None = None
+    labels: Array | None = None
     module_outputs: NamedArrays = field(default_factory=dict)
 
     @property

@@ -9,9 +9,10 @@ from pydantic import Field
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
-from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.signature import Signature, Task, TensorSpec
 from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, read_npz_split
 from gauntlet.datasets.splitting import SplitFractions, split_indices
+from gauntlet.datasets.truth import class_indices, label_names, task_of
 
 MAX_NAMED = 10
 """Files named in a message."""
@@ -26,7 +27,10 @@ class NpzArrays(Frozen):
 
     kind: Literal["arrays"] = "arrays"
     path: Path = Field(description="the file or folder; arrays must be preprocessed, shape (samples, ...)")
-    labels: tuple[str, ...] = Field((), description="class names, in the order of the class indices")
+    task: Task | None = Field(None, description="what the labels are; default: what their type and shape suggest")
+    labels: tuple[str, ...] = Field(
+        (), description="names of classes or values, in the order of their indices; the characters of texts"
+    )
     layout: Literal["NCHW", "NHWC", "none"] = "NCHW"
     split_fractions: SplitFractions = Field(default_factory=SplitFractions, description="used without split files")
     seed: int = Field(0, ge=0, description="determines which sample is in which split")
@@ -58,10 +62,12 @@ class NpzArrays(Frozen):
         unlabelled = [path.name for path, part in parts.items() if part.labels is None]
         if unlabelled and len(unlabelled) < len(parts):
             raise StageError(f"{self.path}: {unlabelled} have no 'labels', the other files do. Fix: label all or none")
-        labels = self._class_names(parts)
+        truth = {path: part.labels for path, part in parts.items() if part.labels is not None}
+        task = self.task or task_of(next(iter(truth.values()), None))
+        labels = label_names(task, self.labels, truth)
         inputs = tuple(TensorSpec(name=n, dtype=dtype, shape=("batch", *s)) for n, (dtype, *s) in first.items())
         signature = Signature(
-            task="classification" if labels else "arrays",
+            task=task,
             inputs=inputs,
             outputs=(),
             layout=self.layout if any(len(spec.shape) == 4 for spec in inputs) else "none",
@@ -70,7 +76,7 @@ class NpzArrays(Frozen):
         if is_split:
             return Dataset({path.stem: part for path, part in parts.items()}, signature)
         whole = _concatenated(list(parts.values()))
-        indices = split_indices(len(whole), whole.labels, self.split_fractions, self.seed)
+        indices = split_indices(len(whole), class_indices(whole.labels), self.split_fractions, self.seed)
         splits = {
             name: ArraySplit(whole.take(chosen), None if whole.labels is None else whole.labels[chosen])
             for name, chosen in indices.items()
@@ -89,17 +95,6 @@ class NpzArrays(Frozen):
                 "train.npz, validation.npz, calibration.npz), or parts of one set under other names"
             )
         return True
-
-    def _class_names(self, parts: dict[Path, ArraySplit]) -> tuple[str, ...]:
-        """Return the configured class names, or the class indices; none for data without labels."""
-        values = {path: set(part.labels.tolist()) for path, part in parts.items() if part.labels is not None}
-        names = self.labels or tuple(str(number) for number in range(max(map(max, values.values()), default=-1) + 1))
-        for path, labels in values.items():
-            wrong = sorted(labels - set(range(len(names))))
-            if wrong:
-                allowed = f"data.labels names {len(names)} classes, so 0 to {len(names) - 1} are allowed"
-                raise StageError(f"{path}: labels {wrong[:10]} are out of range; {allowed}")
-        return names if values else ()
 
 
 def _read(files: tuple[Path, ...]) -> dict[Path, ArraySplit]:

@@ -10,11 +10,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
+from gauntlet.datasets.truth import class_indices
 
 SPLITS = ("train", "validation", "calibration", "test")
 NPZ_ERRORS = (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
@@ -25,8 +26,8 @@ class Split(Protocol):
     """Samples that are read on demand, so that a dataset need not fit into memory."""
 
     @property
-    def labels(self) -> npt.NDArray[np.int64] | None:
-        """The class indices, shape (n,), or None if they are unknown."""
+    def labels(self) -> Array | None:
+        """The truth, shape (n, ...), or None if it is unknown: class indices, values, masks or texts."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -46,7 +47,7 @@ class ArraySplit:
     """Samples in memory: one array per input, shape (n, ...)."""
 
     inputs: NamedArrays
-    labels: npt.NDArray[np.int64] | None = None
+    labels: Array | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -84,10 +85,11 @@ class Dataset:
 
 
 def require_labels(split: Split) -> npt.NDArray[np.int64]:
-    """Return the labels of a split; raise StageError if it has none."""
-    if split.labels is None:
-        raise StageError("the data has no labels")
-    return split.labels
+    """Return the class of each sample; raise StageError if the split has none."""
+    labels = class_indices(split.labels)
+    if labels is None:
+        raise StageError("training needs the class of each sample; the data has none")
+    return labels
 
 
 def batches(split: Split, size: int) -> Iterator[NamedArrays]:
@@ -115,6 +117,9 @@ def read_npz_split(path: Path) -> ArraySplit:
         raise StageError(f"{path}: expected arrays of shape (samples, ...) of one length, got {shapes}")
     if labels is None:
         return ArraySplit(inputs)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise StageError(f"{path}: labels are {labels.dtype} of shape {labels.shape}; expected one integer per sample")
-    return ArraySplit(inputs, labels.astype(np.int64, copy=False))
+    if labels.dtype.kind not in "iufU" or (labels.dtype.kind == "f" and not np.isfinite(labels).all()):
+        raise StageError(
+            f"{path}: labels are {labels.dtype} of shape {labels.shape}; expected whole numbers (classes, masks), "
+            "finite numbers, or texts, shape (samples, ...)"
+        )
+    return ArraySplit(inputs, labels.astype(np.int64, copy=False) if labels.dtype.kind in "iu" else labels)

@@ -18,7 +18,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, Predict, predict_split
 from gauntlet.datasets.splits import Split, Splits, batches, require_labels
-from gauntlet.metrics.error_metrics import predicted_classes
+from gauntlet.problems import problem_of
 
 VALIDATION_BATCH = 64
 
@@ -206,10 +206,10 @@ def require_test_split(splits: Splits) -> Split:
 def store_golden_and_predictions(
     golden: Golden, predict: Predict, splits: Splits, signature: Signature, workspace: Workspace
 ) -> dict[str, Artifact]:
-    """Store the golden outputs and, with labels, the class indices that the model predicts.
+    """Store the golden outputs and, with labels, what the model predicts, in the terms of its problem.
 
     Predicted are all splits with labels except calibration: of the training split an evenly spaced sample as large as
-    the test split, and for the test split the golden outputs. `signature.primary_output` names the class.
+    the test split, and for the test split the golden outputs. `signature.primary_output` is the prediction.
     """
     files = {"golden": workspace.folder / "golden.npz"}
     golden.save(files["golden"])
@@ -222,14 +222,14 @@ def store_golden_and_predictions(
         if name == "train" and len(split) > len(splits["test"]):
             chosen = np.linspace(0, len(split) - 1, len(splits["test"])).round().astype(np.int64)
         outputs = golden.test_outputs if name == "test" else predict_split(predict, split, chosen)
-        classes = predicted_classes(outputs[primary], signature.labels) if primary else None
-        if classes is None:
+        predicted = problem_of(signature).predictions(outputs[primary]) if primary else None
+        if predicted is None:
             shapes = {output: f"{array.dtype}{list(array.shape)}" for output, array in outputs.items()}
             raise StageError(
-                f"the data has labels, but no output is known to name a class: {shapes}. Fix: name one with "
-                "train.primary_output (scores (n, classes), or a label per sample), or remove the labels"
+                f"the data has labels for {signature.task}, but no output is known to predict them: {shapes}. Fix: "
+                "name one with train.primary_output, say what the labels are with data.task, or remove them"
             )
-        predictions |= {name: classes, f"{name}_labels": split.labels[chosen]}
+        predictions |= {name: predicted, f"{name}_labels": split.labels[chosen]}
     if predictions:
         files["predictions"] = workspace.folder / "predictions.npz"
         np.savez(files["predictions"], allow_pickle=False, **predictions)

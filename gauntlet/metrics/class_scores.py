@@ -3,10 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
+from gauntlet.core.arrays import Array
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.metrics.paired_accuracy import drop_interval
-
-Classes = npt.NDArray[np.int64]
 
 
 class ClassScore(Frozen):
@@ -19,7 +18,7 @@ class ClassScore(Frozen):
     images: int
 
 
-def class_scores(truth: Classes, predicted: Classes, labels: tuple[str, ...]) -> tuple[ClassScore, ...]:
+def class_scores(truth: Array, predicted: Array, labels: tuple[str, ...]) -> tuple[ClassScore, ...]:
     """Score every class, by true and predicted class numbers, shape (n,); what is not defined is 0."""
     from sklearn.metrics import precision_recall_fscore_support
 
@@ -43,10 +42,10 @@ class ClassDrop(Frozen):
 
 
 def largest_class_drop(
-    truth: Classes, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_], labels: tuple[str, ...]
+    truth: Array, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_], labels: tuple[str, ...]
 ) -> ClassDrop | None:
     """Return the largest proven drop of a class's recall; `before` and `after` say which images are right."""
-    numbers = np.unique(truth)
+    numbers = np.unique(truth).astype(np.int64)
     drops = []
     for number in numbers[(numbers >= 0) & (numbers < len(labels))].tolist():
         images = truth == number

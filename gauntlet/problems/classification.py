@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.core.signature import Signature
+from gauntlet.metrics.error_metrics import predicted_classes
+from gauntlet.problems.base import Floats, Problem
 from gauntlet.problems.prediction import Prediction
 
 TOP = 5
@@ -29,14 +31,14 @@ class ClassPrediction(Prediction):
 
 
 @dataclass(frozen=True)
-class Classification:
-    """A score per class, or the class itself, in `signature.primary_output`."""
+class Classification(Problem):
+    """A score per class, or the class itself, in the primary output; the accuracy is primary."""
 
-    signature: Signature
+    metric: ClassVar[str] = "accuracy"
 
     def decode(self, outputs: NamedArrays) -> Iterator[ClassPrediction]:
         """Yield one prediction per sample; the primary output has shape (n, classes), or (n,) with the class itself."""
-        scores = outputs[self.signature.primary_output or self.signature.outputs[0].name]
+        scores = outputs[self.primary_output]
         if scores.ndim == 1:
             for index in scores.astype(int).tolist():
                 yield ClassPrediction(top=(ClassConfidence(label=self._label(index), index=index, confidence=None),))
@@ -46,6 +48,22 @@ class Classification:
             yield ClassPrediction(
                 top=tuple(ClassConfidence(label=self._label(i), index=i, confidence=float(row[i])) for i in best)
             )
+
+    def predictions(self, output: Array) -> Array | None:
+        """Return the class of each sample, shape (n,)."""
+        return predicted_classes(output, self.signature.labels)
+
+    def statistics(self, predictions: Array, truth: Array) -> Floats:
+        """Return per sample: whether the class is right, and 1."""
+        return np.stack([predictions == truth, np.ones(len(truth))], axis=1).astype(np.float64)
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Return the accuracy."""
+        return {"accuracy": sums[..., 0] / sums[..., 1]}
+
+    def samples_per_class(self, truth: Array) -> list[int]:
+        """Return how many samples have each class."""
+        return [int(count) for count in np.bincount(truth, minlength=len(self.signature.labels))]
 
     def _label(self, index: int) -> str:
         return self.signature.labels[index] if index < len(self.signature.labels) else str(index)

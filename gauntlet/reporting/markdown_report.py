@@ -58,8 +58,9 @@ def _outcome(report: RunReport) -> str:
 def _facts(report: RunReport, best: CandidateEntry, base: CandidateEntry | None) -> list[str]:
     row = timeline.deciding_row(report, best)
     facts = [] if row is None else [f"**{timeline.speedup_of(row)}** at batch {row.batch} on {escape(row.target)}"]
+    metric = written.metric_name(report.metric, short=True)
     for name, text, other in (
-        (" accuracy", written.percent(best.accuracy), base and written.percent(base.accuracy)),
+        (f" {metric}", written.percent(best.accuracy), base and written.percent(base.accuracy)),
         ("", written.size(best.size_bytes), base and written.size(base.size_bytes)),
     ):
         facts.append(f"{text}{name}" + (f" ({escape(base.name)}: {other})" if base and other != MISSING else ""))
@@ -67,7 +68,8 @@ def _facts(report: RunReport, best: CandidateEntry, base: CandidateEntry | None)
 
 
 def _candidates(report: RunReport) -> str:
-    head = ("Candidate", "Status", "Accuracy", "SQNR, dB", "Size", "Batch", "Median", "Speed-up [95 %]", "Reason")
+    metric = written.metric_name(report.metric)
+    head = ("Candidate", "Status", metric, "SQNR, dB", "Size", "Batch", "Median", "Speed-up [95 %]", "Reason")
     return _table(head, "llrrrrrrl", [_candidate(report, c) for c in timeline.ordered_candidates(report)])
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 MOST_CLASSES_LISTED = 40
 MOST_MISTAKES = 5
+ABSOLUTE = ("rmse", "mae")
+"""Metrics in the units of the values; the others are shares."""
 
 
 def prepare(facts: Any) -> dict[str, Any]:
@@ -21,6 +23,8 @@ def prepare(facts: Any) -> dict[str, Any]:
     by_f1 = sorted(classes, key=lambda c: c["f1"] if c["f1"] == c["f1"] else -1.0)
     return {
         "facts": facts,
+        "scores": facts.get("scores") or {"accuracy": facts["accuracy"]},
+        "absolute": ABSOLUTE,
         "mistakes": [(m["label"], m["prediction"], m["images"]) for m in facts["largest_confusions"][:MOST_MISTAKES]],
         "matrix": matrix or None,
         "listed": classes if len(classes) <= MOST_CLASSES_LISTED else by_f1[:MOST_CLASSES_LISTED],

@@ -28,7 +28,7 @@ def summary_cards(report: RunReport) -> list[SummaryCard]:
     sizes = tuple(f"{c.name}: {written.size(c.size_bytes)}" for c in others if c.size_bytes is not None)
     return [
         *(_race(row, best) if row else []),
-        SummaryCard("Accuracy", written.percent(best.accuracy), accuracies),
+        SummaryCard(written.metric_name(report.metric), written.percent(best.accuracy), accuracies),
         SummaryCard("Size", written.size(best.size_bytes), sizes),
     ]
 

@@ -6,6 +6,19 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 MISSING = "–"
+METRICS = {
+    "macro_f1": "macro F1",
+    "micro_f1": "micro F1",
+    "exact_match": "exact match",
+    "r2": "R²",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "miou": "mIoU",
+    "pixel_accuracy": "pixel accuracy",
+    "character_accuracy": "characters right",
+    "recall_at_1": "recall@1",
+}
+"""Metrics of `gauntlet.problems` that are not written as they are named."""
 OPERATORS = {"<=": "≤", ">=": "≥", "<": "<", ">": ">", "==": "="}
 UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
@@ -87,6 +100,12 @@ def percent(share: float | None) -> str:
     if share is None or not math.isfinite(share):
         return number(share)
     return f"{fixed(100 * share, 1)} %"
+
+
+def metric_name(name: str, *, short: bool = False) -> str:
+    """Write a metric's name as a title, or within a line (`short`)."""
+    written = METRICS.get(name, name)
+    return written.title() if name == "accuracy" and not short else written
 
 
 def duration(seconds: float | None) -> str:

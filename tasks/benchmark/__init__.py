@@ -19,7 +19,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
-from gauntlet.metrics.accuracy_comparison import AccuracyLimits
+from gauntlet.problems.accuracy_comparison import AccuracyLimits
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from gauntlet.targets.base import BaseTarget

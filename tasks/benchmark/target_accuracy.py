@@ -12,7 +12,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import batches
-from gauntlet.metrics.accuracy_comparison import AccuracyLimits, accuracy_checks, compare_accuracy
+from gauntlet.problems.accuracy_comparison import AccuracyLimits, accuracy_checks, compare_accuracy
 from gauntlet.runtime.worker_client import WorkerClient
 from gauntlet.targets.base import BaseTarget
 

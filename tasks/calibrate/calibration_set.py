@@ -11,6 +11,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.datasets.audit import shared_samples
 from gauntlet.datasets.splits import Split
+from gauntlet.datasets.truth import class_indices
 
 Severity = Literal["error", "warning"]
 
@@ -64,9 +65,10 @@ def convergence_check(range_changes: tuple[RangeChange, ...], images: int, limit
 
 def class_coverage_check(split: Split, images: int, labels: tuple[str, ...], severity: Severity) -> Check | None:
     """Check that every class has a calibration image; None without labels."""
-    if split.labels is None or not labels:
+    classes = class_indices(split.labels)
+    if classes is None or not labels:
         return None
-    present = set(np.unique(split.labels[:images]).tolist())
+    present = set(np.unique(classes[:images]).tolist())
     missing = [name for number, name in enumerate(labels) if number not in present]
     detail = f"no calibration image of {', '.join(missing[:MAX_NAMED])}"
     remedy = "raise calibrate.images, or add images of every class to the calibration split"

@@ -9,6 +9,7 @@ from pydantic import Field
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, JsonObject, Number
 from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.truth import class_indices
 from gauntlet.metrics.error_metrics import predicted_classes
 
 PREFIX = ":::MLLOG "
@@ -66,10 +67,11 @@ def score_outputs(folder: Path, golden: Golden) -> Scores:
         problem = f"the outputs are not of type {expected.dtype} and shape {expected.shape}, as the source model's are"
         raise StageError(f"LoadGen's accuracy mode: {problem}") from error
     predicted, reference = predicted_classes(actual), predicted_classes(expected)
+    truth = class_indices(golden.labels)
     if predicted is None or reference is None:
         raise StageError("the model's first output predicts no classes, so accuracy mode has nothing to compare")
     return Scores(
         samples=len(expected),
-        accuracy=None if golden.labels is None else float(np.mean(predicted == golden.labels)),
+        accuracy=None if truth is None else float(np.mean(predicted == truth)),
         top1_agreement=float(np.mean(predicted == reference)),
     )

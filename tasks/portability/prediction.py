@@ -11,6 +11,7 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import Split
+from gauntlet.datasets.truth import class_indices
 from gauntlet.metrics.error_metrics import predicted_classes, sqnr_db, top1_agreement
 from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.runtime.batched_inference import BatchedInference, batched_inference
@@ -75,7 +76,7 @@ def compare_predictions(
     floats = [name for name, array in others.items() if array.dtype.kind == "f"]
     main = signature.primary_output or next(iter(others))
     predictions = [predicted_classes(arrays[main], signature.labels) for arrays in (outputs, others)]
-    labels = split.labels
+    labels = class_indices(split.labels)
     accuracies = [None if labels is None or c is None else float(np.mean(c == labels[: len(c)])) for c in predictions]
     worst = float(np.min([sqnr_db(outputs[n], others[n]) for n in floats])) if floats else None
     return worst, top1_agreement(outputs[main], others[main]), accuracies[0], accuracies[1]

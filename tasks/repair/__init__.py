@@ -24,8 +24,8 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
-from gauntlet.metrics.accuracy_comparison import AccuracyLimits
 from gauntlet.onnx_model.model_file import read_model, write_model
+from gauntlet.problems.accuracy_comparison import AccuracyLimits
 from gauntlet.runtime.processor import Processor
 from tasks.quantize.static import StaticInt8
 from tasks.repair.quality import Limits, QualitySummary, ReferenceOutputs

@@ -11,8 +11,9 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden, first_samples
 from gauntlet.datasets.splits import Split
-from gauntlet.metrics.accuracy_comparison import AccuracyLimits, compare_accuracy
 from gauntlet.metrics.paired_accuracy import PairedAccuracy, drop_interval
+from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
+from gauntlet.problems.base import MetricLoss
 from gauntlet.runtime.batched_inference import BatchedInference, batched_inference
 from gauntlet.runtime.resources import parallel_calls_and_threads
 from gauntlet.runtime.session import open_session
@@ -23,7 +24,8 @@ BATCH = 16
 class QualitySummary(Frozen):
     """The quality of outputs on the images of the search."""
 
-    paired: PairedAccuracy | None = Field(description="against the FP32 model, image by image; None without labels")
+    paired: PairedAccuracy | None = Field(description="against the FP32 model, image by image; None without classes")
+    loss: MetricLoss | None = Field(None, description="of another problem's metric, against the FP32 model")
     top1_agreement: Number
     cosine: Number = Field(description="of the worst output; 1 if no output is floating point")
     sqnr_db: Number = Field(description="of the worst output; infinite if no output is floating point")
@@ -43,7 +45,10 @@ class Limits:
     def accept(self, quality: QualitySummary) -> bool:
         """Return whether the gate would accept this quality."""
         limits, paired = self.accuracy, quality.paired
-        if paired is None:
+        if quality.loss is not None:
+            drop = quality.loss.drop_high if limits.unresolved == "reject" else quality.loss.drop
+            accurate = drop <= limits.max_accuracy_drop
+        elif paired is None:
             accurate = quality.top1_agreement >= limits.min_top1_agreement and quality.cosine >= limits.min_cosine
         else:
             accurate = paired.drop <= limits.max_accuracy_drop
@@ -84,7 +89,9 @@ class ReferenceOutputs:
         facts = compare_accuracy(expected, self.signature, outputs, first_samples(self.outputs, count))
         cosine = 1.0 if facts.cosine is None else facts.cosine
         sqnr_db = float("inf") if facts.sqnr_db is None else facts.sqnr_db
-        return QualitySummary(paired=facts.paired, top1_agreement=facts.top1_agreement, cosine=cosine, sqnr_db=sqnr_db)
+        return QualitySummary(
+            paired=facts.paired, loss=facts.loss, top1_agreement=facts.top1_agreement, cosine=cosine, sqnr_db=sqnr_db
+        )
 
 
 def _calls(model: Path, samples: NamedArrays) -> tuple[BatchedInference, int]:

@@ -15,6 +15,7 @@ from gauntlet.datasets.golden import Golden, Predict
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.training import EpochMetrics, store_golden_and_predictions
 from gauntlet.metrics.error_metrics import predicted_classes
+from gauntlet.problems import problem_of
 
 
 class TrainFacts(Frozen):
@@ -70,14 +71,16 @@ def with_scores(signature: Signature, output: str) -> Signature:
     return signature.replace(inputs=inputs, outputs=(scores,), primary_output=output)
 
 
-def find_primary_output(chosen: str | None, outputs: NamedArrays, labels: tuple[str, ...]) -> str | None:
-    """Return the output that names the class: `chosen`, or the first with a score per label, scores, or labels.
+def find_primary_output(chosen: str | None, outputs: NamedArrays, signature: Signature) -> str | None:
+    """Return the output with the prediction: `chosen`, or the first with a score per label, scores, or labels.
 
     Raise StageError if there is no output of the chosen name.
     """
     if chosen is not None and chosen not in outputs:
         raise StageError(f"train.primary_output: the model has no output {chosen!r}; it has {sorted(outputs)}")
-    possible = [name for name, array in outputs.items() if predicted_classes(array, labels) is not None]
-    score_per_label = [name for name in possible if outputs[name].shape[1:] == (len(labels),)]
+    problem, labels = problem_of(signature), len(signature.labels)
+    predict = problem.predictions if problem.metric else predicted_classes  # classes are likely where nothing is known
+    possible = [name for name, array in outputs.items() if predict(array) is not None]
+    score_per_label = [name for name in possible if labels in outputs[name].shape[1:]]
     scores = [name for name in possible if outputs[name].dtype.kind == "f"]
     return chosen or next(iter((*score_per_label, *scores, *possible)), None)

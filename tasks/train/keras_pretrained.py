@@ -46,7 +46,7 @@ class _TensorFlowModel(Frozen):
         # Random integers may lie outside an embedding's table.
         indices = any(spec.dtype.startswith(("int", "uint")) for spec in signature.inputs)
         golden = record_golden(predict, test, seed=self.seed, sizes=sizes, observed_values_only=indices)
-        primary = find_primary_output(self.primary_output, golden.test_outputs, signature.labels)
+        primary = find_primary_output(self.primary_output, golden.test_outputs, signature)
         facts = TrainFacts(
             framework=f"keras {start_tensorflow().__version__}",
             architecture=name,

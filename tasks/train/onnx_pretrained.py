@@ -54,7 +54,7 @@ class OnnxModel(Frozen):
         signature = self._signature(proto, signature)
         sizes = resized_samples(test, self.input_sizes, signature)
         golden = record_golden(predict, test, seed=self.seed, sizes=sizes, observed_values_only=True)
-        primary = find_primary_output(self.primary_output, golden.test_outputs, signature.labels)
+        primary = find_primary_output(self.primary_output, golden.test_outputs, signature)
         signature = signature.replace(primary_output=primary)
         facts = TrainFacts(
             framework=f"onnx, made by {proto.producer_name or 'an unnamed tool'} {proto.producer_version}".strip(),
@@ -86,6 +86,7 @@ class OnnxModel(Frozen):
         except StageError:  # most models have none
             known = signature_from_graph(proto)
         return known.replace(
+            task=data.task if known.task == "arrays" else known.task,
             labels=known.labels or data.labels,
             layout=self.layout or (known.layout if known.layout != "none" else data.layout),
             preprocessing=known.preprocessing or data.preprocessing,

@@ -123,7 +123,7 @@ def _complete(signature: Signature, golden: Golden, classes: Any, primary_output
     """Complete the signature; the primary output is the scores if their columns are the data's classes in order."""
     inputs = tuple(s.replace(dtype="float32") if s.dtype.startswith("float") else s for s in signature.inputs)
     signature = signature.replace(inputs=inputs, outputs=outputs_of(golden))
-    primary_output = primary_output and find_primary_output(primary_output, golden.test_outputs, signature.labels)
+    primary_output = primary_output and find_primary_output(primary_output, golden.test_outputs, signature)
     if classes is None:
         if golden.labels is not None and primary_output is None:
             raise StageError("the model names no classes, but the data has labels. Fix: remove the labels")

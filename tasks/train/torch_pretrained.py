@@ -117,7 +117,7 @@ class TorchModel(Frozen):
         inputs = tuple(spec.replace(dtype="float32") if spec.name in floats else spec for spec in signature.inputs)
         signature = signature.replace(inputs=inputs)
         signature = with_dynamic_size(signature) if self.input_sizes else signature
-        primary = find_primary_output(self.primary_output, golden.test_outputs, signature.labels)
+        primary = find_primary_output(self.primary_output, golden.test_outputs, signature)
         return signature.replace(outputs=outputs_of(golden), primary_output=primary)
 
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import mlflow
 import numpy as np
+import onnx
+import onnx_text
+import onnxruntime as ort
 import pretrained_models
 import pytest
 from mlflow import MlflowClient
@@ -117,3 +120,55 @@ def test_model_above_two_gigabytes_ends_with_a_winner_and_is_whole_in_mlflow(run
         loaded = mlflow.pyfunc.load_model(f"models:/{kept.model_id}")
     x = samples["x"][:2]
     np.testing.assert_allclose(loaded.predict({"x": x})["y"], 4 * x, rtol=1e-5)
+
+
+SEGMENTER = """segmenter (float[n,1,16,16] x) => (float[n,3,16,16] y) <float[8,1,3,3] w, float[3,8,3,3] v> {
+    h = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, w)
+    r = Relu(h)
+    y = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(r, v)
+}"""
+REGRESSOR = """regressor (float[n,12] x) => (float[n,2] y) <float[12,32] w, float[32,2] v> {
+    h = MatMul(x, w)
+    r = Relu(h)
+    y = MatMul(r, v)
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "shape", "metric"), [(SEGMENTER, (1, 16, 16), "miou"), (REGRESSOR, (12,), "r2")], ids=["miou", "r2"]
+)
+def test_brought_model_is_judged_by_the_metric_of_its_problem(
+    run: Run, home: Home, tmp_path: Path, text: str, shape: tuple[int, ...], metric: str
+) -> None:
+    """The labels alone say what the problem is; they are the model's own outputs with some noise."""
+    proto, rng = onnx_text.model(text), np.random.default_rng(0)
+    onnx.save(proto, tmp_path / "model.onnx")
+    x = rng.normal(size=(120, *shape)).astype(np.float32)
+    (y,) = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    labels = y.argmax(1) if metric == "miou" else y + rng.normal(scale=0.05 * y.std(), size=y.shape).astype(np.float32)
+    if metric == "miou":
+        labels = np.where(rng.random(labels.shape) < 0.02, 0, labels)
+    report = run(brought(tmp_path / "model.onnx", {"x": x, "labels": labels}, "evaluate.min_score=0.5"))
+    assert (report.verdict, report.metric) == ("passed", metric), report.reason
+    scores = {c.name: c.accuracy for c in report.candidates}
+    assert 0.9 < scores["fp32"] < 1
+    assert scores["static-u8s8"] == pytest.approx(scores["fp32"], abs=0.1)
+    evaluated = report.stage("evaluate")
+    assert evaluated is not None
+    assert [check.name for check in evaluated.checks] == ["evaluate.min_score"]
+    judged = report.stage("accuracy", "static-u8s8")
+    assert judged is not None
+    assert judged.facts["loss"]["metric"] == metric
+    (parent,) = MlflowClient(home.mlflow_uri).search_runs(["1"], filter_string="tags.stage = 'pipeline'")
+    assert f"quality.{metric}" in parent.data.metrics
+    assert f"best.quality.{metric}" in parent.data.metrics
+
+
+def test_model_below_the_least_score_of_its_problem_is_stopped(run: Run, tmp_path: Path) -> None:
+    onnx.save(onnx_text.model(REGRESSOR), tmp_path / "model.onnx")
+    rng = np.random.default_rng(0)
+    samples = {"x": rng.normal(size=(120, 12)).astype(np.float32), "labels": rng.normal(size=(120, 2))}
+    report = run(brought(tmp_path / "model.onnx", samples))
+    assert (report.verdict, report.stopped_at) == ("failed", "evaluate")
+    assert "evaluate.min_score" in report.reason

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from tasks.evaluate import EvaluateConfig, EvaluateFacts, evaluate
 
 LABELS = ("cat", "dog", "owl")
+SIGNATURE = Signature(task="classification", layout="none", inputs=(), outputs=(), labels=LABELS)
 Score = Callable[..., Report[EvaluateFacts]]
 TRUTH = [0] * 10 + [1] * 10 + [2] * 20
 
@@ -28,7 +30,7 @@ def score(workspace: Callable[..., Workspace]) -> Score:
             train_labels=np.zeros(100, np.int64),
         )
         predictions = out.store_file(out.folder / "predictions.npz")
-        return evaluate(EvaluateConfig(**config), out, predictions=predictions, labels=LABELS)
+        return evaluate(EvaluateConfig(**config), out, predictions=predictions, signature=SIGNATURE)
 
     return run
 
@@ -109,7 +111,7 @@ def test_thousand_classes_are_scored_with_their_largest_confusions(workspace: Ca
     np.savez(out.folder / "predictions.npz", test=predicted, test_labels=truth)
     labels = tuple(f"class {i}" for i in range(classes))
     kept = out.store_file(out.folder / "predictions.npz")
-    report = evaluate(EvaluateConfig(), out, predictions=kept, labels=labels)
+    report = evaluate(EvaluateConfig(), out, predictions=kept, signature=SIGNATURE.replace(labels=labels))
     assert len(report.facts.classes) == classes
     assert report.facts.confusion == ()
     first = report.facts.largest_confusions[0]

@@ -13,7 +13,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Check, Report
 from gauntlet.core.run_report import CandidateEntry, RunReport
-from gauntlet.metrics.accuracy_comparison import OutputQuality
+from gauntlet.problems.accuracy_comparison import OutputQuality
 from tasks.accuracy import AccuracyFacts
 from tasks.quantize import QuantizeFacts
 

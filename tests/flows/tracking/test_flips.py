@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from flows.tracking.flips import MAX_IMAGES, TABLE, flip_rows, images_of, log_flips
 from flows.tracking.server import tracking_uri
 from gauntlet.datasets.splits import ArraySplit
-from gauntlet.metrics.accuracy_comparison import Flip
+from gauntlet.problems.accuracy_comparison import Flip
 
 
 def split_of(samples: np.ndarray) -> ArraySplit:

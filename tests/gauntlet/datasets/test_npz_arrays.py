@@ -137,7 +137,7 @@ def test_labels_are_not_needed_when_nothing_is_to_be_scored(tmp_path: Path) -> N
     dataset = NpzArrays(path=path).load()
     assert dataset.signature.labels == ()
     assert all(split.labels is None for split in dataset.splits.values())
-    with pytest.raises(StageError, match="the data has no labels"):
+    with pytest.raises(StageError, match="the data has none"):
         require_labels(dataset.splits["test"])
 
 
@@ -200,9 +200,7 @@ GOOD, LABELS = np.zeros((4, 3, 4, 4), np.float32), np.zeros(4, np.int64)
         pytest.param({"inputs": GOOD[:0], "labels": LABELS[:0]}, "of one length, got", id="no sample"),
         pytest.param({"inputs": np.float32(1), "labels": LABELS}, "of one length, got", id="scalar inputs"),
         pytest.param({"inputs": GOOD, "labels": np.int64(1)}, "of one length, got", id="scalar labels"),
-        pytest.param({"inputs": GOOD, "labels": LABELS[:, None]}, "one integer per sample", id="2-D labels"),
-        pytest.param({"inputs": GOOD, "labels": np.array(list("abab"))}, "labels are <U1", id="text labels"),
-        pytest.param({"inputs": GOOD, "labels": LABELS + 0.5}, "labels are float64", id="fractional labels"),
+        pytest.param({"inputs": GOOD, "labels": LABELS + np.nan}, "finite numbers", id="unknown labels"),
         pytest.param({"inputs": GOOD.astype(object), "labels": LABELS}, "not an .npz file", id="pickled objects"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
-from gauntlet.metrics.accuracy_comparison import (
+from gauntlet.problems.accuracy_comparison import (
     AccuracyComparison,
     AccuracyLimits,
     accuracy_checks,

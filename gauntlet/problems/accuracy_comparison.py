@@ -12,15 +12,23 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
-from gauntlet.metrics.class_scores import ClassDrop, Classes, ClassScore, class_scores, largest_class_drop
-from gauntlet.metrics.error_metrics import centered_sqnr_db, cosine, predicted_classes, top1_agreement
+from gauntlet.metrics.class_scores import ClassDrop, ClassScore, class_scores, largest_class_drop
+from gauntlet.metrics.error_metrics import centered_sqnr_db, cosine, top1_agreement
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedAccuracy, pair_accuracies, resolve
+from gauntlet.problems import problem_of
+from gauntlet.problems.base import MetricLoss, Problem
+from gauntlet.problems.classification import Classification
 
 
 class AccuracyLimits(Frozen):
     """Limits on a smaller or faster model. Without labels, limits on the agreement replace the one on the accuracy."""
 
-    max_accuracy_drop: float = Field(0.01, ge=0, le=1, description="accuracy lost against the FP32 model, same images")
+    max_accuracy_drop: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="lost of the accuracy, or of the problem's own metric, against the FP32 model on the same images",
+    )
     max_recall_drop: float = Field(
         0.1, ge=0, le=1, description="recall that a single class is proven to lose against the FP32 model"
     )
@@ -61,11 +69,14 @@ class AccuracyComparison(Frozen):
     """The outputs of a candidate against those of the FP32 model, on the same test images."""
 
     images: int
-    accuracy: Number | None = Field(description="None without labels")
+    metric: str = Field("accuracy", description="the primary metric of the problem")
+    accuracy: Number | None = Field(description="the primary metric; None without labels")
     reference_accuracy: Number | None
+    scores: dict[str, Number] = Field(default_factory=dict, description="every metric; empty without labels")
     top1_agreement: Number = Field(description="share of samples for which both predict the same")
     outputs: tuple[OutputQuality, ...]
-    paired: PairedAccuracy | None = Field(description="image by image; None without labels")
+    paired: PairedAccuracy | None = Field(description="image by image; None without classes")
+    loss: MetricLoss | None = Field(None, description="of another problem's metric; None for classification")
     verdict: LossVerdict | None = Field(None, description="whether the drop is proven within the limit, at 95 %")
     images_to_resolve: int | None = Field(None, description="images to prove it; None if proven or out of reach")
     flips: tuple[Flip, ...]
@@ -99,30 +110,43 @@ def compare_accuracy(
     expected, labels = reference.test_outputs, reference.labels
     outputs = tuple(_compare(name, actual[name], expected[name], (own or expected)[name]) for name in expected)
     main = signature.primary_output or outputs[0].output
-    before, after = (predicted_classes(arrays[main], signature.labels) for arrays in (expected, actual))
-    paired, flips, by_class = None, list[Flip](), dict[str, Any]()
-    if labels is not None and before is not None and after is not None:
-        by_class = _by_class(labels, before, after, signature.labels)
-        paired = pair_accuracies(before == labels, after == labels)
-        flips = [
-            Flip(image=i, truth=int(labels[i]), before=int(before[i]), after=int(after[i]))
-            for i in np.flatnonzero(before != after).tolist()
-        ]
+    agreement = next(o.top1_agreement for o in outputs if o.output == main)
+    problem = problem_of(signature)
+    before, after = (problem.predictions(arrays[main]) for arrays in (expected, actual))
+    found: dict[str, Any] = {}
+    if before is not None and after is not None:
+        if not isinstance(problem, Classification):
+            agreement = problem.agreement(before, after)
+        if labels is not None:
+            compare = _compare_classes if isinstance(problem, Classification) else _compare_metric
+            found = compare(problem, before, after, labels)
     return AccuracyComparison(
         images=len(actual[main]),
-        accuracy=None if paired is None else float(np.mean(after == labels)),
-        reference_accuracy=None if paired is None else float(np.mean(before == labels)),
-        top1_agreement=next(o.top1_agreement for o in outputs if o.output == main),
+        **{"accuracy": None, "reference_accuracy": None, "paired": None, "flips": (), **found},
+        metric=problem.metric or "accuracy",
+        top1_agreement=agreement,
         outputs=outputs,
-        paired=paired,
-        flips=tuple(flips),
-        **by_class,
     )
 
 
-def _by_class(truth: Classes, before: Classes, after: Classes, labels: tuple[str, ...]) -> dict[str, Any]:
-    names = labels or tuple(map(str, range(int(max(truth.max(), before.max(), after.max())) + 1)))
+def _compare_metric(problem: Problem, before: Array, after: Array, truth: Array) -> dict[str, Any]:
+    """Return what is known of a metric that is not an accuracy."""
+    loss = problem.loss(before, after, truth)
+    scores = problem.score(after, truth)
+    return {"accuracy": loss.after, "reference_accuracy": loss.before, "scores": scores, "loss": loss}
+
+
+def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array) -> dict[str, Any]:
+    """Return what is known image by image, and class by class."""
+    names = problem.signature.labels
+    names = names or tuple(map(str, range(int(max(truth.max(), before.max(), after.max())) + 1)))
+    flips = np.flatnonzero(before != after).tolist()
     return {
+        "accuracy": float(np.mean(after == truth)),
+        "reference_accuracy": float(np.mean(before == truth)),
+        "scores": {"accuracy": float(np.mean(after == truth))},
+        "paired": pair_accuracies(before == truth, after == truth),
+        "flips": tuple(Flip(image=i, truth=int(truth[i]), before=int(before[i]), after=int(after[i])) for i in flips),
         "classes": class_scores(truth, after, names),
         "reference_classes": class_scores(truth, before, names),
         "largest_class_drop": largest_class_drop(truth, before == truth, after == truth, names),
@@ -141,6 +165,8 @@ def _compare(name: str, actual: Array, expected: Array, own: Array) -> OutputQua
 
 def accuracy_checks(config: AccuracyLimits, facts: AccuracyComparison) -> tuple[Check, ...]:
     """Check the accuracy drop where there are labels, else the agreement and the cosine similarity."""
+    if facts.loss is not None:
+        return _loss_checks(config, facts.loss)
     if facts.paired is not None:
         return *_drop_checks(config, facts.paired), *_class_drop_check(config, facts.largest_class_drop)
     detail = f"{facts.images} samples without labels"
@@ -185,16 +211,29 @@ def worst_output_check(name: str, values: Mapping[str, float], limit: float, uni
 
 def _drop_checks(config: AccuracyLimits, paired: PairedAccuracy) -> tuple[Check, ...]:
     """Return the check of the measured drop, and whether a drop within the limit is proven to be within it."""
-    limit = config.max_accuracy_drop
-    verdict, needed = resolve(paired, limit)
+    verdict, needed = resolve(paired, config.max_accuracy_drop)
     more = f"about {needed} test images would settle it" if needed else "no number of images is likely to settle it"
     changed = f"{paired.lost} of {paired.images} images lost, {paired.gained} gained"
-    detail = f"{verdict}: {changed}; 95 % interval {paired.drop_low:.4f} to {paired.drop_high:.4f}"
+    return _judged_drop(config, paired, verdict, changed, more)
+
+
+def _loss_checks(config: AccuracyLimits, loss: MetricLoss) -> tuple[Check, ...]:
+    """Return the same checks of another metric than the accuracy."""
+    changed = f"{loss.metric} {loss.before:.4f} before, {loss.after:.4f} now, {loss.samples} samples"
+    verdict = loss.verdict(config.max_accuracy_drop)
+    return _judged_drop(config, loss, verdict, changed, "test on more samples to settle it")
+
+
+def _judged_drop(
+    config: AccuracyLimits, drop: PairedAccuracy | MetricLoss, verdict: LossVerdict, changed: str, more: str
+) -> tuple[Check, ...]:
+    limit = config.max_accuracy_drop
+    detail = f"{verdict}: {changed}; 95 % interval {drop.drop_low:.4f} to {drop.drop_high:.4f}"
     fix = "calibrate on more representative images, leave sensitive nodes in float, or prune less"
     fix += f"; {more}" if verdict == "not resolved" else ""
-    drop = Check.of("accuracy.max_accuracy_drop", paired.drop, "<=", limit, detail, fix)
-    unproven = verdict == "not resolved" and drop.passed
+    measured = Check.of("accuracy.max_accuracy_drop", drop.drop, "<=", limit, detail, fix)
+    unproven = verdict == "not resolved" and measured.passed
     detail = f"a drop of at most {limit:g} is not proven: {changed}" if unproven else ""
     fix = f"{more}; set accuracy.unresolved to accept or reject it meanwhile" if unproven else ""
     severity: Literal["error", "warning"] = "error" if config.unresolved == "reject" else "warning"
-    return drop, Check.of("accuracy.unresolved", int(unproven), "==", 0, detail, fix, severity=severity)
+    return measured, Check.of("accuracy.unresolved", int(unproven), "==", 0, detail, fix, severity=severity)

@@ -1,0 +1,82 @@
+"""Labels of every kind of problem: arrays whose first axis is the samples."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gauntlet.core.arrays import Array
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Task
+
+IGNORED_PIXEL = 255
+"""Pixels of this class in the truth do not count, as in Pascal VOC's masks."""
+FORMS: dict[Task, tuple[str, tuple[int, ...], str]] = {
+    "classification": ("iu", (1,), "one whole number per sample"),
+    "embedding": ("iu", (1,), "one whole number per sample"),
+    "multi-label": ("iu", (2,), "0 or 1 for each class, shape (samples, classes)"),
+    "segmentation": ("iu", (3,), "whole numbers, shape (samples, height, width)"),
+    "regression": ("fiu", (1, 2), "numbers, shape (samples,) or (samples, values)"),
+    "text": ("U", (1,), "one text per sample"),
+}
+"""Kinds of NumPy's types and numbers of axes that the labels of a problem have, and both in words."""
+
+
+def class_indices(labels: Array | None) -> npt.NDArray[np.int64] | None:
+    """Return labels that are the class of each sample, shape (n,); None for others."""
+    return None if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu" else labels.astype(np.int64)
+
+
+def task_of(labels: Array | None) -> Task:
+    """Return the problem that labels of this type and shape, (n, ...), are most likely the truth of."""
+    if labels is None:
+        return "arrays"
+    order: tuple[Task, ...] = ("classification", "multi-label", "segmentation", "text", "regression")
+    return next((t for t in order if labels.dtype.kind in FORMS[t][0] and labels.ndim in FORMS[t][1]), "arrays")
+
+
+def label_names(task: Task, given: tuple[str, ...], labels: Mapping[Path, Array]) -> tuple[str, ...]:
+    """Return the names of classes, values or characters: those given, or the numbers or characters that occur.
+
+    Raises:
+        StageError: when labels do not have the form of the problem, or one has no name.
+    """
+    if not labels:
+        return ()
+    if task == "arrays":
+        raise StageError(f"{next(iter(labels))}: labels of this type and shape belong to no problem; set data.task")
+    kinds, ranks, form = FORMS[task]
+    for path, array in labels.items():
+        if array.dtype.kind not in kinds or array.ndim not in ranks:
+            raise StageError(f"{path}: labels are {array.dtype}{list(array.shape)}; data.task {task} needs {form}")
+    names = given or _default_names(task, [*labels.values()])
+    for path, array in labels.items():
+        if wrong := _unnamed(task, array, names):
+            allowed = f"data.labels names {len(names)} {'characters' if task == 'text' else 'classes'}"
+            allowed += "" if task == "text" else f", so 0 to {len(names) - 1} are allowed"
+            raise StageError(f"{path}: labels {wrong[:10]} are out of range; {allowed}")
+    return names
+
+
+def _default_names(task: Task, labels: list[Array]) -> tuple[str, ...]:
+    if task == "text":
+        return tuple(sorted(set("".join(text for array in labels for text in array.tolist()))))
+    if task in ("regression", "multi-label"):
+        return tuple(map(str, range(labels[0].shape[1] if labels[0].ndim == 2 else 1)))
+    numbers = np.concatenate([np.unique(array) for array in labels])
+    highest = int(np.max(numbers, initial=-1, where=numbers != IGNORED_PIXEL if task == "segmentation" else True))
+    return tuple(map(str, range(highest + 1)))
+
+
+def _unnamed(task: Task, labels: Array, names: tuple[str, ...]) -> list[int] | list[str]:
+    """Return the labels that have no name, sorted."""
+    if task == "text":
+        return sorted(set("".join(labels.tolist())) - set(names))
+    if task == "regression":
+        return []
+    if task == "multi-label":
+        wide = range(labels.shape[1]) if labels.shape[1] != len(names) else ()
+        return [*wide] or sorted(set(np.unique(labels).tolist()) - {0, 1})
+    allowed = {*range(len(names))} | ({IGNORED_PIXEL} if task == "segmentation" else set())
+    return sorted(set(np.unique(labels).tolist()) - allowed)

@@ -1,0 +1,128 @@
+"""Base class of problems: what a model's outputs mean, and how good they are."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.signature import Signature
+from gauntlet.metrics.paired_accuracy import LossVerdict
+from gauntlet.problems.prediction import Prediction
+
+RESAMPLES = 2000
+CHUNK_VALUES = 10_000_000
+
+Floats = npt.NDArray[np.float64]
+
+
+class MetricLoss(Frozen):
+    """What a candidate loses of the primary metric against the FP32 model, on the same samples."""
+
+    metric: str
+    samples: int
+    before: Number = Field(description="the metric of the FP32 model")
+    after: Number
+    drop: Number = Field(description="before - after")
+    drop_low: Number = Field(description="lower end of the 95 % interval of the drop")
+    drop_high: Number
+
+    def verdict(self, allowed_drop: float) -> LossVerdict:
+        """Return whether the candidate is proven to lose no more than allowed, proven to lose more, or neither."""
+        if self.drop_high <= allowed_drop:
+            return "proven good"
+        return "proven bad" if self.drop_low > allowed_drop else "not resolved"
+
+
+@dataclass(frozen=True)
+class Problem(ABC):
+    """A kind of problem: how to read outputs, and how to score them.
+
+    Predictions and truth are arrays whose first axis is the samples. The primary metric is computed from statistics
+    that add up over samples, so that a bootstrap over samples costs one matrix product.
+    """
+
+    signature: Signature
+    metric: ClassVar[str]
+    """Name of the primary metric: larger is better, 1 is perfect."""
+
+    @property
+    def primary_output(self) -> str:
+        """The output that is the prediction."""
+        return self.signature.primary_output or self.signature.outputs[0].name
+
+    @abstractmethod
+    def decode(self, outputs: NamedArrays) -> Iterator[Prediction]:
+        """Yield one prediction per sample; outputs have shape (n, ...)."""
+
+    @abstractmethod
+    def predictions(self, output: Array) -> Array | None:
+        """Return predictions that compare with the truth, shape (n, ...); None if the output cannot be one."""
+
+    @abstractmethod
+    def statistics(self, predictions: Array, truth: Array) -> Floats:
+        """Return statistics of each sample, shape (n, k), that add up over samples."""
+
+    @abstractmethod
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Return metrics by name, the primary one first, from sums of statistics, shape (..., k)."""
+
+    def score(self, predictions: Array, truth: Array) -> dict[str, float]:
+        """Return the metrics of predictions, the primary one first."""
+        sums = self.statistics(predictions, truth).sum(axis=0)
+        return {name: float(value) for name, value in self.scores(sums).items()}
+
+    def agreement(self, before: Array, after: Array) -> float:
+        """Return the primary metric of predictions, with those of the FP32 model in place of the truth."""
+        return self.score(after, before)[self.metric]
+
+    def loss(self, before: Array, after: Array, truth: Array, *, seed: int = 0) -> MetricLoss:
+        """Return the drop of the primary metric between two sets of predictions, with its 95 % interval.
+
+        Percentile bootstrap over samples, paired (Efron and Tibshirani, An Introduction to the Bootstrap, 1993).
+        """
+        statistics = np.stack([self.statistics(found, truth) for found in (before, after)])
+        measured = self.scores(statistics.sum(axis=1))[self.metric]
+        drops = np.concatenate([*self._resampled_drops(statistics, seed)])
+        low, high = np.percentile(drops, [2.5, 97.5])
+        first, last = measured.tolist()
+        return MetricLoss(
+            metric=self.metric,
+            samples=len(truth),
+            before=first,
+            after=last,
+            drop=first - last,
+            drop_low=float(low),
+            drop_high=float(high),
+        )
+
+    def _resampled_drops(self, statistics: Floats, seed: int) -> Iterator[Floats]:
+        rng, samples = np.random.default_rng(seed), statistics.shape[1]
+        chunk = max(1, min(RESAMPLES, CHUNK_VALUES // samples))
+        for start in range(0, RESAMPLES, chunk):
+            drawn = rng.multinomial(samples, np.full(samples, 1 / samples), min(chunk, RESAMPLES - start))
+            before, after = self.scores(drawn.astype(np.float64) @ statistics)[self.metric]
+            yield before - after
+
+    def samples_per_class(self, truth: Array) -> list[int] | None:
+        """Return how many samples have each class, in the order of the labels; None where there are no classes."""
+        return None
+
+
+def ratio(numerator: Floats, denominator: Floats, empty: float = 0.0) -> Floats:
+    """Return the quotient; `empty` where the denominator is 0."""
+    return np.asarray(
+        np.divide(numerator, denominator, out=np.full(np.shape(numerator), empty), where=denominator != 0)
+    )
+
+
+def probabilities(scores: Array) -> Floats:
+    """Return scores as independent probabilities: as they are if all are within 0 and 1, else their sigmoid."""
+    values = scores.astype(np.float64)
+    within = not values.size or (values.min() >= 0 and values.max() <= 1)
+    return values if within else np.asarray(0.5 * (1 + np.tanh(values / 2)))

@@ -1,0 +1,54 @@
+"""One or several numbers per sample."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.frozen import Number
+from gauntlet.problems.base import Floats, Problem, ratio
+from gauntlet.problems.prediction import Prediction
+
+
+class ValuesPrediction(Prediction):
+    """The predicted numbers, by the label of each, or by its position."""
+
+    values: dict[str, Number]
+
+
+@dataclass(frozen=True)
+class Regression(Problem):
+    """A number per label; R², the mean over the numbers, is primary."""
+
+    metric: ClassVar[str] = "r2"
+
+    def decode(self, outputs: NamedArrays) -> Iterator[ValuesPrediction]:
+        """Yield the numbers of each sample."""
+        values = outputs[self.primary_output]
+        rows = values.reshape(len(values), -1).astype(float)
+        names = self.signature.labels if len(self.signature.labels) == rows.shape[1] else map(str, range(rows.shape[1]))
+        titles = tuple(names)
+        for row in rows.tolist():
+            yield ValuesPrediction(values=dict(zip(titles, row, strict=True)))
+
+    def predictions(self, output: Array) -> Array | None:
+        """Return the numbers, shape (n, values)."""
+        return output.reshape(len(output), -1) if output.dtype.kind == "f" and output.ndim <= 2 else None
+
+    def statistics(self, predictions: Array, truth: Array) -> Floats:
+        """Return per sample and number: squared error, absolute error, truth, its square, and 1."""
+        wanted = truth.reshape(len(truth), -1).astype(np.float64)
+        error = predictions.astype(np.float64) - wanted
+        parts = (error**2, np.abs(error), wanted, wanted**2, np.ones_like(wanted))
+        return np.concatenate(parts, axis=1)
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Return R², root of the mean squared error, and mean absolute error."""
+        squared, absolute, total, total_squared, count = np.split(sums, 5, axis=-1)
+        spread = total_squared - total**2 / count
+        # A truth that does not vary has no R²: it counts as 0 unless every prediction is exact.
+        r2 = np.where(spread > 1e-12 * total_squared, 1 - ratio(squared, spread), np.where(squared == 0, 1.0, 0.0))
+        rmse = np.sqrt((squared / count).mean(axis=-1))
+        return {"r2": r2.mean(axis=-1), "rmse": rmse, "mae": (absolute / count).mean(axis=-1)}

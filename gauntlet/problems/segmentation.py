@@ -1,0 +1,81 @@
+"""A class per pixel."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.frozen import Number
+from gauntlet.datasets.truth import IGNORED_PIXEL
+from gauntlet.problems.base import Floats, Problem, ratio
+from gauntlet.problems.prediction import Prediction
+
+
+class MaskPrediction(Prediction):
+    """The class of each pixel, and the share of the picture that each class covers."""
+
+    mask: tuple[tuple[int, ...], ...]
+    shares: dict[str, Number]
+
+
+@dataclass(frozen=True)
+class Segmentation(Problem):
+    """Scores per class and pixel, or the class of each pixel; the mean intersection over union is primary."""
+
+    metric: ClassVar[str] = "miou"
+
+    def decode(self, outputs: NamedArrays) -> Iterator[MaskPrediction]:
+        """Yield the mask of each sample."""
+        masks = self.predictions(outputs[self.primary_output])
+        for mask in () if masks is None else masks:
+            classes, counts = np.unique(mask, return_counts=True)
+            shares = {self._label(int(c)): float(n) / mask.size for c, n in zip(classes, counts, strict=True)}
+            yield MaskPrediction(mask=tuple(map(tuple, mask.tolist())), shares=shares)
+
+    def _label(self, index: int) -> str:
+        return self.signature.labels[index] if index < len(self.signature.labels) else str(index)
+
+    def predictions(self, output: Array) -> Array | None:
+        """Return the class of each pixel, shape (n, height, width), from scores or classes."""
+        if output.dtype.kind in "iu":
+            single = output.squeeze(1) if output.ndim == 4 and output.shape[1] == 1 else output
+            return single if single.ndim == 3 else None
+        if output.dtype.kind != "f" or output.ndim != 4:
+            return None
+        return np.asarray(output.argmax(axis=3 if self.signature.layout == "NHWC" else 1), np.int64)
+
+    def statistics(self, predictions: Array, truth: Array) -> Floats:
+        """Return per sample and class: intersection and union in pixels; then right pixels and all pixels."""
+        found, wanted = _resized(predictions, truth.shape[1:]), truth
+        counted = wanted != IGNORED_PIXEL
+        highest = max(int(found.max(initial=0)), int(np.max(wanted, where=counted, initial=0)))
+        classes = range(max(len(self.signature.labels), highest + 1))
+        both, either = [], []
+        for number in classes:
+            ours, theirs = (found == number) & counted, (wanted == number) & counted
+            both.append((ours & theirs).sum(axis=(1, 2)))
+            either.append((ours | theirs).sum(axis=(1, 2)))
+        right = ((found == wanted) & counted).sum(axis=(1, 2))
+        return np.stack([*both, *either, right, counted.sum(axis=(1, 2))], axis=1).astype(np.float64)
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Return the mean IoU over the classes that occur in truth or predictions, and the share of right pixels."""
+        both, either = np.split(sums[..., :-2], 2, axis=-1)
+        occurs = either > 0
+        iou = ratio(ratio(both, either).sum(axis=-1), occurs.sum(axis=-1).astype(np.float64), empty=1.0)
+        return {"miou": iou, "pixel_accuracy": ratio(sums[..., -2], sums[..., -1], empty=1.0)}
+
+    def samples_per_class(self, truth: Array) -> list[int]:
+        """Return how many masks show each class."""
+        return [int((truth == number).any(axis=(1, 2)).sum()) for number in range(len(self.signature.labels))]
+
+
+def _resized(masks: Array, size: tuple[int, ...]) -> Array:
+    """Return masks at another size, by nearest neighbor."""
+    rows, columns = (
+        np.minimum((np.arange(new) + 0.5) * old // new, old - 1).astype(int)
+        for new, old in zip(size, masks.shape[1:], strict=True)
+    )
+    return masks if masks.shape[1:] == size else masks[:, rows[:, None], columns[None, :]]

@@ -1,0 +1,71 @@
+"""A text per sample, read from scores by position: connectionist temporal classification (CTC)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.problems.base import Floats, Problem, ratio
+from gauntlet.problems.prediction import Prediction
+
+BLANK = 0
+"""The class that stands for no character, as in PyTorch's and PaddleOCR's CTC; label i is class i + 1."""
+
+
+class TextPrediction(Prediction):
+    """The text that was read."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Text(Problem):
+    """Scores of each character by position, shape (n, positions, 1 + labels), or the texts themselves.
+
+    The best path: the best class of each position, repeats joined, blanks dropped (Graves et al., ICML 2006). One minus
+    the character error rate is primary.
+    """
+
+    metric: ClassVar[str] = "character_accuracy"
+
+    def decode(self, outputs: NamedArrays) -> Iterator[TextPrediction]:
+        """Yield the text of each sample."""
+        texts = self.predictions(outputs[self.primary_output])
+        for text in () if texts is None else texts.tolist():
+            yield TextPrediction(text=text)
+
+    def predictions(self, output: Array) -> Array | None:
+        """Return the texts, shape (n,)."""
+        if output.dtype.kind == "U":
+            return output.reshape(len(output)) if output.size == len(output) else None
+        if output.dtype.kind != "f" or output.ndim != 3 or output.shape[2] != len(self.signature.labels) + 1:
+            return None
+        return np.array([self._text(row) for row in output.argmax(axis=2).tolist()], np.str_)
+
+    def _text(self, path: Sequence[int]) -> str:
+        labels = self.signature.labels
+        changes = (c for i, c in enumerate(path) if c != BLANK and (i == 0 or c != path[i - 1]))
+        return "".join(labels[c - 1] for c in changes)
+
+    def statistics(self, predictions: Array, truth: Array) -> Floats:
+        """Return per sample: edits from prediction to truth, characters of the truth, whether both are equal, and 1."""
+        pairs = list(zip(predictions.tolist(), truth.tolist(), strict=True))
+        rows = [(edit_distance(found, wanted), len(wanted), found == wanted, 1) for found, wanted in pairs]
+        return np.array(rows, np.float64)
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        """Return 1 - character error rate, and the share of texts without an error."""
+        right = 1 - ratio(sums[..., 0], sums[..., 1])
+        return {"character_accuracy": right, "exact_match": sums[..., 2] / sums[..., 3]}
+
+
+def edit_distance(one: str, other: str) -> int:
+    """Return the least number of insertions, deletions and substitutions (Levenshtein, 1966)."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        before, row[0] = row[0], i
+        for j, b in enumerate(other, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))
+    return row[-1]

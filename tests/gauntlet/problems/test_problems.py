@@ -1,0 +1,154 @@
+"""Every problem's metrics are the field's; its loss is proven, or not, as the samples allow."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score, jaccard_score, mean_absolute_error, mean_squared_error, r2_score
+
+from gauntlet.core.signature import Signature, Task, TensorSpec
+from gauntlet.datasets.golden import Golden
+from gauntlet.problems import PROBLEMS, problem_of
+from gauntlet.problems.accuracy_comparison import AccuracyLimits, accuracy_checks, compare_accuracy
+from gauntlet.problems.base import Problem
+from gauntlet.problems.text import edit_distance
+
+LABELS = ("a", "b", "c")
+SCORED = [task for task in PROBLEMS if task != "arrays"]
+
+
+def problem(task: Task, labels: tuple[str, ...] = LABELS) -> Problem:
+    output = TensorSpec(name="y", dtype="float32", shape=("batch",))
+    return problem_of(Signature(task=task, inputs=(), outputs=(output,), labels=labels))
+
+
+def sample(task: Task, rng: np.random.Generator, samples: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Return outputs of an imperfect model, and the truth."""
+    noise = rng.normal
+    if task == "regression":
+        truth = noise(size=(samples, 3)).astype(np.float32)
+        return truth + noise(scale=0.2, size=truth.shape).astype(np.float32), truth
+    if task == "multi-label":
+        truth = rng.integers(0, 2, (samples, 3))
+        return (truth * 4 - 2 + noise(scale=2, size=truth.shape)).astype(np.float32), truth
+    if task == "segmentation":
+        truth = rng.integers(0, 3, (samples, 6, 5))
+        return (np.moveaxis(np.eye(3)[truth], 3, 1) + noise(scale=0.5, size=(samples, 3, 6, 5))).astype(
+            np.float32
+        ), truth
+    if task == "text":
+        path = rng.integers(0, 4, (samples, 7))
+        scores = np.eye(4)[path] + noise(scale=0.4, size=(samples, 7, 4))
+        return scores.astype(np.float32), problem(task).predictions(np.eye(4)[path].astype(np.float32))
+    truth = rng.integers(0, 3, samples)
+    return (np.eye(3)[truth] + noise(scale=0.4, size=(samples, 3))).astype(np.float32), truth
+
+
+@pytest.mark.parametrize("task", SCORED)
+def test_perfect_predictions_have_the_best_score(task: Task) -> None:
+    found, (_, truth) = problem(task), sample(task, np.random.default_rng(0))
+    perfect = np.eye(3)[truth] if task == "embedding" else truth
+    assert found.score(perfect, truth)[found.metric] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("task", SCORED)
+def test_score_depends_on_no_order_of_the_samples(task: Task) -> None:
+    rng, found = np.random.default_rng(1), problem(task)
+    outputs, truth = sample(task, rng)
+    order = rng.permutation(len(truth))
+    predictions = found.predictions(outputs)
+    assert found.score(predictions[order], truth[order]) == pytest.approx(found.score(predictions, truth))
+    assert found.score(predictions, truth)[found.metric] < 1
+
+
+@given(seed=st.integers(0, 10_000))
+def test_regression_scores_are_those_of_scikit_learn(seed: int) -> None:
+    found, (outputs, truth) = problem("regression"), sample("regression", np.random.default_rng(seed))
+    scores = found.score(found.predictions(outputs), truth)
+    assert scores["r2"] == pytest.approx(r2_score(truth, outputs), abs=1e-6)
+    assert scores["rmse"] == pytest.approx(np.sqrt(mean_squared_error(truth, outputs)), rel=1e-5)
+    assert scores["mae"] == pytest.approx(mean_absolute_error(truth, outputs), rel=1e-5)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_multi_label_scores_are_those_of_scikit_learn(seed: int) -> None:
+    found, (outputs, truth) = problem("multi-label"), sample("multi-label", np.random.default_rng(seed), 12)
+    scores, predicted = found.score(found.predictions(outputs), truth), outputs > 0
+    assert scores["macro_f1"] == pytest.approx(f1_score(truth, predicted, average="macro", zero_division=1))
+    assert scores["micro_f1"] == pytest.approx(f1_score(truth, predicted, average="micro", zero_division=1))
+
+
+@given(seed=st.integers(0, 10_000))
+def test_segmentation_score_is_that_of_scikit_learn(seed: int) -> None:
+    found, (outputs, truth) = problem("segmentation"), sample("segmentation", np.random.default_rng(seed), 8)
+    predicted = found.predictions(outputs)
+    expected = jaccard_score(truth.ravel(), predicted.ravel(), average="macro", labels=[0, 1, 2], zero_division=0)
+    assert found.score(predicted, truth)["miou"] == pytest.approx(expected)
+
+
+def test_pixels_that_are_to_be_ignored_do_not_count() -> None:
+    truth = np.array([[[0, 0], [1, 255]]])
+    scores = problem("segmentation").score(np.array([[[0, 0], [1, 0]]]), truth)
+    assert scores == {"miou": 1.0, "pixel_accuracy": 1.0}
+
+
+def test_mask_at_half_the_size_is_compared_at_the_size_of_the_truth() -> None:
+    truth = np.kron(np.array([[0, 1], [2, 0]]), np.ones((2, 2), int))[None]
+    assert problem("segmentation").score(np.array([[[0, 1], [2, 0]]]), truth)["miou"] == 1
+
+
+def test_text_joins_repeats_and_drops_blanks() -> None:
+    path = np.array([[0, 1, 1, 0, 1, 2, 2, 3, 0]])
+    assert problem("text").predictions(np.eye(4, dtype=np.float32)[path]).tolist() == ["aabc"]
+
+
+@pytest.mark.parametrize(("one", "other", "edits"), [("", "abc", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2)])
+def test_edit_distance_counts_edits(one: str, other: str, edits: int) -> None:
+    assert edit_distance(one, other) == edit_distance(other, one) == edits
+
+
+def test_embedding_is_as_good_as_its_neighbors() -> None:
+    vectors = np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 0.05]], np.float32)
+    found = problem("embedding")
+    assert found.score(found.predictions(vectors), np.array([0, 0, 1, 1, 1]))["recall_at_1"] == pytest.approx(2 / 5)
+
+
+@pytest.mark.parametrize("task", SCORED)
+def test_loss_is_zero_against_itself_and_found_where_predictions_are_shuffled(task: Task) -> None:
+    rng, found = np.random.default_rng(2), problem(task)
+    outputs, truth = sample(task, rng, 200)
+    before, worse = found.predictions(outputs), found.predictions(rng.permutation(outputs))
+    same = found.loss(before, before, truth)
+    assert (same.drop, same.drop_low, same.drop_high, same.verdict(0.01)) == (0, 0, 0, "proven good")
+    loss = found.loss(before, worse, truth)
+    assert loss.drop_low <= loss.drop <= loss.drop_high
+    assert loss.verdict(0.05) == "proven bad"
+
+
+def test_interval_of_a_loss_holds_the_truth_as_often_as_it_says() -> None:
+    """Both models' R² over all samples is known; the intervals from 150 of them hold its drop."""
+    rng, found = np.random.default_rng(3), problem("regression", ("a",))
+    truth = rng.normal(size=(100_000, 1))
+    before, after = truth + rng.normal(scale=0.3, size=truth.shape), truth + rng.normal(scale=0.35, size=truth.shape)
+    drop = found.score(before, truth)["r2"] - found.score(after, truth)["r2"]
+    held = 0
+    for start in range(0, 200 * 150, 150):
+        part = slice(start, start + 150)
+        loss = found.loss(before[part], after[part], truth[part])
+        held += loss.drop_low <= drop <= loss.drop_high
+    assert held >= 0.91 * 200
+
+
+@pytest.mark.parametrize("task", ["regression", "multi-label", "segmentation", "text", "embedding"])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_gate_judges_a_candidate_by_the_problems_own_metric(task: Task, labelled: bool) -> None:
+    rng = np.random.default_rng(4)
+    outputs, truth = sample(task, rng, 200)
+    signature, golden = problem(task).signature, Golden({}, {"y": outputs}, truth if labelled else None)
+    limits = AccuracyLimits(min_sqnr_db=-100, min_cosine=-1)
+    for candidate, passes in ((outputs, True), (rng.permutation(outputs), False)):
+        comparison = compare_accuracy(golden, signature, {"y": candidate})
+        assert comparison.metric == problem(task).metric
+        failed = {check.name for check in accuracy_checks(limits, comparison) if check.blocks}
+        decides = "accuracy.max_accuracy_drop" if labelled else "accuracy.min_top1_agreement"
+        assert failed == (set() if passes else {decides})
