@@ -105,7 +105,7 @@ def is_alive(process: psutil.Process) -> bool:
     return False
 
 
-def start_prefect(home: Home, port: int, while_starting: Callable[[], object]) -> None:
+def start_prefect(home: Home, port: int, while_starting: Callable[[], object]) -> psutil.Popen:
     """Start the server, note its process and address, and wait until it responds."""
     origin = f"http://{HOST}:{port}"
     environment = os.environ | {
@@ -122,6 +122,7 @@ def start_prefect(home: Home, port: int, while_starting: Callable[[], object]) -
     write_atomically(home.prefect / "server.json", json.dumps(note))
     while_starting()
     wait_until_up(process, f"{origin}/api/health", "Prefect server", home.prefect / "server.log")
+    return process
 
 
 def stop_prefect(home: Home) -> None:
