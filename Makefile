@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 JAX2ONNX := $(PIP) --no-deps jax2onnx
 ARGS ?=
 
-.PHONY: demo test test-all check docs ui clean tensorflow sklearn jax loadgen arm64
+.PHONY: demo test test-all check docs up ui clean tensorflow sklearn jax loadgen arm64
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
@@ -31,6 +31,9 @@ docs: .venv/dev  ## the documentation with a search box, in site/; generated pag
 	$(BIN)/python docs/generate
 	$(BIN)/zensical build --clean --strict
 	@echo "Read it: $(BIN)/python -m http.server --directory site"
+
+up: .venv/core  ## Prefect, MLflow, the deployments and a worker on this machine, until `gauntlet down`
+	$(BIN)/gauntlet up
 
 ui: .venv/core  ## the Prefect and MLflow pages, until Ctrl-C
 	$(BIN)/gauntlet ui
