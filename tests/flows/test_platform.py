@@ -66,7 +66,7 @@ def test_a_click_on_run_ends_in_a_winner_that_mlflow_shows(browser: Browser, fol
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.set_default_timeout(120_000)
     page.goto(f"{prefect}/deployments/deployment/{deployment}")
-    page.get_by_role("button", name="Run").first.click()
+    page.get_by_role("button", name="Run", exact=True).first.click()
     page.get_by_text("Quick run").click()
     home = Home(folder / ".gauntlet")
     until(home.finished_run, 400)
