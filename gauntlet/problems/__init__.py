@@ -1,6 +1,8 @@
 """What a model's outputs mean: one class per kind of problem."""
 
+from gauntlet.core.arrays import Array
 from gauntlet.core.signature import Signature, Task
+from gauntlet.datasets.truth import task_of
 from gauntlet.problems.arrays import Arrays
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
@@ -21,6 +23,6 @@ PROBLEMS: dict[Task, type[Problem]] = {
 }
 
 
-def problem_of(signature: Signature) -> Problem:
-    """Return the problem that a signature names."""
-    return PROBLEMS[signature.task](signature)
+def problem_of(signature: Signature, labels: Array | None = None) -> Problem:
+    """Return the problem that a signature names; where it names none, the one that `labels` belong to."""
+    return PROBLEMS[signature.task if signature.task != "arrays" else task_of(labels)](signature)

@@ -111,7 +111,7 @@ def compare_accuracy(
     outputs = tuple(_compare(name, actual[name], expected[name], (own or expected)[name]) for name in expected)
     main = signature.primary_output or outputs[0].output
     agreement = next(o.top1_agreement for o in outputs if o.output == main)
-    problem = problem_of(signature)
+    problem = problem_of(signature, labels)
     before, after = (problem.predictions(arrays[main]) for arrays in (expected, actual))
     found: dict[str, Any] = {}
     if before is not None and after is not None:

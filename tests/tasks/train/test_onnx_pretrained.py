@@ -129,7 +129,7 @@ def test_data_that_does_not_fit_is_refused_when_the_model_is_asked(
 def test_labels_are_refused_when_no_output_names_a_class(bring: Bring, tmp_path: Path) -> None:
     model, samples = pretrained_models.state(tmp_path)
     assert bring(model, samples, primary_output="h_next")  # without labels nobody asks
-    with pytest.raises(StageError, match=r"no output is known to name a class: .*train\.primary_output"):
+    with pytest.raises(StageError, match=r"no output is known to predict them: .*train\.primary_output"):
         bring(model, samples | {"labels": np.zeros(40, np.int64)}, primary_output="h_next")
 
 
