@@ -77,6 +77,17 @@ def test_page_links_to_files_that_exist(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_scripts_that_are_named_exist() -> None:
+    scripts = sorted((PROJECT / "benchmarks").rglob("*.py"))
+    named = {
+        PROJECT / name
+        for source in (PROJECT / "README.md", *PAGES, *RESULTS, *scripts)
+        for name in re.findall(r"benchmarks/[\w/]+\.py", source.read_text())
+    }
+    assert named
+    assert not {str(path) for path in named if not path.is_file()}
+
+
 def generated(*words: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, DOCS / "generate", *words]
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
