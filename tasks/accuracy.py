@@ -17,7 +17,7 @@ from gauntlet.metrics.accuracy_comparison import (
     accuracy_checks,
     class_checks,
     compare_accuracy,
-    worst_output_check,
+    noise_check,
 )
 from gauntlet.metrics.paired_accuracy import resolve
 from gauntlet.onnx_model.operator_types import quantized_nodes
@@ -72,7 +72,6 @@ def accuracy(
     if quantized_nodes(proto):
         real = batched_inference(session, reference.real.inputs)
         facts = facts.replace(integer_share=measure_integer_share(path, real.feed(0, real.batch(1))))
-    noise = {o.output: o.sqnr_db for o in facts.outputs if o.sqnr_db is not None}
     by_class = class_checks(facts, min_recall, min_precision)
-    worst = worst_output_check("min_sqnr_db", noise, config.min_sqnr_db, "dB")
-    return Report(stage="accuracy", facts=facts, checks=(*accuracy_checks(config, facts), *by_class, *worst))
+    checks = (*accuracy_checks(config, facts), *by_class, *noise_check(config, facts))
+    return Report(stage="accuracy", facts=facts, checks=checks)

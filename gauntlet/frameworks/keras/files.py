@@ -7,11 +7,13 @@ from typing import Any
 
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
+from gauntlet.frameworks.trust import untrusted_code
 
 KERAS = ".keras"
 SAVED_MODEL = ".zip"
 ADDRESS = "shared_object_id"
 GRAPHS = ("saved_model.pb", "saved_model.pbtxt")
+PROGRAM = "a SavedModel is a program, which may also read and write files"
 
 
 def save(path: Path, network: Any) -> None:
@@ -25,16 +27,21 @@ def save(path: Path, network: Any) -> None:
     _zip(path, contents | {"metadata.json": metadata.encode(), "config.json": config.encode()})
 
 
-def load(path: Path) -> Any:
-    """Read a network; raise StageError if Keras cannot read it, or it needs custom code."""
+def load(path: Path, *, trust: bool = False) -> Any:
+    """Read a network; raise StageError if Keras cannot read it, or it needs custom code.
+
+    Code in the file, such as a Lambda layer, is refused unless `trust` is set.
+    """
     keras = start_tensorflow()
     try:
-        return keras.saving.load_model(path, compile=False)
+        return keras.saving.load_model(path, compile=False, safe_mode=not trust)
     except Exception as error:  # any layer may fail in its own way
+        if not trust and "safe_mode=False" in str(error):  # Keras' advice wherever it refuses code
+            raise untrusted_code(path, "it holds Python code, such as a Lambda layer, that loading runs") from error
         raise StageError(
             f"{path}: Keras {keras.__version__} cannot read it: {one_line(error)}. Fix: if it needs "
             "custom layers or functions, export a SavedModel, which contains its graph: model.export(FOLDER), then "
-            "train.kind: saved-model"
+            "train.kind: saved-model with train.trust: true"
         ) from error
 
 
