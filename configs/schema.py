@@ -72,6 +72,7 @@ class TrackingConfig(Frozen):
         description="MLflow tracking server; by default MLFLOW_TRACKING_URI, or a SQLite file in the gauntlet's home",
     )
     experiment: str | None = Field(None, description="MLflow experiment; by default the name of the run")
+    rejected_models: bool = Field(False, description="send the models of rejected candidates to MLflow, too")
 
     @field_validator("uri")
     @classmethod

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from flows.cli.latency_table import latency_table
 from flows.cli.shared import existing_file, plain
 from flows.record.home import Home
 from flows.record.locks import HOST_LOCK, locked
@@ -181,6 +182,8 @@ def print_comparison(console: Console, comparison: BenchResult) -> None:
     measured = [pair for pair in comparison.pairs if pair.status == "measured"]
     if measured:
         console.print(_table(comparison, measured))
+        rows = [((pair.model, pair.target), row) for pair in measured for row in pair.rows]
+        console.print(latency_table(rows, ("model", "target"), console.width))
     for pair in comparison.pairs:
         if pair in comparison.failed:
             problem = "not ranked" if pair.status == "failed" else "failed"

@@ -159,7 +159,9 @@ class Run:
     def _record_selection(self, selection: SelectFacts) -> None:
         """Take over what the race measured and what was decided."""
         race = self.race
-        for result in race.results if race else ():
+        if race is None:
+            raise ValueError("a selection was recorded without a race")
+        for result in race.results:
             verdict = selection.decision(result.candidate)
             session = race.session(result.candidate)
             self.update(

@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gauntlet.core.run_report import CandidateEntry, RunReport
+from gauntlet.reporting import latency_table, timeline
 from gauntlet.reporting import text_format as written
-from gauntlet.reporting import timeline
 from gauntlet.reporting.text_format import MISSING, is_web
 
 MOST_ROWS = 30
@@ -26,6 +26,12 @@ def render_markdown(report: RunReport, store: Path | None = None) -> str:
         parts.append(f"Model: {escape(str(model))}")
     if report.candidates:
         parts += ["## Candidates", _candidates(report)]
+    if measured := latency_table.lines(report):
+        head = ("Candidate", "Target", "Batch", *latency_table.HEADINGS)
+        found = [
+            (escape(name), escape(row.target), str(row.batch), *latency_table.cells(row)) for name, row in measured
+        ]
+        parts += ["## Latency", _table(head, "ll" + "r" * (len(head) - 2), found), latency_table.NOTE]
     if failed := [gate for gate in timeline.gates(report) if gate.state != "passed"]:
         head = ("Result", "Check", "Candidate", "Value", "Must be", "Evidence", "Fix")
         parts += ["## Checks that did not pass", _table(head, "lllrrll", [_check(gate) for gate in failed])]
