@@ -59,7 +59,9 @@ def _tensors(path: Path) -> dict[str, Any]:
 
     try:
         contents: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "TorchScript" not in str(error):
+            raise
         raise StageError(
             f"{path.name}: it holds more than tensors, and reading that would run code from the file; refused. "
             "Fix: use the trained model of a run, or export the network to ONNX and use that file"

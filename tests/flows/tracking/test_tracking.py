@@ -143,7 +143,7 @@ def test_mlflow_has_every_artifact_and_every_candidates_gates_and_classes(
             if key == "model" and artifact.name.endswith(".onnx"):
                 continue
             folder = f"artifacts/{entry.stage}/{key}"
-            [file] = [file for file in client.list_artifacts(run.info.run_id, folder)]
+            [file] = client.list_artifacts(run.info.run_id, folder)
             assert Path(file.path).name in (artifact.name, f"{artifact.name}.link.json")
             seen.add((entry.stage, key))
         if entry.candidate:
