@@ -20,8 +20,8 @@ def latency_table(rows: Iterable[tuple[Sequence[str], BenchmarkRow]], headings: 
     for heading in headings:
         table.add_column(heading, overflow="fold")
     shown = [i for i, heading in enumerate(HEADINGS) if width >= NARROW or heading not in LEFT_OUT]
-    for heading in ("Batch", *(HEADINGS[i] for i in shown)):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("batch", *(HEADINGS[i] for i in shown)):
+        table.add_column(heading.lower(), justify="right", no_wrap=True)
     for words, row in rows:
         figures = cells(row)
         table.add_row(*map(plain, words), str(row.batch), *(figures[i] for i in shown))

@@ -21,25 +21,28 @@ class SentContent:
     """
 
     def __init__(self, home: Home, uri: str) -> None:
-        name = hashlib.sha256(without_password(uri).encode()).hexdigest()[:16]
-        self.path = home.root / "mlflow-sent" / f"{name}.json"
+        self.path = home.sent / f"{_short_digest(without_password(uri))}.json"
         self.locks = home.locks
 
     @contextmanager
-    def one_sender(self, digest: str) -> Iterator[None]:
+    def one_sender(self, content: str) -> Iterator[None]:
         """Keep other processes from sending the same content meanwhile."""
-        with locked(self.locks / f"mlflow-{self.path.stem}-{digest[:16]}"):
+        with locked(self.locks / f"mlflow-{self.path.stem}-{_short_digest(content)}"):
             yield
 
-    def place(self, digest: str) -> Place | None:
+    def place(self, content: str) -> Place | None:
         """Return where the content was sent to, if it was."""
-        return self._places().get(digest)
+        return self._places().get(content)
 
-    def add(self, digest: str, **place: str) -> None:
+    def add(self, content: str, **place: str) -> None:
         """Note where the content is now."""
         with locked(self.locks / f"mlflow-{self.path.stem}"):
-            write_atomically(self.path, json.dumps(self._places() | {digest: place}, indent=1))
+            write_atomically(self.path, json.dumps(self._places() | {content: place}, indent=1))
 
     def _places(self) -> dict[str, Place]:
         known: dict[str, Place] = json.loads(self.path.read_bytes()) if self.path.exists() else {}
         return known
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

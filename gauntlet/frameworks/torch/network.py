@@ -1,6 +1,7 @@
 """PyTorch models: save, load and run a network."""
 
 import pickle
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,9 @@ def _tensors(path: Path) -> dict[str, Any]:
     import torch
 
     try:
-        contents: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*looks like a TorchScript archive.*")
+            contents: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "TorchScript" not in str(error):
             raise

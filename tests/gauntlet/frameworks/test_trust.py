@@ -90,9 +90,9 @@ def test_only_targets_of_frameworks_are_trusted() -> None:
     assert eager.name == "torch-eager"
 
 
-def test_bench_runs_the_code_of_a_file_only_when_stored_or_trusted(
-    tmp_path: Path, hostile: Path, marker: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def arguments(tmp_path: Path, hostile: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command that races the hostile file beside the ONNX file of the same network."""
     monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "home"))
     weights = torch.load(hostile, weights_only=True)["state"]
     model = onnx_text.model(
@@ -100,12 +100,23 @@ def test_bench_runs_the_code_of_a_file_only_when_stored_or_trusted(
         {"w": weights["weight"].numpy(), "b": weights["bias"].numpy()},
     )
     onnx.save(model, tmp_path / "m.onnx")
-    arguments = ["bench", str(tmp_path / "m.onnx"), "--framework-model", str(hostile), "--batch", "2"]
-    arguments += ["--targets", "torch-eager", "--rounds", "6", "--block-ms", "1", "--threads", "1"]
+    words = ["bench", str(tmp_path / "m.onnx"), "--framework-model", str(hostile), "--batch", "2"]
+    return [*words, "--targets", "torch-eager", "--rounds", "6", "--block-ms", "1", "--threads", "1"]
+
+
+def test_bench_refuses_the_code_of_a_file(
+    arguments: list[str], marker: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 1
     told = " ".join(capsys.readouterr().out.split())
     assert "not ranked: x on torch-eager: x.pt: it builds its network with code of its own, hostile_nets:make" in told
     assert not marker.exists()
+
+
+@pytest.mark.slow
+def test_bench_runs_the_code_of_a_file_that_is_stored_or_trusted(
+    arguments: list[str], tmp_path: Path, hostile: Path, marker: Path
+) -> None:
     assert main([*arguments, "--trust"]) == 0
     assert marker.exists()
     marker.unlink()

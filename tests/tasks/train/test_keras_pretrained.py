@@ -178,16 +178,17 @@ def test_file_is_refused_with_the_way_out_when_keras_cannot_read_it(bring: Bring
         bring(SavedModelFolder(model=tmp_path / "nowhere"), {"input": PICTURES})
 
 
-def test_lambda_layer_is_read_only_with_trust(bring: Bring, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["lambda.keras", "lambda.h5"])
+def test_lambda_layer_is_read_only_with_trust(bring: Bring, tmp_path: Path, name: str) -> None:
     keras = start_tensorflow()
     pixels = keras.Input((6, 5, 3))
     doubled = keras.layers.Lambda(lambda x: x * 2, output_shape=(6, 5, 3))(pixels)
-    keras.Model(pixels, keras.layers.Flatten()(doubled)).save(tmp_path / "lambda.keras")
-    with pytest.raises(StageError, match=r"lambda\.keras: it holds Python code.* train\.trust=true"):
-        bring(KerasModel(model=tmp_path / "lambda.keras"), {"input": PICTURES})
-    _, golden = bring(KerasModel(model=tmp_path / "lambda.keras", trust=True), {"input": PICTURES})
+    keras.Model(pixels, keras.layers.Flatten()(doubled)).save(tmp_path / name)
+    with pytest.raises(StageError, match=r"lambda\.\w+: it holds Python code.* train\.trust=true"):
+        bring(KerasModel(model=tmp_path / name), {"input": PICTURES})
+    _, golden = bring(KerasModel(model=tmp_path / name, trust=True), {"input": PICTURES})
     assert np.array_equal(next(iter(golden.real.outputs.values())), golden.real.inputs["input"].reshape(-1, 90) * 2)
-    bring(KerasModel(model=tmp_path / "lambda.keras"), {"input": PICTURES})  # its content is stored by now
+    bring(KerasModel(model=tmp_path / name), {"input": PICTURES})  # its content is stored by now
 
 
 def test_saved_model_is_read_only_with_trust(
