@@ -64,7 +64,9 @@ class Store:
 
     def holds(self, file: Path) -> bool:
         """Return whether a file with the same content is stored: then this home wrote it, or accepted it before."""
-        digest = sha256_of([file]) if file.is_file() else ""
+        if not file.is_file():
+            return False
+        digest = sha256_of([file])
         stored = (path for folder in self.root.glob(f"{digest[:2]}/{digest}-*") for path in folder.iterdir())
         return any(sha256_of([path]) == digest for path in stored)
 

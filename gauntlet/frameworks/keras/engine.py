@@ -36,15 +36,15 @@ class KerasEngine(Engine):
         if path.suffix != files.SAVED_MODEL:
             network = files.load(path, trust=trust)
             return from_network(network), [[layer.name, type(layer).__name__] for layer in network.layers]
-        if not trust:
-            raise untrusted_code(path.name, files.PROGRAM)
         self.folder = tempfile.TemporaryDirectory()  # the model reads its assets while it exists
         try:
             signature = files.unpack_saved_model(path, Path(self.folder.name))
-            return from_saved_model(Path(self.folder.name), signature), [[signature, "SavedModel"]]
         except (OSError, zipfile.BadZipFile, StageError) as error:
             summary = one_line(error)
             raise StageError(f"{path.name}: not a SavedModel stored by this project ({summary})") from error
+        if not trust:
+            raise untrusted_code(path.name, files.PROGRAM)
+        return from_saved_model(Path(self.folder.name), signature), [[signature, "SavedModel"]]
 
     def set_samples(self, samples: NamedArrays) -> None:
         """Match the samples to the inputs, as NHWC or else as NCHW; raise StageError if neither fits.

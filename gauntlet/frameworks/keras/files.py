@@ -52,17 +52,24 @@ def files_of(folder: Path) -> tuple[Path, ...]:
 
 def pack_saved_model(folder: Path, path: Path, signature: str) -> None:
     """Store a SavedModel and a signature's name in one file, reproducibly; raise StageError if it is not one."""
-    if not any((folder / graph).is_file() for graph in GRAPHS):
+    if not _has_graph(folder):
         problem = "has no saved_model.pb" if folder.is_dir() else "is not a folder"
         raise StageError(f"{folder}: {problem}; expected the output of model.export or tf.saved_model.save")
     _zip(path, {file.relative_to(folder).as_posix(): file.read_bytes() for file in files_of(folder)}, signature)
 
 
 def unpack_saved_model(path: Path, folder: Path) -> str:
-    """Write what `pack_saved_model` stored into `folder`, and return the name of the signature."""
+    """Write what `pack_saved_model` stored into `folder`, and return the name of the signature; else StageError."""
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
-        return archive.comment.decode()
+        signature = archive.comment.decode()
+    if not _has_graph(folder):
+        raise StageError("it has no saved_model.pb")
+    return signature
+
+
+def _has_graph(folder: Path) -> bool:
+    return any((folder / graph).is_file() for graph in GRAPHS)
 
 
 def _without_address(values: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.frameworks.sklearn import estimator as sklearn
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
-from gauntlet.targets import DEFAULT_TARGETS, JaxJit, KerasCompiled, KerasEager, OrtCpu, Sklearn, TorchEager, trusting
+from gauntlet.targets import DEFAULT_TARGETS, JaxJit, KerasCompiled, KerasEager, OrtCpu, Sklearn, TorchEager
 from gauntlet.targets.base import BaseTarget
 from tasks.benchmark.other_targets import race_on_target
 from tasks.export.jax2onnx import Jax2Onnx
@@ -45,7 +45,6 @@ class Exported:
 
     def look(self, target: BaseTarget, source: Path | None = None) -> TargetValidation:
         expected = ExpectedOutputs.of(self.model, self.inputs, 60)
-        [target] = trusting([target])
         return validate_target(source or self.source, target, expected, self.inputs, threads=1, timeout_s=100)
 
 
@@ -124,7 +123,7 @@ def test_keras_answers_as_its_exported_file_called_in_any_way(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_saved_model_answers_as_its_exported_file(tmp_path: Path) -> None:
-    truth = of_saved_model(tmp_path, "NHWC").look(KerasCompiled())
+    truth = of_saved_model(tmp_path, "NHWC").look(KerasCompiled(trust=True))
     assert truth.reason is None
     assert (truth.effective, truth.nodes) == ("f32", {"CPU:0": 1})
 
