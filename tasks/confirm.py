@@ -94,13 +94,13 @@ def decide(
         for result, found in ((chosen, rows), (base, race.chosen_rows(race.reference)))
     )
     if not rows:
-        measured, faster = f"could not be measured: {chosen.error}", False
+        measured, faster, over = f"could not be measured: {chosen.error}", False, ""
     else:
         row = _deciding(rows, select)
         measured = f"{speedup_text(row)} at batch {row.batch}"
         faster = row.speedup_low > select.required_speedup(race.aa_deviation)
+    # A reference over the budget loses to a candidate within it, and to a faster one, which fails the gate like itself.
     confirmed = bool(rows) and (faster or not over) if base_over else faster and not over
-    objection = over or "not proven faster again"
     default = race.session_variants[0] if race.session_variants else None
     return ConfirmFacts(
         winner=chosen.candidate if confirmed else race.reference,
@@ -112,7 +112,7 @@ def decide(
         candidate=chosen.candidate,
         confirmed=confirmed,
         measured=measured,
-        objection="" if confirmed else objection,
+        objection="" if confirmed else over or "not proven faster again",
         rows=rows,
         race=race,
     )

@@ -165,22 +165,22 @@ class _Replay:
         path, folder = self.home.root / event["path"], event["folder"]
         with self.sent.one_sender(event["sha256"]):
             place = self.sent.place(event["sha256"])
-            if place is None or not self._has(place, path.name):
+            if place is None or not self._has(place):
                 for file in sorted(path.parent.iterdir()):  # weights may be beside it
                     self.client.log_artifact(run, str(file), folder)
-                self.sent.add(event["sha256"], run_id=run, folder=folder)
+                self.sent.add(event["sha256"], run_id=run, folder=folder, name=path.name)
             elif (place["run_id"], place["folder"]) != (run, folder):
                 link = {name: event[name] for name in ("sha256", "size_bytes")}
-                link["uri"] = f"runs:/{place['run_id']}/{place['folder']}/{path.name}"
+                link["uri"] = f"runs:/{place['run_id']}/{place['folder']}/{place['name']}"
                 self.client.log_dict(run, link, f"{folder}/{path.name}.link.json")
 
-    def _has(self, place: Place, name: str) -> bool:
+    def _has(self, place: Place) -> bool:
         """Tell whether a file is where it was sent to."""
+        run, folder = place["run_id"], place["folder"]
         try:
-            active = self.client.get_run(place["run_id"]).info.lifecycle_stage == "active"
-            return active and any(
-                file.path.endswith(f"/{name}") for file in self.client.list_artifacts(place["run_id"], place["folder"])
-            )
+            active = self.client.get_run(run).info.lifecycle_stage == "active"
+            names = [file.path.rpartition("/")[2] for file in self.client.list_artifacts(run, folder)]
+            return active and place["name"] in names
         except MlflowException as error:
             if not is_refusal(error):
                 raise

@@ -11,7 +11,7 @@ from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import without_password
 
 Place = dict[str, str]
-"""Where content is on the server: `model_id`, or `run_id` and `folder`."""
+"""Where content is on the server: `model_id`, or `run_id`, `folder` and `name`."""
 
 
 class SentContent:

@@ -86,6 +86,19 @@ def test_artifact_is_sent_whole_once_and_linked_from_then_on(
     assert len([*home.root.glob("mlartifacts/**/model.pt")]) == 1
 
 
+def test_same_content_of_another_name_is_a_link(
+    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], tmp_path: Path
+) -> None:
+    sender, journal = begin("run-1")
+    for name in ("first.npz", "second.npz"):
+        (tmp_path / name).write_bytes(b"numbers")
+        send_artifact(journal, home, home.store.put(tmp_path / name), f"artifacts/{name}")
+    assert sender.send()
+    run = run_of(client, "run-1")
+    assert files(client, run, "artifacts/first.npz") == ["first.npz"]
+    assert files(client, run, "artifacts/second.npz") == ["second.npz.link.json"]
+
+
 def test_artifact_that_is_sent_again_after_a_kill_stays_where_it_is(
     home: Home, client: MlflowClient, begin: Callable[[str], Journaled], weights: Artifact
 ) -> None:
