@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from configs.deprecated_keys import rename_keys
 from configs.recipe_expansion import expand_recipes
+from gauntlet.benchmarking.budget import Budget
 from gauntlet.core.frozen import Frozen
 from gauntlet.datasets.digits import Digits
 from tasks.accuracy import AccuracyConfig
@@ -71,6 +72,7 @@ class TrackingConfig(Frozen):
         description="MLflow tracking server; by default MLFLOW_TRACKING_URI, or a SQLite file in the gauntlet's home",
     )
     experiment: str | None = Field(None, description="MLflow experiment; by default the name of the run")
+    rejected_models: bool = Field(False, description="send the models of rejected candidates to MLflow, too")
 
     @field_validator("uri")
     @classmethod
@@ -134,6 +136,7 @@ class PipelineConfig(Frozen):
     loadgen: tuple[Scenario, ...] = Field(
         (), description="scenarios in which MLPerf's LoadGen measures the winner; its verdict is a gate"
     )
+    budget: Budget = Field(default_factory=Budget, description="limits that the winner must keep; a gate")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     operator_libraries: tuple[Path, ...] = Field(
         (), description="shared libraries with the model's custom operators; every session loads them"
@@ -150,6 +153,11 @@ class PipelineConfig(Frozen):
     def pruned_recipes(self) -> tuple[QuantizeConfig, ...]:
         """The recipes for pruned networks: the static ones."""
         return tuple(recipe for recipe in self.quantize if recipe.kind == "static")
+
+    @property
+    def race(self) -> BenchmarkConfig:
+        """The plan of the race, which can judge the budget."""
+        return self.benchmark.with_budget(self.budget)
 
     @model_validator(mode="before")
     @classmethod
@@ -198,6 +206,12 @@ class PipelineConfig(Frozen):
         if self.select.batch not in self.benchmark.batch_sizes:
             raise ValueError(
                 f"select.batch is {self.select.batch}, which is not measured; "
+                f"benchmark.batch_sizes has {list(self.benchmark.batch_sizes)}"
+            )
+        unmeasured = [batch for batch in self.budget.batch_sizes if batch not in self.benchmark.batch_sizes]
+        if unmeasured:
+            raise ValueError(
+                f"budget has a limit at batch size {unmeasured[0]}, which is not measured; "
                 f"benchmark.batch_sizes has {list(self.benchmark.batch_sizes)}"
             )
         compared = next((key for key in ("session_variants", "deploy_targets") if getattr(self.benchmark, key)), "")

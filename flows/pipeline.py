@@ -238,11 +238,12 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
     run, golden, test = line.run, reference.golden, reference.splits["test"]
     race = line.measure(
         benchmark,
-        config.benchmark,
+        config.race,
         models=run.accepted_models,
         golden=golden,
         test=test,
         limits=config.accuracy,
+        own_goldens=run.own_goldens,
         framework_model=reference.network,
     ).facts
     reasons = line.stage(
@@ -254,12 +255,18 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
         batch=config.select.batch,
         min_speedup=config.select.min_speedup,
     ).facts
-    selection = line.stage(select, config.select, race=race, explanations=reasons, fidelities=run.fidelities).facts
-    run.record_selection(race, selection)
-    final = line.measure(
-        confirm, config.benchmark, select=config.select, selection=selection, models=run.accepted_models, golden=golden
+    selection = line.stage(
+        select, config.select, race=race, explanations=reasons, fidelities=run.fidelities, budget=config.budget
     ).facts
-    run.record_confirmation(final)
+    final = line.measure(
+        confirm,
+        config.race,
+        select=config.select,
+        selection=selection,
+        models=run.accepted_models,
+        golden=golden,
+        budget=config.budget,
+    ).facts
     if config.loadgen:
         winner, target = run.accepted_models[final.winner], config.benchmark.target_named(final.target)
         line.measure(loadgen, config.loadgen, model=winner, test=test, golden=golden, target=target)

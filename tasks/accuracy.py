@@ -19,7 +19,7 @@ from gauntlet.problems.accuracy_comparison import (
     accuracy_checks,
     class_checks,
     compare_accuracy,
-    worst_output_check,
+    noise_check,
 )
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.integer_share import IntegerShare, measure_integer_share
@@ -74,7 +74,6 @@ def accuracy(
     if quantized_nodes(proto):
         real = batched_inference(session, reference.real.inputs)
         facts = facts.replace(integer_share=measure_integer_share(path, real.feed(0, real.batch(1))))
-    noise = {o.output: o.sqnr_db for o in facts.outputs if o.sqnr_db is not None}
     by_class = class_checks(facts, min_recall, min_precision)
-    worst = worst_output_check("min_sqnr_db", noise, config.min_sqnr_db, "dB")
-    return Report(stage="accuracy", facts=facts, checks=(*accuracy_checks(config, facts), *by_class, *worst))
+    checks = (*accuracy_checks(config, facts), *by_class, *noise_check(config, facts))
+    return Report(stage="accuracy", facts=facts, checks=checks)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
+from gauntlet.benchmarking.budget import NO_BUDGET, Budget, over_budget
 from gauntlet.benchmarking.session_options import SessionVariant
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.frozen import Frozen
@@ -32,6 +33,7 @@ class ConfirmFacts(Frozen):
     candidate: str = Field(description="which was selected, and raced again")
     confirmed: bool
     measured: str = Field("", description="its speed-up in the second race")
+    objection: str = Field("", description="why it is not confirmed")
     rows: tuple[BenchmarkRow, ...] = Field((), description="of the candidate on its chosen target")
     race: BenchmarkFacts | None = Field(None, description="None where there is nothing to confirm")
 
@@ -44,10 +46,12 @@ def confirm(
     selection: SelectFacts,
     models: Mapping[str, Artifact],
     golden: Artifact,
+    budget: Budget = NO_BUDGET,
 ) -> Report[ConfirmFacts]:
     """Race the selected candidate against the reference again; unless it is proven faster, the reference wins.
 
-    `config` is that of the first race: this one has another order and no early stopping.
+    `config` is that of the first race: this one has another order and no early stopping. The winner must be within the
+    budget as measured here; a candidate that is, while the reference is not, needs not be faster.
     """
     reference, default = next(iter(models)), config.targets[0].name
     if (selection.winner, selection.target) == (reference, default):
@@ -62,45 +66,60 @@ def confirm(
         return Report(stage="confirm", facts=facts)
     raced = {name: models[name] for name in (reference, selection.winner)}
     race = benchmark(_alone(config, selection.target), workspace, models=raced, golden=golden).facts
-    facts = decide(race, select, selection)
+    facts = decide(race, select, selection, budget)
     check = Check.of(
         "confirm.min_speedup",
         _deciding(facts.rows, select).speedup_low if facts.rows else math.nan,
         ">",
         select.required_speedup(race.aa_deviation),
         facts.reason,
-        f"{reference} wins; more rounds on a quieter machine may decide it",
+        f"{facts.winner} wins; more rounds on a quieter machine may decide it",
         unit="x",
-        severity="error" if select.require_speedup else "warning",
+        severity=select.severity,
     )
     noise = Check.of("confirm.max_aa_deviation", race.aa_deviation, "<=", config.max_aa_deviation, severity="warning")
-    return Report(stage="confirm", facts=facts, checks=(check, noise))
+    found, size_bytes = _rows_on(race, facts.winner, facts.target), race.result(facts.winner).size_bytes
+    limits = budget.checks(facts.winner, found, size_bytes)
+    return Report(stage="confirm", facts=facts, checks=(check, noise, *limits))
 
 
-def decide(race: BenchmarkFacts, select: SelectConfig, selection: SelectFacts) -> ConfirmFacts:
+def decide(
+    race: BenchmarkFacts, select: SelectConfig, selection: SelectFacts, budget: Budget = NO_BUDGET
+) -> ConfirmFacts:
     """Return the winner after the second race."""
-    chosen = race.result(selection.winner)
-    rows = tuple(row for row in chosen.rows if row.target == selection.target and row.verdict != "reference")
+    chosen, base = race.result(selection.winner), race.result(race.reference)
+    rows = tuple(row for row in _rows_on(race, chosen.candidate, selection.target) if row.verdict != "reference")
+    over, base_over = (
+        over_budget(budget.checks(result.candidate, found, result.size_bytes))
+        for result, found in ((chosen, rows), (base, race.chosen_rows(race.reference)))
+    )
     if not rows:
-        measured, confirmed = f"could not be measured: {chosen.error}", False
+        measured, faster, over = f"could not be measured: {chosen.error}", False, ""
     else:
         row = _deciding(rows, select)
         measured = f"{speedup_text(row)} at batch {row.batch}"
-        confirmed = row.speedup_low > select.required_speedup(race.aa_deviation)
+        faster = row.speedup_low > select.required_speedup(race.aa_deviation)
+    # A reference over the budget loses to a candidate within it, and to a faster one, which fails the gate like itself.
+    confirmed = bool(rows) and (faster or not over) if base_over else faster and not over
     default = race.session_variants[0] if race.session_variants else None
     return ConfirmFacts(
-        winner=selection.winner if confirmed else race.reference,
-        target=selection.target if confirmed else race.result(race.reference).rows[0].target,
+        winner=chosen.candidate if confirmed else race.reference,
+        target=selection.target if confirmed else base.rows[0].target,
         session=selection.session if confirmed else default,
         reason=winning_reason(row, race.reference, selection.note)
         if confirmed
-        else f"{selection.winner} was fastest, but not proven so again: {measured}",
-        candidate=selection.winner,
+        else f"{chosen.candidate} was fastest, but {over or 'not proven so again'}: {measured}",
+        candidate=chosen.candidate,
         confirmed=confirmed,
         measured=measured,
+        objection="" if confirmed else over or "not proven faster again",
         rows=rows,
         race=race,
     )
+
+
+def _rows_on(race: BenchmarkFacts, candidate: str, target: str) -> tuple[BenchmarkRow, ...]:
+    return tuple(row for row in race.result(candidate).rows if row.target == target)
 
 
 def _deciding(rows: tuple[BenchmarkRow, ...], select: SelectConfig) -> BenchmarkRow:

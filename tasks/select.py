@@ -1,11 +1,13 @@
 """Select the winner: a candidate that is proven faster than the FP32 model, or else the FP32 model."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
+from gauntlet.benchmarking.budget import NO_BUDGET, Budget, over_budget
 from gauntlet.benchmarking.confidence import rounds_to_resolve
 from gauntlet.benchmarking.session_options import SessionVariant
 from gauntlet.core.frozen import Frozen, Number
@@ -23,6 +25,11 @@ class SelectConfig(Frozen):
     min_speedup: float = Field(1.05, ge=1, description="the lower end of the speed-up's interval must exceed this")
     tie_tolerance: float = Field(0.02, ge=0, lt=1, description="within this share of the fastest, the best SQNR wins")
     require_speedup: bool = Field(False, description="whether the run fails when no candidate is fast enough")
+
+    @property
+    def severity(self) -> Literal["error", "warning"]:
+        """How severe it is that no candidate is fast enough."""
+        return "error" if self.require_speedup else "warning"
 
     def required_speedup(self, aa_deviation: float) -> float:
         """Return `min_speedup`, or the A/A deviation where that is larger; NaN stays NaN."""
@@ -67,52 +74,86 @@ def select(
     race: BenchmarkFacts,
     explanations: ExplainFacts | None = None,
     fidelities: Mapping[str, Fidelity] | None = None,
+    budget: Budget = NO_BUDGET,
 ) -> Report[SelectFacts]:
     """Select the fastest candidate that is proven faster than the reference by the margin; else the reference.
 
-    Among tied candidates, the highest SQNR wins; `fidelities` has it by candidate name.
+    Among tied candidates, the highest SQNR wins; `fidelities` has it by candidate name. With a budget, only a model
+    within it wins: where the reference is over it, the fastest one within it, proven faster or not. Where none is
+    within it, the gate fails.
     """
-    required = config.required_speedup(race.aa_deviation)
+    required, reference = config.required_speedup(race.aa_deviation), race.reference
+    rows = _deciding_rows(config, race)
+    limits = {n: budget.checks(n, race.chosen_rows(n), race.result(n).size_bytes) for n in rows}
+    over = {name: text for name, checks in limits.items() if (text := over_budget(checks))}
+    within = [name for name in rows if name not in over]
+    decisions = tuple(_decide(r.candidate, rows.get(r.candidate), race, required, explanations) for r in race.results)
+    # The reference is always accepted, but wins only as the last resort or in a faster session variant.
+    accepted = [d.candidate for d in decisions if d.accepted and d.candidate in (within or rows)]
+    eligible = {name: rows[name] for name in accepted if _is_faster(rows[name], required)}
+    if eligible:
+        tolerance = max(config.tie_tolerance, race.aa_deviation)
+        winner, tied = _most_exact(eligible, tolerance, _on_target(race, fidelities or {}))
+        note = _note(winner, race, tied)
+        reason = winning_reason(rows[winner], reference, note)
+    elif reference in within or not within:
+        winner, note = reference, ""
+        reason = f"no candidate is proven faster than {reference} by more than {required:.3g}x"
+    else:
+        winner = max(within, key=lambda name: rows[name].speedup)
+        note = f"{_note(winner, race, 1)}; the fastest within the budget, which {reference} is not"
+        reason = winning_reason(rows[winner], reference, note)
+    facts = SelectFacts(
+        winner=winner,
+        target=race.result(winner).target,
+        session=race.session(winner),
+        reason=reason,
+        note=note,
+        required_speedup=required,
+        decisions=tuple(_with_budget(d, winner, reference, over, excludes=bool(within)) for d in decisions),
+    )
+    proven = max((row.speedup_low for row in eligible.values()), default=1.0)
+    fix, severity = f"{winner} wins; try other recipes, or another processor", config.severity
+    check = Check.of("select.min_speedup", proven, ">", required, reason, fix, unit="x", severity=severity)
+    return Report(stage="select", facts=facts, checks=(check, *_none_within(limits[winner], within)))
+
+
+def _deciding_rows(config: SelectConfig, race: BenchmarkFacts) -> dict[str, BenchmarkRow]:
+    """Return the row at the deciding batch size, on its target, of every candidate that was measured."""
     sizes = {row.batch for row in race.result(race.reference).rows}
     batch = sizes.pop() if len(sizes) == 1 else config.batch  # a fixed batch size is the only one that was measured
     rows = {r.candidate: next((row for row in r.rows if row.batch == batch), None) for r in race.results}
-    decisions = tuple(_decide(name, row, race, required, explanations) for name, row in rows.items())
-    accepted = {d.candidate for d in decisions if d.accepted}
-    # The reference is always accepted, but wins only as the last resort or in a faster session variant.
-    eligible = {n: row for n, row in rows.items() if n in accepted and row and _is_faster(row, required)}
-    tolerance = max(config.tie_tolerance, race.aa_deviation)
+    return {name: row for name, row in rows.items() if row is not None}
+
+
+def _on_target(race: BenchmarkFacts, fidelities: Mapping[str, Fidelity]) -> dict[str, Fidelity]:
+    """Return the fidelities, limited by the noise of each candidate's target."""
     exact = {race.reference: Fidelity(network=race.reference, sqnr_db=math.inf)}  # in another session variant
-    own_db = {result.candidate: result.own_noise_db for result in race.results}  # limits the SQNR on another target
-    on_target = {
+    own_db = {result.candidate: result.own_noise_db for result in race.results}
+    return {
         name: fidelity.replace(sqnr_db=min(fidelity.sqnr_db, own_db.get(name, math.inf)))
-        for name, fidelity in (exact | dict(fidelities or {})).items()
+        for name, fidelity in (exact | dict(fidelities)).items()
     }
-    best, tied = _most_exact(eligible, tolerance, on_target) if eligible else (None, 0)
-    winner = best or race.reference
-    target = race.result(winner).target
-    note = _note(winner, target, race, tied) if best else ""
-    facts = SelectFacts(
-        winner=winner,
-        target=target,
-        session=race.session(winner),
-        reason=winning_reason(eligible[best], race.reference, note)
-        if best
-        else f"no candidate is proven faster than {race.reference} by more than {required:.3g}x",
-        note=note,
-        required_speedup=required,
-        decisions=decisions,
-    )
-    check = Check.of(
-        "select.min_speedup",
-        max((row.speedup_low for row in eligible.values()), default=1.0),
-        ">",
-        required,
-        facts.reason,
-        f"{winner} wins; try other recipes, or another processor",
-        unit="x",
-        severity="error" if config.require_speedup else "warning",
-    )
-    return Report(stage="select", facts=facts, checks=(check,))
+
+
+def _with_budget(
+    decision: Decision, winner: str, reference: str, over: Mapping[str, str], *, excludes: bool
+) -> Decision:
+    """Return a decision with what follows from the budget; it `excludes` nobody where nobody is within it."""
+    name = decision.candidate
+    if text := over.get(name):
+        accepted = decision.accepted and (name == reference or not excludes)
+        return decision.replace(accepted=accepted, reason=f"{text}; {decision.reason}")
+    if name == winner and not decision.accepted:
+        return decision.replace(accepted=True, reason=f"within the budget, which {reference} is not; {decision.reason}")
+    return decision
+
+
+def _none_within(checks: tuple[Check, ...], within: Sequence[str]) -> tuple[Check, ...]:
+    """Return the winner's budget checks, which fail where no candidate is within the budget."""
+    if within:
+        return checks
+    return tuple(check.replace(detail=f"{check.detail}; no candidate is within the budget") for check in checks)
 
 
 def _is_faster(row: BenchmarkRow, required: float) -> bool:
@@ -153,8 +194,8 @@ def winning_reason(row: BenchmarkRow, reference: str, note: str) -> str:
     return f"{speedup_text(row)} the speed of {reference} at batch {row.batch}{note}"
 
 
-def _note(winner: str, target: str, race: BenchmarkFacts, tied: int) -> str:
-    note = ""
+def _note(winner: str, race: BenchmarkFacts, tied: int) -> str:
+    note, target = "", race.result(winner).target
     if race.session_variants and race.session(winner) is None:
         note = f", on {target}"
     elif len(race.session_variants) > 1:

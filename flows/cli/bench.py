@@ -13,7 +13,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from flows.cli.latency_table import latency_table
 from flows.cli.shared import existing_file, plain
+from flows.record.home import Home
 from flows.record.locks import HOST_LOCK, locked
 from gauntlet.benchmarking.contender import RacePlan
 from gauntlet.benchmarking.session_options import describe_sessions
@@ -26,7 +28,7 @@ from gauntlet.reporting.latency_plot import plot_latency, require_image
 from gauntlet.reporting.text_format import milliseconds, number, percent, printable, speedup
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.subprocess_runner import run_in_subprocess
-from gauntlet.targets import DEFAULT_TARGETS, Target, by_name, with_options
+from gauntlet.targets import DEFAULT_TARGETS, Target, by_name, trusting, with_options
 from gauntlet.targets.ort_cpu import OrtCpu
 
 NOISY = 0.05  # deviation of the reference from itself
@@ -64,6 +66,8 @@ def _race(
 ) -> BenchResult:
     """Race every model on every target, with a bar on a terminal."""
     source, samples = existing_file(options.framework_model), _samples(options, next(iter(models.values())))
+    if source and (options.trust or Home.find().store.holds(source)):
+        targets = [*trusting(targets)]
     plan = RacePlan(
         batch_sizes=tuple(dict.fromkeys(options.batch)),
         rounds=options.rounds,
@@ -178,6 +182,8 @@ def print_comparison(console: Console, comparison: BenchResult) -> None:
     measured = [pair for pair in comparison.pairs if pair.status == "measured"]
     if measured:
         console.print(_table(comparison, measured))
+        rows = [((pair.model, pair.target), row) for pair in measured for row in pair.rows]
+        console.print(latency_table(rows, ("model", "target"), console.width))
     for pair in comparison.pairs:
         if pair in comparison.failed:
             problem = "not ranked" if pair.status == "failed" else "failed"

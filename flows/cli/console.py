@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
+from flows.cli.latency_table import latency_table
 from flows.record.home import Home
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, CandidateEntry, RunReport
@@ -79,6 +80,9 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
     """Print the candidates, why some were rejected, failed checks, the verdict, and where the files are."""
     if report.candidates:
         console.print(candidates_table(report, console.width))
+    compared = {c.name: c for c in (timeline.reference(report), timeline.winner(report)) if c}
+    if rows := [((name,), row) for name, c in compared.items() for row in timeline.own_rows(c).values()]:
+        console.print(latency_table(rows, ("candidate",), console.width))
     rejected = reasons(report)
     if rejected:
         console.print("Rejected:")

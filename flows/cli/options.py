@@ -120,6 +120,8 @@ def _add_bench_targets(bench: argparse.ArgumentParser) -> None:
     model = "a run's trained model (.pt, .keras, .zip, .npz, .skops), for the targets of its framework"
     bench.add_argument("--framework-model", metavar="FILE", help=model)
     bench.add_argument("--source", dest="framework_model", metavar="FILE", help=argparse.SUPPRESS)  # its old name
+    trust = "run the code that this file brings; the trained model of a run in this home needs no trust"
+    bench.add_argument("--trust", action="store_true", help=trust)
     memory = "memory limit of each worker; by default half of what this process may use"
     bench.add_argument("--memory-gb", type=float, metavar="GB", help=memory)
 

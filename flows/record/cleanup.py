@@ -70,7 +70,12 @@ def plan_cleanup(home: Home, keep_runs: int | None = None, older_than_days: floa
     named = {path for record in records if record.exists() for path in _artifact_paths(json.loads(record.read_bytes()))}
     kept_artifacts = {(home.store.root / path).parent for path in named}
     artifacts = [path for path in home.store.root.glob("??/*") if path not in kept_artifacts]
-    leftovers = [*home.store.root.glob("incoming/*"), *home.results.glob(".*"), *home.runs.glob("*/.*")]
+    leftovers = [
+        *home.store.root.glob("incoming/*"),
+        *home.results.glob(".*"),
+        *home.runs.glob("*/.*"),
+        *home.sent.glob(".*"),
+    ]
     leftovers += [path for path in home.work.glob("*") if not is_locked(home.locks / path.name)]
     return Cleanup(tuple(removed), tuple(results), tuple(artifacts), tuple(leftovers), tuple(unsent))
 

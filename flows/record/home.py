@@ -16,6 +16,7 @@ class Home:
         self.work = root / "work"  # unfinished work, by cache key
         self.runs = root / "runs"  # one folder a run: journal and report files
         self.locks = root / "locks"
+        self.sent = root / "mlflow-sent"  # what each MLflow server has, by content
         self.in_use = root / "in-use.lock"  # held shared by every run, and alone by a clean-up
         self.prefect = root / "prefect"  # Prefect's own home, with the local server's database
         self.mlflow_db = root / "mlflow.db"

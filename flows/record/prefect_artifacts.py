@@ -34,7 +34,9 @@ def _create_artifacts(report: RunReport, summary: str) -> None:
     if url:
         create_link_artifact(key="mlflow-run", link=url, link_text=f"MLflow: {report.run_id}")
         charts = f"{url.partition('/runs/')[0]}/models?viewMode=CHART&workflowType=machine_learning"
-        create_link_artifact(key="mlflow-candidates", link=charts, link_text="MLflow: the candidates side by side")
+        create_link_artifact(
+            key="mlflow-candidates", link=charts, link_text="MLflow: the accepted candidates side by side"
+        )
 
 
 def _row(candidate: CandidateEntry) -> dict[str, Any]:

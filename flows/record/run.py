@@ -66,6 +66,7 @@ class Run:
         self.stages: list[StageEntry] = []
         self.candidates: dict[str, CandidateEntry] = {}
         self.at_stage: str | None = None
+        self.race: BenchmarkFacts | None = None
         self.winner: str | None = None
         self.reason = ""
         self.metric = "accuracy"
@@ -91,6 +92,13 @@ class Run:
             self.metric = report.facts.metric
         if report.candidate is not None:
             self.update(report.candidate, **_candidate_changes(report))
+        match report.facts:
+            case BenchmarkFacts() as facts:
+                self.race = facts
+            case SelectFacts() as facts:
+                self._record_selection(facts)
+            case ConfirmFacts() as facts:
+                self._record_confirmation(facts)
         for listener in self.listeners:
             listener.stage_recorded(report)
 
@@ -133,20 +141,30 @@ class Run:
     @property
     def fidelities(self) -> dict[str, Fidelity]:
         """How close each candidate is to the network that it was made from: the trained one, or a pruned one."""
-        pruned = {pruning.name for pruning in self.config.prune}
-
-        def network(name: str) -> str:
-            parent = self.candidates[name].parent
-            return name if name in pruned or parent is None else network(parent)
-
         return {
-            c.name: Fidelity(network=network(c.name), sqnr_db=c.sqnr_db)
+            c.name: Fidelity(network=self._network(c.name), sqnr_db=c.sqnr_db)
             for c in self.candidates.values()
             if c.sqnr_db is not None and not math.isnan(c.sqnr_db)
         }
 
-    def record_selection(self, race: BenchmarkFacts, selection: SelectFacts) -> None:
+    @property
+    def own_goldens(self) -> dict[str, Artifact]:
+        """The outputs of the pruned network that each accepted candidate was made from; others have none."""
+        goldens = {s.candidate: s.artifacts["golden"] for s in self.stages if s.candidate and "golden" in s.artifacts}
+        networks = {name: self._network(name) for name in self.accepted_models}
+        return {name: goldens[network] for name, network in networks.items() if network in goldens}
+
+    def _network(self, candidate: str) -> str:
+        """Return the candidate whose network this one was made from: a pruned one, or the reference."""
+        parent = self.candidates[candidate].parent
+        pruned = any(pruning.name == candidate for pruning in self.config.prune)
+        return candidate if pruned or parent is None else self._network(parent)
+
+    def _record_selection(self, selection: SelectFacts) -> None:
         """Take over what the race measured and what was decided."""
+        race = self.race
+        if race is None:
+            raise ValueError("a selection was recorded without a race")
         for result in race.results:
             verdict = selection.decision(result.candidate)
             session = race.session(result.candidate)
@@ -160,7 +178,7 @@ class Run:
             )
         self.winner, self.reason = selection.winner, selection.reason
 
-    def record_confirmation(self, final: ConfirmFacts) -> None:
+    def _record_confirmation(self, final: ConfirmFacts) -> None:
         """Take over the second measurement of the selected candidate, and the winner that follows from it."""
         if final.race is not None:
             entry = self.candidates[final.candidate]
@@ -169,7 +187,7 @@ class Run:
                 entry.name,
                 benchmark=final.rows + tuple(row for row in entry.benchmark if row.target != entry.target),
                 status="accepted" if accepted else "rejected",
-                reason=final.measured if accepted else f"not proven faster again: {final.measured}",
+                reason=final.measured if accepted else f"{final.objection}: {final.measured}",
             )
         self.winner, self.reason = final.winner, final.reason
 

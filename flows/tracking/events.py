@@ -16,7 +16,15 @@ from flows.record.report_files import REPORT_FILES
 from flows.record.run import CANCELLED
 from flows.tracking.flips import flip_rows
 from flows.tracking.logged_model import providers
-from flows.tracking.metric_names import Metrics, candidate_metrics, parent_metrics, quality_metrics, stage_metrics
+from flows.tracking.metric_names import (
+    Metrics,
+    candidate_metrics,
+    class_metrics,
+    gate_metrics,
+    parent_metrics,
+    quality_metrics,
+    stage_metrics,
+)
 from flows.tracking.sender import PARENT, Sender
 from flows.tracking.server import tracking_server
 from gauntlet.core.artifact import Artifact
@@ -26,10 +34,14 @@ from gauntlet.core.run_report import CandidateEntry, RunReport
 from tasks.accuracy import AccuracyFacts
 from tasks.data import DataFacts
 from tasks.evaluate import EvaluateFacts
-from tasks.optimize import OptimizeFacts
+from tasks.export import ExportFacts
+from tasks.numerics import NumericsFacts
+from tasks.structure import StructureFacts
 from tasks.train.facts import TrainFacts
 
 MLFLOW_UI = "http://127.0.0.1:5000"
+REFERENCE_FACTS = (EvaluateFacts, ExportFacts, StructureFacts, NumericsFacts)
+"""Of the stages of the main line that judge the reference."""
 
 
 class TrackingEvents:
@@ -42,6 +54,7 @@ class TrackingEvents:
         self.labels: tuple[str, ...] = ()
         self.test: Artifact | None = None
         self.quality: defaultdict[str, Metrics] = defaultdict(dict)  # by candidate
+        self.details: defaultdict[str, Metrics] = defaultdict(dict)  # values of its gates, and scores of each class
 
     def opened(self, run_id: str) -> None:
         """Open the parent run."""
@@ -59,7 +72,11 @@ class TrackingEvents:
         """Send the metrics of a stage of the main line, and what its facts have for MLflow."""
         if report.candidate is None:  # a candidate's numbers, if worth a chart, go to its own run when it is closed
             self.journal.append("metrics", run=PARENT, metrics=stage_metrics(report), step=0)
-        self.quality[report.candidate or REFERENCE] |= quality_metrics(report)
+        name = report.candidate or REFERENCE
+        self.quality[name] |= quality_metrics(report)
+        if report.candidate is not None or isinstance(report.facts, REFERENCE_FACTS):
+            self.details[name] |= gate_metrics(report) | class_metrics(report)
+        self._artifacts(report)
         match report.facts:
             case DataFacts() as facts:
                 self._datasets(facts, report.artifacts)
@@ -70,11 +87,6 @@ class TrackingEvents:
             case AccuracyFacts(flips=flips) if report.candidate is not None and self.test is not None and flips:
                 test = self._relative(self.home.store.path(self.test))
                 self.journal.append("flips", run=report.candidate, flips=flip_rows(flips, self.labels), test=test)
-            case OptimizeFacts(passes=passes):
-                for name in (p.artifact for p in passes if p.artifact is not None):
-                    # with the files beside it: what reproduces a pass that broke the model
-                    for path in sorted(self.home.store.path(report.artifacts[name]).parent.iterdir()):
-                        self._file(report.candidate or PARENT, path, name)
         self.sender.send()
 
     def candidate_opened(self, candidate: CandidateEntry) -> None:
@@ -126,6 +138,17 @@ class TrackingEvents:
             content = {"digest": artifact.sha256[:36], "profile": {"images": facts.images.get(split)}}
             self.journal.append("dataset", run=PARENT, name=name, source=source, context=split, **content)
 
+    def _artifacts(self, report: Report[Any]) -> None:
+        """Send what a stage made, but for the splits, which are datasets, and the ONNX files, which are models."""
+        if isinstance(report.facts, DataFacts):
+            return
+        for key, artifact in report.artifacts.items():
+            if key == "model" and artifact.name.endswith(".onnx"):
+                continue
+            path, run = self._relative(self.home.store.path(artifact)), report.candidate or PARENT
+            what = {"sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
+            self.journal.append("artifact", run=run, path=path, folder=f"artifacts/{report.stage}/{key}", **what)
+
     def _close_candidate(self, candidate: CandidateEntry, *, won: bool) -> None:
         gate = "pass" if candidate.status == "accepted" else "fail"
         tags = {"gate": gate, "gate.reason": candidate.reason[:5000], "winner": str(won).lower()}
@@ -134,17 +157,19 @@ class TrackingEvents:
             self.journal.append("params", run=candidate.name, params={"target": candidate.target})
         if candidate.session is not None:
             tags["session"] = json.dumps(candidate.session)
-        if candidate.artifact is not None:
+        wanted = candidate.status == "accepted" or self.config.tracking.rejected_models
+        if candidate.artifact is not None and wanted:
             self.journal.append(
                 "model",
                 run=candidate.name,
+                sha256=candidate.artifact.sha256,
                 name=f"{self.config.name}-{candidate.name}",
                 path=self._relative(self.home.store.path(candidate.artifact)),
                 params={"candidate": candidate.name, "sha256": candidate.artifact.sha256},
                 tags=tags,
                 providers=providers(self.config.benchmark.target_named(candidate.target) if candidate.target else None),
             )
-        metrics = candidate_metrics(candidate, self.quality[candidate.name])
+        metrics = candidate_metrics(candidate, self.quality[candidate.name]) | self.details[candidate.name]
         self.journal.append("metrics", run=candidate.name, metrics=metrics, step=0)
         self.journal.append("tags", run=candidate.name, tags=tags)
         self.journal.append("end", run=candidate.name, status="FINISHED")

@@ -17,15 +17,31 @@ from tasks.numerics import NumericsFacts
 Metrics = dict[str, float]
 ILLEGAL = re.compile(r"[^\w\-. :/]", re.ASCII)
 MOST_CHARACTERS = 250
+MOST_CLASSES = 100
+"""MLflow takes 1,000 metrics at once."""
 
 
 def stage_metrics(report: Report[Any]) -> Metrics:
     """Return the metrics of one stage: each check's value, the stage's seconds, and what is worth a chart."""
-    values: dict[str, JsonValue] = {f"gate.{check.name}": check.value for check in report.checks}
-    values[f"seconds.{report.stage}"] = report.seconds
+    values: dict[str, JsonValue] = {f"seconds.{report.stage}": report.seconds}
     if isinstance(report.facts, EvaluateFacts):
         values |= quality_metrics(report)
-    return finite(values)
+    return gate_metrics(report) | finite(values)
+
+
+def gate_metrics(report: Report[Any]) -> Metrics:
+    """Return the value of each check of a stage."""
+    return finite({f"gate.{check.name}": check.value for check in report.checks})
+
+
+def class_metrics(report: Report[Any]) -> Metrics:
+    """Return the scores of each class, where a stage's report has them; of many classes, those with the least F1."""
+    if not isinstance(report.facts, AccuracyFacts | EvaluateFacts):
+        return {}
+    worst = sorted(report.facts.classes, key=lambda score: score.f1)[:MOST_CLASSES]
+    return finite(
+        {f"class.{s.label}.{name}": getattr(s, name) for s in worst for name in ("precision", "recall", "f1")}
+    )
 
 
 def quality_metrics(report: Report[Any]) -> Metrics:
@@ -60,12 +76,19 @@ def candidate_metrics(candidate: CandidateEntry, quality: Metrics) -> Metrics:
 
 
 def speed_metrics(rows: tuple[BenchmarkRow, ...]) -> dict[str, JsonValue]:
-    """Return latency and speed-up by batch size; names of rows on another target than the first row's have a prefix."""
+    """Return latency, speed-up, throughput and memory by batch size.
+
+    Names of rows on another target than the first row's have a prefix.
+    """
     values: dict[str, JsonValue] = {}
     for row in rows:
         place = f"b{row.batch}" if row.target == rows[0].target else f"{row.target}.b{row.batch}"
         values |= {f"latency.{place}.p50_ms": row.median_ms, f"speedup.{place}": row.speedup}
         values |= {f"speedup.{place}.low": row.speedup_low, f"speedup.{place}.high": row.speedup_high}
+        times = {"mean": row.mean_ms, "p90": row.p90_ms, "p99": row.p99_ms}
+        values |= {f"latency.{place}.{name}_ms": time for name, time in times.items()}
+        values[f"throughput.{place}.images_per_second"] = row.images_per_second
+        values[f"memory.{place}.peak_mb"] = None if row.peak_rss_bytes is None else row.peak_rss_bytes / 1e6
     return values
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import mlflow
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Param, RunTag
 from mlflow.exceptions import MlflowException
 from requests import RequestException
 
@@ -24,6 +24,7 @@ from flows.record.locks import locked
 from flows.tracking.flips import log_flips
 from flows.tracking.logged_model import log_model, model_name
 from flows.tracking.metric_names import legal
+from flows.tracking.sent_content import Place, SentContent
 from flows.tracking.server import (
     REQUEST_TIMEOUT_S,
     experiment_id,
@@ -124,6 +125,7 @@ class _Replay:
 
     def __init__(self, home: Home, run_id: str, client: MlflowClient, state: State) -> None:
         self.home, self.run_id, self.client, self.state = home, run_id, client, state
+        self.sent = SentContent(home, client.tracking_uri)
 
     def send(self, event: Event) -> None:
         handler = getattr(self, f"_{event['op']}", None)
@@ -158,6 +160,32 @@ class _Replay:
     def _file(self, event: Event, run: str) -> None:
         self.client.log_artifact(run, str(self.home.root / event["path"]), event["folder"])
 
+    def _artifact(self, event: Event, run: str) -> None:
+        """Send a stage's artifact, or, where its content is on the server already, a file that says where."""
+        path, folder = self.home.root / event["path"], event["folder"]
+        with self.sent.one_sender(event["sha256"]):
+            place = self.sent.place(event["sha256"])
+            if place is None or not self._has(place):
+                for file in sorted(path.parent.iterdir()):  # weights may be beside it
+                    self.client.log_artifact(run, str(file), folder)
+                self.sent.add(event["sha256"], run_id=run, folder=folder, name=path.name)
+            elif (place["run_id"], place["folder"]) != (run, folder):
+                link = {name: event[name] for name in ("sha256", "size_bytes")}
+                link["uri"] = f"runs:/{place['run_id']}/{place['folder']}/{place['name']}"
+                self.client.log_dict(run, link, f"{folder}/{path.name}.link.json")
+
+    def _has(self, place: Place) -> bool:
+        """Tell whether a file is where it was sent to."""
+        run, folder = place["run_id"], place["folder"]
+        try:
+            active = self.client.get_run(run).info.lifecycle_stage == "active"
+            names = [file.path.rpartition("/")[2] for file in self.client.list_artifacts(run, folder)]
+            return active and place["name"] in names
+        except MlflowException as error:
+            if not is_refusal(error):
+                raise
+            return False
+
     def _flips(self, event: Event, run: str) -> None:
         log_flips(self.client, run, event["flips"], self.home.root / event["test"])
 
@@ -167,11 +195,28 @@ class _Replay:
         self.client.log_inputs(run, [DatasetInput(dataset, [InputTag("mlflow.data.context", event["context"])])])
 
     def _model(self, event: Event, run: str) -> None:
-        named = f"name = '{model_name(event['name'])}' AND source_run_id = '{run}'"
-        found = self.client.search_logged_models([self.state["experiment"]], named)
-        ready = [model.model_id for model in found if str(model.status) == "READY"]
-        model = ready[0] if ready else log_model(run, event, self.home.root / event["path"])
+        """Send a model, or link the run to the one with the same content that is on the server already."""
+        key = f"model-{event.get('sha256', event['path'])}"  # journals of earlier versions have no digest
+        with self.sent.one_sender(key):
+            model = (self.sent.place(key) or {}).get("model_id")
+            if model is None or not self._is_ready(model):
+                named = f"name = '{model_name(event['name'])}' AND source_run_id = '{run}'"
+                found = self.client.search_logged_models([self.state["experiment"]], named)
+                ready = [each.model_id for each in found if str(each.status) == "READY"]
+                model = ready[0] if ready else log_model(run, event, self.home.root / event["path"])
+                self.sent.add(key, model_id=model)
+            elif self.client.get_logged_model(model).source_run_id != run:
+                self.client.log_outputs(run, [LoggedModelOutput(model, step=0)])
         self.state["models"][event["run"]] = model
+
+    def _is_ready(self, model: str) -> bool:
+        """Tell whether a model is on the server, whole."""
+        try:
+            return str(self.client.get_logged_model(model).status) == "READY"
+        except MlflowException as error:
+            if not is_refusal(error):
+                raise
+            return False
 
     def _end(self, event: Event, run: str) -> None:
         self.client.set_terminated(run, event["status"], event["time_ms"])

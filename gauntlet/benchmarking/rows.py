@@ -61,6 +61,9 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
         processes=min(contender.processes, len(times)),  # those of the rounds at this batch size
         more_rounds=confidence.rounds_to_resolve((center, low, high), bound, len(logs)) if unsure else None,
         calls=len(calls),
+        mean_ms=float(np.mean(calls)),
+        images_per_second=1000 * batch / float(np.mean(calls)),
+        peak_rss_bytes=contender.peak_rss_bytes or None,
         p90_ms=confidence.percentile_bound(calls, 90),
         p99_ms=confidence.percentile_bound(calls, 99),
         energy_mj=float(np.median(energy)) if energy else None,

@@ -62,6 +62,14 @@ class Store:
         """Return the path of the artifact's main file."""
         return self.root / artifact.path
 
+    def holds(self, file: Path) -> bool:
+        """Return whether a file with the same content is stored: then this home wrote it, or accepted it before."""
+        if not file.is_file():
+            return False
+        digest = sha256_of([file])
+        stored = (path for folder in self.root.glob(f"{digest[:2]}/{digest}-*") for path in folder.iterdir())
+        return any(sha256_of([path]) == digest for path in stored)
+
     def is_intact(self, artifact: Artifact) -> bool:
         """Return whether the artifact is there and its content matches its digest."""
         path = self.path(artifact)

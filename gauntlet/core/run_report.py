@@ -46,6 +46,14 @@ class BenchmarkRow(Frozen):
         None, description="rounds that would probably resolve the comparison; None if none would"
     )
     calls: int | None = Field(None, description="timed calls in all rounds")
+    mean_ms: Number | None = Field(None, description="mean latency of all timed calls")
+    images_per_second: Number | None = Field(
+        None, description="samples a second of one session, calls one after another: the batch size over the mean"
+    )
+    peak_rss_bytes: int | None = Field(
+        None,
+        description="peak resident memory of the process that runs the session, Python and all batch sizes included",
+    )
     p90_ms: Number | None = Field(
         None, description="upper 95 % confidence bound of the 90th percentile; from 29 calls on"
     )

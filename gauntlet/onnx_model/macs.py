@@ -20,6 +20,7 @@ from gauntlet.onnx_model.graph import (
     tensor_shape,
     without_weights,
 )
+from gauntlet.onnx_model.model_file import require_local_data
 from gauntlet.onnx_model.operator_types import FLOAT_OPS, INTEGER_OPS, quantized_nodes
 
 COUNTED = INTEGER_OPS | FLOAT_OPS
@@ -118,8 +119,12 @@ class ModelMacs:
 
 
 def read_model_macs(model: Path, inputs: Path) -> ModelMacs:
-    """Read a model's arithmetic for the samples of an `.npz` file: arrays (n, ...) by input."""
+    """Read a model's arithmetic for the samples of an `.npz` file: arrays (n, ...) by input.
+
+    Raise StageError if the file is damaged, or its external data is missing or outside its folder.
+    """
     proto = read_untrusted_graph(model)
+    require_local_data(proto, model)
     with np.load(inputs, allow_pickle=False) as file:
         samples = {name: file[name].shape for name in file.files}
     try:

@@ -3,10 +3,11 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 import onnx
 
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import ConfigError, StageError, one_line
 
 MAX_ONE_FILE_BYTES = 1_900_000_000
 """Protocol buffers are limited to 2 GiB, including the graph itself."""
@@ -20,14 +21,19 @@ def refuse_wrong_file(path: Path) -> None:
         raise ConfigError(f"{path}: expected a file named *.onnx")
 
 
-def stored_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yield every stored tensor: initializers and constants, including those of inner graphs."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-        for body in bodies(node):
-            yield from stored_tensors(body)
+def stored_tensors(message: Any) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor in a model or a part of it.
+
+    Besides initializers and constants, these are in inner graphs, model-local functions and the default values of their
+    attributes, sparse tensors, and training graphs.
+    """
+    if isinstance(message, onnx.TensorProto):
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for part in (value,) if hasattr(value, "ListFields") else value:
+                yield from stored_tensors(part)
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -38,8 +44,7 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 def external_locations(proto: onnx.ModelProto) -> list[str]:
     """Return the sorted locations that the model declares for external tensors; they may be wrong or unsafe."""
-    tensors = stored_tensors(proto.graph)
-    return sorted({e.value for t in tensors for e in t.external_data if e.key == "location"})
+    return sorted({e.value for t in stored_tensors(proto) for e in t.external_data if e.key == "location"})
 
 
 def invalid_external_locations(proto: onnx.ModelProto, folder: Path) -> list[str]:
@@ -81,10 +86,18 @@ def read_model(path: Path) -> onnx.ModelProto:
 def read_graph_with_local_data(path: Path) -> onnx.ModelProto:
     """Read a model without its external data; `StageError` also when that is missing or outside its folder."""
     proto = read_graph(path)
+    require_local_data(proto, path)
+    return proto
+
+
+def require_local_data(proto: onnx.ModelProto, path: Path) -> None:
+    """Raise `StageError` when external data of the model at `path` is missing, or outside its folder."""
     invalid = invalid_external_locations(proto, path.parent)
     if invalid:
-        raise StageError(f"{path}: its external data {invalid[0]!r} is missing, or outside the model's folder")
-    return proto
+        raise StageError(
+            f"{path}: its external data {one_line(invalid[0])!r} is missing, or outside the model's folder. "
+            "Fix: put the data into the model's folder and refer to it by name, or export the model again"
+        )
 
 
 def read_for_editing(path: Path) -> onnx.ModelProto:
@@ -118,7 +131,7 @@ def copy_model(model: Path, target: Path) -> None:
     names = {location: f"{target.name}.data{i or ''}" for i, location in enumerate(external_locations(proto))}
     for location, name in names.items():
         shutil.copyfile(model.parent / location, target.with_name(name))
-    for entry in (e for t in stored_tensors(proto.graph) for e in t.external_data if e.key == "location"):
+    for entry in (e for t in stored_tensors(proto) for e in t.external_data if e.key == "location"):
         entry.value = names[entry.value]
     onnx.save(proto, target)
 

@@ -200,6 +200,12 @@ def class_checks(facts: AccuracyComparison, min_recall: float, min_precision: fl
     return checks
 
 
+def noise_check(config: AccuracyLimits, facts: AccuracyComparison) -> list[Check]:
+    """Check the signal-to-noise ratio of the worst float output, with labels or without."""
+    noise = {o.output: o.sqnr_db for o in facts.outputs if o.sqnr_db is not None}
+    return worst_output_check("min_sqnr_db", noise, config.min_sqnr_db, "dB")
+
+
 def worst_output_check(name: str, values: Mapping[str, float], limit: float, unit: str = "") -> list[Check]:
     """Return the check of the worst output; none without float outputs."""
     if not values:

@@ -10,7 +10,15 @@ from markupsafe import Markup
 
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.run_report import RunReport, StageEntry
-from gauntlet.reporting import forest_plot, operator_times, scores, stage_facts, timeline, training_curves
+from gauntlet.reporting import (
+    forest_plot,
+    latency_table,
+    operator_times,
+    scores,
+    stage_facts,
+    timeline,
+    training_curves,
+)
 from gauntlet.reporting import text_format as written
 from gauntlet.reporting.summary_cards import summary_cards
 from gauntlet.reporting.text_format import is_web
@@ -44,6 +52,7 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         batch_sizes=batch_sizes[:MOST_BATCH_SIZES],
         targets=len({candidate.target for candidate in candidates if candidate.target}),
         forest=forest_plot.draw(candidates, reference, stage_facts.number(report, "select", "required_speedup")),
+        latencies=latency_table.lines(report),
         noise=stage_facts.number(report, "benchmark", "aa_deviation"),
         chains=[_section(e, "passes.html.j2", _passes) for e in report.stages if e.stage == "optimize" and e.candidate],
         kernels=_section(report.stage("benchmark"), "kernels.html.j2", operator_times.prepare),
@@ -79,6 +88,7 @@ def _environment() -> Environment:
     loader = FileSystemLoader(Path(__file__).with_name("templates"))
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable)
     environment.trim_blocks = environment.lstrip_blocks = True
+    environment.globals.update(latency=latency_table)
     environment.globals.update(format=written, story=timeline, marks=timeline.MARKS, flatten=stage_facts.flatten)
     environment.globals.update(most_names=MOST_NAMES, most_obstacles=MOST_OBSTACLES)
     return environment

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from gauntlet.core.run_report import CandidateEntry, RunReport
+from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
+from gauntlet.reporting import latency_table, timeline
 from gauntlet.reporting import text_format as written
-from gauntlet.reporting import timeline
 from gauntlet.reporting.text_format import MISSING, is_web
 
 MOST_ROWS = 30
@@ -26,6 +26,8 @@ def render_markdown(report: RunReport, store: Path | None = None) -> str:
         parts.append(f"Model: {escape(str(model))}")
     if report.candidates:
         parts += ["## Candidates", _candidates(report)]
+    if measured := latency_table.lines(report):
+        parts += ["## Latency", _latencies(measured), latency_table.NOTE]
     if failed := [gate for gate in timeline.gates(report) if gate.state != "passed"]:
         head = ("Result", "Check", "Candidate", "Value", "Must be", "Evidence", "Fix")
         parts += ["## Checks that did not pass", _table(head, "lllrrll", [_check(gate) for gate in failed])]
@@ -84,6 +86,12 @@ def _candidate(report: RunReport, candidate: CandidateEntry) -> tuple[str, ...]:
         *((str(row.batch), written.milliseconds(row.median_ms), timeline.speedup_of(row)) if row else [MISSING] * 3),
         escape(candidate.reason),
     )
+
+
+def _latencies(measured: Sequence[tuple[str, BenchmarkRow]]) -> str:
+    head = ("Candidate", "Target", "Batch", *latency_table.HEADINGS)
+    rows = [(escape(name), escape(row.target), str(row.batch), *latency_table.cells(row)) for name, row in measured]
+    return _table(head, "llrrrrrrr", rows)
 
 
 def _check(gate: timeline.CheckOutcome) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
 from gauntlet.reporting import text_format as written
 from gauntlet.reporting import timeline
+from gauntlet.reporting.latency_table import throughput
 
 MOST_OTHERS = 2
 
@@ -33,11 +34,18 @@ def summary_cards(report: RunReport) -> list[SummaryCard]:
     ]
 
 
+def _tail(row: BenchmarkRow) -> list[str]:
+    """Return the percentiles and the throughput that were measured, in one note."""
+    tail = [f"p{p} ≤ {written.milliseconds(bound)}" for p, bound in ((90, row.p90_ms), (99, row.p99_ms)) if bound]
+    speed = [f"{throughput(row.images_per_second)} images/s"] if row.images_per_second else []
+    return [", ".join([*tail, *speed])] if tail or speed else []
+
+
 def _race(row: BenchmarkRow, best: CandidateEntry) -> list[SummaryCard]:
     others = [other for other in best.benchmark if other is not row and other.target == row.target][:MOST_OTHERS]
     times = [f"{written.milliseconds(other.median_ms)} at batch {other.batch}" for other in others]
     median = f"median, batch {row.batch} on {row.target}"
-    latency = SummaryCard("Latency", written.milliseconds(row.median_ms), (median, *times))
+    latency = SummaryCard("Latency", written.milliseconds(row.median_ms), (median, *_tail(row), *times))
     if row.verdict == "reference":
         return [SummaryCard("Speed", "1.00x", ("the reference itself",)), latency]
     interval = f"95 % interval {written.interval(row.speedup_low, row.speedup_high)}, batch {row.batch}"

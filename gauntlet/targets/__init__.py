@@ -4,12 +4,13 @@ No target replaces another: one that cannot run is `unavailable`, with a reason,
 elsewhere fails the checks of `gauntlet.benchmarking.target_validation`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, get_args
 
 from pydantic import Field, ValidationError
 
 from gauntlet.core.errors import ConfigError
+from gauntlet.targets.base import FrameworkTarget
 from gauntlet.targets.jax import JaxJit
 from gauntlet.targets.keras import KerasCompiled, KerasEager
 from gauntlet.targets.openvino import OpenVino
@@ -47,6 +48,11 @@ def by_name(name: str) -> Target:
     if name not in known:
         raise ConfigError(f"unknown target {name!r}; available: {', '.join(t.name for t in DEFAULT_TARGETS)}")
     return known[name]
+
+
+def trusting(targets: Iterable[Target]) -> tuple[Target, ...]:
+    """Return the targets with those of frameworks allowed to run the code that their file brings."""
+    return tuple(t.replace(trust=True) if isinstance(t, FrameworkTarget) else t for t in targets)
 
 
 def with_options(options: Mapping[str, str]) -> Target:

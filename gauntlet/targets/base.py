@@ -89,6 +89,16 @@ class BaseTarget(Frozen):
         return f"the target runs its framework's own file ({', '.join(self.model_suffixes)}), got {given}"
 
 
+class FrameworkTarget(BaseTarget):
+    """A framework that runs its own file, which may bring code."""
+
+    trust: bool = Field(False, description="run the code that the file brings; a run's own file is always trusted")
+
+    def engine_options(self) -> JsonObject:
+        """Return whether the file's code may run."""
+        return {"trust": self.trust}
+
+
 @lru_cache
 def _probe(command: tuple[str, ...], request: str) -> str | None:
     try:

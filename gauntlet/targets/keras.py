@@ -6,10 +6,10 @@ from pydantic import Field
 
 from gauntlet.core.frozen import JsonObject
 from gauntlet.frameworks.keras.files import KERAS, SAVED_MODEL
-from gauntlet.targets.base import BaseTarget
+from gauntlet.targets.base import FrameworkTarget
 
 
-class _KerasTarget(BaseTarget):
+class _KerasTarget(FrameworkTarget):
     engine: ClassVar[str] = "gauntlet.frameworks.keras.engine"
     packages: ClassVar[dict[str, str]] = {"keras": "tensorflow", "tensorflow": "tensorflow"}
 
@@ -21,8 +21,8 @@ class KerasEager(_KerasTarget):
     model_suffixes: ClassVar[tuple[str, ...]] = (KERAS,)
 
     def engine_options(self) -> JsonObject:
-        """Return that nothing is compiled."""
-        return {"compile": False, "xla": False}
+        """Return also that nothing is compiled."""
+        return super().engine_options() | {"compile": False, "xla": False}
 
 
 class KerasCompiled(_KerasTarget):
@@ -38,5 +38,5 @@ class KerasCompiled(_KerasTarget):
     named_if_changed: ClassVar[dict[str, str]] = {"xla": "graph"}
 
     def engine_options(self) -> JsonObject:
-        """Return how to compile."""
-        return {"compile": True, "xla": self.xla}
+        """Return also how to compile."""
+        return super().engine_options() | {"compile": True, "xla": self.xla}

@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from gauntlet.core.frozen import JsonObject
-from gauntlet.targets.base import BaseTarget
+from gauntlet.targets.base import FrameworkTarget
 
 
-class Sklearn(BaseTarget):
+class Sklearn(FrameworkTarget):
     """The most informative method: `predict_proba`, else `decision_function`, else `predict` or `transform`."""
 
     kind: Literal["sklearn"] = "sklearn"
@@ -18,5 +18,5 @@ class Sklearn(BaseTarget):
     packages: ClassVar[dict[str, str]] = {"skops": "sklearn"}
 
     def engine_options(self) -> JsonObject:
-        """Return the trusted types."""
-        return {"trusted": list(self.trusted)}
+        """Return also the trusted types."""
+        return super().engine_options() | {"trusted": list(self.trusted)}

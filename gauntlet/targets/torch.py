@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from gauntlet.core.frozen import JsonObject
-from gauntlet.targets.base import BaseTarget
+from gauntlet.targets.base import FrameworkTarget
 
 
-class _TorchTarget(BaseTarget):
+class _TorchTarget(FrameworkTarget):
     engine: ClassVar[str] = "gauntlet.frameworks.torch.engine"
     model_suffixes: ClassVar[tuple[str, ...]] = (".pt",)
 
@@ -19,8 +19,8 @@ class TorchEager(_TorchTarget):
     kind: Literal["torch-eager"] = "torch-eager"
 
     def engine_options(self) -> JsonObject:
-        """Return that nothing is compiled."""
-        return {"compile": False}
+        """Return also that nothing is compiled."""
+        return super().engine_options() | {"compile": False}
 
 
 class TorchCompiled(_TorchTarget):
@@ -31,5 +31,5 @@ class TorchCompiled(_TorchTarget):
     named_if_changed: ClassVar[dict[str, str]] = {"freezing": "thawed"}
 
     def engine_options(self) -> JsonObject:
-        """Return how to compile."""
-        return {"compile": True, "freezing": self.freezing}
+        """Return also how to compile."""
+        return super().engine_options() | {"compile": True, "freezing": self.freezing}

@@ -22,6 +22,7 @@ from gauntlet.datasets.golden import Golden
 from gauntlet.problems.accuracy_comparison import AccuracyLimits
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
+from gauntlet.targets import trusting
 from gauntlet.targets.base import BaseTarget
 from tasks.benchmark.candidate_profile import CandidateProfile, profile_candidate
 from tasks.benchmark.config import BenchmarkConfig
@@ -45,12 +46,14 @@ def benchmark(
     golden: Artifact,
     test: Artifact | None = None,
     limits: AccuracyLimits | None = None,
+    own_goldens: Mapping[str, Artifact] | None = None,
     framework_model: Artifact | None = None,
 ) -> Report[BenchmarkFacts]:
     """Race the models by candidate name; the first is the reference and runs twice, for an A/A control.
 
     `golden` holds real inputs and the FP32 outputs for the test split. With `test` and `limits`, every candidate must
-    keep its accuracy on the deployment targets. Targets of a framework run `framework_model`, the reference's file.
+    keep its accuracy and its signal to noise on the deployment targets; candidates made from a pruned network have its
+    outputs in `own_goldens`. Targets of a framework run `framework_model`, the reference's file.
 
     Raises:
         StageError: when the reference cannot be measured.
@@ -59,7 +62,10 @@ def benchmark(
     source = workspace.path(framework_model) if framework_model else None
     paths = setup.paths if config.targets[1:] else {}
     examiner = TargetExaminer.from_models(paths, setup.inputs, setup.plan, source)
-    accuracy = TargetAccuracy(limits, workspace.path(golden), workspace.path(test)) if limits and test else None
+    accuracy = None
+    if limits and test:
+        own = {name: workspace.path(artifact) for name, artifact in (own_goldens or {}).items()}
+        accuracy = TargetAccuracy(limits, workspace.path(golden), workspace.path(test), own)
     deployed = {
         contender_name(name, target, config.all_sessions): result
         for target in setup.deployable
@@ -85,6 +91,8 @@ class _Setup:
     reference: str
     paths: Mapping[str, Path]
     """Candidate name -> model file."""
+    sizes: Mapping[str, int]
+    """Candidate name -> size in bytes, with weights."""
     entries: Mapping[str, RaceEntry]
     """Contender name -> a candidate in one session variant of the first target."""
     inputs: Path
@@ -112,6 +120,7 @@ def _prepare(config: BenchmarkConfig, workspace: Workspace, models: Mapping[str,
     return _Setup(
         reference=reference,
         paths={name: race_entries[name].model for name in models},
+        sizes={name: artifact.size_bytes for name, artifact in models.items()},
         entries=race_entries,
         inputs=workspace.folder / "inputs.npz",
         plan=RacePlan(
@@ -126,7 +135,8 @@ def _prepare(config: BenchmarkConfig, workspace: Workspace, models: Mapping[str,
             restarts=config.restart_processes,
         ),
         deployable=tuple(t for t in config.targets[1:] if t.name in config.deploy_targets),
-        comparison_only=tuple(t for t in config.targets[1:] if t.name not in config.deploy_targets),
+        # the framework's file is an artifact of this run
+        comparison_only=trusting(t for t in config.targets[1:] if t.name not in config.deploy_targets),
     )
 
 
@@ -161,7 +171,9 @@ def _report(
         by_candidate[candidate] = [outcome.contenders[name] for name in names if name in outcome.contenders]
     base, control = outcome.contenders[setup.reference], outcome.contenders[CONTROL]
     results = tuple(
-        _timing(name, contenders, base, config, [result for result in others if result.candidate == name])
+        _timing(name, contenders, base, config, [result for result in others if result.candidate == name]).replace(
+            size_bytes=setup.sizes[name]
+        )
         for name, contenders in by_candidate.items()
     )
     profiles, artifacts = _profile(workspace, setup, by_candidate, results) if config.profile else ((), {})

@@ -1,9 +1,11 @@
 """Configuration of the benchmark stage."""
 
+import math
 from typing import Any, Self, cast
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
+from gauntlet.benchmarking.budget import Budget
 from gauntlet.benchmarking.confidence import MAX_ROUNDS, RESOLUTION
 from gauntlet.benchmarking.session_options import SessionVariant, describe_sessions
 from gauntlet.core.frozen import Frozen
@@ -101,6 +103,16 @@ class BenchmarkConfig(Frozen):
     def target_named(self, name: str) -> Target:
         """Return a target or a session variant by its name."""
         return next(target for target in (*self.targets, *self.session_variants) if target.name == name)
+
+    def with_budget(self, budget: Budget) -> Self:
+        """Return the plan of a race that can judge a budget: with enough calls for its percentiles, and no early stops.
+
+        A candidate proven slower than the fastest may be the one within the budget.
+        """
+        if budget.is_empty:
+            return self
+        least = math.ceil(budget.least_calls / self.rounds)
+        return self.replace(min_calls=max(self.min_calls, least), early_stopping=False)
 
     def described(self) -> tuple[SessionVariant, ...]:
         """Return the session variants with their settings on this machine; raises what `describe_sessions` does."""

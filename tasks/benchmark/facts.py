@@ -20,6 +20,7 @@ class CandidateTiming(Frozen):
     target: str = Field("", description="chosen target: a session variant or another target; its rows come first")
     own_noise_db: Number = Field(math.inf, description="SQNR of its outputs against exact ones of the same file, in dB")
     rows: tuple[BenchmarkRow, ...]
+    size_bytes: int = Field(0, description="of its file with its weights")
     load_ms: Number
     first_call_ms: Number
     peak_rss_bytes: int = Field(description="peak memory of the worker process")
@@ -43,6 +44,11 @@ class BenchmarkFacts(Frozen):
     session_variants: tuple[SessionVariant, ...] = ()
     other_targets: tuple[OtherTargetResult, ...] = Field((), description="the candidates on other targets")
     profiles: tuple[CandidateProfile, ...] = ()
+
+    def chosen_rows(self, candidate: str) -> tuple[BenchmarkRow, ...]:
+        """Return the rows of one candidate on its chosen target."""
+        result = self.result(candidate)
+        return tuple(row for row in result.rows if row.target == result.target)
 
     def result(self, candidate: str) -> CandidateTiming:
         """Return the timing of one candidate."""

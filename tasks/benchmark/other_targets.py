@@ -69,7 +69,7 @@ def _examine(
     if accuracy is not None and validation.reason is None:
         path, plan = examiner.file(name, target), examiner.plan
         try:
-            checks = accuracy.checks(path, target, threads=plan.threads, timeout_s=plan.timeout_s)
+            checks = accuracy.checks(name, path, target, threads=plan.threads, timeout_s=plan.timeout_s)
             validation = validation.replace(checks=(*validation.checks, *checks))
         except WorkerFailed as error:
             validation = validation.replace(error=str(error))

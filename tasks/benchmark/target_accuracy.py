@@ -1,7 +1,8 @@
 """Check a candidate's accuracy on a deployment target before it races there."""
 
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import batches
-from gauntlet.problems.accuracy_comparison import AccuracyLimits, accuracy_checks, compare_accuracy
+from gauntlet.problems.accuracy_comparison import AccuracyLimits, accuracy_checks, compare_accuracy, noise_check
 from gauntlet.runtime.worker_client import WorkerClient
 from gauntlet.targets.base import BaseTarget
 
@@ -28,9 +29,15 @@ class TargetAccuracy:
     limits: AccuracyLimits
     golden: Path
     test: Path
+    own_goldens: Mapping[str, Path] = field(default_factory=dict)
+    """Candidate -> the outputs of the pruned network that it was made from."""
 
-    def checks(self, model: Path, target: BaseTarget, *, threads: int, timeout_s: float) -> tuple[Check, ...]:
-        """Run all test samples on the target and check the accuracy drop against the FP32 model.
+    def checks(
+        self, candidate: str, model: Path, target: BaseTarget, *, threads: int, timeout_s: float
+    ) -> tuple[Check, ...]:
+        """Run all test samples on the target; check the accuracy drop against the FP32 model, and the noise.
+
+        As in the stage `accuracy`, noise is measured against the network that the candidate was made from.
 
         Raises:
             WorkerFailed: when the target fails.
@@ -46,4 +53,8 @@ class TargetAccuracy:
                     parts.append({name: file[name] for name in file.files})
         outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         signature = Signature.read(onnx.load(model, load_external_data=False))
-        return accuracy_checks(self.limits, compare_accuracy(Golden.load(self.golden), signature, outputs))
+        own = self.own_goldens.get(candidate)
+        found = compare_accuracy(
+            Golden.load(self.golden), signature, outputs, Golden.load(own).test_outputs if own else None
+        )
+        return *accuracy_checks(self.limits, found), *noise_check(self.limits, found)

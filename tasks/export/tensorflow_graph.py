@@ -33,7 +33,7 @@ class TensorFlowExport(Frozen, ABC):
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Convert the model saved in `model` to `path`. Raises StageError when tf2onnx cannot convert it."""
         if model.suffix != files.SAVED_MODEL:
-            self.from_network(files.load(model), signature, path)
+            self.from_network(files.load(model, trust=True), signature, path)
             return
         with tempfile.TemporaryDirectory() as folder:
             key = files.unpack_saved_model(model, Path(folder))

@@ -57,7 +57,7 @@ class TorchExport(Frozen, ABC):
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Export the network saved in `model` to `path`. Raises StageError when that fails."""
-        network, example = torch_network.load_network(model)
+        network, example = torch_network.load_network(model, trust=True)
         functions = self.functions()
         arguments = {
             "model": network,

@@ -62,7 +62,7 @@ def prune(
     data = require_labelled(loaded, "train", "validation", "test")
     if signature.primary_output not in [spec.name for spec in signature.outputs]:
         raise StageError("fine-tuning needs the output with the class scores; name it in train.primary_output")
-    original, example = source.load_network(workspace.path(network))
+    original, example = source.load_network(workspace.path(network), trust=True)
     inputs = [*example.values()]
     before = NetworkSize.from_network(original, inputs)
     pruned = config.pruned(original, inputs)

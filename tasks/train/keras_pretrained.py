@@ -17,6 +17,7 @@ from gauntlet.frameworks.keras import files
 from gauntlet.frameworks.keras.model import CallableModel, from_network, from_saved_model
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.frameworks.training import require_test_split
+from gauntlet.frameworks.trust import untrusted_code
 from tasks.train.facts import TrainFacts, find_primary_output, report_model
 from tasks.train.input_sizes import InputSizes, outputs_of, resized_samples, with_dynamic_size
 
@@ -27,12 +28,13 @@ class _TensorFlowModel(Frozen):
     primary_output: str | None = Field(None, description="output that names the class; default: the first with scores")
     input_sizes: InputSizes = ()
     seed: int = Field(0, ge=0, description="of the random inputs")
+    trust: bool = Field(False, description="run the code that the file brings; needed once for each file")
 
     packages: ClassVar[dict[str, str]] = {"keras": "tensorflow", "tensorflow": "tensorflow"}
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Load the model and record its golden outputs. See `tasks.train.train`."""
-        model, name, path = self._load(workspace.folder)
+        model, name, path = self._load(workspace)
         test = require_test_split(splits)
         sizes = resized_samples(test, self.input_sizes, signature)
         signature = with_dynamic_size(signature) if sizes else signature
@@ -55,13 +57,19 @@ class _TensorFlowModel(Frozen):
         )
         return report_model(facts, golden, predict, {"test": test}, workspace, path)
 
-    def _load(self, folder: Path) -> tuple[CallableModel, str, Path]:
-        """Return the model, its name, and its copy in the folder."""
+    def _load(self, workspace: Workspace) -> tuple[CallableModel, str, Path]:
+        """Return the model, its name, and its copy in the workspace's folder.
+
+        Raise StageError if reading it would run code that is not trusted.
+        """
         raise NotImplementedError
 
 
 class KerasModel(_TensorFlowModel):
-    """Load a `.keras` file. Its inputs are the data, normalized as the model expects it."""
+    """Load a `.keras` file. Its inputs are the data, normalized as the model expects it.
+
+    A file with code in it, such as a Lambda layer, is loaded only with `trust`.
+    """
 
     kind: Literal["keras-model"] = "keras-model"
     model: Path = Field(description="the file that model.save(...) wrote: .keras, or the older .h5")
@@ -70,15 +78,18 @@ class KerasModel(_TensorFlowModel):
         """Return the user's files that are read."""
         return (self.model,)
 
-    def _load(self, folder: Path) -> tuple[CallableModel, str, Path]:
-        network = files.load(self.model)
-        path = folder / f"model{self.model.suffix}"
+    def _load(self, workspace: Workspace) -> tuple[CallableModel, str, Path]:
+        network = files.load(self.model, trust=self.trust or workspace.store.holds(self.model))
+        path = workspace.folder / f"model{self.model.suffix}"
         shutil.copyfile(self.model, path)
         return from_network(network), network.name, path
 
 
 class SavedModelFolder(_TensorFlowModel):
-    """Load one signature of a SavedModel: any TensorFlow model with its graph, whatever code created it."""
+    """Load one signature of a SavedModel: any TensorFlow model with its graph, whatever code created it.
+
+    A SavedModel is a program, which may also read and write files: `trust` says that you trust its author.
+    """
 
     kind: Literal["saved-model"] = "saved-model"
     model: Path = Field(description="the folder with saved_model.pb")
@@ -88,7 +99,9 @@ class SavedModelFolder(_TensorFlowModel):
         """Return the user's files that are read."""
         return files.files_of(self.model)
 
-    def _load(self, folder: Path) -> tuple[CallableModel, str, Path]:
-        path = folder / f"model{files.SAVED_MODEL}"
+    def _load(self, workspace: Workspace) -> tuple[CallableModel, str, Path]:
+        path = workspace.folder / f"model{files.SAVED_MODEL}"
         files.pack_saved_model(self.model, path, self.signature)
+        if not (self.trust or workspace.store.holds(path)):
+            raise untrusted_code(self.model, files.PROGRAM)
         return from_saved_model(self.model, self.signature), self.model.resolve().name, path

@@ -123,6 +123,20 @@ def test_pipeline_stops_when_a_limit_is_not_met(run: Run, home: Home, setting: s
     assert parent.data.tags["gate.reason"] == report.reason
 
 
+@pytest.mark.slow
+def test_pipeline_stops_when_no_model_is_within_the_budget(run: Run) -> None:
+    fp32 = ("optimize=[]", "quantize=[]", "tracking.experiment=budgets")
+    report = run(quick_config(*fp32, "budget={max_p50_ms: {1: 1.0e-6}, max_size_mb: 100, max_p90_ms: {1: 1.0e+6}}"))
+    assert (report.verdict, report.stopped_at, report.winner) == ("failed", "select", None)
+    assert re.search(r"^budget\.max_p50_ms: .* fp32 on ort-cpu at batch 1; no candidate is within", report.reason)
+    assert failed_checks(report) == {"budget.max_p50_ms"}
+    [row] = report.candidates[0].benchmark  # the figures are in the report of a failed run, too
+    assert row.calls >= 29
+    assert row.p90_ms >= row.median_ms > 0
+    assert row.images_per_second == pytest.approx(1000 / row.mean_ms)
+    assert row.peak_rss_bytes > 10e6
+
+
 def test_pipeline_stops_when_an_image_leaked_into_training(
     run: Run, home: Home, finished: RunReport, tmp_path: Path
 ) -> None:

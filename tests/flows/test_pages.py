@@ -71,11 +71,14 @@ def test_prefect_page_shows_the_run_its_gates_and_its_artifacts(page: Page, serv
     page.get_by_text("digits-small-cnn").first.wait_for()
 
 
-def test_mlflow_page_shows_every_candidate_with_its_metrics(page: Page, served: tuple[str, str, RunReport]) -> None:
+def test_mlflow_page_shows_every_accepted_model_with_its_metrics(
+    page: Page, served: tuple[str, str, RunReport]
+) -> None:
     _, mlflow, report = served
     page.goto(f"{mlflow}/#/experiments/1/models?viewMode=CHART&workflowType=machine_learning")
-    for candidate in report.candidates:
-        page.get_by_text(f"digits-small-cnn-{candidate.name}").first.wait_for()
+    accepted = {c.artifact.sha256: c.name for c in reversed(report.candidates) if c.status == "accepted" and c.artifact}
+    for name in accepted.values():
+        page.get_by_text(f"digits-small-cnn-{name}").first.wait_for()
     page.get_by_text("latency.b1.p50_ms").first.wait_for()
     page.goto(f"{mlflow}/#/experiments/1/runs?workflowType=machine_learning")
     page.get_by_text(report.run_id[:15]).first.wait_for()

@@ -17,6 +17,10 @@ SETTINGS = (
     "evaluate.min_accuracy=0.7",
     "evaluate.min_recall=0.3",
 )
+DEPLOYED = (
+    "benchmark.targets=[ort-cpu, {kind: ort-cpu, spinning: false}]",
+    "benchmark.deploy_targets=[ort-cpu-nospin]",
+)
 HALF = "{kind: structured, macs_fraction: 0.5, round_to: 8, epochs: 3, learning_rate: 0.005}"
 RUINED = "{kind: structured, macs_fraction: 0.02, round_to: 1, epochs: 1, learning_rate: 1.0e-9}"
 
@@ -27,7 +31,7 @@ def stages_of(report: RunReport, candidate: str) -> list[str]:
 
 @pytest.mark.slow
 def test_pruned_line_goes_through_every_gate_and_is_quantized_with_ranges_of_its_own(run: Run) -> None:
-    report = run(quick_config(*SETTINGS, f"prune=[{HALF}]"))
+    report = run(quick_config(*SETTINGS, *DEPLOYED, f"prune=[{HALF}]"))
     parents = {candidate.name: candidate.parent for candidate in report.candidates}
     assert parents == {
         "fp32": None,
@@ -43,6 +47,14 @@ def test_pruned_line_goes_through_every_gate_and_is_quantized_with_ranges_of_its
     assert by_name["pruned-50"].size_bytes < by_name["fp32"].size_bytes
     assert by_name["pruned-50"].sqnr_db > 80  # noise is what is added to the pruned network's own answers
     assert 10 < by_name["pruned-50-static-u8s8-7bit"].sqnr_db < 80
+    race = report.stage("benchmark")
+    assert race is not None
+    there = {result["candidate"]: result["validation"]["checks"] for result in race.facts["other_targets"]}
+    noise = {
+        name: next(c["value"] for c in found if c["name"] == "accuracy.min_sqnr_db") for name, found in there.items()
+    }
+    assert noise["pruned-50"] > 80  # on the deployment target, too
+    assert 10 < noise["pruned-50-static-u8s8-7bit"] < 80
     ranges = {e.candidate: e.artifacts["ranges"].sha256 for e in report.stages if e.stage == "calibrate"}
     assert len(set(ranges.values())) == 2
 

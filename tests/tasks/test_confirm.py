@@ -8,6 +8,7 @@ import onnx
 import pytest
 from matmul_chains import SIZE, chain
 
+from gauntlet.benchmarking.budget import NO_BUDGET, Budget
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
@@ -26,6 +27,7 @@ def confirmed(workspace: Callable[..., Workspace]) -> Confirm:
         winner: str,
         target: str = "ort-cpu",
         max_aa_deviation: float = 0.05,
+        budget: Budget = NO_BUDGET,
         **select: Any,
     ) -> Report[Any]:
         out = workspace()
@@ -49,6 +51,7 @@ def confirmed(workspace: Callable[..., Workspace]) -> Confirm:
             selection=selection,
             models=kept,
             golden=out.store_file(out.folder / "golden.npz"),
+            budget=budget,
         )
 
     return run
@@ -86,6 +89,32 @@ def test_session_variant_of_the_reference_is_raced_against_the_default_one(confi
 def test_reference_in_its_default_session_needs_no_second_race(confirmed: Confirm) -> None:
     report = confirmed({"fp32": chain(1), "slow": chain(4)}, "fp32")
     assert (report.facts.winner, report.facts.race, report.checks) == ("fp32", None, ())
+
+
+def test_winner_must_be_within_the_budget_as_confirmed(confirmed: Confirm) -> None:
+    budget = Budget(max_p50_ms={1: 1e-6}, max_peak_memory_mb=1e6, min_images_per_second={2: 1e-3})
+    report = confirmed({"fp32": chain(24), "cheap": chain(1)}, "cheap", budget=budget)
+    assert report.facts.winner == "cheap"
+    with pytest.raises(GateFailed, match=r"^budget\.max_p50_ms: .* cheap on ort-cpu at batch 1"):
+        report.raise_if_blocked()
+    assert [c.passed for c in report.checks if c.name.startswith("budget.")] == [False, True, True]
+
+
+def test_candidate_over_the_budget_loses_to_a_reference_within_it(confirmed: Confirm) -> None:
+    heavy = chain(1)
+    heavy.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(4_000_000, np.float32), "unused"))
+    report = confirmed({"fp32": chain(24), "heavy": heavy}, "heavy", budget=Budget(max_size_mb=10))
+    assert (report.facts.winner, report.facts.confirmed) == ("fp32", False)
+    assert report.facts.objection == "over the budget (max_size_mb 10 MB, measured 16.26)"
+    report.raise_if_blocked()
+
+
+def test_candidate_within_the_budget_needs_no_speed_up_over_a_reference_that_is_not(confirmed: Confirm) -> None:
+    heavy = chain(4)
+    heavy.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(4_000_000, np.float32), "unused"))
+    report = confirmed({"fp32": heavy, "small": chain(4)}, "small", budget=Budget(max_size_mb=10))
+    assert (report.facts.winner, report.facts.confirmed) == ("small", True)
+    report.raise_if_blocked()
 
 
 def test_noisy_machine_is_a_warning(confirmed: Confirm) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gauntlet.benchmarking.budget import NO_BUDGET, Budget
 from gauntlet.benchmarking.machine_load import MachineLoad
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
@@ -25,6 +26,10 @@ def row(batch: int, interval: Interval, *, reference: bool = False) -> Benchmark
         target="t",
         batch=batch,
         median_ms=4 / speedup,
+        p90_ms=5 / speedup,
+        p99_ms=6 / speedup,
+        images_per_second=250 * batch * speedup,
+        peak_rss_bytes=round(100e6 * speedup),
         speedup=speedup,
         speedup_low=low,
         speedup_high=high,
@@ -37,6 +42,7 @@ def result(candidate: str, rows: tuple[BenchmarkRow, ...], error: str | None = N
     return CandidateTiming(
         candidate=candidate,
         error=error,
+        target="t",
         rows=rows,
         load_ms=1,
         first_call_ms=1,
@@ -56,6 +62,8 @@ def choose(workspace: Callable[..., Workspace]) -> Choose:
         at_batch_8: Interval | None = None,
         fidelities: dict[str, Fidelity] | None = None,
         own_noise_db: dict[str, float] | None = None,
+        sizes: dict[str, int] | None = None,
+        budget: Budget = NO_BUDGET,
         **config: object,
     ) -> Report[SelectFacts]:
         results = [result("fp32", tuple(row(b, (1, 1, 1), reference=True) for b in (1, 8)))]
@@ -75,9 +83,15 @@ def choose(workspace: Callable[..., Workspace]) -> Choose:
             machine=MachineLoad(load_average=(0, 0), steal_share=0, other_load_cores=0, energy="not read"),
             aa_deviation=aa_deviation,
             control=(),
-            results=tuple(r.replace(own_noise_db=(own_noise_db or {}).get(r.candidate, math.inf)) for r in results),
+            results=tuple(
+                r.replace(
+                    own_noise_db=(own_noise_db or {}).get(r.candidate, math.inf),
+                    size_bytes=(sizes or {}).get(r.candidate, 0),
+                )
+                for r in results
+            ),
         )
-        return select(SelectConfig(**config), workspace(), race=race, fidelities=fidelities)
+        return select(SelectConfig(**config), workspace(), race=race, fidelities=fidelities, budget=budget)
 
     return run
 
@@ -209,3 +223,57 @@ def test_select_fails_when_a_speedup_is_required_and_there_is_none(choose: Choos
 def test_select_keeps_the_reference_when_it_is_alone(choose: Choose) -> None:
     report = choose({})
     assert (report.facts.winner, len(report.facts.decisions)) == ("fp32", 1)
+
+
+BUDGETS = [
+    Budget(max_p50_ms={1: 1}),
+    Budget(max_p90_ms={8: 1}),
+    Budget(max_p99_ms={1: 1}),
+    Budget(min_images_per_second={8: 1e6}),
+    Budget(max_size_mb=1),
+    Budget(max_peak_memory_mb=1),
+]
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=lambda budget: next(iter(budget.model_fields_set)))
+def test_select_fails_when_no_model_is_within_the_budget(choose: Choose, budget: Budget) -> None:
+    [key] = budget.model_fields_set
+    sizes = {"fp32": 44_000_000, "int8": 11_000_000}
+    report = choose({"int8": (2.0, 2.5, 3.0)}, sizes=sizes, budget=budget)
+    with pytest.raises(GateFailed, match=rf"^budget\.{key}: .*int8.*no candidate is within the budget\. Fix: "):
+        report.raise_if_blocked()
+    assert "over the budget" in report.facts.decision("fp32").reason
+
+
+def test_select_takes_the_fastest_within_the_budget(choose: Choose) -> None:
+    candidates: dict[str, Interval] = {"pruned": (3.0, 4.0, 5.0), "int8": (2.0, 2.5, 3.0)}
+    sizes = {"fp32": 44_000_000, "pruned": 30_000_000, "int8": 11_000_000}
+    report = choose(candidates, sizes=sizes, budget=Budget(max_size_mb=20, max_p99_ms={1: 3}))
+    assert report.facts.winner == "int8"
+    report.raise_if_blocked()
+    assert [check.name for check in report.checks if check.passed] == [
+        "select.min_speedup", "budget.max_p99_ms", "budget.max_size_mb",
+    ]  # fmt: skip
+    decision = report.facts.decision("pruned")
+    assert not decision.accepted
+    assert decision.reason == "over the budget (max_size_mb 20 MB, measured 30); 4.00x [3.00, 5.00] at batch 1"
+
+
+def test_select_keeps_the_reference_when_only_slower_candidates_share_the_budget_with_it(choose: Choose) -> None:
+    report = choose({"int8": (0.5, 0.6, 0.7)}, budget=Budget(max_p99_ms={1: 100}))
+    assert report.facts.winner == "fp32"
+    report.raise_if_blocked()
+
+
+def test_select_takes_a_candidate_that_is_not_faster_when_the_reference_is_over_the_budget(choose: Choose) -> None:
+    candidates: dict[str, Interval | str] = {"small": (0.9, 1.0, 1.1), "tiny": (0.5, 0.6, 0.7), "broken": "crashed"}
+    sizes = {"fp32": 44_000_000, "small": 11_000_000, "tiny": 5_000_000}
+    report = choose(candidates, sizes=sizes, budget=Budget(max_size_mb=20))
+    assert report.facts.winner == "small"
+    report.raise_if_blocked()
+    assert report.facts.reason.endswith("at batch 1; the fastest within the budget, which fp32 is not")
+    assert report.facts.decision("small").accepted
+    assert not report.facts.decision("tiny").accepted
+    assert report.facts.decision("broken").reason == "could not be measured: crashed"
+    with pytest.raises(GateFailed, match=r"select\.min_speedup"):
+        choose(candidates, sizes=sizes, budget=Budget(max_size_mb=20), require_speedup=True).raise_if_blocked()

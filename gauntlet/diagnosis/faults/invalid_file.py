@@ -53,7 +53,7 @@ def _out_of_reach(location: str, folder: Path) -> str:
 
 def _absurd(proto: onnx.ModelProto) -> str:
     """Describe a stored tensor with an impossible shape, or return ''."""
-    for tensor in stored_tensors(proto.graph):
+    for tensor in stored_tensors(proto):
         values = math.prod(tensor.dims)
         if values > MAX_TENSOR_BYTES or any(dim < 0 for dim in tensor.dims):
             return f"the tensor '{one_line(tensor.name)}' declares the impossible shape {list(tensor.dims)[:6]}"

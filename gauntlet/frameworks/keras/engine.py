@@ -12,6 +12,7 @@ from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.frameworks.keras import files
 from gauntlet.frameworks.keras.model import CallableModel, from_network, from_saved_model
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
+from gauntlet.frameworks.trust import untrusted_code
 from gauntlet.runtime.engines.base import Engine, TensorInfo, type_name
 
 
@@ -25,23 +26,25 @@ class KerasEngine(Engine):
         self.runtime = f"keras {keras.__version__}, tensorflow {tf.__version__}"
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
-        self.model, self.layers = self._read(model)
+        self.model, self.layers = self._read(model, trust=options.get("trust", False))
         # The exporter uses a graph with a dynamic batch; users make the plain call that it was traced from.
         plain = getattr(self.model.call, "python_function", self.model.call)
         compiled = tf.function(plain, jit_compile=options["xla"])
         self.call: Callable[..., Sequence[Any]] = compiled if options["compile"] else plain
 
-    def _read(self, path: Path) -> tuple[CallableModel, list[list[str]]]:
+    def _read(self, path: Path, *, trust: bool) -> tuple[CallableModel, list[list[str]]]:
         if path.suffix != files.SAVED_MODEL:
-            network = files.load(path)
+            network = files.load(path, trust=trust)
             return from_network(network), [[layer.name, type(layer).__name__] for layer in network.layers]
         self.folder = tempfile.TemporaryDirectory()  # the model reads its assets while it exists
         try:
             signature = files.unpack_saved_model(path, Path(self.folder.name))
-            return from_saved_model(Path(self.folder.name), signature), [[signature, "SavedModel"]]
         except (OSError, zipfile.BadZipFile, StageError) as error:
             summary = one_line(error)
             raise StageError(f"{path.name}: not a SavedModel stored by this project ({summary})") from error
+        if not trust:
+            raise untrusted_code(path.name, files.PROGRAM)
+        return from_saved_model(Path(self.folder.name), signature), [[signature, "SavedModel"]]
 
     def set_samples(self, samples: NamedArrays) -> None:
         """Match the samples to the inputs, as NHWC or else as NCHW; raise StageError if neither fits.

@@ -7,11 +7,13 @@ from typing import Any
 
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
+from gauntlet.frameworks.trust import untrusted_code
 
 KERAS = ".keras"
 SAVED_MODEL = ".zip"
 ADDRESS = "shared_object_id"
 GRAPHS = ("saved_model.pb", "saved_model.pbtxt")
+PROGRAM = "a SavedModel is a program, which may also read and write files"
 
 
 def save(path: Path, network: Any) -> None:
@@ -25,16 +27,21 @@ def save(path: Path, network: Any) -> None:
     _zip(path, contents | {"metadata.json": metadata.encode(), "config.json": config.encode()})
 
 
-def load(path: Path) -> Any:
-    """Read a network; raise StageError if Keras cannot read it, or it needs custom code."""
+def load(path: Path, *, trust: bool = False) -> Any:
+    """Read a network; raise StageError if Keras cannot read it, or it needs custom code.
+
+    Code in the file, such as a Lambda layer, is refused unless `trust` is set.
+    """
     keras = start_tensorflow()
     try:
-        return keras.saving.load_model(path, compile=False)
+        return keras.saving.load_model(path, compile=False, safe_mode=not trust)
     except Exception as error:  # any layer may fail in its own way
+        if not trust and "safe_mode=False" in str(error):  # Keras' advice wherever it refuses code
+            raise untrusted_code(path, "it holds Python code, such as a Lambda layer, that loading runs") from error
         raise StageError(
             f"{path}: Keras {keras.__version__} cannot read it: {one_line(error)}. Fix: if it needs "
             "custom layers or functions, export a SavedModel, which contains its graph: model.export(FOLDER), then "
-            "train.kind: saved-model"
+            "train.kind: saved-model with train.trust: true"
         ) from error
 
 
@@ -45,17 +52,24 @@ def files_of(folder: Path) -> tuple[Path, ...]:
 
 def pack_saved_model(folder: Path, path: Path, signature: str) -> None:
     """Store a SavedModel and a signature's name in one file, reproducibly; raise StageError if it is not one."""
-    if not any((folder / graph).is_file() for graph in GRAPHS):
+    if not _has_graph(folder):
         problem = "has no saved_model.pb" if folder.is_dir() else "is not a folder"
         raise StageError(f"{folder}: {problem}; expected the output of model.export or tf.saved_model.save")
     _zip(path, {file.relative_to(folder).as_posix(): file.read_bytes() for file in files_of(folder)}, signature)
 
 
 def unpack_saved_model(path: Path, folder: Path) -> str:
-    """Write what `pack_saved_model` stored into `folder`, and return the name of the signature."""
+    """Write what `pack_saved_model` stored into `folder`, and return the name of the signature; else StageError."""
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
-        return archive.comment.decode()
+        signature = archive.comment.decode()
+    if not _has_graph(folder):
+        raise StageError("it has no saved_model.pb")
+    return signature
+
+
+def _has_graph(folder: Path) -> bool:
+    return any((folder / graph).is_file() for graph in GRAPHS)
 
 
 def _without_address(values: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,9 @@ class TorchEngine(Engine):
         self.runtime = f"torch {torch.__version__}"
         torch.set_num_threads(threads)
         try:
-            self.network, example = load_network(model)
+            self.network, example = load_network(model, trust=options.get("trust", False))
+        except StageError:
+            raise
         except Exception as error:  # a file of another kind raises many types
             summary = one_line(error)
             raise StageError(f"{model.name}: not a network saved by this project: {summary}") from error

@@ -1,16 +1,20 @@
 """PyTorch models: save, load and run a network."""
 
+import pickle
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
-from gauntlet.frameworks.torch.network_spec import NetworkSpec
+from gauntlet.frameworks.torch.network_spec import NetworkSpec, code_of
+from gauntlet.frameworks.trust import untrusted_code
 
 if TYPE_CHECKING:
     import torch
@@ -29,21 +33,43 @@ def save_network(path: Path, spec: NetworkSpec, network: "torch.nn.Module", exam
     torch.save({"recipe": spec.model_dump_json(), "example": samples, "state": network.state_dict()}, path)
 
 
-def load_network(path: Path) -> tuple["torch.nn.Module", dict[str, "torch.Tensor"]]:
-    """Return the trained network in evaluation mode and its example; reads only tensors and plain values."""
-    import torch
+def load_network(path: Path, *, trust: bool = False) -> tuple["torch.nn.Module", dict[str, "torch.Tensor"]]:
+    """Return the trained network in evaluation mode and its example; nothing is ever unpickled but tensors.
 
-    contents = torch.load(path, map_location="cpu", weights_only=True)
-    network = _spec(contents).build()
+    The file may hold the source of the function that builds the network. That runs only with `trust`, for a file of
+    this home's store or one that the user trusts; otherwise raise StageError.
+    """
+    contents = _tensors(path)
+    spec = _spec(contents)
+    code = code_of(spec)
+    if code is not None and not trust:
+        raise untrusted_code(path.name, f"it builds its network with code of its own, {code.name}")
+    network = spec.build()
     network.load_state_dict(contents["state"])
     return network.eval(), contents["example"]
 
 
 def recipe_of(path: Path) -> NetworkSpec:
     """Return how the network in a file is built."""
+    return _spec(_tensors(path))
+
+
+def _tensors(path: Path) -> dict[str, Any]:
+    """Read tensors and plain values; raise StageError where the file holds anything else, which would run code."""
     import torch
 
-    return _spec(torch.load(path, map_location="cpu", weights_only=True))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*looks like a TorchScript archive.*")
+            contents: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "TorchScript" not in str(error):
+            raise
+        raise StageError(
+            f"{path.name}: it holds more than tensors, and reading that would run code from the file; refused. "
+            "Fix: use the trained model of a run, or export the network to ONNX and use that file"
+        ) from error
+    return contents
 
 
 def _spec(contents: Mapping[str, str]) -> NetworkSpec:

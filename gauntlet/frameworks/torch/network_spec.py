@@ -91,4 +91,10 @@ def _sizes(module: "torch.nn.Module") -> dict[str, Any]:
     return {name: value for name, value in vars(module).items() if not name.startswith("_") and is_size(value)}
 
 
+def code_of(spec: NamedArchitecture | UserNetwork | ResizedNetwork) -> UserCode | None:
+    """Return the code that building the network runs, besides this project's and torchvision's."""
+    base = spec.base if isinstance(spec, ResizedNetwork) else spec
+    return base.code if isinstance(base, UserNetwork) else None
+
+
 NetworkSpec = Annotated[NamedArchitecture | UserNetwork | ResizedNetwork, Field(discriminator="kind")]

@@ -41,7 +41,20 @@ def counts(client: MlflowClient, name: str) -> dict[str, int]:
     parents = [r for r in runs if r.data.tags["stage"] == "pipeline"]
     history = client.get_metric_history(parents[0].info.run_id, "train.validation_loss")
     models = client.search_logged_models([experiment.experiment_id])
-    return {"runs": len(runs), "parents": len(parents), "epochs": len(history), "models": len(models)}
+    counted = {"runs": len(runs), "parents": len(parents), "epochs": len(history), "models": len(models)}
+    return counted | {"traces": len(client.list_artifacts(parents[0].info.run_id, "artifacts/benchmark"))}
+
+
+def accepted_models(report: RunReport) -> set[str]:
+    """The digests of the models that no gate rejected: each is one model in MLflow."""
+    return {c.artifact.sha256 for c in report.candidates if c.status == "accepted" and c.artifact}
+
+
+def sent_traces(report: RunReport) -> int:
+    race = report.stage("benchmark")
+    assert race is not None
+    assert race.artifacts
+    return len(race.artifacts)
 
 
 @pytest.mark.slow
@@ -62,7 +75,14 @@ def test_run_goes_on_without_its_server_and_sync_sends_everything_exactly_once(
     client = up()
     assert sender.send()
     assert everything_sent(sender.folder)
-    expected = {"runs": 1 + len(report.candidates), "parents": 1, "epochs": 4, "models": len(report.candidates)}
+    sent = len(accepted_models(report))
+    expected = {
+        "runs": 1 + len(report.candidates),
+        "parents": 1,
+        "epochs": 4,
+        "models": sent,
+        "traces": sent_traces(report),
+    }
     assert counts(client, "digits-small-cnn") == expected
 
     # A kill between an operation and the note that it was done: everything is sent again, nothing is doubled.
@@ -103,9 +123,46 @@ def test_mlflow_shows_the_run_with_its_candidates(finished_home: Path, finished:
             assert child.data.metrics["speedup.b1.low"] == row.speedup_low
     assert {c.target for c in report.candidates} == {"ort-cpu", None}  # None: rejected before the benchmark
     assert {"fp32", "static-u8s8"} <= {candidate.name for candidate in report.candidates if candidate.benchmark}
-    models = {m.name: m for m in client.search_logged_models([experiment.experiment_id])}
-    assert set(models) == {f"digits-small-cnn-{c.name}" for c in report.candidates}
+    models = {m.params["sha256"]: m for m in client.search_logged_models([experiment.experiment_id])}
+    assert set(models) == accepted_models(report)
     assert all(str(m.status) == "READY" for m in models.values())
+
+
+def test_mlflow_has_every_artifact_and_every_candidates_gates_and_classes(
+    finished_home: Path, finished: RunReport
+) -> None:
+    report, home = finished, Home(finished_home / ".gauntlet")
+    client = MlflowClient(home.mlflow_uri)
+    experiment = client.get_experiment_by_name("digits-small-cnn")
+    runs = {r.info.run_name: r for r in client.search_runs([experiment.experiment_id])}
+    entries = [entry for entry in report.stages if entry.stage != "data"]
+    seen = set()
+    for entry in entries:
+        run = runs[f"digits-small-cnn-{entry.candidate}" if entry.candidate else report.run_id]
+        for key, artifact in entry.artifacts.items():
+            if key == "model" and artifact.name.endswith(".onnx"):
+                continue
+            folder = f"artifacts/{entry.stage}/{key}"
+            [file] = client.list_artifacts(run.info.run_id, folder)
+            assert Path(file.path).name in (artifact.name, f"{artifact.name}.link.json")
+            seen.add((entry.stage, key))
+        if entry.candidate:
+            gates = {f"gate.{check.name}": check.value for check in entry.checks if check.value is not None}
+            assert {name: run.data.metrics[name] for name in gates} == pytest.approx(gates)
+    assert {("train", "model"), ("train", "golden"), ("calibrate", "ranges"), ("benchmark", "trace_reference")} <= seen
+    reference = runs["digits-small-cnn-fp32"].data.metrics
+    assert "gate.evaluate.min_accuracy" in reference
+    scored = [c.name for c in report.candidates if report.stage("accuracy", c.name) or c.name == "fp32"]
+    for name in scored:
+        metrics = runs[f"digits-small-cnn-{name}"].data.metrics
+        assert {f"class.{digit}.{score}" for digit in range(10) for score in ("precision", "recall", "f1")} <= set(
+            metrics
+        )
+    assert not [name for name in runs[report.run_id].data.metrics if name.startswith(("best.gate", "best.class"))]
+    [row] = next(c for c in report.candidates if c.name == "fp32").benchmark
+    assert reference["throughput.b1.images_per_second"] == pytest.approx(row.images_per_second)
+    assert reference["latency.b1.mean_ms"] == pytest.approx(row.mean_ms)
+    assert reference["memory.b1.peak_mb"] == pytest.approx(row.peak_rss_bytes / 1e6)
 
 
 def test_logged_model_is_the_artifact_and_answers_as_it(finished_home: Path, finished: RunReport) -> None:

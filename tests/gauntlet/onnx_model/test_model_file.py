@@ -1,5 +1,6 @@
 """A model that is too large for one file keeps its weights, however often it is written and wherever it is copied."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,71 @@ def test_copy_is_refused_when_the_weights_lie_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "weights" / "all.bin").rename(tmp_path / "all.bin")
     with pytest.raises(StageError, match=r"weights/all\.bin' is missing"):
         copy_model(model, tmp_path / "model.onnx")
+
+
+EXTERNAL = """<ir_version: 9, opset_import: ["" : 17, "own" : 1]>
+g (float[1,2] x) => (float[1,2] y) { y = own.F(x) }
+<domain: "own", opset_import: ["" : 17]> F (a) => (b) { c = Constant <value = float[1,2] {1.0, 2.0}> ()
+ b = Add(a, c) }"""
+
+
+def externalize(tensor: onnx.TensorProto, location: str) -> onnx.TensorProto:
+    tensor.ClearField("float_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("length", "8")):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def in_function(proto: onnx.ModelProto, place: str) -> None:
+    externalize(proto.functions[0].node[0].attribute[0].t, place)
+
+
+def in_default_of_an_attribute(proto: onnx.ModelProto, place: str) -> None:
+    default = proto.functions[0].attribute_proto.add(name="w", type=onnx.AttributeProto.TENSOR)
+    externalize(default.t, place)
+
+
+def in_graph_of_a_function(proto: onnx.ModelProto, place: str) -> None:
+    attribute = proto.functions[0].node[1].attribute.add(name="body", type=onnx.AttributeProto.GRAPH)
+    externalize(attribute.g.initializer.add(data_type=1, dims=[1, 2]), place)
+
+
+def in_sparse_initializer(proto: onnx.ModelProto, place: str) -> None:
+    externalize(proto.graph.sparse_initializer.add().values, place)
+
+
+def in_training_graph(proto: onnx.ModelProto, place: str) -> None:
+    externalize(proto.training_info.add().algorithm.initializer.add(data_type=1, dims=[1, 2]), place)
+
+
+HIDDEN = [in_function, in_default_of_an_attribute, in_graph_of_a_function, in_sparse_initializer, in_training_graph]
+
+
+@pytest.mark.parametrize("hide", HIDDEN, ids=lambda hide: hide.__name__)
+@pytest.mark.parametrize("place", ["../secret.bin", "/etc/hostname"])
+def test_external_data_outside_the_folder_is_found_wherever_it_hides(
+    tmp_path: Path, hide: Callable[[onnx.ModelProto, str], None], place: str
+) -> None:
+    (tmp_path / "secret.bin").write_bytes(bytes(8))
+    (tmp_path / "model").mkdir()
+    proto, path = onnx.parser.parse_model(EXTERNAL), tmp_path / "model" / "m.onnx"
+    hide(proto, place)
+    path.write_bytes(proto.SerializeToString())
+    assert model_file.invalid_external_locations(proto, path.parent) == [place]
+    with pytest.raises(StageError, match=r"m\.onnx: its external data .* outside the model's folder\. Fix: put"):
+        model_file.read_graph_with_local_data(path)
+
+
+def test_external_data_inside_a_function_travels_with_a_copy(tmp_path: Path) -> None:
+    proto, path = onnx.parser.parse_model(EXTERNAL), tmp_path / "m.onnx"
+    np.array([1, 2], np.float32).tofile(tmp_path / "w.bin")
+    in_function(proto, "w.bin")
+    path.write_bytes(proto.SerializeToString())
+    (tmp_path / "copy").mkdir()
+    copy_model(path, tmp_path / "copy" / "c.onnx")
+    session = open_session(tmp_path / "copy" / "c.onnx")
+    assert session.run(None, {"x": np.zeros((1, 2), np.float32)})[0].tolist() == [[1, 2]]
 
 
 def test_graph_of_a_large_model_is_changed_without_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

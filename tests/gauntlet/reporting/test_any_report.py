@@ -68,6 +68,8 @@ ENTRY = st.builds(
 ROW = st.builds(
     BenchmarkRow, target=TEXT, batch=st.integers(1, 64), median_ms=NUMBER, speedup=NUMBER, speedup_low=NUMBER,
     speedup_high=NUMBER, verdict=st.sampled_from(["faster", "slower", "not resolved", "reference"]),
+    mean_ms=st.none() | NUMBER, p90_ms=st.none() | NUMBER, p99_ms=st.none() | NUMBER,
+    images_per_second=st.none() | NUMBER, peak_rss_bytes=st.none() | COUNT,
 )  # fmt: skip
 CANDIDATE = st.builds(
     CandidateEntry, name=TEXT, parent=st.none() | TEXT, status=st.sampled_from(["accepted", "rejected"]), reason=TEXT,

@@ -123,7 +123,7 @@ def test_keras_answers_as_its_exported_file_called_in_any_way(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_saved_model_answers_as_its_exported_file(tmp_path: Path) -> None:
-    truth = of_saved_model(tmp_path, "NHWC").look(KerasCompiled())
+    truth = of_saved_model(tmp_path, "NHWC").look(KerasCompiled(trust=True))
     assert truth.reason is None
     assert (truth.effective, truth.nodes) == ("f32", {"CPU:0": 1})
 

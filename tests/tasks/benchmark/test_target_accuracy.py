@@ -42,7 +42,9 @@ def turning(pairs: int) -> onnx.ModelProto:
 
 @pytest.fixture
 def race(workspace: Callable[..., Workspace]) -> Callable[..., Report[BenchmarkFacts]]:
-    def run(*, outputs_change: bool = False, **config: object) -> Report[BenchmarkFacts]:
+    def run(
+        *, outputs_change: bool = False, loud: bool = False, pruned: bool = False, **config: object
+    ) -> Report[BenchmarkFacts]:
         out = workspace()
         models: dict[str, Artifact] = {}
         for name, pairs in {"fp32": 40, "candidate": 30}.items():
@@ -51,10 +53,11 @@ def race(workspace: Callable[..., Workspace]) -> Callable[..., Report[BenchmarkF
         x = np.random.default_rng(0).standard_normal((20, SIZE, SIZE)).astype(np.float32)
         right = x.max(axis=2)
         labels = right.argmax(axis=1)
-        before = right if not outputs_change else np.eye(SIZE, dtype=np.float32)[labels]
+        before = np.eye(SIZE, dtype=np.float32)[labels] if outputs_change or loud else right
         real = GoldenCase({"x": x[:2]}, {"y": right[:2]})
         np.savez(out.folder / "test.npz", x=-x if outputs_change else x, labels=labels)
         Golden({"real": real}, {"y": before}, labels=labels).save(out.folder / "golden.npz")
+        Golden({"real": real}, {"y": right}, labels=labels).save(out.folder / "own.npz")
         settings = {"block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1,), "profile": False, "rounds": 6}
         return benchmark(
             BenchmarkConfig.model_validate(
@@ -65,6 +68,7 @@ def race(workspace: Callable[..., Workspace]) -> Callable[..., Report[BenchmarkF
             golden=out.store_file(out.folder / "golden.npz"),
             test=out.store_file(out.folder / "test.npz"),
             limits=AccuracyConfig(),
+            own_goldens={"candidate": out.store_file(out.folder / "own.npz")} if pruned else {},
         )
 
     return run
@@ -110,6 +114,15 @@ def test_candidate_is_not_raced_where_its_outputs_are_worse(race) -> None:
     assert len(warned) == 2
     assert all(check.severity == "warning" and not check.passed for check in warned)
     assert warned[0].detail.startswith("fp32 on ort-cpu: ")
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_candidate_keeps_its_signal_to_noise_on_the_target_where_it_is_deployed(race, *, pruned: bool) -> None:
+    """Every prediction is right, but the outputs are far from the FP32 model's: a pruned network's are its own."""
+    found = {one.candidate: one for one in race(loud=True, pruned=pruned).facts.other_targets}
+    assert "accuracy.min_sqnr_db" in str(found["fp32"].reason)
+    assert "accuracy.max_accuracy_drop" not in str(found["fp32"].reason)
+    assert found["candidate"].can_race == pruned
 
 
 def test_race_warns_when_a_target_cannot_run_here(race, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def pass_the_gates(source: Report[TrainFacts], model: Artifact, out: Workspace) 
 def test_export_answers_as_the_source_at_any_batch_size_in_the_layout_of_the_data(
     bring: Bring, model_file: Path, model_folder: Path, exporter: Tf2Onnx | SavedModel, form: str, layout: str
 ) -> None:
-    config = KerasModel(model=model_file) if form == "file" else SavedModelFolder(model=model_folder)
+    config = KerasModel(model=model_file) if form == "file" else SavedModelFolder(trust=True, model=model_folder)
     inputs = {"input": PICTURES if layout == "NHWC" else np.ascontiguousarray(PICTURES.transpose(0, 3, 1, 2))}
     source, out = bring(config, inputs, layout)
     model, proto = exported(exporter, source, out)
@@ -230,7 +230,7 @@ def test_export_leaves_an_operator_that_onnx_does_not_have_to_the_structural_gat
     module = Module()
     tf.saved_model.save(module, str(tmp_path / "gamma"), signatures={"serving_default": module.call})
     rows = np.random.default_rng(3).standard_normal((12, 3)).astype(np.float32)
-    source, out = bring(SavedModelFolder(model=tmp_path / "gamma"), {"row": rows}, "none")
+    source, out = bring(SavedModelFolder(trust=True, model=tmp_path / "gamma"), {"row": rows}, "none")
     model, _ = exported(SavedModel(), source, out)
     names = {check.name for check in structure(StructureConfig(), out, model=model).failures}
     assert "structure.unregistered_operators" in names

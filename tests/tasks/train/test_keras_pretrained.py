@@ -1,5 +1,6 @@
 """Pretrained TensorFlow models: their outputs are recorded, and data that does not fit is rejected."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,15 +87,15 @@ def test_keras_file_answers_as_it_came_whatever_the_data_calls_its_input(bring: 
 
 
 def test_saved_model_answers_as_the_keras_file_that_it_came_from(bring: Bring, picture_folder: Path) -> None:
-    report, golden = bring(SavedModelFolder(model=picture_folder), {"input": PICTURES}, np.arange(12) % 4)
+    report, golden = bring(SavedModelFolder(trust=True, model=picture_folder), {"input": PICTURES}, np.arange(12) % 4)
     expected = np.asarray(start_tensorflow().saving.load_model(picture_folder.parent / "mine.keras")(PICTURES))
     (name,) = golden.real.outputs
     np.testing.assert_allclose(golden.real.outputs[name], expected, atol=1e-6)
     assert report.facts.parameters == 132
     assert report.artifacts["model"].name == "model.zip"
-    again, _ = bring(SavedModelFolder(model=picture_folder), {"input": PICTURES}, np.arange(12) % 4)
+    again, _ = bring(SavedModelFolder(trust=True, model=picture_folder), {"input": PICTURES}, np.arange(12) % 4)
     assert again.artifacts == report.artifacts
-    assert {file.name for file in SavedModelFolder(model=picture_folder).files()} >= {"saved_model.pb"}
+    assert {file.name for file in SavedModelFolder(trust=True, model=picture_folder).files()} >= {"saved_model.pb"}
 
 
 def test_keras_file_with_several_inputs_takes_them_by_their_names(bring: Bring, tmp_path: Path) -> None:
@@ -131,13 +132,13 @@ def test_saved_model_of_plain_tensorflow_needs_no_keras_layer(bring: Bring, tmp_
     module = Scorer()
     tf.saved_model.save(module, str(tmp_path / "plain"), signatures={"score": module.score})
     rows = RNG.standard_normal((12, 3)).astype(np.float64)
-    config = SavedModelFolder(model=tmp_path / "plain", signature="score", primary_output="best")
+    config = SavedModelFolder(trust=True, model=tmp_path / "plain", signature="score", primary_output="best")
     report, golden = bring(config, {"row": rows}, np.arange(12) % 4, layout="none")
     assert report.facts.signature.inputs[0].dtype == "float32"
     assert np.array_equal(golden.test_outputs["best"], golden.test_outputs["scores"].argmax(1))
     assert report.facts.signature.primary_output == "best"
     with pytest.raises(StageError, match=r"train.signature may be: \['score'\]"):
-        bring(SavedModelFolder(model=tmp_path / "plain"), {"row": rows}, layout="none")
+        bring(SavedModelFolder(trust=True, model=tmp_path / "plain"), {"row": rows}, layout="none")
     with pytest.raises(StageError, match="no output 'worst'"):
         bring(config.replace(primary_output="worst"), {"row": rows}, layout="none")
 
@@ -175,6 +176,31 @@ def test_file_is_refused_with_the_way_out_when_keras_cannot_read_it(bring: Bring
         bring(SavedModelFolder(model=tmp_path), {"input": PICTURES})
     with pytest.raises(StageError, match="is not a folder"):
         bring(SavedModelFolder(model=tmp_path / "nowhere"), {"input": PICTURES})
+
+
+@pytest.mark.parametrize("name", ["lambda.keras", "lambda.h5"])
+def test_lambda_layer_is_read_only_with_trust(bring: Bring, tmp_path: Path, name: str) -> None:
+    keras = start_tensorflow()
+    pixels = keras.Input((6, 5, 3))
+    doubled = keras.layers.Lambda(lambda x: x * 2, output_shape=(6, 5, 3))(pixels)
+    keras.Model(pixels, keras.layers.Flatten()(doubled)).save(tmp_path / name)
+    with pytest.raises(StageError, match=r"lambda\.\w+: it holds Python code.* train\.trust=true"):
+        bring(KerasModel(model=tmp_path / name), {"input": PICTURES})
+    _, golden = bring(KerasModel(model=tmp_path / name, trust=True), {"input": PICTURES})
+    assert np.array_equal(next(iter(golden.real.outputs.values())), golden.real.inputs["input"].reshape(-1, 90) * 2)
+    bring(KerasModel(model=tmp_path / name), {"input": PICTURES})  # its content is stored by now
+
+
+def test_saved_model_is_read_only_with_trust(
+    bring: Bring, picture_folder: Path, workspace: Callable[..., Workspace]
+) -> None:
+    other = picture_folder.parent / "other"
+    shutil.copytree(picture_folder, other)
+    (other / "assets" / "note.txt").write_text("another file")
+    with pytest.raises(StageError, match=r"other: a SavedModel is a program.* train\.trust=true"):
+        bring(SavedModelFolder(model=other), {"input": PICTURES})
+    bring(SavedModelFolder(model=other, trust=True), {"input": PICTURES})
+    bring(SavedModelFolder(model=other), {"input": PICTURES})  # its content is stored by now
 
 
 def test_model_with_a_fixed_batch_is_refused_before_it_fails(bring: Bring, tmp_path: Path) -> None:

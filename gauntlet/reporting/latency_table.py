@@ -1,0 +1,30 @@
+"""Every latency of a run with its mean, percentiles, throughput and memory, the same columns in every view."""
+
+import math
+
+from gauntlet.core.run_report import BenchmarkRow, RunReport
+from gauntlet.reporting import text_format as written
+from gauntlet.reporting import timeline
+
+HEADINGS = ("Median", "Mean", "p90", "p99", "Images/s", "Memory")
+NOTE = (
+    "p90 and p99 are upper 95 % confidence bounds. Images/s: one session, calls one after another. "
+    "Memory: peak of the process that runs the session, Python included."
+)
+
+
+def cells(row: BenchmarkRow) -> tuple[str, ...]:
+    """Return a row's figures in the order of the headings."""
+    times = (row.median_ms, row.mean_ms, row.p90_ms, row.p99_ms)
+    return (*map(written.milliseconds, times), throughput(row.images_per_second), written.size(row.peak_rss_bytes))
+
+
+def throughput(images_per_second: float | None) -> str:
+    """Write images a second with three significant digits, and whole from 100 on."""
+    whole = images_per_second is not None and 100 <= images_per_second < math.inf
+    return written.number(round(images_per_second) if whole and images_per_second else images_per_second, 3)
+
+
+def lines(report: RunReport) -> list[tuple[str, BenchmarkRow]]:
+    """Return every measured row with its candidate's name, in the order of the table of candidates."""
+    return [(c.name, row) for c in timeline.ordered_candidates(report) for row in c.benchmark]

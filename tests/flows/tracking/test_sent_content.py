@@ -1,0 +1,152 @@
+"""MLflow gets each content once from a home: a second run links to it, and what the server has lost is sent again."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import onnx_text
+import pytest
+from mlflow import MlflowClient
+
+from flows.record.home import Home
+from flows.record.journal import Journal, everything_sent
+from flows.servers.database_templates import copy_template
+from flows.tracking.sender import PARENT, Sender
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.signature import signature_from_graph
+
+Journaled = tuple[Sender, Journal]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    copy_template("mlflow", home.mlflow_db)
+    return home
+
+
+@pytest.fixture
+def client(home: Home) -> MlflowClient:
+    return MlflowClient(home.mlflow_uri)
+
+
+@pytest.fixture
+def begin(home: Home) -> Callable[[str], Journaled]:
+    def start(name: str) -> Journaled:
+        journal = Journal(home.runs / name / "journal.jsonl")
+        where = {"uri": home.mlflow_uri, "experiment": "first"}
+        journal.append("start", run=PARENT, name=name, tags={"stage": "pipeline"}, **where)
+        return Sender(home, home.runs / name), journal
+
+    return start
+
+
+@pytest.fixture
+def weights(home: Home, tmp_path: Path) -> Artifact:
+    """One artifact of two files."""
+    (tmp_path / "model.pt").write_bytes(b"weights")
+    (tmp_path / "model.pt.data").write_bytes(b"more weights")
+    return home.store.put(tmp_path / "model.pt", tmp_path / "model.pt.data")
+
+
+def send_artifact(journal: Journal, home: Home, artifact: Artifact, folder: str, run: str = PARENT) -> None:
+    path = str(home.store.path(artifact).relative_to(home.root))
+    what = {"sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
+    journal.append("artifact", run=run, path=path, folder=folder, **what)
+
+
+def run_of(client: MlflowClient, name: str) -> str:
+    experiment = client.get_experiment_by_name("first").experiment_id
+    [run] = client.search_runs([experiment], f"attributes.run_name = '{name}'")
+    return str(run.info.run_id)
+
+
+def files(client: MlflowClient, run: str, folder: str) -> list[str]:
+    return sorted(Path(file.path).name for file in client.list_artifacts(run, folder))
+
+
+def test_artifact_is_sent_whole_once_and_linked_from_then_on(
+    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], weights: Artifact, tmp_path: Path
+) -> None:
+    for name in ("run-1", "run-2"):
+        sender, journal = begin(name)
+        send_artifact(journal, home, weights, "artifacts/train/model")
+        assert sender.send()
+    first, second = run_of(client, "run-1"), run_of(client, "run-2")
+    assert files(client, first, "artifacts/train/model") == ["model.pt", "model.pt.data"]
+    assert files(client, second, "artifacts/train/model") == ["model.pt.link.json"]
+    link = client.download_artifacts(second, "artifacts/train/model/model.pt.link.json", str(tmp_path))
+    assert json.loads(Path(link).read_text()) == {
+        "sha256": weights.sha256,
+        "size_bytes": weights.size_bytes,
+        "uri": f"runs:/{first}/artifacts/train/model/model.pt",
+    }
+    assert len([*home.root.glob("mlartifacts/**/model.pt")]) == 1
+
+
+def test_same_content_of_another_name_is_a_link(
+    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], tmp_path: Path
+) -> None:
+    sender, journal = begin("run-1")
+    for name in ("first.npz", "second.npz"):
+        (tmp_path / name).write_bytes(b"numbers")
+        send_artifact(journal, home, home.store.put(tmp_path / name), f"artifacts/{name}")
+    assert sender.send()
+    run = run_of(client, "run-1")
+    assert files(client, run, "artifacts/first.npz") == ["first.npz"]
+    assert files(client, run, "artifacts/second.npz") == ["second.npz.link.json"]
+
+
+def test_artifact_that_is_sent_again_after_a_kill_stays_where_it_is(
+    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], weights: Artifact
+) -> None:
+    sender, journal = begin("run-1")
+    send_artifact(journal, home, weights, "artifacts/train/model")
+    assert sender.send()
+    sender.state_path.write_text(json.dumps({**json.loads(sender.state_path.read_text()), "events": 0}))
+    assert sender.send()
+    assert everything_sent(sender.folder)
+    assert files(client, run_of(client, "run-1"), "artifacts/train/model") == ["model.pt", "model.pt.data"]
+
+
+def test_content_that_the_server_lost_is_sent_again(
+    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], weights: Artifact
+) -> None:
+    for name in ("run-1", "run-2"):
+        sender, journal = begin(name)
+        send_artifact(journal, home, weights, "artifacts/train/model")
+        assert sender.send()
+        client.delete_run(run_of(client, name))
+    sender, journal = begin("run-3")
+    send_artifact(journal, home, weights, "artifacts/train/model")
+    assert sender.send()
+    assert files(client, run_of(client, "run-3"), "artifacts/train/model") == ["model.pt", "model.pt.data"]
+
+
+def test_model_is_sent_once_and_linked_to_each_run_that_has_it(
+    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], tmp_path: Path
+) -> None:
+    model = onnx_text.model("g (float[n,3] x) => (float[n,2] y) <float[3,2] w> { y = MatMul(x, w) }")
+    signature_from_graph(model).write(model)
+    onnx.save(model, tmp_path / "model.onnx")
+    artifact = home.store.put(tmp_path / "model.onnx")
+    for name in ("run-1", "run-2"):
+        sender, journal = begin(name)
+        journal.append("start", run="fp32", name=f"{name}-fp32", tags={"stage": "candidate"})
+        path = str(home.store.path(artifact).relative_to(home.root))
+        journal.append("model", run="fp32", name="g-fp32", path=path, sha256=artifact.sha256, params={}, tags={})
+        journal.append("metrics", run="fp32", metrics={"quality.top1": 0.9}, step=0)
+        assert sender.send()
+        assert json.loads(sender.state_path.read_text())["refused"] == []
+    [found] = client.search_logged_models([client.get_experiment_by_name("first").experiment_id])
+    first, second = run_of(client, "run-1-fp32"), run_of(client, "run-2-fp32")
+    assert found.source_run_id == first
+    assert [output.model_id for output in client.get_run(second).outputs.model_outputs] == [found.model_id]
+    assert client.get_run(second).data.metrics == {"quality.top1": 0.9}
+    client.delete_logged_model(found.model_id)
+    sender, journal = begin("run-3")
+    journal.append("model", run=PARENT, name="g-fp32", path=path, sha256=artifact.sha256, params={}, tags={})
+    assert sender.send()
+    assert len(client.search_logged_models([client.get_experiment_by_name("first").experiment_id])) == 1
