@@ -45,6 +45,14 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
             yield from all_nodes(body)
 
 
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graph and every graph inside it."""
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from all_graphs(body)
+
+
 def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     """Return the initializers and the values of Constant nodes by name, including those of inner graphs."""
     found = {tensor.name: tensor for tensor in graph.initializer}
