@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from prefect import flow
 
 from configs.required_packages import require_packages
-from configs.schema import REFERENCE, PipelineConfig
+from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
 from flows.recording import recording
 from flows.stage import Line
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import GateFailed
 from gauntlet.core.signature import Signature
 from gauntlet.runtime.operator_libraries import operator_libraries, with_operator_libraries
 from tasks.accuracy import accuracy
@@ -21,6 +22,8 @@ from tasks.evaluate import evaluate
 from tasks.explain import explain
 from tasks.export import export, files_of
 from tasks.loadgen import loadgen
+from tasks.normalize import normalize
+from tasks.normalize.config import NormalizeFacts
 from tasks.numerics import numerics
 from tasks.optimize import optimize, user_files
 from tasks.portability import portability
@@ -40,15 +43,26 @@ class Reference:
     network: Artifact  # in its framework's format
     signature: Signature
     golden: Artifact  # the network's outputs
-    model: Artifact  # exported: FP32, ONNX
+    model: Artifact  # exported, ONNX
+    base: "Base"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A network as ONNX: as the exporter wrote it or a user brought it, and as the stage `normalize` made it."""
+
+    model: Artifact
+    normalized: Artifact
+    facts: NormalizeFacts
 
 
 @dataclass(frozen=True)
 class Base:
-    """The FP32 model that recipes quantize: the reference, or a pruned one."""
+    """The normalized model that passes and recipes start from: the reference's, or a pruned one's."""
 
     name: str
     model: Artifact
+    facts: NormalizeFacts
     golden: Artifact | None = None  # a pruned network's own outputs
     unpruned: Artifact | None = None
 
@@ -66,8 +80,9 @@ def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
     with with_operator_libraries(config.operator_libraries), recording(config, fresh=fresh) as run:
         line = Line(run)
         reference = make_reference(line, config)
+        add_normalized(line, config, reference)
         optimize_reference(line, config, reference)
-        quantize_base(line, config, reference, Base(REFERENCE, reference.model), config.quantize)
+        quantize_base(line, config, reference, reference.base, config.quantize)
         prune_network(line, config, reference)
         choose_winner(line, config, reference)
     return run.id
@@ -88,15 +103,16 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
     if "predictions" in trained.artifacts:  # absent without labels
         predictions = trained.artifacts["predictions"]
         score = line.stage(evaluate, config.evaluate, predictions=predictions, labels=signature.labels).facts.accuracy
-    model = export_network(line, config, network, signature, golden)
-    line.run.add_candidate(REFERENCE, None, model=model, accuracy=score)
-    return Reference(splits.artifacts, network, signature, golden, model)
+    exported = export_network(line, config, network, signature, golden)
+    line.run.add_candidate(REFERENCE, None, model=exported.model, accuracy=score)
+    base = Base(REFERENCE, exported.normalized, exported.facts)
+    return Reference(splits.artifacts, network, signature, golden, exported.model, base)
 
 
 def export_network(
     line: Line, config: PipelineConfig, network: Artifact, signature: Signature, golden: Artifact
-) -> Artifact:
-    """Export a network, and prove that the file computes what the network does."""
+) -> Exported:
+    """Export and normalize a network, and prove that the file computes what the network does."""
     exported = line.stage(
         export,
         config.export,
@@ -106,9 +122,30 @@ def export_network(
         files=(*files_of(config.export), *operator_libraries()),
     )
     model = exported.artifacts["model"]
-    line.stage(structure, config.structure, model=model)
-    line.stage(numerics, config.numerics, model=model, golden=golden)
-    return model
+    normalized = line.stage(
+        normalize,
+        config.normalize,
+        model=model,
+        golden=golden,
+        limits=config.numerics,
+        max_opset=config.structure.max_opset,
+        max_ir_version=config.structure.max_ir_version,
+        files=operator_libraries(),
+    )
+    base = normalized.artifacts["normalized"]
+    line.stage(structure, config.structure, model=base)
+    line.stage(numerics, config.numerics, model=base, golden=golden)
+    return Exported(model, base, normalized.facts)
+
+
+def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> None:
+    """Make a candidate of the normalized model, where the runtime makes another graph of it than of the reference."""
+    base = reference.base
+    if base.facts.same_graph:
+        return
+    with line.candidate(NORMALIZED) as candidate:
+        line.run.update(NORMALIZED, artifact=base.model, size_bytes=base.model.size_bytes)
+        check_accuracy(candidate, config, reference, base.model)
 
 
 def optimize_reference(line: Line, config: PipelineConfig, reference: Reference) -> None:
@@ -119,7 +156,7 @@ def optimize_reference(line: Line, config: PipelineConfig, reference: Reference)
             optimized = candidate.stage(
                 optimize,
                 graph_pass,
-                model=reference.model,
+                model=reference.base.model,
                 golden=golden,
                 limits=config.numerics,
                 files=(*user_files(graph_pass), *operator_libraries()),
@@ -138,6 +175,7 @@ def quantize_base(
     for recipe in recipes:
         name = recipe.name if base.name == REFERENCE else f"{base.name}-{recipe.name}"
         with line.candidate(name, parent=base.name) as candidate:
+            require_float32(base)
             prepared, ranges = calibrated.get("prepared"), calibrated.get("ranges")
             quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
             prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
@@ -158,6 +196,12 @@ def quantize_base(
                     whole=base.unpruned,
                 )
                 prove_quantized(fallback, config, reference, base, repaired.artifacts["model"])
+
+
+def require_float32(base: Base) -> None:
+    """Raise `GateFailed` when the recipes, which quantize float32 models, have nothing to do on this one."""
+    if base.facts.precision != "float32":
+        raise GateFailed(f"the recipes quantize float32 models, and this one is not: {base.facts.precision_reason}")
 
 
 def check_accuracy(
@@ -182,7 +226,7 @@ def calibrate_base(
     """Find the activation ranges that static recipes need; where it fails, these recipes fail one by one."""
     methods, calibration = methods_of(recipes), reference.splits.get("calibration")
     calibrated: Mapping[str, Artifact] = {}
-    if methods and calibration:
+    if methods and calibration and base.facts.precision == "float32":
         with line.continue_on_failure():
             calibrated = line.stage(
                 calibrate,
@@ -227,9 +271,9 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
             predictions, labels = pruned["predictions"], reference.signature.labels
             candidate.stage(evaluate, config.evaluate, predictions=predictions, labels=labels)
             own = pruned["golden"]
-            model = export_network(candidate, config, pruned["network"], reference.signature, own)
-            check_accuracy(candidate, config, reference, model, own)
-            base = Base(pruning.name, model, golden=own, unpruned=reference.model)
+            exported = export_network(candidate, config, pruned["network"], reference.signature, own)
+            check_accuracy(candidate, config, reference, exported.model, own)
+            base = Base(pruning.name, exported.normalized, exported.facts, golden=own, unpruned=reference.model)
             quantize_base(candidate, config, reference, base, config.pruned_recipes)
 
 

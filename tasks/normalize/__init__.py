@@ -26,8 +26,8 @@ from tasks.normalize.steps import STEPS, Setting
 
 INLINE_BYTES = 100_000
 """Smaller tensors stay in the graph's file while the steps run: shapes, and what they may compute with."""
-NORMALIZED = "normalized"
-"""The artifact, and the candidate where the runtime makes another graph of it."""
+ARTIFACT = "normalized"
+"""The name of the artifact."""
 
 
 def normalize(
@@ -61,7 +61,7 @@ def normalize(
         reason = f"nothing can be proven, because the file does not run on the golden inputs: {one_line(error)}"
         steps = tuple(StepFacts(step=name, outcome="undone", reason=reason) for name in STEPS)
         facts = _facts(source, source, steps, model.size_bytes)
-        return Report(stage="normalize", facts=facts, artifacts={NORMALIZED: model})
+        return Report(stage="normalize", facts=facts, artifacts={ARTIFACT: model})
     setting = Setting(config, signature, *newest, proof.one_sample_per_call)
     working = workspace.folder / "model.onnx"
     proto = _without_large_weights(path, working)
@@ -72,7 +72,7 @@ def normalize(
         same = optimized_graph_fingerprint(path) == optimized_graph_fingerprint(workspace.path(kept))
     facts = _facts(source, normalized.proto, normalized.steps, kept.size_bytes, same_graph=same)
     checks = (*_fixed_inputs_check(config, source, reference, facts.steps), *_source_check(proof, normalized))
-    return Report(stage="normalize", facts=facts, checks=checks, artifacts={NORMALIZED: kept})
+    return Report(stage="normalize", facts=facts, checks=checks, artifacts={ARTIFACT: kept})
 
 
 def _without_large_weights(path: Path, target: Path) -> onnx.ModelProto:

@@ -33,8 +33,8 @@ class NormalizeConfig(Frozen):
     )
     fix_inputs: dict[str, InputValue] = Field(
         default_factory=dict,
-        description="inputs that callers keep constant, with the value: they become part of the model, and If nodes that "
-        "depend on them are replaced by their branch",
+        description="inputs that callers keep constant, with the value: they become part of the model, and If nodes "
+        "that depend on them are replaced by their branch",
     )
     skip: tuple[StepName, ...] = Field((), description="steps to leave out")
     samples: int = Field(8, ge=1, description="number of real and of random samples on which the outputs are compared")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import onnx
 
@@ -79,6 +80,6 @@ def _try(name: StepName, step: Step, proto: onnx.ModelProto, setting: Setting, p
         return StepFacts(step=name, outcome="undone", reason=f"cannot be applied: {one_line(error)}")
     if not change:
         return StepFacts(step=name, outcome="not needed")
-    failure, error = prove(proto) if prove else ("", None)
-    outcome = StepFacts(step=name, outcome="undone" if failure else "applied", change=change, max_abs_error=error)
-    return outcome.replace(reason=failure)
+    failure, difference = prove(proto) if prove else ("", None)
+    outcome: Literal["undone", "applied"] = "undone" if failure else "applied"
+    return StepFacts(step=name, outcome=outcome, change=change, reason=failure, max_abs_error=difference)

@@ -31,9 +31,9 @@ def fix_inputs(proto: onnx.ModelProto, values: Mapping[str, InputValue]) -> str:
 
 def find_input(graph: onnx.GraphProto, name: str) -> onnx.ValueInfoProto:
     """Return an input by name; `ConfigError` when there is none."""
-    for value in graph.input:
-        if value.name == name:
-            return value
+    found: onnx.ValueInfoProto | None = next((value for value in graph.input if value.name == name), None)
+    if found is not None:
+        return found
     available = ", ".join(f"'{value.name}'" for value in graph.input) or "none"
     raise ConfigError(f"normalize.fix_inputs: the model has no input '{name}'; available: {available}")
 

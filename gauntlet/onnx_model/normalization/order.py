@@ -12,6 +12,7 @@ def first_unsorted(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) 
     """Return the first node that reads, also inside its bodies, what a later node computes; None in a sorted graph."""
     computed = {name for node in graph.node for name in node.output if name}
     available = set(outer) | {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    node: onnx.NodeProto
     for node in graph.node:
         if any(name in computed and name not in available for name in node.input if name):
             return node
@@ -36,5 +37,5 @@ def sort_nodes(proto: onnx.ModelProto) -> str:
     node = first_unsorted(proto.graph)
     if node is None:
         return ""
-    run_passes(proto, TopologicalSortPass())
+    run_passes(proto, TopologicalSortPass(), always=True)
     return f"sorted the nodes: {node_label(node)} came before a node that it reads from"

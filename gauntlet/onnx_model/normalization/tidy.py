@@ -12,7 +12,7 @@ from gauntlet.onnx_model.normalization.ir_passes import run_passes
 def remove_unused(proto: onnx.ModelProto) -> str:
     """Remove nodes, initializers and functions that no output depends on."""
     before = _parts(proto)
-    if not run_passes(proto, RemoveUnusedNodesPass(), RemoveUnusedFunctionsPass()):
+    if not run_passes(proto, RemoveUnusedNodesPass(), RemoveUnusedFunctionsPass()):  # type: ignore[no-untyped-call]
         return ""
     removed = before - _parts(proto)
     return "removed " + ", ".join(f"{count} {kind}" for kind, count in removed.items())
