@@ -55,17 +55,18 @@ def _apply(
         if name in setting.config.skip:
             done.append(StepFacts(step=name, outcome="left out", reason="normalize.skip names it"))
             continue
+        tried = list[StepFacts]()
         for variant in variants:
             changed = onnx.ModelProto()
             changed.CopyFrom(proto)
-            facts = _try(name, variant, changed, setting, prove)
-            if facts.outcome == "applied":
+            tried.append(_try(name, variant, changed, setting, prove))
+            if tried[-1].outcome == "applied":
                 signature = updated_signature(setting.signature, proto.graph, changed.graph)
                 signature.write(changed)
                 proto, setting = changed, replace(setting, signature=signature, changed=True)
-            if facts.outcome != "undone":
+            if tried[-1].outcome != "undone":
                 break
-        done.append(facts)
+        done.append(tried[-1] if tried[-1].outcome == "applied" else tried[0])
     return Normalized(proto, tuple(done), setting)
 
 

@@ -1,4 +1,4 @@
-"""Each transformation brings its part of the form, changes nothing where there is nothing to do, and keeps the outputs."""
+"""Each transformation does its part, changes nothing where there is nothing to do, and keeps the outputs."""
 
 from collections.abc import Callable
 
@@ -238,7 +238,9 @@ def test_opset_is_raised_in_branches_and_what_the_converter_adds_is_lifted() -> 
         opset=11,
         ir_version=6,
     )
-    assert same_outputs(proto, lambda p: raise_opset(p, 17, 10), c=np.array(True)) == "opset 11 to 17, IR version 6 to 8"
+    assert (
+        same_outputs(proto, lambda p: raise_opset(p, 17, 10), c=np.array(True)) == "opset 11 to 17, IR version 6 to 8"
+    )
     assert opset_versions(proto) == {"ai.onnx": 17}
     assert not [node for node in all_nodes(proto.graph) if node.op_type == "Constant"]
 
