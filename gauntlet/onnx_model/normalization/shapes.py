@@ -23,11 +23,12 @@ def infer_shapes_anew(proto: onnx.ModelProto, *, always: bool = False) -> str:
     if not conflicts and not always:
         return ""
     fresh, graph = _inferred(proto), proto.graph
-    kept = [value for value in graph.value_info if value.name not in fresh]
+    stored = {tensor.name for tensor in graph.initializer}  # tools that reshape weights forget to update these
+    kept = [value for value in graph.value_info if value.name not in fresh and value.name not in stored]
     for output in graph.output:
         if output.name in conflicts:
             output.type.tensor_type.shape.CopyFrom(fresh[output.name].type.tensor_type.shape)
-    known = {value.name for value in (*graph.output, *graph.input)}
+    known = stored | {value.name for value in (*graph.output, *graph.input)}
     values = [*kept, *(value for name, value in fresh.items() if name not in known)]
     for inner in all_graphs(graph):
         del inner.value_info[:]
