@@ -13,13 +13,13 @@ from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.output_comparison import Tolerances
-from gauntlet.onnx_model.graph import opset_versions
+from gauntlet.onnx_model.graph import opset_versions, required_inputs, tensor_shape, without_weights
 from gauntlet.onnx_model.model_file import copy_model, is_large_file, read_graph, read_model, write_model
 from gauntlet.onnx_model.normalization.fixed_inputs import find_input, input_array
-from gauntlet.runtime.graph_fingerprint import optimized_graph_fingerprint
+from gauntlet.runtime.graph_fingerprint import graph_fingerprint, optimized_graph_fingerprint
 from gauntlet.runtime.session import supported_ir_version, supported_opset
 from tasks.normalize.config import NormalizeConfig, NormalizeFacts, StepFacts
-from tasks.normalize.normalizer import Normalized, apply_steps
+from tasks.normalize.normalizer import apply_steps, apply_unproven
 from tasks.normalize.proof import Proof
 from tasks.normalize.recognition import control_flow_of, precision_of
 from tasks.normalize.steps import STEPS, Setting
@@ -50,29 +50,46 @@ def normalize(
     Raises:
         ConfigError: when an input to fix does not exist, or its value does not fit.
     """
-    path = workspace.path(model)
+    path, reference = workspace.path(model), Golden.load(workspace.path(golden))
     source = read_graph(path)
-    reference = Golden.load(workspace.path(golden))
-    signature = Signature.find(source) or signature_from_graph(source)
-    newest = max_opset or supported_opset(), max_ir_version or supported_ir_version()
+    setting = Setting(
+        config=config,
+        signature=Signature.find(source) or signature_from_graph(source),
+        max_opset=max_opset or supported_opset(),
+        max_ir_version=max_ir_version or supported_ir_version(),
+        one_sample_per_call=_has_whole_inputs(source, reference),
+    )
+    planned = apply_unproven(without_weights(source, INLINE_BYTES), setting, STEPS)
+    if not planned.changed:  # usual for exports: nothing is written, and no session opened
+        return _report(config, source, source, planned.steps, model, reference)
     try:
         proof = Proof.from_model(path, workspace.folder, reference, limits or Tolerances(), config.samples)
     except StageError as error:  # the gates `structure` and `numerics` say the same of it
         reason = f"nothing can be proven, because the file does not run on the golden inputs: {one_line(error)}"
         steps = tuple(StepFacts(step=name, outcome="undone", reason=reason) for name in STEPS)
-        facts = _facts(source, source, steps, model.size_bytes)
-        return Report(stage="normalize", facts=facts, artifacts={ARTIFACT: model})
-    setting = Setting(config, signature, *newest, proof.one_sample_per_call)
+        return _report(config, source, source, steps, model, reference)
     working = workspace.folder / "model.onnx"
-    proto = _without_large_weights(path, working)
-    normalized = apply_steps(proto, setting, STEPS, proof.failure)
-    kept, same = model, True
-    if normalized.changed:
-        kept = _store(normalized.proto, working, workspace)
-        same = optimized_graph_fingerprint(path) == optimized_graph_fingerprint(workspace.path(kept))
-    facts = _facts(source, normalized.proto, normalized.steps, kept.size_bytes, same_graph=same)
-    checks = (*_fixed_inputs_check(config, source, reference, facts.steps), *_source_check(proof, normalized))
-    return Report(stage="normalize", facts=facts, checks=checks, artifacts={ARTIFACT: kept})
+    normalized = apply_steps(_without_large_weights(path, working), setting, STEPS, proof.failure)
+    if not normalized.changed:
+        return _report(config, source, source, normalized.steps, model, reference)
+    kept = _store(normalized.proto, working, workspace)
+    report = _report(config, source, normalized.proto, normalized.steps, kept, reference)
+    same = _same_graph(source, path, normalized.proto, workspace.path(kept))
+    checks = (*report.checks, *_source_check(proof))
+    return report.replace(facts=report.facts.replace(same_graph=same), checks=checks)
+
+
+def _has_whole_inputs(source: onnx.ModelProto, golden: Golden) -> bool:
+    """Return whether each sample is a whole input: an array of them has one axis more than the input."""
+    axes = {value.name: len(tensor_shape(value) or ()) for value in required_inputs(source.graph)}
+    return any(array.ndim > axes.get(name, array.ndim) for name, array in golden.real.inputs.items())
+
+
+def _same_graph(source: onnx.ModelProto, before: Path, proto: onnx.ModelProto, after: Path) -> bool:
+    """Return whether the runtime makes the same graph of both files; it does where they differ in names alone."""
+    if graph_fingerprint(source, weights=False) == graph_fingerprint(proto, weights=False):
+        return True
+    return optimized_graph_fingerprint(before) == optimized_graph_fingerprint(after)
 
 
 def _without_large_weights(path: Path, target: Path) -> onnx.ModelProto:
@@ -94,16 +111,16 @@ def _store(proto: onnx.ModelProto, source: Path, workspace: Workspace) -> Artifa
     return workspace.store_file(source, *write_model(proto, source))
 
 
-def _facts(
+def _report(
+    config: NormalizeConfig,
     before: onnx.ModelProto,
     after: onnx.ModelProto,
     steps: tuple[StepFacts, ...],
-    size_bytes: int,
-    *,
-    same_graph: bool = True,
-) -> NormalizeFacts:
+    kept: Artifact,
+    golden: Golden,
+) -> Report[NormalizeFacts]:
     precision, how = precision_of(after)
-    return NormalizeFacts(
+    facts = NormalizeFacts(
         changed=any(step.outcome == "applied" for step in steps),
         steps=steps,
         opset_before=opset_versions(before).get("ai.onnx", 0),
@@ -112,12 +129,13 @@ def _facts(
         ir_version_after=after.ir_version,
         nodes_before=len(before.graph.node),
         nodes_after=len(after.graph.node),
-        size_bytes=size_bytes,
+        size_bytes=kept.size_bytes,
         precision=precision,
         precision_reason=how,
         control_flow=control_flow_of(after),
-        same_graph=same_graph,
     )
+    checks = _fixed_inputs_check(config, before, golden, steps)
+    return Report(stage="normalize", facts=facts, checks=checks, artifacts={ARTIFACT: kept})
 
 
 def _fixed_inputs_check(
@@ -132,7 +150,7 @@ def _fixed_inputs_check(
     for name, value in config.fix_inputs.items():
         wanted = input_array(find_input(source.graph, name), value)
         for title, case in golden.cases.items():
-            given = case.inputs[name]
+            given = case.inputs.get(name, ())  # one that has a default may be missing
             other = sum(not np.array_equal(np.ravel(sample), np.ravel(wanted)) for sample in given)
             if other:
                 detail = f"{other} of {len(given)} {title} samples have another value than {value} for '{name}'"
@@ -140,9 +158,9 @@ def _fixed_inputs_check(
     return (check.explained(step.reason, "remove the input from normalize.fix_inputs"),)
 
 
-def _source_check(proof: Proof, normalized: Normalized) -> tuple[Check, ...]:
+def _source_check(proof: Proof) -> tuple[Check, ...]:
     """Return a warning when only the normalized file is valid ONNX; where nothing changed, `structure` judges it."""
-    if not normalized.changed or not proof.checker_error:
+    if not proof.checker_error:
         return ()
     check = Check(name="normalize.source_errors", value=1, op="==", limit=0, severity="warning")
     remedy = "candidates are made from the normalized file; export the model again to ship it as it came"

@@ -29,6 +29,11 @@ class Normalized:
         return any(step.outcome == "applied" for step in self.steps)
 
 
+def apply_unproven(proto: onnx.ModelProto, setting: Setting, steps: Mapping[StepName, tuple[Step, ...]]) -> Normalized:
+    """Apply every step to a copy of the model, and prove nothing: to see whether there is anything to do."""
+    return _apply(proto, setting, steps, None)
+
+
 def apply_steps(
     proto: onnx.ModelProto, setting: Setting, steps: Mapping[StepName, tuple[Step, ...]], prove: Prove
 ) -> Normalized:

@@ -27,22 +27,21 @@ class Proof:
     """Holds the models' weights; candidates are written beside them."""
     checker_error: str
     """What ONNX's checker says of the file as it came; empty for a valid file."""
-    one_sample_per_call: bool
 
     @classmethod
     def from_model(cls, model: Path, folder: Path, golden: Golden, limits: Tolerances, samples: int) -> Self:
         """Run the file on golden inputs; `StageError` when it does not run on them."""
         session = open_session(model)
         inputs = {title: first_samples(case.inputs, samples) for title, case in golden.cases.items()}
-        runs = {title: batched_inference(session, some) for title, some in inputs.items()}
-        cases = {title: GoldenCase(inputs[title], run.run(samples)) for title, run in runs.items()}
+        cases = {
+            title: GoldenCase(some, batched_inference(session, some).run(samples)) for title, some in inputs.items()
+        }
         strict = limits.replace(
             samples=samples,
             max_abs_error=limits.max_abs_error / STRICTER,
             max_rel_error=limits.max_rel_error / STRICTER,
         )
-        whole_inputs = any(run.one_sample_per_call for run in runs.values())
-        return cls(cases, strict, folder, checker_error(model), whole_inputs)
+        return cls(cases, strict, folder, checker_error(model))
 
     def failure(self, proto: onnx.ModelProto) -> tuple[str, float | None]:
         """Return why the model is not proven equal, empty if it is, and the largest difference of an output."""

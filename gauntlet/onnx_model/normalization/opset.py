@@ -7,6 +7,7 @@ from onnx import helper
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.onnx_model.graph import all_graphs, opset_versions, replace_model
 from gauntlet.onnx_model.normalization.constants import lift_constants
+from gauntlet.onnx_model.normalization.converter_faults import kept_softmaxes, restore_coordinates, show_softmaxes
 
 PER_CHANNEL_OPSET = 13
 """The first opset whose DequantizeLinear has a scale for each channel."""
@@ -25,7 +26,8 @@ def raise_opset(proto: onnx.ModelProto, target: int, max_ir_version: int, least:
         return ""
     if proto.functions:
         raise StageError("the model has functions with opsets of their own")
-    converted, why = _converted(proto, was, target)
+    with kept_softmaxes(proto, was, target):
+        converted, why = _converted(proto, was, target)
     reached = opset_versions(converted)["ai.onnx"]
     if reached <= was or reached < min(least, target):
         raise StageError(f"opset {was} cannot be converted to {target}: {why}")
@@ -33,6 +35,8 @@ def raise_opset(proto: onnx.ModelProto, target: int, max_ir_version: int, least:
         max_ir_version, max(proto.ir_version, helper.find_min_ir_version_for(converted.opset_import, True))
     )
     before = proto.ir_version
+    show_softmaxes(converted)
+    restore_coordinates(converted, was)
     replace_model(proto, converted)
     proto.ir_version = ir_version
     for graph in all_graphs(proto.graph):  # the converter stores wrong shapes of the nodes that it adds

@@ -59,7 +59,7 @@ def outputs(proto: onnx.ModelProto, **feed: np.ndarray) -> list[np.ndarray]:
 def same_outputs(proto: onnx.ModelProto, change: Callable[[onnx.ModelProto], str], **feed: np.ndarray) -> str:
     before = outputs(proto, **feed)
     done = change(proto)
-    kept = {i.name for i in required_inputs(proto.graph)}
+    kept = {value.name for value in required_inputs(proto.graph)}
     after = outputs(proto, **{name: array for name, array in feed.items() if name in kept})
     for a, b in zip(before, after, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
@@ -243,6 +243,26 @@ def test_opset_is_raised_in_branches_and_what_the_converter_adds_is_lifted() -> 
     )
     assert opset_versions(proto) == {"ai.onnx": 17}
     assert not [node for node in all_nodes(proto.graph) if node.op_type == "Constant"]
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "kinds"),
+    [
+        ('<float[4] s = {1, 1, 1.5, 3}> { y = Upsample<mode = "linear">(x, s) }', 9, ["Resize"]),
+        ('<float[4] s = {1, 1, 1.5, 3}> { y = Upsample<mode = "nearest">(x, s) }', 9, ["Resize"]),
+        ('<float[4] s = {1, 1, 0.5, 3}> { y = Resize<mode = "linear">(x, s) }', 10, ["Resize"]),
+        ('<float[4] s = {1, 1, 0.5, 3}> { y = Resize<mode = "nearest">(x, s) }', 10, ["Resize"]),
+        ("{ y = Softmax<axis = 3>(x) }", 9, ["Softmax"]),
+        ("{ y = LogSoftmax<axis = -1>(x) }", 11, ["LogSoftmax"]),
+        ("{ y = Hardmax<axis = 3>(x) }", 9, ["Hardmax"]),
+        ("{ y = Softmax<axis = 1>(x) }", 9, ["Shape", "Flatten", "Softmax", "Reshape"]),
+    ],
+)
+def test_operator_that_the_converter_gets_wrong_keeps_its_meaning(text: str, opset: int, kinds: list[str]) -> None:
+    proto = onnx_text.model(f"old (float[1,2,4,4] x) => (float[a,b,c,d] y) {text}", opset=opset, ir_version=4)
+    x = np.random.default_rng(4).standard_normal((1, 2, 4, 4)).astype(np.float32)
+    assert same_outputs(proto, lambda p: raise_opset(p, 17, 10), x=x) == f"opset {opset} to 17, IR version 4 to 8"
+    assert [node.op_type for node in proto.graph.node] == kinds
 
 
 def test_opset_stops_at_the_last_version_that_the_converter_reaches(monkeypatch: pytest.MonkeyPatch) -> None:

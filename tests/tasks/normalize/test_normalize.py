@@ -113,6 +113,7 @@ def test_model_in_its_form_is_passed_on_as_it_is(workspace: Workspaces) -> None:
     report = brought.normalize()
     assert report.artifacts["normalized"] == brought.model
     assert (report.facts.changed, report.facts.same_graph, outcomes(report)) == (False, True, {})
+    assert not list(brought.out.folder.iterdir())  # nothing was written, so nothing was compared
 
 
 def test_trained_and_exported_network_is_passed_on_as_it_is(trained: object, workspace: Workspaces) -> None:
