@@ -12,6 +12,7 @@ from flows.stage import Line
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.signature import Signature
+from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.runtime.operator_libraries import operator_libraries, with_operator_libraries
 from tasks.accuracy import accuracy
 from tasks.benchmark import benchmark
@@ -122,13 +123,14 @@ def export_network(
         files=(*files_of(config.export), *operator_libraries()),
     )
     model = exported.artifacts["model"]
+    brought = config.export.kind == "as-is"  # an exporter's opset was chosen in the configuration
     normalized = line.stage(
         normalize,
         config.normalize,
         model=model,
         golden=golden,
         limits=config.numerics,
-        max_opset=config.structure.max_opset,
+        max_opset=config.structure.max_opset if brought else PER_CHANNEL_OPSET,
         max_ir_version=config.structure.max_ir_version,
         files=operator_libraries(),
     )

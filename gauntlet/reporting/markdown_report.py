@@ -26,6 +26,8 @@ def render_markdown(report: RunReport, store: Path | None = None) -> str:
         parts.append(f"Model: {escape(str(model))}")
     if report.candidates:
         parts += ["## Candidates", _candidates(report)]
+    if tried := _normalization(report):
+        parts += ["## Normalization", _table(("Step", "Outcome", "Change", "Why not"), "llll", tried)]
     if failed := [gate for gate in timeline.gates(report) if gate.state != "passed"]:
         head = ("Result", "Check", "Candidate", "Value", "Must be", "Evidence", "Fix")
         parts += ["## Checks that did not pass", _table(head, "lllrrll", [_check(gate) for gate in failed])]
@@ -82,6 +84,16 @@ def _candidate(report: RunReport, candidate: CandidateEntry) -> tuple[str, ...]:
         *((str(row.batch), written.milliseconds(row.median_ms), timeline.speedup_of(row)) if row else [MISSING] * 3),
         escape(candidate.reason),
     )
+
+
+def _normalization(report: RunReport) -> list[tuple[str, ...]]:
+    """Return the steps of normalization that had something to do; none where the file was used as it is."""
+    entry = report.stage("normalize")
+    steps = entry.facts.get("steps") if entry is not None else None
+    keys = ("step", "outcome", "change", "reason")
+    rows = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    tried = [step for step in rows if step.get("outcome") in ("applied", "undone")]
+    return [tuple(escape(str(step.get(key) or "")) or MISSING for key in keys) for step in tried]
 
 
 def _check(gate: timeline.CheckOutcome) -> tuple[str, ...]:

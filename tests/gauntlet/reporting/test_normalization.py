@@ -2,6 +2,7 @@
 
 from gauntlet.core.run_report import StageEntry
 from gauntlet.reporting.html_report import render_html
+from gauntlet.reporting.markdown_report import render_markdown
 from tasks.normalize.config import NormalizeFacts, StepFacts
 
 
@@ -35,3 +36,21 @@ def test_page_says_when_the_file_is_used_as_it_is_and_what_it_was_recognized_as(
     page = render_html(passed.replace(stages=(*passed.stages, normalized(step, **more))))
     assert "Normalization: the file is used as it is" in page
     assert "Recognized as quantized: it has 3 QuantizeLinear nodes" in page
+
+
+def test_markdown_has_the_steps_that_had_something_to_do(passed) -> None:
+    raised = StepFacts(step="opset", outcome="applied", change="opset 9 to 17", max_abs_error=2e-7)
+    undone = StepFacts(step="batch", outcome="undone", change="made it dynamic", reason="'y' changes by 12 <b>")
+    unneeded = StepFacts(step="names", outcome="not needed")
+    text = render_markdown(passed.replace(stages=(*passed.stages, normalized(raised, undone, unneeded))))
+    assert "| opset | applied | opset 9 to 17 | – |" in text
+    assert "| batch | undone | made it dynamic | 'y' changes by 12 &lt;b&gt; |" in text
+    assert "names" not in text
+    nothing = passed.replace(stages=(*passed.stages, normalized(unneeded)))
+    assert "## Normalization" not in render_markdown(nothing)
+
+
+def test_reports_of_other_versions_are_rendered_without_the_steps(passed) -> None:
+    odd = normalized().replace(facts={"steps": 7})
+    assert "## Normalization" not in render_markdown(passed.replace(stages=(*passed.stages, odd)))
+    assert "The facts of stage <code>normalize</code>" in render_html(passed.replace(stages=(*passed.stages, odd)))
