@@ -3,7 +3,7 @@
 import onnx
 import onnx_ir as ir
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.onnx_model.graph import all_graphs
 
 
@@ -17,7 +17,10 @@ def run_passes(proto: onnx.ModelProto, *passes: ir.passes.PassBase, always: bool
     """
     if proto.training_info or any(graph.sparse_initializer for graph in all_graphs(proto.graph)):
         raise StageError("the model has sparse weights or training information, which onnx_ir does not keep")
-    model = ir.from_proto(proto)
+    try:
+        model = ir.from_proto(proto)
+    except Exception as error:  # it wraps whatever it meets
+        raise StageError(f"onnx_ir cannot read the model: {one_line(error.__cause__ or error)}") from error
     modified = always
     for each in passes:
         result = each(model)

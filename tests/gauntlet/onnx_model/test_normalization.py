@@ -377,3 +377,13 @@ def test_sparse_weights_are_refused_rather_than_lost() -> None:
     )
     with pytest.raises(StageError, match="sparse"):
         remove_unused(proto)
+
+
+def test_model_that_the_library_cannot_read_is_refused_in_one_line() -> None:
+    proto = plain()
+    proto.graph.output[0].type.CopyFrom(
+        helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [1]))
+    )
+    with pytest.raises(StageError, match="onnx_ir cannot read the model: ") as refused:
+        make_names_unique(proto)
+    assert "\n" not in str(refused.value)
