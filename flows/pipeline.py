@@ -1,7 +1,7 @@
 """The gauntlet: the diagram of the README, as code. Every `line.stage` runs a stage's work, then its gate."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prefect import flow
 
@@ -10,7 +10,6 @@ from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
 from flows.recording import recording
 from flows.stage import Line
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.errors import GateFailed
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.runtime.operator_libraries import operator_libraries, with_operator_libraries
@@ -37,6 +36,18 @@ from tasks.train import train
 
 
 @dataclass(frozen=True)
+class Base:
+    """An exported network; its normalized file is what passes and recipes start from."""
+
+    name: str
+    exported: Artifact  # as the exporter wrote it, or as it was brought
+    model: Artifact  # normalized
+    facts: NormalizeFacts
+    golden: Artifact | None = None  # a pruned network's own outputs
+    unpruned: Artifact | None = None
+
+
+@dataclass(frozen=True)
 class Reference:
     """The model that every candidate is made from and compared with."""
 
@@ -44,28 +55,7 @@ class Reference:
     network: Artifact  # in its framework's format
     signature: Signature
     golden: Artifact  # the network's outputs
-    model: Artifact  # exported, ONNX
-    base: "Base"
-
-
-@dataclass(frozen=True)
-class Exported:
-    """A network as ONNX: as the exporter wrote it or a user brought it, and as the stage `normalize` made it."""
-
-    model: Artifact
-    normalized: Artifact
-    facts: NormalizeFacts
-
-
-@dataclass(frozen=True)
-class Base:
-    """The normalized model that passes and recipes start from: the reference's, or a pruned one's."""
-
-    name: str
-    model: Artifact
-    facts: NormalizeFacts
-    golden: Artifact | None = None  # a pruned network's own outputs
-    unpruned: Artifact | None = None
+    base: Base
 
 
 @flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
@@ -104,15 +94,14 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
     if "predictions" in trained.artifacts:  # absent without labels
         predictions = trained.artifacts["predictions"]
         score = line.stage(evaluate, config.evaluate, predictions=predictions, labels=signature.labels).facts.accuracy
-    exported = export_network(line, config, network, signature, golden)
-    line.run.add_candidate(REFERENCE, None, model=exported.model, accuracy=score)
-    base = Base(REFERENCE, exported.normalized, exported.facts)
-    return Reference(splits.artifacts, network, signature, golden, exported.model, base)
+    base = export_network(line, config, network, signature, golden)
+    line.run.add_candidate(REFERENCE, None, model=base.exported, accuracy=score)
+    return Reference(splits.artifacts, network, signature, golden, base)
 
 
 def export_network(
     line: Line, config: PipelineConfig, network: Artifact, signature: Signature, golden: Artifact
-) -> Exported:
+) -> Base:
     """Export and normalize a network, and prove that the file computes what the network does."""
     exported = line.stage(
         export,
@@ -134,10 +123,10 @@ def export_network(
         max_ir_version=config.structure.max_ir_version,
         files=operator_libraries(),
     )
-    base = normalized.artifacts["normalized"]
-    line.stage(structure, config.structure, model=base)
-    line.stage(numerics, config.numerics, model=base, golden=golden)
-    return Exported(model, base, normalized.facts)
+    base = Base(line.name or REFERENCE, model, normalized.artifacts["normalized"], normalized.facts)
+    line.stage(structure, config.structure, model=base.model)
+    line.stage(numerics, config.numerics, model=base.model, golden=golden)
+    return base
 
 
 def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> None:
@@ -177,7 +166,7 @@ def quantize_base(
     for recipe in recipes:
         name = recipe.name if base.name == REFERENCE else f"{base.name}-{recipe.name}"
         with line.candidate(name, parent=base.name) as candidate:
-            require_float32(base)
+            base.facts.require_float32()
             prepared, ranges = calibrated.get("prepared"), calibrated.get("ranges")
             quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
             prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
@@ -198,12 +187,6 @@ def quantize_base(
                     whole=base.unpruned,
                 )
                 prove_quantized(fallback, config, reference, base, repaired.artifacts["model"])
-
-
-def require_float32(base: Base) -> None:
-    """Raise `GateFailed` when the recipes, which quantize float32 models, have nothing to do on this one."""
-    if base.facts.precision != "float32":
-        raise GateFailed(f"the recipes quantize float32 models, and this one is not: {base.facts.precision_reason}")
 
 
 def check_accuracy(
@@ -273,9 +256,9 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
             predictions, labels = pruned["predictions"], reference.signature.labels
             candidate.stage(evaluate, config.evaluate, predictions=predictions, labels=labels)
             own = pruned["golden"]
-            exported = export_network(candidate, config, pruned["network"], reference.signature, own)
-            check_accuracy(candidate, config, reference, exported.model, own)
-            base = Base(pruning.name, exported.normalized, exported.facts, golden=own, unpruned=reference.model)
+            base = export_network(candidate, config, pruned["network"], reference.signature, own)
+            check_accuracy(candidate, config, reference, base.exported, own)
+            base = replace(base, golden=own, unpruned=reference.base.exported)
             quantize_base(candidate, config, reference, base, config.pruned_recipes)
 
 

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from gauntlet.core.errors import GateFailed
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.onnx_model.normalization.fixed_inputs import InputValue
 
@@ -68,3 +69,8 @@ class NormalizeFacts(Frozen):
     precision_reason: str = Field("", description="how that was recognized")
     control_flow: dict[str, int] = Field(description="number of If, Loop and Scan nodes that are left")
     same_graph: bool = Field(True, description="whether ONNX Runtime makes the same graph of both files")
+
+    def require_float32(self) -> None:
+        """Raise `GateFailed` when the recipes, which quantize float32 models, have nothing to do on this one."""
+        if self.precision != "float32":
+            raise GateFailed(f"the recipes quantize float32 models, and this one is not: {self.precision_reason}")
