@@ -20,6 +20,7 @@ from tasks.evaluate import EvaluateConfig
 from tasks.export import ExportConfig
 from tasks.export.torchscript import TorchScript
 from tasks.loadgen import Scenario
+from tasks.normalize.config import NormalizeConfig
 from tasks.numerics import NumericsConfig
 from tasks.optimize import OptimizeConfig
 from tasks.optimize.chain import Chain
@@ -36,6 +37,8 @@ from tasks.train import TrainConfig
 from tasks.train.torch import TorchTraining
 
 REFERENCE = "fp32"
+NORMALIZED = "normalized"
+"""The reference as the stage `normalize` made it, where the runtime makes another graph of that."""
 
 DEFAULT_EXPORTER = {
     "torch": "torchscript",
@@ -107,6 +110,7 @@ class PipelineConfig(Frozen):
     train: TrainConfig = Field(default_factory=TorchTraining)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
     export: ExportConfig = Field(default_factory=TorchScript, description="by default the framework's default exporter")
+    normalize: NormalizeConfig = Field(default_factory=NormalizeConfig)
     structure: StructureConfig = Field(default_factory=StructureConfig)
     numerics: NumericsConfig = Field(default_factory=NumericsConfig)
     optimize: tuple[OptimizeConfig, ...] = Field(
@@ -196,7 +200,7 @@ class PipelineConfig(Frozen):
             )
 
     def _require_distinct_candidates(self) -> None:
-        duplicates = [name for name, count in Counter(self.candidates).items() if count > 1]
+        duplicates = [name for name, count in Counter((*self.candidates, NORMALIZED)).items() if count > 1]
         if duplicates:
             raise ValueError(
                 f"optimize, quantize and prune make two candidates named {duplicates[0]!r}; remove one of them"
@@ -233,7 +237,7 @@ class PipelineConfig(Frozen):
         networks = ("", *(f"{pruning.name}-" for pruning in self.prune))
         repairable = [recipe.name for recipe in self.quantize if self.repair.can_repair(recipe)]
         repaired = (f"{network}{name}{REPAIRED}" for network in networks for name in repairable)
-        known = (None, *self.candidates, *repaired)
+        known = (None, NORMALIZED, *self.candidates, *repaired)
         unknown = [o.candidate for o in self.overrides if o.candidate not in known]
         if unknown:
             raise ValueError(f"overrides: unknown candidate {unknown[0]!r}; available: {list(self.candidates)}")

@@ -1,16 +1,17 @@
 """The gauntlet: the diagram of the README, as code. Every `line.stage` runs a stage's work, then its gate."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prefect import flow
 
 from configs.required_packages import require_packages
-from configs.schema import REFERENCE, PipelineConfig
+from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
 from flows.recording import recording
 from flows.stage import Line
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import Signature
+from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.runtime.operator_libraries import operator_libraries, with_operator_libraries
 from tasks.accuracy import accuracy
 from tasks.benchmark import benchmark
@@ -21,6 +22,8 @@ from tasks.evaluate import evaluate
 from tasks.explain import explain
 from tasks.export import export, files_of
 from tasks.loadgen import loadgen
+from tasks.normalize import normalize
+from tasks.normalize.config import NormalizeFacts
 from tasks.numerics import numerics
 from tasks.optimize import optimize, user_files
 from tasks.portability import portability
@@ -33,6 +36,18 @@ from tasks.train import train
 
 
 @dataclass(frozen=True)
+class Base:
+    """An exported network; its normalized file is what passes and recipes start from."""
+
+    name: str
+    exported: Artifact  # as the exporter wrote it, or as it was brought
+    model: Artifact  # normalized
+    facts: NormalizeFacts
+    golden: Artifact | None = None  # a pruned network's own outputs
+    unpruned: Artifact | None = None
+
+
+@dataclass(frozen=True)
 class Reference:
     """The model that every candidate is made from and compared with."""
 
@@ -40,17 +55,7 @@ class Reference:
     network: Artifact  # in its framework's format
     signature: Signature
     golden: Artifact  # the network's outputs
-    model: Artifact  # exported: FP32, ONNX
-
-
-@dataclass(frozen=True)
-class Base:
-    """The FP32 model that recipes quantize: the reference, or a pruned one."""
-
-    name: str
-    model: Artifact
-    golden: Artifact | None = None  # a pruned network's own outputs
-    unpruned: Artifact | None = None
+    base: Base
 
 
 @flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
@@ -66,8 +71,9 @@ def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
     with with_operator_libraries(config.operator_libraries), recording(config, fresh=fresh) as run:
         line = Line(run)
         reference = make_reference(line, config)
+        add_normalized(line, config, reference)
         optimize_reference(line, config, reference)
-        quantize_base(line, config, reference, Base(REFERENCE, reference.model), config.quantize)
+        quantize_base(line, config, reference, reference.base, config.quantize)
         prune_network(line, config, reference)
         choose_winner(line, config, reference)
     return run.id
@@ -88,15 +94,15 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
     if "predictions" in trained.artifacts:  # absent without labels
         predictions = trained.artifacts["predictions"]
         score = line.stage(evaluate, config.evaluate, predictions=predictions, signature=signature).facts.accuracy
-    model = export_network(line, config, network, signature, golden)
-    line.run.add_candidate(REFERENCE, None, model=model, accuracy=score)
-    return Reference(splits.artifacts, network, signature, golden, model)
+    base = export_network(line, config, network, signature, golden)
+    line.run.add_candidate(REFERENCE, None, model=base.exported, accuracy=score)
+    return Reference(splits.artifacts, network, signature, golden, base)
 
 
 def export_network(
     line: Line, config: PipelineConfig, network: Artifact, signature: Signature, golden: Artifact
-) -> Artifact:
-    """Export a network, and prove that the file computes what the network does."""
+) -> Base:
+    """Export and normalize a network, and prove that the file computes what the network does."""
     exported = line.stage(
         export,
         config.export,
@@ -106,9 +112,31 @@ def export_network(
         files=(*files_of(config.export), *operator_libraries()),
     )
     model = exported.artifacts["model"]
-    line.stage(structure, config.structure, model=model)
-    line.stage(numerics, config.numerics, model=model, golden=golden)
-    return model
+    brought = config.export.kind == "as-is"  # an exporter's opset was chosen in the configuration
+    normalized = line.stage(
+        normalize,
+        config.normalize,
+        model=model,
+        golden=golden,
+        limits=config.numerics,
+        max_opset=config.structure.max_opset if brought else PER_CHANNEL_OPSET,
+        max_ir_version=config.structure.max_ir_version,
+        files=operator_libraries(),
+    )
+    base = Base(line.name or REFERENCE, model, normalized.artifacts["normalized"], normalized.facts)
+    line.stage(structure, config.structure, model=base.model)
+    line.stage(numerics, config.numerics, model=base.model, golden=golden)
+    return base
+
+
+def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> None:
+    """Make a candidate of the normalized model, where the runtime makes another graph of it than of the reference."""
+    base = reference.base
+    if base.facts.same_graph:
+        return
+    with line.candidate(NORMALIZED) as candidate:
+        line.run.update(NORMALIZED, artifact=base.model, size_bytes=base.model.size_bytes)
+        check_accuracy(candidate, config, reference, base.model)
 
 
 def optimize_reference(line: Line, config: PipelineConfig, reference: Reference) -> None:
@@ -119,7 +147,7 @@ def optimize_reference(line: Line, config: PipelineConfig, reference: Reference)
             optimized = candidate.stage(
                 optimize,
                 graph_pass,
-                model=reference.model,
+                model=reference.base.model,
                 golden=golden,
                 limits=config.numerics,
                 files=(*user_files(graph_pass), *operator_libraries()),
@@ -138,6 +166,7 @@ def quantize_base(
     for recipe in recipes:
         name = recipe.name if base.name == REFERENCE else f"{base.name}-{recipe.name}"
         with line.candidate(name, parent=base.name) as candidate:
+            base.facts.require_float32()
             prepared, ranges = calibrated.get("prepared"), calibrated.get("ranges")
             quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
             prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
@@ -182,7 +211,7 @@ def calibrate_base(
     """Find the activation ranges that static recipes need; where it fails, these recipes fail one by one."""
     methods, calibration = methods_of(recipes), reference.splits.get("calibration")
     calibrated: Mapping[str, Artifact] = {}
-    if methods and calibration:
+    if methods and calibration and base.facts.precision == "float32":
         with line.continue_on_failure():
             calibrated = line.stage(
                 calibrate,
@@ -227,9 +256,9 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
             predictions = pruned["predictions"]
             candidate.stage(evaluate, config.evaluate, predictions=predictions, signature=reference.signature)
             own = pruned["golden"]
-            model = export_network(candidate, config, pruned["network"], reference.signature, own)
-            check_accuracy(candidate, config, reference, model, own)
-            base = Base(pruning.name, model, golden=own, unpruned=reference.model)
+            base = export_network(candidate, config, pruned["network"], reference.signature, own)
+            check_accuracy(candidate, config, reference, base.exported, own)
+            base = replace(base, golden=own, unpruned=reference.base.exported)
             quantize_base(candidate, config, reference, base, config.pruned_recipes)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import onnx_text
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 from gauntlet.core.signature import Signature, TensorSpec
 
@@ -130,6 +130,69 @@ def missing_shapes() -> onnx.ModelProto:
     return proto
 
 
+def old_opset() -> onnx.ModelProto:
+    return cnn(opset=11)
+
+
+def constant_weight() -> onnx.ModelProto:
+    """The second convolution's weight is a Constant node."""
+    proto = cnn()
+    weight = next(t for t in proto.graph.initializer if t.name == "w2")
+    onnx_text.extend(proto, "{ [weight] w2 = Constant<value_float = 1.0>() }", 0)
+    proto.graph.node[0].attribute[0].CopyFrom(helper.make_attribute("value", weight))
+    proto.graph.initializer.remove(weight)
+    return proto
+
+
+def default_input() -> onnx.ModelProto:
+    proto = cnn()
+    proto.graph.input.append(value("w2", 6, 8, 3, 3))
+    return proto
+
+
+def constant_branch() -> onnx.ModelProto:
+    proto = branches()
+    next(node for node in proto.graph.node if node.op_type == "If").input[0] = "yes"
+    for node in [node for node in proto.graph.node if node.name in ("top", "sign")]:
+        proto.graph.node.remove(node)
+    return proto
+
+
+def local_function() -> onnx.ModelProto:
+    proto = cnn()
+    proto.functions.append(
+        parser.parse_function('<domain: "own", opset_import: ["": 18]> twice (a) => (b) { [add] b = Add(a, a) }')
+    )
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    return insert(proto, 6, "{ [call] g = own.twice(f) }")
+
+
+def wrong_shape() -> onnx.ModelProto:
+    proto = cnn()
+    proto.graph.value_info.append(value("c", "batch", 128, 7, 7))
+    return proto
+
+
+def unused_node() -> onnx.ModelProto:
+    proto = cnn()
+    onnx_text.extend(proto, "{ [idle] i = Neg(a) }")
+    return proto
+
+
+def repeated_name() -> onnx.ModelProto:
+    proto = cnn()
+    proto.graph.node[3].name = "relu1"
+    return proto
+
+
+def unsorted() -> onnx.ModelProto:
+    proto = cnn()
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend([nodes[1], nodes[0], *nodes[2:]])
+    return proto
+
+
 def nhwc() -> onnx.ModelProto:
     """What Keras becomes: the input is NHWC, and a transposition comes first."""
     proto = insert(cnn(), 0, "{ [to_nchw] nchw = Transpose<perm = [0, 3, 1, 2]>(x) }")
@@ -171,9 +234,11 @@ def branches() -> onnx.ModelProto:
     proto = cnn()
     text = """
         branches () => (float[batch,10] w)
-        <bool yes = {1}, int64 trips = {2}>
+        <bool yes = {1}, int64 trips = {2}, float zero = {0}>
         {
-            [if] z = If(yes) <
+            [top] most = ReduceMax<keepdims = 0>(y)
+            [sign] positive = Greater(most, zero)
+            [if] z = If(positive) <
                 then_branch = then () => (float[batch,10] t) { t = Relu(y) },
                 else_branch = else () => (float[batch,10] e) { e = Neg(y) }
             >

@@ -44,7 +44,8 @@ def diagnose(path: Path, hints: CallerHints | None = None, timeout_s: float | No
     else:
         runtime, runtime_peak = _run_runtime_checks(path, hints, max(1.0, end - monotonic()), memory)
         peak = max(peak, runtime_peak)
-    explained = known | ({"unrunnable"} if "invalid_model" in known else set())  # an invalid model need not run
+    # An invalid model need not run.
+    explained = known | ({"unrunnable"} if known & {"invalid_model", "repeated_names", "unsorted_nodes"} else set())
     findings = (*static.findings, *(finding for finding in runtime.findings if finding.fault not in explained))
     found, unchecked = {finding.fault for finding in findings}, static.unchecked | runtime.unchecked
     return static.replace(

@@ -14,6 +14,7 @@ from gauntlet.diagnosis.findings import Fault
 from gauntlet.diagnosis.runtime_checks import open_limited
 from gauntlet.onnx_model.graph import first_axis, required_inputs, tensor_shape
 from gauntlet.onnx_model.model_file import write_model
+from gauntlet.onnx_model.normalization.batch import hidden_sizes
 
 LIMIT = 1e-4
 """Largest allowed difference of an output, relative to the output's largest value where that is above 1."""
@@ -117,7 +118,7 @@ def smallest_batch(model: ComparisonModel, context: ModelContext) -> tuple[int, 
     """Return the smallest batch with which a model runs, and the size of its other dynamic axes, or `StageError`."""
     frozen = [first for v in frozen_batch.frozen_values(context) if isinstance(first := first_axis(v), int)]
     failures = []
-    for count in frozen[:1] or [1, *frozen_batch.hidden_sizes(context.graph)]:
+    for count in frozen[:1] or [1, *hidden_sizes(context.graph)]:
         try:
             return count, _run_with_fitting_size(model, context, count)[0]
         except StageError as error:

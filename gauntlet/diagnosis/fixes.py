@@ -8,12 +8,13 @@ from pathlib import Path
 import onnx
 
 from gauntlet.core.errors import one_line
-from gauntlet.core.signature import TensorSpec
 from gauntlet.diagnosis.context import ModelContext, read_context
 from gauntlet.diagnosis.faults import (
+    default_inputs,
     frozen_batch,
     leaked_constant,
     missing_shapes,
+    old_opset,
     slow_first_call,
     training_mode,
     unsupported_version,
@@ -21,15 +22,30 @@ from gauntlet.diagnosis.faults import (
 )
 from gauntlet.diagnosis.findings import CallerHints, Fault, FixAttempt, FixResult
 from gauntlet.diagnosis.fix_verification import LIMIT, ComparisonModel, smallest_batch, verify_fix
-from gauntlet.onnx_model.graph import Shape, tensor_shape
+from gauntlet.onnx_model.graph_signature import updated_signature
 from gauntlet.onnx_model.model_file import exceeds_protobuf_limit, write_model
+from gauntlet.onnx_model.normalization.branches import fold_branches
+from gauntlet.onnx_model.normalization.constants import lift_constants
+from gauntlet.onnx_model.normalization.functions import inline_functions
+from gauntlet.onnx_model.normalization.order import sort_nodes
+from gauntlet.onnx_model.normalization.shapes import infer_shapes_anew
+from gauntlet.onnx_model.normalization.tidy import make_names_unique, remove_unused
 
 FIXES: dict[Fault, Callable[[ModelContext], str]] = {
+    "unsorted_nodes": lambda context: sort_nodes(context.proto),
+    "repeated_names": lambda context: make_names_unique(context.proto),
     "training_mode": lambda context: training_mode.fix(context.proto),
     "too_new": lambda context: unsupported_version.fix(context.proto),
     "leaked_constant": leaked_constant.fix,
+    "local_functions": lambda context: inline_functions(context.proto),
+    "constant_weights": lambda context: lift_constants(context.proto),
+    "default_inputs": default_inputs.fix,
+    "constant_branch": lambda context: fold_branches(context.proto),
+    "old_opset": lambda context: old_opset.fix(context.proto),
     "frozen_batch": lambda context: frozen_batch.fix(context, smallest_batch(ComparisonModel(context), context)[0]),
     "wrong_layout": wrong_layout.fix,
+    "unused_nodes": lambda context: remove_unused(context.proto),
+    "wrong_shapes": lambda context: infer_shapes_anew(context.proto),
     "missing_shapes": lambda context: missing_shapes.fix(context.proto),
     "slow_first_call": lambda context: slow_first_call.fix(context.proto),
 }
@@ -68,27 +84,12 @@ def _try(fault: Fault, fix: Callable[[ModelContext], str], before: ModelContext,
 
 def _update_signature(fault: Fault, before: ModelContext, after: ModelContext) -> None:
     """Change the signature only where the fix changed the graph; the rest is the contract with the callers."""
-    signature = after.signature
-    if signature is None:
+    if after.signature is None:
         return
-    was, now = (
-        {value.name: tensor_shape(value) for value in (*context.graph.input, *context.graph.output)}
-        for context in (before, after)
-    )
-    changed = {name: shape for name, shape in now.items() if shape != was.get(name)}
-    inputs, outputs = (tuple(_updated(spec, changed) for spec in old) for old in (signature.inputs, signature.outputs))
-    signature = signature.replace(inputs=inputs, outputs=outputs)
+    signature = updated_signature(after.signature, before.graph, after.graph)
     if fault == "wrong_layout":
         signature = signature.replace(layout=wrong_layout.image_inputs(after.graph)[0].layout)
     signature.write(after.proto)
-
-
-def _updated(spec: TensorSpec, changed: dict[str, Shape | None]) -> TensorSpec:
-    shape = changed.get(spec.name)
-    if shape is None or len(shape) != len(spec.shape):
-        return spec
-    axes = zip(shape, spec.shape, strict=True)
-    return spec.replace(shape=tuple(old if new is None else new for new, old in axes))
 
 
 def _write(proto: onnx.ModelProto, target: Path) -> None:

@@ -13,6 +13,7 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.diagnosis.context import ModelContext, read_context
 from gauntlet.diagnosis.faults import frozen_batch, slow_first_call, unregistered_operator
 from gauntlet.diagnosis.findings import CallerHints, Fault, Finding, Timing
+from gauntlet.onnx_model.normalization.batch import hidden_sizes
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.timing import time_calls
@@ -78,7 +79,7 @@ def _first_call(session: Any, context: ModelContext) -> tuple[int, NamedArrays, 
     """Return the size of the dynamic axes with which the model runs, the inputs of that call, and its milliseconds."""
     failure = ""
     generator = context.generator
-    for batch_size in (1, *(frozen_batch.hidden_sizes(context.graph) if generator.takes_batches else ())):
+    for batch_size in (1, *(hidden_sizes(context.graph) if generator.takes_batches else ())):
         try:
             for size, feed in generator.feeds(batch_size):
                 try:
@@ -126,6 +127,6 @@ def _run_batches(session: Any, context: ModelContext, size: int, first_call_ms: 
         for count in BATCHES if first_call_ms < 1e3 * SLOW_CALL_S else BATCHES[:2]:
             call(count)
     if 1 in runs.failures:
-        for count in sorted({*frozen_batch.hidden_sizes(context.graph)} - {*BATCHES}):
+        for count in sorted({*hidden_sizes(context.graph)} - {*BATCHES}):
             call(count)
     return runs

@@ -4,14 +4,23 @@ from pathlib import Path
 
 from gauntlet.diagnosis.context import read_context
 from gauntlet.diagnosis.faults import (
+    constant_branch,
+    constant_weights,
+    default_inputs,
     frozen_batch,
     invalid_file,
     leaked_constant,
+    local_functions,
     missing_shapes,
+    old_opset,
+    repeated_names,
     training_mode,
     unregistered_operator,
+    unsorted_nodes,
     unsupported_version,
+    unused_nodes,
     wrong_layout,
+    wrong_shapes,
 )
 from gauntlet.diagnosis.findings import CallerHints, Diagnosis, Fault
 from gauntlet.onnx_model.graph import opset_versions
@@ -24,7 +33,20 @@ CHECKS = (
     training_mode.find,
     frozen_batch.find,
     wrong_layout.find,
+    unsorted_nodes.find,
+    repeated_names.find,
+    wrong_shapes.find,
+    old_opset.find,
+    constant_weights.find,
+    default_inputs.find,
+    local_functions.find,
+    constant_branch.find,
+    unused_nodes.find,
 )
+
+
+UNREADABLE = ("external_data", "unregistered_operator")
+INVALID = ("unsorted_nodes", "wrong_shapes")
 
 
 def run_static_checks(path: Path, hints: CallerHints) -> Diagnosis:
@@ -33,9 +55,11 @@ def run_static_checks(path: Path, hints: CallerHints) -> Diagnosis:
     findings = [finding for check in CHECKS if (finding := check(context))]
     unchecked: dict[Fault, str] = {}
     # ONNX's checker would only repeat these.
-    known = any(f.fault in ("external_data", "unregistered_operator") for f in findings)
+    known = any(f.fault in UNREADABLE for f in findings)
     known |= any(f.fault == "too_new" and not f.fixable for f in findings)
-    if not known and (invalid := invalid_file.find_invalid(context)):
+    if any(f.fault in INVALID for f in findings):
+        unchecked["missing_shapes"] = "the graph is invalid"
+    elif not known and (invalid := invalid_file.find_invalid(context)):
         findings.insert(0, invalid)
         unchecked["missing_shapes"] = "the graph is invalid"
     elif missing := missing_shapes.find(context):

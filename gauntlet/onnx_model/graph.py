@@ -45,6 +45,14 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
             yield from all_nodes(body)
 
 
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graph and every graph inside it."""
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from all_graphs(body)
+
+
 def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     """Return the initializers and the values of Constant nodes by name, including those of inner graphs."""
     found = {tensor.name: tensor for tensor in graph.initializer}
@@ -119,15 +127,18 @@ def inferred_shapes(proto: onnx.ModelProto, *, through_values: bool = False) -> 
     return {name: shape for name, shape in found.items() if shape is not None}
 
 
-def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy without the values of its weights, which shape inference would copy and never read."""
+def without_weights(proto: onnx.ModelProto, inline_bytes: int = SMALL_BYTES) -> onnx.ModelProto:
+    """Return a copy without the values of its weights, which shape inference would copy and never read.
+
+    Initializers below `inline_bytes` keep theirs, which may be shapes.
+    """
     bare = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions)
     graph = proto.graph
     bare.graph.name = graph.name
     for copied in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(bare.graph, copied).extend(getattr(graph, copied))
     for tensor in graph.initializer:
-        if tensor.ByteSize() < SMALL_BYTES:  # may be a shape
+        if tensor.ByteSize() < inline_bytes:
             bare.graph.initializer.append(tensor)
         else:
             bare.graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)

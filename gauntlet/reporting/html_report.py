@@ -54,6 +54,7 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         forest=forest_plot.draw(candidates, reference, stage_facts.number(report, "select", "required_speedup")),
         latencies=latency_table.lines(report),
         noise=stage_facts.number(report, "benchmark", "aa_deviation"),
+        normalization=_section(report.stage("normalize"), "normalization.html.j2", _normalization),
         chains=[_section(e, "passes.html.j2", _passes) for e in report.stages if e.stage == "optimize" and e.candidate],
         kernels=_section(report.stage("benchmark"), "kernels.html.j2", operator_times.prepare),
         gates=timeline.gates(report),
@@ -66,6 +67,10 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
 
 def _passes(facts: Any) -> dict[str, Any] | None:
     return {"passes": facts["passes"]} if facts.get("passes") else None
+
+
+def _normalization(facts: Any) -> dict[str, Any] | None:
+    return {"facts": facts} if facts["steps"] else None
 
 
 def _section(entry: StageEntry | None, template: str, prepare: Prepare) -> Markup:

@@ -28,6 +28,8 @@ def render_markdown(report: RunReport, store: Path | None = None) -> str:
         parts += ["## Candidates", _candidates(report)]
     if measured := latency_table.lines(report):
         parts += ["## Latency", _latencies(measured), latency_table.NOTE]
+    if tried := _normalization(report):
+        parts += ["## Normalization", _table(("Step", "Outcome", "Change", "Why not"), "llll", tried)]
     if failed := [gate for gate in timeline.gates(report) if gate.state != "passed"]:
         head = ("Result", "Check", "Candidate", "Value", "Must be", "Evidence", "Fix")
         parts += ["## Checks that did not pass", _table(head, "lllrrll", [_check(gate) for gate in failed])]
@@ -92,6 +94,16 @@ def _latencies(measured: Sequence[tuple[str, BenchmarkRow]]) -> str:
     head = ("Candidate", "Target", "Batch", *latency_table.HEADINGS)
     rows = [(escape(name), escape(row.target), str(row.batch), *latency_table.cells(row)) for name, row in measured]
     return _table(head, "llrrrrrrr", rows)
+
+
+def _normalization(report: RunReport) -> list[tuple[str, ...]]:
+    """Return the steps of normalization that had something to do; none where the file was used as it is."""
+    entry = report.stage("normalize")
+    steps = entry.facts.get("steps") if entry is not None else None
+    keys = ("step", "outcome", "change", "reason")
+    rows = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    tried = [step for step in rows if step.get("outcome") in ("applied", "undone")]
+    return [tuple(escape(str(step.get(key) or "")) or MISSING for key in keys) for step in tried]
 
 
 def _check(gate: timeline.CheckOutcome) -> tuple[str, ...]:

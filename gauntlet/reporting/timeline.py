@@ -8,7 +8,7 @@ from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, St
 from gauntlet.reporting.text_format import milliseconds, speedup
 
 STAGE_ORDER = (
-    "data", "train", "evaluate", "export", "structure", "numerics",
+    "data", "train", "evaluate", "export", "normalize", "structure", "numerics",
     "optimize", "prune", "calibrate", "quantize", "repair", "accuracy", "portability", "benchmark", "explain", "select",
 )  # fmt: skip
 """The stages in order, to tell which ones a stopped run did not reach. Stages that are not listed are shown, too."""

@@ -20,7 +20,7 @@ from gauntlet.core.run_report import RunReport
 from gauntlet.core.workspace import Workspace
 
 Run = Callable[[PipelineConfig], RunReport]
-MAIN_LINE = ["data", "train", "evaluate", "export", "structure", "numerics"]
+MAIN_LINE = ["data", "train", "evaluate", "export", "normalize", "structure", "numerics"]
 
 
 def perturb_a_weight(model: onnx.ModelProto) -> None:

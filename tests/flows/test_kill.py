@@ -24,6 +24,7 @@ ORDER = (
     "train",
     "evaluate",
     "export",
+    "normalize",
     "structure",
     "numerics",
     "optimize",

@@ -9,7 +9,7 @@ from configs.schema import PipelineConfig
 from gauntlet.core.run_report import RunReport
 
 Run = Callable[[PipelineConfig], RunReport]
-LINE = ["prune", "evaluate", "export", "structure", "numerics", "accuracy"]
+LINE = ["prune", "evaluate", "export", "normalize", "structure", "numerics", "accuracy"]
 SETTINGS = (
     "optimize=[]",
     "quantize=[{kind: static, reduce_range: true}, {kind: dynamic}]",  # as much noise on every processor

@@ -61,6 +61,13 @@ SAME_AS_SOUND = (
     faulty_models.frozen_batch,
     faulty_models.reshape_with_batch,
     faulty_models.unread_input,
+    faulty_models.old_opset,
+    faulty_models.constant_weight,
+    faulty_models.default_input,
+    faulty_models.wrong_shape,
+    faulty_models.unused_node,
+    faulty_models.repeated_name,
+    faulty_models.unsorted,
     lambda: faulty_models.reshape_with_batch(1, 1),
     lambda: faulty_models.reshape_with_batch(4, 4),
     lambda: faulty_models.reshape_with_batch(4),
@@ -78,6 +85,18 @@ def test_fixed_model_passes_and_answers_like_the_sound_one(mend: Mend, answer, b
     assert step.max_abs_error is not None
     assert step.max_abs_error <= LIMIT
     assert difference(sound(), answer(x=X)) < 1e-5
+
+
+@pytest.mark.parametrize("build", [faulty_models.constant_branch, faulty_models.local_function])
+def test_branches_and_functions_become_nodes_and_the_outputs_stay(mend: Mend, answer, build) -> None:
+    proto = build()
+    expected = open_session(proto.SerializeToString()).run(None, {"x": X})[0]
+    (name,) = [output.name for output in proto.graph.output]
+    mending, after = mend(proto)
+    assert after is not None, mending
+    assert after.findings == ()
+    assert [step.kept for step in mending.steps] == [True]
+    assert difference({name: expected}, answer(x=X)) < 1e-5
 
 
 def test_dropout_is_switched_off(mend: Mend, answer) -> None:

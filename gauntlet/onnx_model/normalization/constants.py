@@ -1,0 +1,39 @@
+"""Stored values as initializers, which is where quantizers look for weights."""
+
+from collections.abc import Collection
+
+import onnx
+from onnx_ir.passes.common import LiftConstantsToInitializersPass
+
+from gauntlet.onnx_model.graph import all_nodes
+from gauntlet.onnx_model.normalization.ir_passes import run_passes
+
+
+def lift_constants(proto: onnx.ModelProto) -> str:
+    """Turn Constant nodes into initializers, in inner graphs as well; those that are outputs of a graph stay."""
+    before = _constant_nodes(proto)
+    if not before or not run_passes(proto, LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)):
+        return ""
+    proto.ir_version = max(proto.ir_version, 4)  # before, every initializer is an input too
+    return f"turned {before - _constant_nodes(proto)} Constant nodes into initializers"
+
+
+def _constant_nodes(proto: onnx.ModelProto) -> int:
+    return sum(node.op_type == "Constant" and node.domain in ("", "ai.onnx") for node in all_nodes(proto.graph))
+
+
+def default_inputs(graph: onnx.GraphProto, declared: Collection[str] = ()) -> list[onnx.ValueInfoProto]:
+    """Return the inputs that have an initializer, without those that a signature declares."""
+    stored = {tensor.name for tensor in graph.initializer} - set(declared)
+    return [value for value in graph.input if value.name in stored]
+
+
+def drop_default_inputs(proto: onnx.ModelProto, declared: Collection[str] = ()) -> str:
+    """Remove initializers from the inputs: a runtime takes none for a constant that a caller may replace."""
+    dropped = default_inputs(proto.graph, declared)
+    for value in dropped:
+        proto.graph.input.remove(value)
+    if not dropped:
+        return ""
+    proto.ir_version = max(proto.ir_version, 4)
+    return f"removed {len(dropped)} initializers from the inputs, such as '{dropped[0].name}'"

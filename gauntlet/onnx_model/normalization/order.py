@@ -1,0 +1,41 @@
+"""Topological order of the nodes, in the graph and in the graphs inside it."""
+
+import onnx
+from onnx_ir.passes.common import TopologicalSortPass
+
+from gauntlet.onnx_model.graph import node_label
+from gauntlet.onnx_model.model_file import bodies
+from gauntlet.onnx_model.normalization.ir_passes import run_passes
+
+
+def first_unsorted(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> onnx.NodeProto | None:
+    """Return the first node that reads, also inside its bodies, what a later node computes; None in a sorted graph."""
+    computed = {name for node in graph.node for name in node.output if name}
+    available = set(outer) | {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    node: onnx.NodeProto
+    for node in graph.node:
+        if any(name in computed and name not in available for name in node.input if name):
+            return node
+        for body in bodies(node):
+            late = computed - available
+            if first_unsorted(body, frozenset(available)) is not None or late & _free_names(body):
+                return node
+        available.update(node.output)
+    return None
+
+
+def _free_names(graph: onnx.GraphProto) -> set[str]:
+    """Return the names that a body reads and does not define itself."""
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own |= {name for node in graph.node for name in node.output}
+    read = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
+    return (read.union(*(_free_names(body) for node in graph.node for body in bodies(node)))) - own
+
+
+def sort_nodes(proto: onnx.ModelProto) -> str:
+    """Sort the nodes so that each comes after those whose outputs it reads."""
+    node = first_unsorted(proto.graph)
+    if node is None:
+        return ""
+    run_passes(proto, TopologicalSortPass(), always=True)
+    return f"sorted the nodes: {node_label(node)} came before a node that it reads from"

@@ -1,0 +1,74 @@
+"""Parts that nothing uses, and names."""
+
+from collections import Counter
+
+import onnx
+from onnx_ir.passes.common import NameFixPass, RemoveUnusedFunctionsPass, RemoveUnusedNodesPass
+
+from gauntlet.onnx_model.graph import all_graphs, all_nodes
+from gauntlet.onnx_model.model_file import bodies
+from gauntlet.onnx_model.normalization.ir_passes import run_passes
+
+
+def remove_unused(proto: onnx.ModelProto) -> str:
+    """Remove nodes, initializers and functions that no output depends on."""
+    before = _parts(proto)
+    if not run_passes(proto, RemoveUnusedNodesPass(), RemoveUnusedFunctionsPass()):  # type: ignore[no-untyped-call]
+        return ""
+    removed = before - _parts(proto)
+    return "removed " + ", ".join(f"{count} {kind}" for kind, count in removed.items())
+
+
+def unused_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Return the nodes of the main graph that no output depends on; the nodes may be in any order."""
+    producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    used, pending = set[int](), [output.name for output in graph.output]
+    while pending:
+        index = producers.get(pending.pop())
+        if index is not None and index not in used:
+            used.add(index)
+            pending += _read_names(graph.node[index])
+    return [node for index, node in enumerate(graph.node) if index not in used]
+
+
+def _read_names(node: onnx.NodeProto) -> list[str]:
+    """Return the names that a node and its inner graphs read."""
+    inner = list(bodies(node))
+    read = [name for body in inner for part in all_nodes(body) for name in part.input]
+    return [*node.input, *read, *(output.name for body in inner for output in body.output)]
+
+
+def _parts(proto: onnx.ModelProto) -> Counter[str]:
+    graphs = list(all_graphs(proto.graph))
+    return Counter(
+        {
+            "unused nodes": sum(len(graph.node) for graph in graphs),
+            "unused initializers": sum(len(graph.initializer) for graph in graphs),
+            "unused functions": len(proto.functions),
+        }
+    )
+
+
+def make_names_unique(proto: onnx.ModelProto) -> str:
+    """Give every node a name of its own, and rename values that hide another of the same name."""
+    unnamed, repeated = unclear_node_names(proto)
+    values = _value_names(proto)
+    if not run_passes(proto, NameFixPass()):
+        return ""
+    renamed = sum((values - _value_names(proto)).values())
+    counts = {"unnamed nodes": unnamed, "nodes of the same name": repeated, "values": renamed}
+    return "renamed " + (", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "inner nodes")
+
+
+def unclear_node_names(proto: onnx.ModelProto) -> tuple[int, int]:
+    """Return how many nodes have no name, and how many have the name of an earlier node of the same graph."""
+    unnamed = sum(not node.name for node in all_nodes(proto.graph))
+    repeated = 0
+    for graph in all_graphs(proto.graph):
+        names = [node.name for node in graph.node if node.name]
+        repeated += len(names) - len(set(names))
+    return unnamed, repeated
+
+
+def _value_names(proto: onnx.ModelProto) -> Counter[str]:
+    return Counter(name for node in all_nodes(proto.graph) for name in node.output if name)

@@ -1,0 +1,76 @@
+"""The configuration and the facts of the stage."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from gauntlet.core.errors import GateFailed
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.onnx_model.normalization.fixed_inputs import InputValue
+
+StepName = Literal[
+    "order",
+    "fix_inputs",
+    "functions",
+    "constants",
+    "initializer_inputs",
+    "branches",
+    "opset",
+    "batch",
+    "unused",
+    "names",
+    "shapes",
+]
+"""In order of application."""
+
+Precision = Literal["float32", "float16", "quantized", "other"]
+
+
+class NormalizeConfig(Frozen):
+    """The form into which an exported or brought model is put before anything is made of it."""
+
+    opset: int = Field(
+        17, ge=13, description="operator set to reach at least; where a model cannot, 13, as per-channel INT8 needs it"
+    )
+    fix_inputs: dict[str, InputValue] = Field(
+        default_factory=dict,
+        description="inputs that callers keep constant, with the value: they become part of the model, and If nodes "
+        "that depend on them are replaced by their branch",
+    )
+    skip: tuple[StepName, ...] = Field((), description="steps to leave out")
+    samples: int = Field(8, ge=1, description="number of real and of random samples on which the outputs are compared")
+
+
+class StepFacts(Frozen):
+    """What one step did."""
+
+    step: StepName
+    outcome: Literal["applied", "not needed", "undone", "left out"]
+    change: str = Field("", description="what it changed, or tried to change")
+    reason: str = Field("", description="why it was undone, or is not needed")
+    max_abs_error: Number | None = Field(
+        None, description="largest difference of an output from the file's as it came, after this step and those before"
+    )
+
+
+class NormalizeFacts(Frozen):
+    """The model before and after normalization."""
+
+    changed: bool = Field(description="whether any step was applied; otherwise the file is passed on as it is")
+    steps: tuple[StepFacts, ...]
+    opset_before: int
+    opset_after: int
+    ir_version_before: int
+    ir_version_after: int
+    nodes_before: int
+    nodes_after: int
+    size_bytes: int
+    precision: Precision = Field(description="what the model computes in; one that is not float32 is not quantized")
+    precision_reason: str = Field("", description="how that was recognized")
+    control_flow: dict[str, int] = Field(description="number of If, Loop and Scan nodes that are left")
+    same_graph: bool = Field(True, description="whether ONNX Runtime makes the same graph of both files")
+
+    def require_float32(self) -> None:
+        """Raise `GateFailed` when the recipes, which quantize float32 models, have nothing to do on this one."""
+        if self.precision != "float32":
+            raise GateFailed(f"the recipes quantize float32 models, and this one is not: {self.precision_reason}")

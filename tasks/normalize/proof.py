@@ -1,0 +1,73 @@
+"""The proof that a changed model computes what the file as it came does."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import onnx
+
+from gauntlet.core.errors import StageError, one_line
+from gauntlet.datasets.golden import Golden, GoldenCase, first_samples
+from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+
+STRICTER = 4
+"""The steps should be exact, but for the order of sums; the gate `numerics` compares more samples and has to agree."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The outputs of the file as it came, and how closely they must be kept."""
+
+    cases: dict[str, GoldenCase]
+    limits: Tolerances
+    folder: Path
+    """Holds the models' weights; candidates are written beside them."""
+    checker_error: str
+    """What ONNX's checker says of the file as it came; empty for a valid file."""
+
+    @classmethod
+    def from_model(cls, model: Path, folder: Path, golden: Golden, limits: Tolerances, samples: int) -> Self:
+        """Run the file on golden inputs; `StageError` when it does not run on them."""
+        session = open_session(model)
+        inputs = {title: first_samples(case.inputs, samples) for title, case in golden.cases.items()}
+        cases = {
+            title: GoldenCase(some, batched_inference(session, some).run(samples)) for title, some in inputs.items()
+        }
+        strict = limits.replace(
+            samples=samples,
+            max_abs_error=limits.max_abs_error / STRICTER,
+            max_rel_error=limits.max_rel_error / STRICTER,
+        )
+        return cls(cases, strict, folder, checker_error(model))
+
+    def failure(self, proto: onnx.ModelProto) -> tuple[str, float | None]:
+        """Return why the model is not proven equal, empty if it is, and the largest difference of an output."""
+        path = self.folder / "candidate.onnx"
+        onnx.save(proto, path)
+        if not self.checker_error and (error := checker_error(path)):
+            return f"not valid ONNX: {error}", None
+        try:
+            comparison = compare_outputs(self.limits, open_session(path), self.cases)
+        except StageError as error:
+            return one_line(error), None
+        errors = [row.max_abs_error for row in comparison.rows]
+        worst = float(np.max(errors)) if errors else None
+        if comparison.failures:
+            return one_line(comparison.failures[0]), worst
+        for row in comparison.rows:
+            if not row.within(self.limits):
+                what = f"'{row.output}' changes by {row.max_abs_error:.3g}"
+                return f"{what} ({row.data} inputs, batch {row.batch})", worst
+        return "", worst
+
+
+def checker_error(path: Path) -> str:
+    """Return what ONNX's checker says of a file; empty for a valid one."""
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception as error:  # the checker and shape inference raise many types
+        return one_line(error)
+    return ""
