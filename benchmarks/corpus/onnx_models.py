@@ -21,7 +21,9 @@ def written(text: str, opset: int = 18, **domains: int) -> onnx.ModelProto:
     return proto
 
 
-def random_weights(name: str, shape: tuple[int, ...], dtype: "np.dtype[np.generic]") -> "np.ndarray[tuple[int, ...], np.dtype[np.generic]]":
+def random_weights(
+    name: str, shape: tuple[int, ...], dtype: "np.dtype[np.generic]"
+) -> "np.ndarray[tuple[int, ...], np.dtype[np.generic]]":
     """Return normally distributed weights, scaled so that activations keep their size; seeded by name and shape."""
     rng = np.random.default_rng(zlib.crc32(f"{name}{shape}".encode()))
     if len(shape) < 2:  # a bias, or what a normalization multiplies by
@@ -132,5 +134,3 @@ def quantized(proto: onnx.ModelProto, *, static: bool) -> onnx.ModelProto:
         else:
             quantize_dynamic(before, after, weight_type=QuantType.QUInt8)
         return onnx.load(after)
-
-

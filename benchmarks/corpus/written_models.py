@@ -335,7 +335,7 @@ def tokens(opset: int = 13) -> onnx.ModelProto:
 
 def upsampling(opset: int = 9) -> onnx.ModelProto:
     """Encoder and decoder: resized, padded and transposed convolutions, as in segmentation and super resolution."""
-    size = "resized = Resize<mode = \"nearest\">(r2, none, scales)" if opset > 10 else "resized = Upsample(r2, scales)"
+    size = 'resized = Resize<mode = "nearest">(r2, none, scales)' if opset > 10 else "resized = Upsample(r2, scales)"
     none = "float[0] none = {}, " if opset > 10 else ""
     pad = "Pad(resized, pads)" if opset > 10 else "Pad<pads = [0, 0, 1, 1, 0, 0, 1, 1]>(resized)"
     pads = "int64[8] pads = {0, 0, 1, 1, 0, 0, 1, 1}, " if opset > 10 else ""
