@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import helper, numpy_helper, parser
 
 
 def written(text: str, opset: int = 18, **domains: int) -> onnx.ModelProto:

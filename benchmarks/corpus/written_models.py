@@ -266,7 +266,8 @@ def detector_with_nms(opset: int = 13) -> onnx.ModelProto:
     return written(
         """
         detections (float[1,3,48,48] image) => (float[1,36,4] boxes, float[1,3,36] scores, int64[k,3] selected)
-        <float[16,3,3,3] w1, float[24,16,3,3] w2, float[7,24,3,3] w3, int64[3] rows = {1, 7, 36}, int64[2] parts = {4, 3},
+        <float[16,3,3,3] w1, float[24,16,3,3] w2, float[7,24,3,3] w3, int64[3] rows = {1, 7, 36},
+         int64[2] parts = {4, 3},
          int64 most = {20}, float overlap = {0.5}, float least = {0.1}>
         {
             c1 = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]>(image, w1)
@@ -342,7 +343,8 @@ def upsampling(opset: int = 9) -> onnx.ModelProto:
     return written(
         f"""
         segments (float[n,3,32,32] image) => (float[n,4,64,64] map)
-        <{none}{pads}float[16,3,3,3] w1, float[16,16,3,3] w2, float[8,16,3,3] w3, float[8,4,2,2] w4, float[4] scales = {{1, 1, 2, 2}}>
+        <{none}{pads}float[16,3,3,3] w1, float[16,16,3,3] w2, float[8,16,3,3] w3, float[8,4,2,2] w4,
+         float[4] scales = {{1, 1, 2, 2}}>
         {{
             c1 = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]>(image, w1)
             r1 = LeakyRelu<alpha = 0.1>(c1)
@@ -433,3 +435,6 @@ WRITTEN: dict[str, Make] = {
     "no-products": no_products,
 }
 """Name -> function that makes the model."""
+
+ARGUMENTS = {"initial-state": ("--shape", "x=6x1x20")}
+"""Name -> arguments of `gauntlet run` that the model needs."""
