@@ -1,4 +1,4 @@
-"""Networks of torchvision, Keras, scikit-learn and JAX as their exporters write them, and the light models of `onnx`."""
+"""Networks as the exporters of torchvision, Keras and scikit-learn write them, and the light models of `onnx`."""
 
 from collections.abc import Callable
 from functools import partial

@@ -48,10 +48,12 @@ def test_opset_stays_when_a_body_would_change_its_meaning() -> None:
         """
         m (float[n,3,8,8] x) => (float[n,3,8,8] y) <int64 trips = {1}, bool yes = {1}>
         {
-            y = Loop(trips, yes, x) <body = body (int64 i, bool go, float[a,b,c,d] state) => (bool on, float[a,b,c,d] next) {
-                next = Softmax<axis = 1>(state)
-                on = Identity(go)
-            }>
+            y = Loop(trips, yes, x) <
+                body = body (int64 i, bool go, float[a,b,c,d] state) => (bool on, float[a,b,c,d] next) {
+                    next = Softmax<axis = 1>(state)
+                    on = Identity(go)
+                }
+            >
         }
         """,
         opset=11,

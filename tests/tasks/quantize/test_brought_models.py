@@ -1,7 +1,6 @@
 """Recipes on models as other tools write them: each ends with a model that runs, or says what it does not apply to."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
