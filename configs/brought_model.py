@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from configs.loader import presets
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import TensorSpec
 from gauntlet.datasets.directory_index import index_directory, printable_name
@@ -46,7 +47,7 @@ class InferredConfig:
 def is_model(source: str) -> bool:
     """Return whether the argument of `gauntlet run` names a model instead of a configuration."""
     path = Path(source)
-    return path.suffix.lower() in (*KIND_OF_SUFFIX, *PYTORCH) or path.is_dir()
+    return path.suffix.lower() in (*KIND_OF_SUFFIX, *PYTORCH) or (path.is_dir() and source not in presets())
 
 
 def infer_config(model: Path, data: Path | None, labels: Path | None, shapes: Shapes) -> InferredConfig:
@@ -69,7 +70,7 @@ def infer_config(model: Path, data: Path | None, labels: Path | None, shapes: Sh
     else:
         if shapes:
             raise ConfigError(f"--shape is for ONNX files; for {model.name}, give samples with --data FILE.npz")
-        values |= {"data": _arrays(_arrays_path(model, data), names, None, notes)}
+        values |= {"data": _arrays(_arrays_path(model, data), names, notes)}
     values |= {
         "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}],
         "quantize": "auto",
@@ -139,7 +140,7 @@ def _for_onnx(
     if data is None:
         part = _random(model, trial, notes)
     elif arrays is not None:
-        part = _arrays(data, names, trial, notes)
+        part = _arrays(data, names, notes)
     else:
         part = _images(data, names, trial, notes)
     values: dict[str, Any] = {"data": part}
@@ -166,15 +167,14 @@ def _random(model: Path, trial: TrialRun, notes: dict[str, str]) -> dict[str, An
     return part | ({"no_batch_axis": True} if trial.no_batch_axis else {})
 
 
-def _arrays(path: Path, names: tuple[str, ...], trial: TrialRun | None, notes: dict[str, str]) -> dict[str, Any]:
-    arrays = _read_arrays(path) or {}
+def _arrays(path: Path, names: tuple[str, ...], notes: dict[str, str]) -> dict[str, Any]:
+    arrays = dict(_read_arrays(path) or {})
     count = len(next(iter(arrays.values()), ()))
-    labelled = "with" if "labels" in arrays else "without"
-    notes["samples"] = f"{count} in {path}, {labelled} labels; 30 % calibrate, 70 % test"
+    labelled = arrays.pop("labels", None) is not None
+    notes["samples"] = f"{count} in {path}, {'with' if labelled else 'without'} labels; 30 % calibrate, 70 % test"
     part: dict[str, Any] = {"kind": "arrays", "path": str(path.resolve()), "split_fractions": FRACTIONS}
-    layout = trial and (_layout(trial.inputs[0]) or "none")
-    part |= {"layout": layout} if layout else {}
-    return part | ({"labels": list(names)} if names else {})
+    layouts = [layout for array in arrays.values() if (layout := _layout(array.shape))]
+    return part | {"layout": next(iter(layouts), "none")} | ({"labels": list(names)} if names else {})
 
 
 def _arrays_path(model: Path, data: Path | None) -> Path:
@@ -221,17 +221,17 @@ def _require_inputs(data: Path, arrays: Mapping[str, Any], wanted: list[str]) ->
         )
 
 
-def _layout(spec: TensorSpec) -> str | None:
-    """Return the layout of an image input: where 1 or 3 channels are; None for another input."""
-    if len(spec.shape) != 4:
+def _layout(shape: tuple[int | str, ...]) -> str | None:
+    """Return the layout of a batch of images: where 1 or 3 channels are; None for another shape."""
+    if len(shape) != 4:
         return None
-    return next((layout for layout, axis in LAYOUTS.items() if spec.shape[axis] in (1, 3)), None)
+    return next((layout for layout, axis in LAYOUTS.items() if shape[axis] in (1, 3)), None)
 
 
 def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:
     """Return the part `data` for a folder of images, with the preprocessing that is known or assumed."""
     spec = trial.inputs[0]
-    layout = trial.layout if trial.layout != "none" else _layout(spec)
+    layout = trial.layout if trial.layout != "none" else _layout(spec.shape)
     if len(trial.inputs) > 1 or layout is None or not spec.dtype.startswith("float"):
         taken = "; ".join(f"{each.name} {describe(each)}" for each in trial.inputs)
         raise ConfigError(
