@@ -78,32 +78,34 @@ def light(name: str, path: Path) -> None:
     """Write a light model of the `onnx` wheel, with random weights in place of its constant ones."""
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     proto = onnx.load(folder / f"light_{name}.onnx")
-    stored = {tensor.name: tensor for tensor in proto.graph.initializer}
-    divisor, kept = NARROWED.get(name, 1), []
-    shapes, reshaped = set[str](), set[str]()
-    for node in proto.graph.node:
-        if node.op_type == "ConstantOfShape":
-            dims = tuple(_narrow(int(axis), divisor) for axis in numpy_helper.to_array(stored[node.input[0]]))
-            value = random_weights(node.output[0], dims, helper.tensor_dtype_to_np_dtype(1))
-            proto.graph.initializer.append(
-                numpy_helper.from_array(abs(value) if len(dims) == 1 else value, node.output[0])
-            )
-            shapes.add(node.input[0])
-            continue
-        if node.op_type == "Reshape" and divisor > 1:
-            reshaped.add(node.input[1])
-        kept.append(node)
-    for name_of_shape in reshaped:
-        axes = numpy_helper.to_array(stored[name_of_shape])
-        narrowed = [_narrow(int(axis), divisor) for axis in axes]
-        stored[name_of_shape].CopyFrom(helper.make_tensor(name_of_shape, onnx.TensorProto.INT64, [len(axes)], narrowed))
-    del proto.graph.node[:], proto.graph.value_info[:]
-    proto.graph.node.extend(kept)
-    unread = shapes - {name for node in kept for name in node.input}
-    for tensor in [tensor for tensor in proto.graph.initializer if tensor.name in unread]:
-        proto.graph.initializer.remove(tensor)
-    for value in [value for value in proto.graph.input if value.name in unread]:
-        proto.graph.input.remove(value)
+    graph, divisor = proto.graph, NARROWED.get(name, 1)
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    made = [node for node in graph.node if node.op_type == "ConstantOfShape"]
+    kept = [node for node in graph.node if node.op_type != "ConstantOfShape"]
+    dims = {node.output[0]: numpy_helper.to_array(stored[node.input[0]]).tolist() for node in made}
+    dims |= {tensor.name: [*tensor.dims] for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
+    reshaped = {node.input[1] for node in kept if node.op_type == "Reshape"} if divisor > 1 else set[str]()
+    for tensor in [*graph.initializer]:
+        if tensor.name in reshaped:
+            axes = [_narrow(int(axis), divisor) for axis in numpy_helper.to_array(tensor)]
+            tensor.CopyFrom(helper.make_tensor(tensor.name, onnx.TensorProto.INT64, [len(axes)], axes))
+        elif tensor.name in dims or not any(tensor.name in node.input for node in kept):
+            graph.initializer.remove(tensor)
+    others = [value for value in graph.input if value.name not in stored or value.name in reshaped]
+    del graph.node[:], graph.value_info[:], graph.input[:]
+    graph.node.extend(kept)
+    graph.input.extend(others)
+    for weight, shape in dims.items():
+        narrowed = tuple(_narrow(axis, divisor) for axis in shape)
+        value = random_weights(weight, narrowed, helper.tensor_dtype_to_np_dtype(onnx.TensorProto.FLOAT))
+        # Variances must be positive.
+        graph.initializer.append(numpy_helper.from_array(abs(value) if len(shape) == 1 else value, weight))
+    listed = {value.name for value in graph.input}
+    graph.input.extend(  # as files of this age must
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in graph.initializer
+        if tensor.name not in listed
+    )
     onnx.save(proto, path)
 
 

@@ -12,6 +12,8 @@ from gauntlet.runtime.session import open_session
 
 PER_CHANNEL_OPSET = 13
 """From this version on, QuantizeLinear and DequantizeLinear have an axis."""
+FREE_WEIGHTS_IR_VERSION = 4
+"""From this version on, an initializer need not be an input."""
 SUFFIXES = (
     *("_scale", "_zero_point", "_quantized"),
     *("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Input", "_DequantizeLinear_Output"),
@@ -20,9 +22,10 @@ SUFFIXES = (
 
 
 def mend_graph(proto: onnx.ModelProto) -> None:
-    """Raise the opset, lift weights out of Constant nodes, and make names unique and unlike those of the quantizer."""
+    """Raise the opset, make weights initializers alone, and names unique and unlike those of the quantizer."""
     raise_opset(proto)
     lift_constants(proto.graph)
+    keep_weights_as_initializers_alone(proto)
     rename_lookalikes(proto.graph)
     name_nodes(proto.graph)
 
@@ -68,6 +71,16 @@ def lift_constants(graph: onnx.GraphProto) -> None:
             kept.append(node)
     del graph.node[:]
     graph.node.extend(kept)
+
+
+def keep_weights_as_initializers_alone(proto: onnx.ModelProto) -> None:
+    """Remove weights from the inputs and from the stored shapes, which differ where the quantizer transposes one."""
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    for values in (proto.graph.input, proto.graph.value_info):
+        kept = [value for value in values if value.name not in stored]
+        del values[:]
+        values.extend(kept)
+    proto.ir_version = max(proto.ir_version, FREE_WEIGHTS_IR_VERSION)
 
 
 def rename_lookalikes(graph: onnx.GraphProto) -> None:

@@ -7,6 +7,7 @@ import onnx
 import onnx_text
 import pytest
 from onnx import numpy_helper
+from onnx_models import with_weights_as_inputs
 
 from gauntlet.calibration.quantizer_input import (
     lift_constants,
@@ -134,3 +135,15 @@ def test_mended_graph_computes_the_same(tmp_path: Path) -> None:
     before = outputs(proto)
     mend_graph(proto)
     np.testing.assert_allclose(outputs(proto)[0], before[0], rtol=1e-6)
+
+
+def test_weights_are_neither_inputs_nor_values_with_a_shape_afterwards() -> None:
+    proto = with_weights_as_inputs(
+        onnx_text.model("m (float[n,8] x) => (float[n,4] y) <float[8,4] w> { y = MatMul(x, w) }")
+    )
+    proto.graph.value_info.add().CopyFrom(proto.graph.input[1])
+    assert [value.name for value in proto.graph.input] == ["x", "w"]
+    mend_graph(proto)
+    assert [value.name for value in proto.graph.input] == ["x"]
+    assert not proto.graph.value_info
+    onnx.checker.check_model(proto)

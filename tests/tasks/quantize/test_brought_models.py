@@ -99,6 +99,18 @@ def test_dynamic_recipe_quantizes_what_others_export(
     require_close(out, proto, applied(DYNAMIC, out, proto))
 
 
+@pytest.mark.parametrize("place", ["value_info", "input"])
+def test_weight_that_the_dynamic_quantizer_transposes_may_have_a_stored_shape(
+    workspace: Callable[..., Workspace], place: str
+) -> None:
+    out = workspace()
+    text = "m (float[n,64] x) => (float[n,8] y) <float[8,64] w> { y = Gemm<transB = 1>(x, w) }"
+    proto = onnx_models.written(text)
+    value = onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [8, 64])
+    getattr(proto.graph, place).append(value)
+    require_close(out, proto, applied(DYNAMIC, out, proto))
+
+
 def test_computed_weights_stay_in_float_in_the_dynamic_recipe(workspace: Callable[..., Workspace]) -> None:
     out = workspace()
     report = applied(DynamicInt8(), out, written_models.computed_weights())
