@@ -23,9 +23,10 @@ SUFFIXES = (
 
 def mend_graph(proto: onnx.ModelProto) -> None:
     """Raise the opset, make weights initializers alone, and names unique and unlike those of the quantizer."""
-    raise_opset(proto)
     lift_constants(proto.graph)
-    keep_weights_as_initializers_alone(proto)
+    keep_weights_as_initializers_alone(proto)  # before IR version 4, the converter refuses weights that are no inputs
+    raise_opset(proto)
+    lift_constants(proto.graph)  # the converter adds some
     rename_lookalikes(proto.graph)
     name_nodes(proto.graph)
 

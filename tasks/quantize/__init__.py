@@ -55,21 +55,12 @@ def quantize(
 ) -> Report[QuantizeFacts]:
     """Quantize a copy of the FP32 model; the report's artifact is `model`. Raises StageError when the quantizer fails.
 
-    `prepared` and `ranges` are the calibration stage's artifacts; None without calibration.
+    A model that is already quantized fails the check `quantize.float_model`, and there is no artifact. `prepared` and
+    `ranges` are the calibration stage's artifacts; None without calibration.
     """
     before = onnx.load(workspace.path(model), load_external_data=False)
     if integers := _integer_nodes(before.graph):
-        check = Check(name="quantize.float_model", value=len(integers), op="==", limit=0, unit="nodes")
-        named = ", ".join(sorted(set(integers))[:MAX_NAMED])
-        check = check.explained(f"the model is already quantized: {named}", "bring the model from before that")
-        unchanged = QuantizeFacts(
-            nodes_before=len(before.graph.node),
-            nodes_after=len(before.graph.node),
-            size_bytes=model.size_bytes,
-            size_ratio=1,
-            calibration_images=0,
-        )
-        return Report(stage="quantize", facts=unchanged, checks=(check,))
+        return _already_quantized(model, before, integers)
     path = workspace.folder / "model.onnx"
     known_ranges = Ranges.read(workspace.path(ranges)) if ranges else None
     try:
@@ -90,6 +81,16 @@ def quantize(
     )
     check = _quantized_nodes_check(before, after, left_out)
     return Report(stage="quantize", facts=facts, checks=(check,), artifacts={"model": quantized})
+
+
+def _already_quantized(model: Artifact, proto: onnx.ModelProto, integers: list[str]) -> Report[QuantizeFacts]:
+    nodes = len(proto.graph.node)
+    facts = QuantizeFacts(
+        nodes_before=nodes, nodes_after=nodes, size_bytes=model.size_bytes, size_ratio=1, calibration_images=0
+    )
+    check = Check(name="quantize.float_model", value=len(integers), op="==", limit=0, unit="nodes")
+    detail = f"the model is already quantized: {', '.join(sorted(set(integers))[:MAX_NAMED])}"
+    return Report(stage="quantize", facts=facts, checks=(check.explained(detail, "bring the model from before that"),))
 
 
 def _integer_nodes(graph: onnx.GraphProto) -> list[str]:

@@ -4,6 +4,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import control_flow_models
 import numpy as np
 import onnx
 import onnx_text
@@ -77,7 +78,7 @@ def test_shape_is_refused_when_it_does_not_fit(
 
 
 def test_batch_that_is_the_second_axis_is_no_batch(tmp_path: Path) -> None:
-    model = saved(tmp_path / "m.onnx", written_models.initial_state())
+    model = saved(tmp_path / "m.onnx", control_flow_models.initial_state())
     found, config = inferred(model, x=(6, 1, 20))
     assert config.data.no_batch_axis
     assert "one sample a call" in found.notes["batch"]

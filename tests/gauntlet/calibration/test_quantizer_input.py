@@ -147,3 +147,12 @@ def test_weights_are_neither_inputs_nor_values_with_a_shape_afterwards() -> None
     assert [value.name for value in proto.graph.input] == ["x"]
     assert not proto.graph.value_info
     onnx.checker.check_model(proto)
+
+
+def test_weights_that_old_files_must_list_and_do_not_are_no_obstacle() -> None:
+    """ONNX Runtime's optimizer folds a batch norm into new weights and keeps the file's IR version 3."""
+    proto = convolution(opset=9)
+    proto.ir_version = 3
+    mend_graph(proto)
+    assert opset_versions(proto) == {"ai.onnx": 13}
+    assert outputs(proto)[0].shape == (2, 4, 10, 10)

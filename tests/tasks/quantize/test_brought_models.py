@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import control_flow_models
 import numpy as np
 import onnx
 import onnx_models
@@ -70,8 +71,8 @@ def require_close(out: Workspace, proto: onnx.ModelProto, report: Report[Quantiz
         lambda: onnx_models.with_weights_as_inputs(written_models.convolutions(9)),
         lambda: onnx_models.with_number_names(written_models.convolutions(13)),
         lambda: written_models.upsampling(9),
-        lambda: written_models.branch_on_value(11),
-        lambda: written_models.loop(11),
+        lambda: control_flow_models.branch_on_value(11),
+        lambda: control_flow_models.loop(11),
         written_models.infinite_mask,
     ],
     ids=["opset9", "opset11", "constants", "inputs", "number names", "Upsample", "If", "Loop of opset 11", "mask"],
@@ -87,7 +88,7 @@ def test_static_recipe_quantizes_what_others_export(
     "make",
     [
         lambda: onnx_models.with_weights_as_constants(written_models.products()),
-        lambda: onnx_models.with_weights_as_constants(written_models.branch_on_value(11)),
+        lambda: onnx_models.with_weights_as_constants(control_flow_models.branch_on_value(11)),
         lambda: onnx_models.with_number_names(written_models.products()),
     ],
     ids=["constants", "If", "number names"],
@@ -113,7 +114,7 @@ def test_weight_that_the_dynamic_quantizer_transposes_may_have_a_stored_shape(
 
 def test_computed_weights_stay_in_float_in_the_dynamic_recipe(workspace: Callable[..., Workspace]) -> None:
     out = workspace()
-    report = applied(DynamicInt8(), out, written_models.computed_weights())
+    report = applied(DynamicInt8(), out, control_flow_models.computed_weights())
     assert "its weights are computed" in report.facts.left_out.values()
 
 
