@@ -32,6 +32,15 @@ def load(source: str, settings: tuple[str, ...] = ()) -> PipelineConfig:
         values = rename_keys(values)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
+    return validated(path, values, settings)
+
+
+def validated(path: Path, values: dict[str, Any], settings: tuple[str, ...] = ()) -> PipelineConfig:
+    """Write settings into the values of a configuration, and validate them; `path` names them in messages.
+
+    Raises:
+        ConfigError: as `load`.
+    """
     for setting in settings:
         _apply(values, setting)
     try:

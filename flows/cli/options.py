@@ -49,7 +49,12 @@ class _PrintVersion(argparse.Action):
 def _add_pipeline_commands(add: AddCommand) -> None:
     run = add("run", "run:run_pipeline", "run the pipeline", EXIT_CODES)
     run.add_argument("--fresh", action="store_true", help="repeat everything; use no results of earlier runs")
-    run.add_argument("config", help="a YAML file, or the name of a preset")
+    run.add_argument("config", metavar="CONFIG|MODEL", help="a YAML file, the name of a preset, or a model file")
+    data = "samples for a model: a folder of images, or an .npz file with inputs by name; random ones by default"
+    run.add_argument("--data", metavar="FOLDER|FILE.npz", help=data)
+    run.add_argument("--labels", metavar="FILE", help="names of a model's classes, one a line, by class index")
+    shape = "shape of one sample, where a model leaves it open; may be repeated"
+    run.add_argument("--shape", type=_shape, action="append", default=[], metavar="INPUT=3x224x224", help=shape)
     validate = add("validate", "validate:validate_config", "check a configuration without running it")
     validate.add_argument("--schema", action="store_true", help="print the JSON Schema of a configuration and exit")
     validate.add_argument("config", nargs="?", help="a YAML file, or the name of a preset")

@@ -2,31 +2,83 @@
 
 import argparse
 import signal
+from pathlib import Path
 
+import yaml
 from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-from configs.loader import load
+from configs.brought_model import InferredConfig, infer_config, is_model
+from configs.loader import load, validated
 from configs.required_packages import require_packages
+from configs.schema import PipelineConfig
 from flows.cli.console import live, print_report
 from flows.local_run import run_local
 from flows.record.home import Home
 from flows.record.journal import everything_sent
+from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import RunReport
+from gauntlet.reporting.text_format import printable
+
+CONFIG_FILE = "config.yaml"
+"""In a brought model's run folder: what was inferred, with the settings of the command."""
 
 
 def run_pipeline(options: argparse.Namespace) -> int:
     """Run the pipeline and print its report; the exit code is the verdict."""
-    config = load(options.config, tuple(options.set))
-    require_packages(config)
+    console, home, inferred = Console(), Home.find(), None
+    if is_model(options.config):
+        inferred, config = _infer(options)
+        require_packages(config)
+        print_inferred(console, options.config, inferred, config)
+    else:
+        _refuse_model_options(options)
+        config = load(options.config, tuple(options.set))
+        require_packages(config)
     signal.signal(signal.SIGTERM, _terminated)
-    console, home = Console(), Home.find()
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
     print_report(console, RunReport.model_validate_json((folder / "report.json").read_bytes()), home)
+    if inferred is not None:
+        path = folder / CONFIG_FILE
+        path.write_text(yaml.safe_dump(inferred.values, sort_keys=False), encoding="utf-8")
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        console.print(f"Configuration: {shown}", markup=False, highlight=False, soft_wrap=True)
     console.print("More: gauntlet show, gauntlet ui", highlight=False)
     if not everything_sent(folder):
         console.print("MLflow did not receive everything; send the rest with: gauntlet sync", style="yellow")
     return code
+
+
+def _infer(options: argparse.Namespace) -> tuple[InferredConfig, PipelineConfig]:
+    data, labels = (Path(name) if name else None for name in (options.data, options.labels))
+    inferred = infer_config(Path(options.config), data, labels, dict(options.shape))
+    return inferred, validated(Path(options.config), inferred.values, tuple(options.set))
+
+
+def _refuse_model_options(options: argparse.Namespace) -> None:
+    """Refuse what is for models alone; a configuration has keys for it."""
+    for name in ("data", "labels", "shape"):
+        if getattr(options, name):
+            raise ConfigError(f"--{name} is for a model; {options.config} is a configuration: set the key under data")
+
+
+def print_inferred(console: Console, model: str, inferred: InferredConfig, config: PipelineConfig) -> None:
+    """Print what was found and assumed, before the run starts."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    rows = inferred.notes | {
+        "recipes": f"quantize: auto, {len(config.quantize)} for this processor; {len(config.optimize)} graph passes",
+        "deployed on": ", ".join((config.benchmark.targets[0].name, *config.benchmark.deploy_targets)),
+    }
+    for subject, text in rows.items():
+        assumed = "ASSUMED" in text or "random" in text
+        table.add_row(Text(printable(subject)), Text(printable(text), style="yellow" if assumed else ""))
+    console.print(Text(f"{config.name}: inferred from {printable(model)}", style="bold"), highlight=False)
+    console.print(Padding(table, (0, 0, 1, 2)), highlight=False)
 
 
 def _terminated(*_: object) -> None:

@@ -73,6 +73,14 @@ def index_directory(root: Path) -> DirectoryIndex:
     return DirectoryIndex(splits, tuple(sorted(classes)), tuple(indexed), tuple(skipped))
 
 
+def index_images(root: Path) -> DirectoryIndex:
+    """List all files below the folder as one set without classes; raise StageError if it is missing."""
+    if not root.is_dir():
+        raise StageError(f"{root}: no such folder; expected a folder of images")
+    _, files, skipped = _walk(root)
+    return DirectoryIndex((), ("",), tuple(("", "", str(file)) for file in files), tuple(skipped))
+
+
 def printable_name(name: str) -> str:
     """Return a file name as valid text, even if its bytes are not UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

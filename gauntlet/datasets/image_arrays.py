@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,8 @@ class ImageTransform(Frozen):
         how, channels = self.how, len(self.how.mean)
         shape = (channels, how.height, how.width) if self.layout == "NCHW" else (how.height, how.width, channels)
         spec = TensorSpec(name=self.name, dtype="float32", shape=("batch", *shape))
-        return Signature(inputs=(spec,), outputs=(), layout=self.layout, preprocessing=how, labels=labels)
+        task: Literal["classification", "arrays"] = "classification" if labels else "arrays"
+        return Signature(task=task, inputs=(spec,), outputs=(), layout=self.layout, preprocessing=how, labels=labels)
 
 
 @dataclass(frozen=True)

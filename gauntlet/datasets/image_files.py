@@ -35,7 +35,7 @@ class ImageFileSplit:
 
     root: Path
     files: tuple[str, ...]
-    labels: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64] | None
     digests: tuple[bytes, ...]
     transform: ImageTransform
     pixel_digests: tuple[bytes, ...] = ()
@@ -66,7 +66,7 @@ class ImageFileSplit:
             "root": str(self.root),
             "recipe": self.transform.model_dump(mode="json"),
             "files": self.files,
-            "labels": self.labels.tolist(),
+            "labels": None if self.labels is None else self.labels.tolist(),
             "sha256": [digest.hex() for digest in self.digests],
         }
         path.write_text(json.dumps(content, indent=0), encoding="utf-8")
@@ -80,7 +80,7 @@ class ImageFileSplit:
             return cls(
                 Path(content["root"]),
                 tuple(content["files"]),
-                np.array(content["labels"], np.int64),
+                None if content["labels"] is None else np.array(content["labels"], np.int64),
                 tuple(map(bytes.fromhex, content["sha256"])),
                 ImageTransform.model_validate(content["recipe"]),
             )

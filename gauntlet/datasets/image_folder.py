@@ -10,7 +10,13 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Preprocessing
-from gauntlet.datasets.directory_index import DirectoryState, directory_state, index_directory, printable_name
+from gauntlet.datasets.directory_index import (
+    DirectoryState,
+    directory_state,
+    index_directory,
+    index_images,
+    printable_name,
+)
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.image_scan import ScannedImage, scan
@@ -39,6 +45,9 @@ class ImageFolder(Frozen):
     std: tuple[float, ...] = Field((0.229, 0.224, 0.225), description="one per channel; default: ImageNet")
     resize: Literal["stretch", "crop"] = Field("crop", description="use the whole image, or crop its center first")
     layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input")
+    input_name: str = Field("input", description="name of the model's input")
+    labels: tuple[str, ...] = Field((), description="class names in the order of the class indices; default: sorted")
+    labelled: bool = Field(True, description="false: folders are no classes; all images below the folder are one set")
     max_skipped: int = Field(0, ge=0, description="unusable files that may be skipped; the report names each")
     split_fractions: SplitFractions = Field(default_factory=SplitFractions, description="used for missing splits")
     seed: int = Field(0, ge=0, description="determines which image is in which split")
@@ -61,14 +70,12 @@ class ImageFolder(Frozen):
 
     def load(self) -> Dataset:
         """Decode every file once and split the usable ones; raise StageError without two classes or enough images."""
-        index = index_directory(self.path)
-        labels = tuple(map(printable_name, index.classes))
-        if len(labels) < 2:
-            raise StageError(f"{self.path}: one class folder ({labels[0]}); a classifier needs at least two")
+        index = index_directory(self.path) if self.labelled else index_images(self.path)
+        labels = self._class_names(tuple(map(printable_name, index.classes))) if self.labelled else ()
         root, (height, width) = self.path.resolve(), self.image_size
         images, skipped = scan(root, index, len(self.mean))
         how = Preprocessing(height=height, width=width, scale=1 / 255, mean=self.mean, std=self.std, resize=self.resize)
-        transform = ImageTransform(how=how, layout=self.layout)
+        transform = ImageTransform(how=how, layout=self.layout, name=self.input_name)
         try:
             indices = self._indices(images, index.splits or ("",))
         except StageError as error:
@@ -84,34 +91,50 @@ class ImageFolder(Frozen):
             remedy="repair or remove these files, or raise data.max_skipped" if skipped else "",
         )
         parts = {name: [images[i] for i in indices[name]] for name in SPLITS if name in indices}
-        splits = {name: _file_split(root, part, transform) for name, part in parts.items()}
+        places = {index.classes.index(name): labels.index(printable_name(name)) for name in index.classes if labels}
+        splits = {name: _file_split(root, part, transform, places) for name, part in parts.items()}
         return Dataset(splits, transform.signature(labels), (check,), tuple(skipped))
+
+    def _class_names(self, folders: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the class names by class index."""
+        if len(folders) < 2:
+            raise StageError(f"{self.path}: one class folder ({folders[0]}); a classifier needs at least two")
+        unknown = [name for name in folders if self.labels and name not in self.labels]
+        if unknown:
+            raise StageError(
+                f"{self.path}: the folder {unknown[0]!r} is none of the {len(self.labels)} data.labels. "
+                "Fix: name each folder as its class"
+            )
+        return self.labels or folders
 
     def _indices(self, images: list[ScannedImage], folders: tuple[str, ...]) -> dict[str, Indices]:
         """Return the shuffled indices by split."""
-        labels = np.array([image.label for image in images], np.int64)
+        classes = np.array([image.label for image in images], np.int64)  # all the same for unlabelled images
         names = np.array([image.split for image in images])
         indices = {name: np.flatnonzero(names == name) for name in folders}
         empty = [name for name, chosen in indices.items() if not len(chosen)]
         if empty:
             raise StageError(f"no usable image in the folder {empty[0]!r}" if empty[0] else "no usable image")
         if "" in indices:
-            indices = split_indices(len(labels), labels, self.split_fractions, self.seed)
+            indices = split_indices(len(classes), classes, self.split_fractions, self.seed)
         for name in ("validation", "calibration"):
             donor = "train" if "train" in indices else "test"
             size = round(getattr(self.split_fractions, name) * len(indices[donor]))
             if name in indices or not size or (name == "validation" and donor == "test"):
                 continue
-            indices[donor], indices[name] = stratified_sample(indices[donor], size, labels, self.seed, name)
+            indices[donor], indices[name] = stratified_sample(indices[donor], size, classes, self.seed, name)
         # Shuffled, because later stages calibrate on and compare the first samples, which must not be of one class.
         return {name: np.random.default_rng(self.seed).permutation(chosen) for name, chosen in indices.items()}
 
 
-def _file_split(root: Path, images: list[ScannedImage], transform: ImageTransform) -> ImageFileSplit:
+def _file_split(
+    root: Path, images: list[ScannedImage], transform: ImageTransform, places: dict[int, int]
+) -> ImageFileSplit:
+    """Return the split; `places` maps the folders' numbers to class indices, and is empty without labels."""
     return ImageFileSplit(
         root,
         tuple(image.file for image in images),
-        np.array([image.label for image in images], np.int64),
+        np.array([places[image.label] for image in images], np.int64) if places else None,
         tuple(image.digest for image in images),
         transform,
         tuple(image.pixel_digest for image in images),

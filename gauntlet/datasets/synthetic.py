@@ -36,7 +36,7 @@ class Synthetic(Frozen):
     def load(self) -> Dataset:
         """Draw the samples; raise StageError if the model cannot be read or takes strings."""
         signature = signature_from_graph(read_graph(self.model))
-        skipped_axes = 1 if _has_batch(signature) and not self.no_batch_axis else 0
+        skipped_axes = 1 if has_batch(signature) and not self.no_batch_axis else 0
         rng = np.random.default_rng(self.seed)
         arrays = {spec.name: self._draw(spec, skipped_axes, rng) for spec in signature.inputs}
         third = self.samples // 3
@@ -67,10 +67,13 @@ class Synthetic(Frozen):
             ) from error
 
 
-def _has_batch(signature: Signature) -> bool:
+def has_batch(signature: Signature) -> bool:
     """Return whether all tensors share their first axis."""
     if not all(spec.shape for spec in (*signature.inputs, *signature.outputs)):
         return False
     firsts = {spec.shape[0] for spec in signature.inputs}
-    fixed = {spec.shape[0] for spec in signature.outputs if isinstance(spec.shape[0], int)}
-    return len(firsts) == 1 and fixed <= firsts
+    later = {axis for spec in signature.inputs for axis in spec.shape[1:]} - firsts
+    outputs = {spec.shape[0] for spec in signature.outputs}
+    fixed = {axis for axis in outputs if isinstance(axis, int)}
+    named = outputs - fixed
+    return len(firsts) == 1 and fixed <= firsts and not named & later  # `later`: a batch that is the second axis

@@ -79,13 +79,14 @@ def calibrate(
         methods=tuple(ranges.methods),
         changes=changes(ranges_after),
     )
-    labels = Signature.read(read_graph(model_path)).labels
+    proto = read_graph(model_path)
+    labels, public = Signature.read(proto).labels, {v.name for v in (*proto.graph.input, *proto.graph.output)}
     set_checks = _set_checks(config, facts, split, labels, read_split(workspace.path(test)))
     artifacts = {
         "prepared": workspace.store_file(prepared, *data_files),
         "ranges": workspace.store_file(ranges.write(workspace.folder / "ranges.json")),
     }
-    checks = (finite_check(statistics.non_finite), *set_checks)
+    checks = (finite_check(statistics.non_finite, public), *set_checks)
     return Report(stage="calibrate", facts=facts, checks=checks, artifacts=artifacts)
 
 

@@ -1,6 +1,6 @@
 """Checks of the calibration set: enough images, every class covered, and no image of the test split."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import numpy as np
@@ -75,11 +75,18 @@ def class_coverage_check(split: Split, images: int, labels: tuple[str, ...], sev
     return _none_found("missing_classes", len(missing), "classes", severity, detail, remedy)
 
 
-def finite_check(non_finite: tuple[str, ...]) -> Check:
-    """Check that every activation is finite: NaN and infinity have no range."""
+def finite_check(non_finite: tuple[str, ...], public: Collection[str]) -> Check:
+    """Check that every activation is finite: NaN and infinity have no range, so their nodes stay in float.
+
+    Inside, they can be meant: masks are minus infinity. Among the `public` tensors, the model's inputs and outputs,
+    they are an error.
+    """
     detail = f"NaN or infinity in {', '.join(non_finite[:MAX_NAMED])} (in graph order)"
+    severity: Severity = "warning" if set(public).isdisjoint(non_finite) else "error"
     remedy = "check the node that computes the first of them, and the images; until then, remove the static recipes"
-    return _none_found("non_finite_tensors", len(non_finite), "tensors", "error", detail, remedy)
+    if severity == "warning":
+        remedy = "none where it is meant, as in a mask: what reads or writes it stays in float; else check that node"
+    return _none_found("non_finite_tensors", len(non_finite), "tensors", severity, detail, remedy)
 
 
 def test_overlap_check(split: Split, images: int, test: Split, severity: Severity) -> Check:

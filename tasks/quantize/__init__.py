@@ -16,10 +16,12 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
+from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.onnx_model.model_file import read_for_editing, write_model
-from gauntlet.onnx_model.operator_types import quantized_nodes
+from gauntlet.onnx_model.operator_types import QUANTIZED_OPS, quantized_nodes
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.float16 import Float16
+from tasks.quantize.left_out import LeftOut
 from tasks.quantize.static import StaticInt8
 
 QuantizeConfig = Annotated[StaticInt8 | DynamicInt8 | Float16, Field(discriminator="kind")]
@@ -40,6 +42,7 @@ class QuantizeFacts(Frozen):
     size_bytes: int
     size_ratio: float = Field(description="size before divided by size after")
     calibration_images: int
+    left_out: dict[str, str] = Field({}, description="nodes in float because the quantizer cannot take them -> reason")
 
 
 def quantize(
@@ -52,13 +55,17 @@ def quantize(
 ) -> Report[QuantizeFacts]:
     """Quantize a copy of the FP32 model; the report's artifact is `model`. Raises StageError when the quantizer fails.
 
-    `prepared` and `ranges` are the calibration stage's artifacts; None without calibration.
+    A model that is already quantized fails the check `quantize.float_model`, and there is no artifact. `prepared` and
+    `ranges` are the calibration stage's artifacts; None without calibration.
     """
     before = onnx.load(workspace.path(model), load_external_data=False)
+    if integers := _integer_nodes(before.graph):
+        return _already_quantized(model, before, integers)
     path = workspace.folder / "model.onnx"
     known_ranges = Ranges.read(workspace.path(ranges)) if ranges else None
     try:
-        config.quantize(workspace.path(model), workspace.path(prepared) if prepared else None, known_ranges, path)
+        source = workspace.path(prepared) if prepared else None
+        left_out = config.quantize(workspace.path(model), source, known_ranges, path)
     except Exception as error:
         raise StageError(f"{config.name}: {error}") from error
     after = read_for_editing(path)
@@ -70,16 +77,37 @@ def quantize(
         size_bytes=quantized.size_bytes,
         size_ratio=model.size_bytes / quantized.size_bytes,
         calibration_images=known_ranges.images if known_ranges and config.kind == "static" else 0,
+        left_out=dict(left_out),
     )
-    check = _quantized_nodes_check(config.name, before, after)
+    check = _quantized_nodes_check(before, after, left_out)
     return Report(stage="quantize", facts=facts, checks=(check,), artifacts={"model": quantized})
 
 
-def _quantized_nodes_check(recipe: str, before: onnx.ModelProto, after: onnx.ModelProto) -> Check:
+def _already_quantized(model: Artifact, proto: onnx.ModelProto, integers: list[str]) -> Report[QuantizeFacts]:
+    nodes = len(proto.graph.node)
+    facts = QuantizeFacts(
+        nodes_before=nodes, nodes_after=nodes, size_bytes=model.size_bytes, size_ratio=1, calibration_images=0
+    )
+    check = Check(name="quantize.float_model", value=len(integers), op="==", limit=0, unit="nodes")
+    detail = f"the model is already quantized: {', '.join(sorted(set(integers))[:MAX_NAMED])}"
+    return Report(stage="quantize", facts=facts, checks=(check.explained(detail, "bring the model from before that"),))
+
+
+def _integer_nodes(graph: onnx.GraphProto) -> list[str]:
+    """Return the types of the nodes that compute in integers, or convert to them."""
+    return [
+        node.op_type
+        for node in all_nodes(graph)
+        if node.op_type in QUANTIZED_OPS or node.op_type.startswith(("QLinear", "DynamicQuantize"))
+    ]
+
+
+def _quantized_nodes_check(before: onnx.ModelProto, after: onnx.ModelProto, left_out: LeftOut) -> Check:
     added = _quantized_or_half_nodes(after) - _quantized_or_half_nodes(before)
     check = Check(name="quantize.quantized_nodes", value=added, op=">", limit=0, unit="nodes")
     operators = ", ".join(sorted({node.op_type for node in before.graph.node})[:MAX_NAMED])
-    detail = f"{recipe} finds nothing to quantize among {operators}"
+    reasons = "".join(f"; {reason}" for reason in sorted(set(left_out.values()))[:1])
+    detail = f"nothing to quantize among {operators}{reasons}"
     return check.explained(detail, "remove the recipe: it does not apply to this model")
 
 

@@ -8,9 +8,11 @@ from typing import Literal
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from pydantic import Field
 
+from gauntlet.calibration.quantizer_input import mend_graph
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.frozen import Frozen
-from gauntlet.onnx_model.model_file import copy_into, is_large_file
+from gauntlet.onnx_model.model_file import is_large_file, read_model, write_model
+from tasks.quantize.left_out import LeftOut, quantize_what_works, without_stored_weights
 
 TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
 OPERATORS = {"all": None, "matmul": ["MatMul"]}  # the quantizer first turns every Gemm into a MatMul and an Add
@@ -32,15 +34,28 @@ class DynamicInt8(Frozen):
 
     def quantize(
         self, model: Path, prepared: Path | None, ranges: Ranges | None, target: Path, float_nodes: Collection[str] = ()
-    ) -> None:
-        """Quantize `model` to `target`; `prepared` and `ranges` are not used."""
+    ) -> LeftOut:
+        """Quantize `model` to `target`; `prepared` and `ranges` are not used. Return the nodes it had to leave out.
+
+        Raises:
+            StageError: when ONNX Runtime's quantizer fails.
+        """
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            quantize_dynamic(
-                copy_into(model, Path(folder)),
-                target,
-                op_types_to_quantize=OPERATORS[self.op_types],
-                reduce_range=self.reduce_range,
-                weight_type=TYPES[self.weights],
-                nodes_to_exclude=sorted([*float_nodes, *(f"{name}_MatMul" for name in float_nodes)]),
-                use_external_data_format=is_large_file(model),
-            )
+            source = Path(folder) / "mended.onnx"
+            proto = read_model(model)
+            mend_graph(proto)
+            write_model(proto, source)
+
+            def write(left_out: Collection[str]) -> None:
+                excluded = {*float_nodes, *left_out}
+                quantize_dynamic(
+                    source,
+                    target,
+                    op_types_to_quantize=OPERATORS[self.op_types],
+                    reduce_range=self.reduce_range,
+                    weight_type=TYPES[self.weights],
+                    nodes_to_exclude=sorted([*excluded, *(f"{name}_MatMul" for name in excluded)]),
+                    use_external_data_format=is_large_file(model),
+                )
+
+            return quantize_what_works(write, target, proto.graph, without_stored_weights(proto.graph))

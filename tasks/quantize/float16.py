@@ -7,9 +7,11 @@ from typing import Literal
 from onnxruntime.quantization.onnx_model import ONNXModel
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
+from gauntlet.calibration.quantizer_input import sort_nodes
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.frozen import Frozen
 from gauntlet.onnx_model.model_file import read_model, write_model
+from tasks.quantize.left_out import LeftOut
 
 
 class Float16(Frozen):
@@ -24,9 +26,10 @@ class Float16(Frozen):
 
     def quantize(
         self, model: Path, prepared: Path | None, ranges: Ranges | None, target: Path, float_nodes: Collection[str] = ()
-    ) -> None:
-        """Convert `model` to `target`; `prepared` and `ranges` are not used."""
+    ) -> LeftOut:
+        """Convert `model` to `target`, without leaving anything out; `prepared` and `ranges` are not used."""
         excluded = sorted(float_nodes) or None
         half = ONNXModel(convert_float_to_float16(read_model(model), keep_io_types=True, node_block_list=excluded))
-        half.topological_sort()  # the converter appends its Cast nodes at the end
+        sort_nodes(half.model.graph)  # the converter appends its Cast nodes at the end
         write_model(half.model, target)
+        return {}

@@ -10,12 +10,15 @@ from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, 
 from pydantic import Field, model_validator
 
 from gauntlet.calibration.minmax import MinMax
+from gauntlet.calibration.quantizer_input import PER_CHANNEL_OPSET
 from gauntlet.calibration.ranges import Method, Ranges
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
+from gauntlet.onnx_model.graph import opset_versions
 from gauntlet.onnx_model.model_file import copy_into, is_large_file, read_graph
 from gauntlet.onnx_model.operator_types import FLOAT_OPS
 from gauntlet.runtime.processor import Processor
+from tasks.quantize.left_out import LeftOut, quantize_what_works, without_ranges
 
 FORMATS = {"qdq": QuantFormat.QDQ, "qoperator": QuantFormat.QOperator}
 PRODUCTS_AND_SUMS = ["Conv", "ConvTranspose", "Gemm", "MatMul", "Add"]
@@ -74,13 +77,26 @@ class StaticInt8(Frozen):
 
     def quantize(
         self, model: Path, prepared: Path | None, ranges: Ranges | None, target: Path, float_nodes: Collection[str] = ()
-    ) -> None:
-        """Quantize `prepared`, which has the nodes `float_nodes`, to `target`. Raises StageError without ranges."""
+    ) -> LeftOut:
+        """Quantize `prepared`, which has the nodes `float_nodes`, to `target`; return the nodes it had to leave out.
+
+        Raises:
+            StageError: without ranges, or when ONNX Runtime's quantizer fails.
+        """
         if prepared is None or ranges is None:
             reason = "the calibration failed, or the data has no split 'calibration'"
             raise StageError(f"static quantization needs activation ranges; {reason}")
+        proto = read_graph(prepared)
+        chosen = set(head_nodes(proto.graph) if self.float_head else ()).union(float_nodes)
+        known, source = ranges.tensors(self.calibration_method.name), prepared
+
+        def write(left_out: Collection[str]) -> None:
+            self._write(source, ranges, target, chosen.union(left_out), _has_axis(proto))
+
+        return quantize_what_works(write, target, proto.graph, without_ranges(proto.graph, known))
+
+    def _write(self, prepared: Path, ranges: Ranges, target: Path, excluded: Collection[str], has_axis: bool) -> None:
         input_only_ops = PRODUCTS_AND_SUMS if self.qdq_placement == "inputs" else []
-        head = head_nodes(read_graph(prepared).graph) if self.float_head else frozenset()
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             quantize_static(
                 copy_into(prepared, Path(folder)),
@@ -91,15 +107,21 @@ class StaticInt8(Frozen):
                 activation_type=TYPES[self.activations],
                 weight_type=TYPES[self.weights],
                 op_types_to_quantize=input_only_ops or None,
-                nodes_to_exclude=sorted(head.union(float_nodes)),
+                nodes_to_exclude=sorted(excluded),
                 use_external_data_format=is_large_file(prepared),
                 calibrate_method=CalibrationMethod.MinMax,  # see `Ranges.write_for_ort`
                 calibration_cache_path=ranges.write_for_ort(self.calibration_method.name, Path(folder) / "ranges.json"),
                 extra_options={
                     "ActivationSymmetric": self.symmetric,
                     "OpTypesToExcludeOutputQuantization": input_only_ops,
+                    "UseQDQContribOps": self.per_channel and not has_axis,
                 },
             )
+
+
+def _has_axis(proto: onnx.ModelProto) -> bool:
+    """Return whether the standard's Q/DQ operators can be per channel; ONNX Runtime's own ones always can."""
+    return opset_versions(proto).get("ai.onnx", 0) >= PER_CHANNEL_OPSET
 
 
 def head_nodes(graph: onnx.GraphProto) -> frozenset[str]:

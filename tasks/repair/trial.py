@@ -47,7 +47,7 @@ class Evaluator:
     network: SwitchableModel
     reference: ReferenceOutputs
     file: Path
-    write: Callable[[Collection[str]], None]
+    write: Callable[[Collection[str]], object]
     sensitivity_images: int
     prediction_images: int
 

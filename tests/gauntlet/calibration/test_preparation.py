@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
+from onnx_models import with_weights_as_inputs
 
 from gauntlet.calibration.preparation import prepare_for_quantization
 from gauntlet.runtime.session import open_session
@@ -102,3 +103,14 @@ def test_mean_of_each_channel_is_a_pool_and_answers_the_same(tmp_path: Path, nod
 def test_another_mean_is_no_pool(tmp_path: Path, nodes: str, shape: str) -> None:
     prepare_for_quantization(pooled(tmp_path / "m.onnx", nodes, shape), tmp_path / "prepared.onnx")
     assert "ReduceMean" in operators(tmp_path / "prepared.onnx")
+
+
+def test_listed_weight_that_was_folded_is_no_input_afterwards(tmp_path: Path) -> None:
+    """Files before IR version 4 list weights among the inputs; ONNX Runtime folds a shape and keeps its input."""
+    text = (
+        "m (float[n,4] x) => (float[n,2,2] y) <int64[3] shape = {-1, 2, 2}> { s = Identity(shape) y = Reshape(x, s) }"
+    )
+    proto = with_weights_as_inputs(onnx_text.model(text, opset=9, ir_version=3))
+    onnx.save(proto, tmp_path / "m.onnx")
+    prepare_for_quantization(tmp_path / "m.onnx", tmp_path / "prepared.onnx")
+    assert [value.name for value in onnx.load(tmp_path / "prepared.onnx").graph.input] == ["x"]

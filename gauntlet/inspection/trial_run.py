@@ -1,0 +1,146 @@
+"""Run a brought model on random samples, to learn how it takes batches and what it returns."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import ConfigError, StageError, one_line
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.signature import Preprocessing, Signature, TensorSpec, signature_from_graph
+from gauntlet.datasets.synthetic import Synthetic, has_batch
+from gauntlet.onnx_model.graph import opset_versions, read_untrusted_graph
+from gauntlet.onnx_model.model_file import is_large_file
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shape of one sample by input, where the model leaves it open; with as many axes as the input, a whole input."""
+
+TIMEOUT_S = 120.0
+MEMORY_BYTES = 8 << 30
+SAMPLES = 16
+TRIED = 4
+"""Samples that are run, once one by one and once together."""
+CLOSE = 1e-3
+"""Outputs for a sample alone and in a batch differ by less, relative to the largest value, where the batch is one."""
+
+
+class TrialRun(Frozen):
+    """What the file declares, and what a run on random samples has shown."""
+
+    opset: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...] = Field(description="with the shapes of one call; the first axis is the batch")
+    dynamic_axes: dict[str, int] = Field(description="lengths of the open axes, as far as they are given")
+    no_batch_axis: bool = Field(description="each sample is a full set of inputs")
+    reason: str = Field("", description="why samples are not batched")
+    layout: str = Field("none", description="of the model's own signature")
+    preprocessing: Preprocessing | None = Field(None, description="of the model's own signature")
+
+    @property
+    def scores(self) -> TensorSpec | None:
+        """The first output with a score for each of several classes."""
+        floats = (spec for spec in self.outputs if spec.dtype.startswith("float"))
+        return next((s for s in floats if len(s.shape) == 2 and int(s.shape[1]) > 1 and not self.no_batch_axis), None)
+
+
+def try_model(model: Path, shapes: Shapes) -> TrialRun:
+    """Run a model in a process of its own.
+
+    Raises:
+        ConfigError: when the file is no ONNX model, leaves shapes open, or fails on random samples.
+    """
+    try:
+        return run_in_subprocess(_try, model, dict(shapes), timeout_s=TIMEOUT_S, memory_bytes=MEMORY_BYTES).value
+    except SubprocessFailed as error:
+        raise ConfigError(f"{model}: the trial run failed: {error}. Fix: see gauntlet diagnose {model}") from error
+    except StageError as error:
+        raise ConfigError(f"{error}. Fix: see gauntlet diagnose {model}") from error
+
+
+def _try(model: Path, shapes: dict[str, tuple[int, ...]]) -> TrialRun:
+    proto = read_untrusted_graph(model)
+    own, declared = Signature.find(proto), signature_from_graph(proto)
+    opset = opset_versions(proto).get("ai.onnx", 0)
+    known: dict[str, Any] = {"opset": opset, "inputs": declared.inputs}
+    if own is not None:
+        known |= {"layout": own.layout, "preprocessing": own.preprocessing}
+    whole = _whole_inputs(declared, shapes)
+    axes = _lengths(declared, shapes, whole=whole)
+    single = {spec.shape[0]: 1 for spec in declared.inputs if spec.shape and isinstance(spec.shape[0], str)}
+    session = open_session(model, level="basic" if is_large_file(model) else "all")
+    problems = list[str]() if whole or has_batch(declared) else ["the inputs and outputs share no first axis"]
+    for no_batch_axis in (True,) if whole or problems else (False, True):
+        lengths = single | axes if no_batch_axis and not whole else axes
+        samples = _samples(model, lengths, no_batch_axis=no_batch_axis)
+        try:
+            outputs = _outputs(session, samples)
+        except StageError as error:
+            problems.append(one_line(error))
+            continue
+        specs = tuple(
+            TensorSpec(name=name, dtype=array.dtype.name, shape=("batch", *array.shape[1:]))
+            for name, array in outputs.items()
+        )
+        reason = problems[0] if problems else ""
+        return TrialRun(outputs=specs, dynamic_axes=lengths, no_batch_axis=no_batch_axis, reason=reason, **known)
+    raise StageError(f"{model}: it fails on random samples: {problems[-1]}")
+
+
+def _outputs(session: Any, samples: NamedArrays) -> NamedArrays:
+    """Return the outputs for some samples; `StageError` where a sample's depend on those beside it."""
+    single = batched_inference(session, samples)
+    alone, together = single.run(1), single.run(TRIED)
+    for name, array in alone.items():
+        if array.dtype.kind == "f":
+            scale = np.max(np.abs(array), initial=1e-9, where=np.isfinite(array))
+            if not np.allclose(array, together[name], rtol=0, atol=CLOSE * float(scale), equal_nan=True):
+                raise StageError(f"the output {name!r} of a sample depends on the other samples of its batch")
+    return alone
+
+
+def _samples(model: Path, axes: dict[str, int], *, no_batch_axis: bool) -> NamedArrays:
+    drawn = Synthetic(model=model, samples=SAMPLES, dynamic_axes=axes, no_batch_axis=no_batch_axis).load()
+    return drawn.splits["test"].take(slice(0, TRIED))
+
+
+def _whole_inputs(declared: Signature, shapes: Shapes) -> bool:
+    """Return whether the given shapes are those of whole inputs; raise `ConfigError` where they fit neither."""
+    names = {spec.name: spec for spec in declared.inputs}
+    extra = set()
+    for name, shape in shapes.items():
+        if name not in names:
+            raise ConfigError(f"--shape {name}: unknown input; available: {', '.join(names)}")
+        extra.add(len(names[name].shape) - len(shape))
+    if extra - {0, 1} or len(extra) > 1:
+        ranks = ", ".join(f"{spec.name} has {len(spec.shape)} axes" for spec in declared.inputs)
+        raise ConfigError(f"--shape: give every shape without the batch axis, or every one with all axes ({ranks})")
+    return extra == {0}
+
+
+def _lengths(declared: Signature, shapes: Shapes, *, whole: bool) -> dict[str, int]:
+    """Return the lengths of the open axes; raise `ConfigError` where one stays open, or does not fit."""
+    lengths: dict[str, int] = {}
+    for spec in declared.inputs:
+        axes = spec.shape if whole else spec.shape[1:]
+        given = shapes.get(spec.name)
+        for place, axis in enumerate(axes):
+            if given is None and isinstance(axis, str):
+                shown = ", ".join(map(str, spec.shape))
+                example = "x".join(str(a) if isinstance(a, int) else "224" for a in axes)
+                raise ConfigError(
+                    f"the input {spec.name!r} is [{shown}], which leaves the shape of a sample open. "
+                    f"Fix: set it, for example with --shape {spec.name}={example}, or give samples with --data FILE.npz"
+                )
+            length = given[place] if given else axis
+            if isinstance(axis, int) and length != axis:
+                raise ConfigError(f"--shape {spec.name}: axis {place} is {length}; the model fixes it to {axis}")
+            if isinstance(axis, str) and lengths.setdefault(axis, int(length)) != length:
+                elsewhere = f"{lengths[axis]} elsewhere"
+                raise ConfigError(f"--shape {spec.name}: the axis {axis!r} is {length} here and {elsewhere}")
+    return lengths

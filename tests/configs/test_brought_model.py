@@ -1,0 +1,239 @@
+"""A configuration inferred from a model file and its data, and one clear error where that is not possible."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import control_flow_models
+import numpy as np
+import onnx
+import onnx_text
+import pytest
+import written_models
+import yaml
+from onnx_models import quantized
+from PIL import Image
+from small_images import write_pictures
+
+from configs.brought_model import InferredConfig, infer_config, is_model
+from configs.loader import load
+from gauntlet.core.errors import ConfigError
+from gauntlet.core.signature import Preprocessing, signature_from_graph
+
+
+def saved(path: Path, proto: onnx.ModelProto) -> Path:
+    onnx.save(proto, path)
+    return path
+
+
+def classifier(path: Path, shape: str = "n,3,32,32") -> Path:
+    text = f"m (float[{shape}] image) => (float[n,k] scores) {{ g = GlobalAveragePool(image) scores = Flatten(g) }}"
+    return saved(path, onnx_text.model(text))
+
+
+def inferred(model: Path, data: Path | None = None, labels: Path | None = None, **shapes: tuple[int, ...]) -> Any:
+    found = infer_config(model, data, labels, shapes)
+    return found, load(str(written(model.with_suffix(".yaml"), found)))
+
+
+def written(path: Path, found: InferredConfig) -> Path:
+    """Write the values as the command line does."""
+    path.write_text(yaml.safe_dump(found.values, sort_keys=False))
+    return path
+
+
+def test_model_alone_gets_random_samples_and_recommended_recipes(tmp_path: Path) -> None:
+    model = saved(tmp_path / "My Model_v2.onnx", written_models.convolutions())
+    found, config = inferred(model)
+    assert config.name == "my-model-v2"
+    assert (config.train.kind, config.train.model) == ("onnx", model)
+    assert (config.data.kind, config.data.model) == ("synthetic", model)
+    assert found.values["quantize"] == "auto"
+    assert "static-u8s8" in {recipe.name for recipe in config.quantize}
+    assert "random" in found.notes["samples"]
+    assert found.notes["input image"] == "float32 [n, 3, 32, 32]"
+
+
+def test_open_shape_needs_an_argument_and_is_taken_from_it(tmp_path: Path) -> None:
+    model = classifier(tmp_path / "m.onnx", "n,3,height,width")
+    with pytest.raises(ConfigError, match=r"\[n, 3, height, width\].* Fix: .*--shape image=3x224x224, or .*--data"):
+        infer_config(model, None, None, {})
+    _, config = inferred(model, image=(3, 20, 24))
+    assert config.data.dynamic_axes == {"height": 20, "width": 24}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"other": (3, 8, 8)}, "--shape other: unknown input; available: image"),
+        ({"image": (8, 8)}, "give every shape without the batch axis, or every one with all axes"),
+        ({"image": (1, 8, 8)}, "axis 0 is 1; the model fixes it to 3"),
+    ],
+)
+def test_shape_is_refused_when_it_does_not_fit(
+    tmp_path: Path, shapes: dict[str, tuple[int, ...]], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        infer_config(classifier(tmp_path / "m.onnx", "n,3,height,width"), None, None, shapes)
+
+
+def test_batch_that_is_the_second_axis_is_no_batch(tmp_path: Path) -> None:
+    model = saved(tmp_path / "m.onnx", control_flow_models.initial_state())
+    found, config = inferred(model, x=(6, 1, 20))
+    assert config.data.no_batch_axis
+    assert "one sample a call" in found.notes["batch"]
+
+
+def test_model_whose_outputs_depend_on_the_batch_takes_one_sample_a_call(tmp_path: Path) -> None:
+    model = saved(tmp_path / "m.onnx", quantized(written_models.products(), static=False))
+    found, config = inferred(model)
+    assert config.data.no_batch_axis
+    assert config.data.dynamic_axes == {"n": 1}
+    assert "depends on the other samples of its batch" in found.notes["batch"]
+
+
+def test_boxes_are_not_compared_by_their_largest_value(tmp_path: Path) -> None:
+    _, config = inferred(saved(tmp_path / "m.onnx", written_models.detector(12)))
+    assert config.accuracy.min_top1_agreement == 0
+    _, config = inferred(saved(tmp_path / "n.onnx", written_models.convolutions()))
+    assert config.accuracy.min_top1_agreement > 0.9
+
+
+def test_arrays_are_taken_by_name_and_their_labels_named(tmp_path: Path) -> None:
+    model = saved(tmp_path / "m.onnx", written_models.convolutions())
+    samples, labels = tmp_path / "samples.npz", tmp_path / "labels.txt"
+    np.savez(samples, image=np.zeros((20, 3, 32, 32), np.float32), labels=np.arange(20) % 10)
+    labels.write_text("\n".join(f"class {number}" for number in range(10)))
+    found, config = inferred(model, samples, labels)
+    assert (config.data.kind, config.data.layout, config.data.labels[3]) == ("arrays", "NCHW", "class 3")
+    assert found.notes["problem"] == "classification, 10 classes"
+    assert found.notes["samples"].startswith("20 in ")
+
+
+def test_arrays_give_the_open_shapes(tmp_path: Path) -> None:
+    samples = tmp_path / "samples.npz"
+    np.savez(samples, image=np.zeros((20, 3, 20, 24), np.float32))
+    _, config = inferred(classifier(tmp_path / "m.onnx", "n,3,height,width"), samples)
+    assert config.data.kind == "arrays"
+
+
+def test_images_in_class_folders_are_labelled_and_preprocessed_by_assumption(tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "p", "cat", "dog", "owl")
+    found, config = inferred(classifier(tmp_path / "m.onnx"), pictures)
+    assert (config.data.kind, config.data.input_name, config.data.image_size) == ("image-folder", "image", (32, 32))
+    assert config.data.labelled
+    assert "ASSUMED" in found.notes["images"]
+    assert "data.mean" in found.notes["images"]
+    assert "ASSUMED" in found.notes["samples"]  # the order of the classes
+    assert config.data.load().signature.labels == ("cat", "dog", "owl")
+
+
+def test_labels_decide_the_class_of_each_folder(tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "p", "cat", "dog")
+    (tmp_path / "labels.txt").write_text("owl\ndog\ncat\n")
+    _, config = inferred(classifier(tmp_path / "m.onnx"), pictures, tmp_path / "labels.txt")
+    dataset = config.data.load()
+    assert dataset.signature.labels == ("owl", "dog", "cat")
+    test = dataset.splits["test"]
+    assert test.labels is not None
+    assert [("owl", "dog", "cat")[label] for label in test.labels] == [Path(file).parts[0] for file in test.files]
+
+
+def test_flat_folder_and_folders_that_are_not_the_classes_have_no_labels(tmp_path: Path) -> None:
+    model = classifier(tmp_path / "m.onnx")
+    flat = write_pictures(tmp_path / "flat", ".", count=20)
+    _, config = inferred(model, flat)
+    dataset = config.data.load()
+    assert (config.data.labelled, dataset.splits["test"].labels, dataset.signature.labels) == (False, None, ())
+    found, config = inferred(model, write_pictures(tmp_path / "p", "one", "two"))
+    assert not config.data.labelled
+    assert "its 2 folders are not the model's 3 classes" in found.notes["samples"]
+
+
+def test_own_signature_says_how_images_are_preprocessed(tmp_path: Path) -> None:
+    proto = onnx.load(classifier(tmp_path / "m.onnx"))
+    how = Preprocessing(height=32, width=32, scale=1 / 255, mean=(0.1, 0.2, 0.3), std=(1, 1, 1), resize="stretch")
+    signature_from_graph(proto).replace(layout="NCHW", preprocessing=how).write(proto)
+    found, config = inferred(saved(tmp_path / "m.onnx", proto), write_pictures(tmp_path / "p", "a", "b", "c"))
+    assert (config.data.mean, config.data.resize) == ((0.1, 0.2, 0.3), "stretch")
+    assert "ASSUMED" not in found.notes["images"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("m.keras", "keras-model"), ("m.skops", "sklearn-model"), ("saved", "saved-model")]
+)
+def test_other_formats_need_samples_and_are_loaded_by_their_kind(tmp_path: Path, name: str, kind: str) -> None:
+    model = tmp_path / name
+    if kind == "saved-model":
+        model.mkdir()
+        (model / "saved_model.pb").touch()
+    else:
+        with zipfile.ZipFile(model, "w"):
+            pass
+    with pytest.raises(ConfigError, match=f"{name}: it needs samples as arrays. Fix: --data FILE.npz"):
+        infer_config(model, None, None, {})
+    np.savez(tmp_path / "samples.npz", image=np.zeros((20, 8, 8, 3), np.float32))
+    _, config = inferred(model, tmp_path / "samples.npz")
+    assert (config.train.kind, config.data.layout) == (kind, "NHWC")
+    with pytest.raises(ConfigError, match="--shape is for ONNX files"):
+        infer_config(model, tmp_path / "samples.npz", None, {"image": (8, 8, 3)})
+
+
+def spoilt(tmp_path: Path) -> Path:
+    (tmp_path / "bad.onnx").write_bytes(b"not a model")
+    (tmp_path / "bad.keras").write_bytes(b"not a zip file")
+    (tmp_path / "weights.pt").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "bad.npz").write_bytes(b"PK")
+    (tmp_path / "one.txt").write_text("cat\n")
+    (tmp_path / "latin.txt").write_bytes(b"\xe9t\xe9\n")
+    np.savez(tmp_path / "other.npz", picture=np.zeros((20, 3, 32, 32), np.float32))
+    Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
+    classifier(tmp_path / "m.onnx")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing.onnx",), "missing.onnx: no such file"),
+        (("bad.onnx",), "bad.onnx: not a readable ONNX model"),
+        (("bad.keras",), "not a .keras file, which is a zip archive"),
+        (("weights.pt",), "needs the code of its network. Fix: export it .* train.kind: torch-model"),
+        (("folder",), "a folder without saved_model.pb"),
+        (("m.onnx", "missing"), "--data .*missing: no such file or folder"),
+        (("m.onnx", "bad.npz"), "--data .*bad.npz: not an .npz file of plain arrays"),
+        (("m.onnx", "image.png"), "--data .*image.png: expected an .npz file of inputs by name, or a folder of images"),
+        (("m.onnx", "other.npz"), r"no array 'image', found: picture. Fix: name the arrays as the inputs: \['image'\]"),
+        (("m.onnx", None, "missing.txt"), "--labels .*missing.txt: not a readable text file"),
+        (("m.onnx", None, "latin.txt"), "--labels .*latin.txt: not a readable text file"),
+        (("m.onnx", None, "one.txt"), "--labels .*one.txt: fewer than two labels; expected one label a line"),
+    ],
+)
+def test_wrong_file_is_refused_in_one_line(tmp_path: Path, arguments: tuple[str | None, ...], message: str) -> None:
+    folder = spoilt(tmp_path)
+    paths = [folder / name if name else None for name in (*arguments, None, None)]
+    with pytest.raises(ConfigError, match=message) as error:
+        infer_config(paths[0], paths[1], paths[2], {})  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+
+
+def test_labels_must_be_as_many_as_the_classes(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    with pytest.raises(ConfigError, match="2 labels, but the model has scores for 3 classes"):
+        infer_config(
+            classifier(tmp_path / "m.onnx"), write_pictures(tmp_path / "p", "cat"), tmp_path / "labels.txt", {}
+        )
+
+
+def test_images_are_refused_by_a_model_that_takes_none(tmp_path: Path) -> None:
+    model = saved(tmp_path / "m.onnx", written_models.products())
+    with pytest.raises(ConfigError, match=r"takes x float32 \[n, 64\]. Fix: --data FILE.npz"):
+        infer_config(model, write_pictures(tmp_path / "p", "a", "b"), None, {})
+
+
+def test_what_is_a_model_is_told_from_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [is_model(name) for name in ("m.onnx", "M.ONNX", "m.keras", "m.skops", str(tmp_path))] == [True] * 5
+    (tmp_path / "digits-resnet18").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert [is_model(name) for name in ("digits-resnet18", "my.yaml")] == [False, False]

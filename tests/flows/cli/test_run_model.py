@@ -1,0 +1,89 @@
+"""`gauntlet run MODEL`: a model file in place of a configuration."""
+
+import io
+from pathlib import Path
+
+import onnx
+import onnx_text
+import pytest
+import written_models
+from harness import command, latest_report, sets
+from rich.console import Console
+from small_images import write_pictures
+
+from configs.brought_model import infer_config
+from configs.loader import validated
+from flows.cli.main import main
+from flows.cli.run import CONFIG_FILE, print_inferred
+from flows.record.home import Home
+
+QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=2", "benchmark.restart_processes=false")
+QUICK += ("numerics.samples=8", "quantize=[{kind: static}]", "optimize=[]", "benchmark.profile=false")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Hides the one of this folder's conftest: nothing here needs a finished run."""
+    onnx.save(written_models.convolutions(11), tmp_path / "model.onnx")
+    return tmp_path
+
+
+def test_what_was_inferred_fits_80_columns_and_names_what_was_assumed(folder: Path) -> None:
+    onnx.save(
+        onnx_text.model("m (float[n,3,32,32] x) => (float[n,3] y) { g = GlobalAveragePool(x) y = Flatten(g) }"),
+        folder / "m.onnx",
+    )
+    inferred = infer_config(folder / "m.onnx", write_pictures(folder / "p", "a", "b", "c"), None, {})
+    text = io.StringIO()
+    print_inferred(Console(file=text, width=80), "m.onnx", inferred, validated(folder, inferred.values))
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "m: inferred from m.onnx"
+    assert all(len(line) <= 80 for line in lines)
+    found = " ".join(text.getvalue().split())
+    assert "problem classification, 3 classes" in found
+    assert "ASSUMED: RGB / 255, mean [0.485, 0.456, 0.406]" in found
+    assert "input x float32 [n, 3, 32, 32]" in found
+    assert "quantize: auto" in found
+    assert "ort-cpu" in found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing.onnx",), "missing.onnx: no such file"),
+        (("model.onnx", "--data", "missing"), "--data missing: no such file or folder"),
+        (
+            ("model.onnx", "--set", "quantize=nothing"),
+            "model.onnx: quantize: 'nothing': write auto, or a list of recipes",
+        ),
+        (("digits-small-cnn", "--data", "x.npz"), "--data is for a model; digits-small-cnn is a configuration"),
+        (("digits-small-cnn", "--shape", "x=3"), "--shape is for a model"),
+    ],
+)
+def test_wrong_argument_is_one_line_and_exit_code_2(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(folder)
+    assert main(["run", *arguments]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+@pytest.mark.slow
+def test_model_file_ends_with_a_winner_and_a_configuration_to_keep(folder: Path) -> None:
+    lock = {"GAUNTLET_HOST_LOCK": str(folder / "host.lock")}
+    done = command(folder, "run", "model.onnx", *sets(*QUICK), COLUMNS="80", **lock)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "model: inferred from model.onnx" in done.stdout
+    home = Home(folder / ".gauntlet")
+    report = latest_report(home)
+    assert report.winner is not None
+    assert "data.random_samples" in done.stdout  # the winner's warning
+    path = home.runs / report.run_id / CONFIG_FILE
+    assert f"Configuration: {path.relative_to(folder)}" in done.stdout
+    assert "1 for this processor" in done.stdout
+    assert command(folder, "validate", str(path)).stdout.endswith("valid; 2 candidates: fp32, static-u8s8\n")

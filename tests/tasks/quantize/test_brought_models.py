@@ -1,0 +1,171 @@
+"""Recipes on models as other tools write them: each ends with a model that runs, or says what it does not apply to."""
+
+from collections.abc import Callable
+from typing import Any
+
+import control_flow_models
+import numpy as np
+import onnx
+import onnx_models
+import pytest
+import written_models
+from calibrated_recipes import calibrated, quantized
+
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
+from gauntlet.core.signature import signature_from_graph
+from gauntlet.core.workspace import Workspace
+from gauntlet.onnx_model.operator_types import quantized_nodes
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from tasks.quantize import QuantizeFacts
+from tasks.quantize.dynamic import DynamicInt8
+from tasks.quantize.static import StaticInt8
+from tasks.structure import StructureConfig, structure
+
+STATIC, DYNAMIC = StaticInt8(), DynamicInt8(op_types="matmul")
+
+
+def brought(out: Workspace, proto: onnx.ModelProto) -> tuple[Artifact, Artifact]:
+    """Store a model and samples for it."""
+    signature_from_graph(proto).write(proto)
+    onnx.save(proto, out.folder / "brought.onnx")
+    rng = np.random.default_rng(0)
+    samples = {}
+    for value in proto.graph.input:
+        if value.name not in {tensor.name for tensor in proto.graph.initializer}:
+            axes = [axis.dim_value or 1 for axis in value.type.tensor_type.shape.dim][1:]
+            samples[value.name] = rng.standard_normal((16, *axes)).astype(np.float32)
+    np.savez(out.folder / "samples.npz", **samples)
+    return out.store_file(out.folder / "brought.onnx"), out.store_file(out.folder / "samples.npz")
+
+
+def applied(recipe: Any, out: Workspace, proto: onnx.ModelProto) -> Report[QuantizeFacts]:
+    model, samples = brought(out, proto)
+    return quantized(recipe, out, model, samples, samples)
+
+
+def require_close(out: Workspace, proto: onnx.ModelProto, report: Report[QuantizeFacts]) -> None:
+    """The quantized model is valid, has integers in it, and computes about the same as the model."""
+    report.raise_if_blocked()
+    structure(StructureConfig(), out, model=report.artifacts["model"]).raise_if_blocked()
+    assert quantized_nodes(onnx.load(out.path(report.artifacts["model"]))) > 0
+    model, samples = brought(out, proto)
+    with np.load(out.path(samples)) as file:
+        inputs = {name: file[name] for name in file.files}
+    before, after = (
+        batched_inference(open_session(out.path(each)), inputs).run(16) for each in (model, report.artifacts["model"])
+    )
+    for name, expected in before.items():
+        if expected.dtype.kind == "f":
+            scale = np.abs(expected).max()
+            assert np.abs(after[name].astype(np.float32) - expected).max() < 0.5 * scale
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: written_models.convolutions(9),
+        lambda: written_models.convolutions(11),
+        lambda: onnx_models.with_weights_as_constants(written_models.convolutions(12)),
+        lambda: onnx_models.with_weights_as_inputs(written_models.convolutions(9)),
+        lambda: onnx_models.with_number_names(written_models.convolutions(13)),
+        lambda: written_models.upsampling(9),
+        lambda: control_flow_models.branch_on_value(11),
+        lambda: control_flow_models.loop(11),
+        written_models.infinite_mask,
+    ],
+    ids=["opset9", "opset11", "constants", "inputs", "number names", "Upsample", "If", "Loop of opset 11", "mask"],
+)
+def test_static_recipe_quantizes_what_others_export(
+    workspace: Callable[..., Workspace], make: Callable[[], onnx.ModelProto]
+) -> None:
+    out, proto = workspace(), make()
+    require_close(out, proto, applied(STATIC, out, proto))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: onnx_models.with_weights_as_constants(written_models.products()),
+        lambda: onnx_models.with_weights_as_constants(control_flow_models.branch_on_value(11)),
+        lambda: onnx_models.with_number_names(written_models.products()),
+    ],
+    ids=["constants", "If", "number names"],
+)
+def test_dynamic_recipe_quantizes_what_others_export(
+    workspace: Callable[..., Workspace], make: Callable[[], onnx.ModelProto]
+) -> None:
+    out, proto = workspace(), make()
+    require_close(out, proto, applied(DYNAMIC, out, proto))
+
+
+@pytest.mark.parametrize("place", ["value_info", "input"])
+def test_weight_that_the_dynamic_quantizer_transposes_may_have_a_stored_shape(
+    workspace: Callable[..., Workspace], place: str
+) -> None:
+    out = workspace()
+    text = "m (float[n,64] x) => (float[n,8] y) <float[8,64] w> { y = Gemm<transB = 1>(x, w) }"
+    proto = onnx_models.written(text)
+    value = onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [8, 64])
+    getattr(proto.graph, place).append(value)
+    require_close(out, proto, applied(DYNAMIC, out, proto))
+
+
+def test_computed_weights_stay_in_float_in_the_dynamic_recipe(workspace: Callable[..., Workspace]) -> None:
+    out = workspace()
+    report = applied(DynamicInt8(), out, control_flow_models.computed_weights())
+    assert "its weights are computed" in report.facts.left_out.values()
+
+
+def test_nodes_without_a_finite_range_stay_in_float(workspace: Callable[..., Workspace]) -> None:
+    report = applied(STATIC, workspace(), written_models.infinite_mask())
+    left = {reason.partition(":")[0] for reason in report.facts.left_out.values()}
+    assert left == {"no range of 'masked'"}
+    assert len(report.facts.left_out) == 2  # the Where that writes it and the Softmax that reads it
+
+
+def test_infinite_activation_inside_only_warns(workspace: Callable[..., Workspace]) -> None:
+    out = workspace()
+    model, samples = brought(out, written_models.infinite_mask())
+    report = calibrated(out, model, samples, samples)
+    (check,) = (c for c in report.checks if c.name == "calibrate.non_finite_tensors")
+    assert (check.passed, check.severity) == (False, "warning")
+
+
+@pytest.mark.parametrize("recipe", [STATIC, DYNAMIC], ids=lambda r: r.name)
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+def test_model_that_is_already_quantized_is_skipped_with_that_reason(
+    workspace: Callable[..., Workspace], recipe: Any, static: bool
+) -> None:
+    proto = onnx_models.quantized(written_models.convolutions(), static=static)
+    report = applied(recipe, workspace(), proto)
+    assert [check.name for check in report.failures] == ["quantize.float_model"]
+    assert report.failures[0].detail.startswith("the model is already quantized: ")
+    assert not report.artifacts
+
+
+def test_float16_weights_are_the_reason_when_nothing_is_left_for_the_dynamic_recipe(
+    workspace: Callable[..., Workspace],
+) -> None:
+    report = applied(DYNAMIC, workspace(), onnx_models.in_float16(written_models.products()))
+    assert [check.name for check in report.failures] == ["quantize.quantized_nodes"]
+    assert report.failures[0].detail == "nothing to quantize among Add, MatMul, Relu; its weights are not float32"
+
+
+def test_products_are_quantized_when_the_quantizer_fails_on_another_operator(
+    workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of ONNX Runtime's that is not known yet: only the operators that matter most remain."""
+    from onnxruntime.quantization.operators.qdq_base_operator import QDQOperatorBase
+    from onnxruntime.quantization.registry import QDQRegistry
+
+    class Faulty(QDQOperatorBase):  # type: ignore[misc]
+        def quantize(self) -> None:
+            raise KeyError(self.node.output[0])
+
+    monkeypatch.setitem(QDQRegistry, "MaxPool", Faulty)
+    out, proto = workspace(), written_models.convolutions()
+    report = applied(STATIC, out, proto)
+    require_close(out, proto, report)
+    assert any("quantizer fails with it: 'p1'" in reason for reason in report.facts.left_out.values())
