@@ -23,6 +23,7 @@ from tasks.numerics import NumericsConfig
 from tasks.optimize import OptimizeConfig
 from tasks.optimize.chain import Chain
 from tasks.optimize.ort import OrtGraph
+from tasks.package import PackageConfig
 from tasks.portability import PortabilityConfig
 from tasks.prune import PruneConfig
 from tasks.quantize import QuantizeConfig
@@ -134,6 +135,7 @@ class PipelineConfig(Frozen):
     loadgen: tuple[Scenario, ...] = Field(
         (), description="scenarios in which MLPerf's LoadGen measures the winner; its verdict is a gate"
     )
+    package: PackageConfig = Field(default_factory=PackageConfig)
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     operator_libraries: tuple[Path, ...] = Field(
         (), description="shared libraries with the model's custom operators; every session loads them"

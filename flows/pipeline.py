@@ -23,6 +23,7 @@ from tasks.export import export, files_of
 from tasks.loadgen import loadgen
 from tasks.numerics import numerics
 from tasks.optimize import optimize, user_files
+from tasks.package import package
 from tasks.portability import portability
 from tasks.prune import prune
 from tasks.quantize import QuantizeConfig, methods_of, quantize
@@ -234,7 +235,7 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Race the candidates that passed every gate, explain the slow ones, select the winner, and confirm it."""
+    """Race the candidates that passed every gate, explain the slow ones, select, confirm and package the winner."""
     run, golden, test = line.run, reference.golden, reference.splits["test"]
     race = line.measure(
         benchmark,
@@ -260,6 +261,9 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
         confirm, config.benchmark, select=config.select, selection=selection, models=run.accepted_models, golden=golden
     ).facts
     run.record_confirmation(final)
+    winner = run.accepted_models[final.winner]
     if config.loadgen:
-        winner, target = run.accepted_models[final.winner], config.benchmark.target_named(final.target)
+        target = config.benchmark.target_named(final.target)
         line.measure(loadgen, config.loadgen, model=winner, test=test, golden=golden, target=target)
+    record = run.report(None, links={})
+    line.stage(package, config.package, report=record, final=final, model=winner, golden=golden)

@@ -27,6 +27,7 @@ from tasks.accuracy import AccuracyFacts
 from tasks.data import DataFacts
 from tasks.evaluate import EvaluateFacts
 from tasks.optimize import OptimizeFacts
+from tasks.package import PackageFacts
 from tasks.train.facts import TrainFacts
 
 MLFLOW_UI = "http://127.0.0.1:5000"
@@ -70,6 +71,8 @@ class TrackingEvents:
             case AccuracyFacts(flips=flips) if report.candidate is not None and self.test is not None and flips:
                 test = self._relative(self.home.store.path(self.test))
                 self.journal.append("flips", run=report.candidate, flips=flip_rows(flips, self.labels), test=test)
+            case PackageFacts():
+                self._file(PARENT, self.home.store.path(report.artifacts["bundle"]), "bundle")
             case OptimizeFacts(passes=passes):
                 for name in (p.artifact for p in passes if p.artifact is not None):
                     # with the files beside it: what reproduces a pass that broke the model

@@ -2,17 +2,25 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
+from gauntlet.problems.caption import with_caption
 from gauntlet.problems.prediction import Prediction
+
+MOST_VALUES = 4
 
 
 class ArraysPrediction(Prediction):
     """The outputs for one sample."""
 
     outputs: dict[str, Any]
+
+    def text(self) -> str:
+        """Return the first values of each output."""
+        return "; ".join(f"{name}: {_first_values(value)}" for name, value in self.outputs.items())
 
 
 @dataclass(frozen=True)
@@ -25,3 +33,22 @@ class Arrays:
         """Yield one prediction per sample; outputs have shape (n, ...)."""
         for index in range(len(next(iter(outputs.values())))):
             yield ArraysPrediction(outputs={name: array[index].tolist() for name, array in outputs.items()})
+
+    def draw(self, pixels: Array, prediction: ArraysPrediction) -> Array:
+        """Return the image, shape (height, width, channels), with the first values below, as RGB."""
+        return with_caption(pixels, prediction.text().replace("; ", "\n"))
+
+
+def _first_values(value: Any) -> str:
+    values = list(islice(_flat(value), MOST_VALUES + 1))
+    texts = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values[:MOST_VALUES]]
+    return ", ".join(texts + ["..."] * (len(values) > MOST_VALUES))
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """Yield the values of nested lists."""
+    if isinstance(value, list):
+        for part in value:
+            yield from _flat(part)
+    else:
+        yield value

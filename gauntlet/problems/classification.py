@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
+from gauntlet.problems.caption import with_caption
 from gauntlet.problems.prediction import Prediction
 
-TOP = 5
+TOP, SHOWN = 5, 3
 
 
 class ClassConfidence(Frozen):
@@ -27,10 +28,20 @@ class ClassPrediction(Prediction):
 
     top: tuple[ClassConfidence, ...]
 
+    def text(self) -> str:
+        """Return the first classes with their confidence: `7 98.9 %, 1 0.7 %`."""
+        return ", ".join(_class_text(one) for one in self.top[:SHOWN])
+
 
 @dataclass(frozen=True)
 class Classification:
-    """A score per class, or the class itself, in `signature.primary_output`."""
+    """A score per class, or the class itself, in `signature.primary_output`.
+
+    The class with the highest score is predicted; no threshold is applied. Its confidence is the softmax of the scores;
+    scores that are not negative and sum to 1 for every sample of the call are taken for probabilities as they are.
+    Softmax values are no calibrated probabilities: a confidence of 0.9 does not mean that 90 % of such predictions are
+    right.
+    """
 
     signature: Signature
 
@@ -47,6 +58,10 @@ class Classification:
                 top=tuple(ClassConfidence(label=self._label(i), index=i, confidence=float(row[i])) for i in best)
             )
 
+    def draw(self, pixels: Array, prediction: ClassPrediction) -> Array:
+        """Return the image, shape (height, width, channels), with its first classes below, as RGB."""
+        return with_caption(pixels, "\n".join(_class_text(one) for one in prediction.top[:SHOWN]))
+
     def _label(self, index: int) -> str:
         return self.signature.labels[index] if index < len(self.signature.labels) else str(index)
 
@@ -57,3 +72,7 @@ class Classification:
             return scores
         shifted = np.exp(scores.astype(np.float64) - scores.max(axis=1, keepdims=True))
         return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+
+def _class_text(one: ClassConfidence) -> str:
+    return one.label if one.confidence is None else f"{one.label} {100 * one.confidence:.1f} %"

@@ -5,3 +5,7 @@ from gauntlet.core.frozen import Frozen
 
 class Prediction(Frozen):
     """What a model says of one sample, in the terms of its problem."""
+
+    def text(self) -> str:
+        """Return the prediction in one line, for a table."""
+        raise NotImplementedError

@@ -110,6 +110,19 @@ def model_file(report: RunReport, store: Path) -> Path | None:
     return None if best is None or best.artifact is None else store / best.artifact.path
 
 
+def bundle_file(report: RunReport, store: Path) -> Path | None:
+    """Return the winner's bundle in the artifact store; None for a run that has not packaged one."""
+    entry = report.stage("package") if report.winner is not None else None
+    artifact = entry.artifacts.get("bundle") if entry is not None else None
+    return None if artifact is None else store / artifact.path
+
+
+def bundle_uses(report: RunReport) -> tuple[str, ...]:
+    """Return the commands with which a run's bundle is copied and used."""
+    name = f"{report.name}.zip"
+    return f"gauntlet bundle {report.run_id}", f"gauntlet verify {name}", f"gauntlet predict {name} INPUT..."
+
+
 def reference(report: RunReport) -> CandidateEntry | None:
     """Return the reference of the race: the entry with that verdict, or else the first without a parent."""
     raced = (c for c in report.candidates if any(row.verdict == "reference" for row in c.benchmark))
