@@ -20,7 +20,10 @@ from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import open_session
 
 Picture = bytes | str | Path | Array
-"""An image file's bytes, its path as text or not, or decoded pixels, shape (height, width, channels)."""
+"""An image file's bytes, its path, or decoded pixels, shape (height, width, channels).
+
+Pixels of type uint8 are 0 to 255, as image files have them; those of another type have the scale of the training data.
+"""
 AnyPicture = TypeVar("AnyPicture", bound=Picture)
 
 THREADS = ("intra_op_num_threads", "inter_op_num_threads")
@@ -97,7 +100,10 @@ class Predictor:
         if how is None or not self.takes_images:
             wanted = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
             raise ConfigError(f"{self.contract.name}: the model takes {wanted}, not images")
-        return preprocess(pixels_of(picture, len(how.mean)), how, self.signature.layout)
+        pixels = pixels_of(picture, len(how.mean))
+        if pixels.dtype == np.uint8:  # the training data may have had another scale
+            how = how.replace(scale=1 / 255)
+        return preprocess(pixels, how, self.signature.layout)
 
     def _sample_or_error(self, picture: Picture) -> Array | StageError:
         try:
