@@ -118,7 +118,7 @@ def examine(config: PackageConfig, path: Path) -> tuple[PackageFacts, tuple[Chec
             "<=",
             config.max_golden_error,
             f"output {worst.output!r}, against the winner's file in the session {bundle.contract.session}",
-            "a model with random operators has no golden outputs; otherwise the file changed while it was packaged",
+            "run again; if it fails again, the model is not deterministic: raise package.max_golden_error",
         ),
     ]
     if config.max_size_mb is not None:

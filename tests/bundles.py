@@ -1,13 +1,16 @@
 """Bundles of real models, as the stage `package` makes them."""
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from PIL import Image
+from sklearn.datasets import load_digits
 
 from gauntlet.benchmarking.session_options import SessionVariant
 from gauntlet.core.arrays import NamedArrays
@@ -22,6 +25,9 @@ from gauntlet.runtime.session import open_session
 from gauntlet.targets.ort_cpu import OrtCpu
 from tasks.confirm import ConfirmFacts
 from tasks.package import PackageConfig, PackageFacts, package
+
+if TYPE_CHECKING:
+    from conftest import Trained
 
 
 def confirmation(winner: str = "fp32", target: str = "ort-cpu", **session: Any) -> ConfirmFacts:
@@ -131,3 +137,21 @@ def make_keys(folder: Path, curve: type[ec.EllipticCurve] = ec.SECP256R1) -> tup
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     return private, public
+
+
+def png(number: int) -> bytes:
+    """Return one of scikit-learn's digits as an image file: 0 to 255."""
+    pixels = np.round(load_digits().images[number] * 255 / 16).astype(np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def digits_report(trained: "Trained") -> RunReport:
+    """Return the record of a run with real stages of the main line, and gates of two candidates."""
+    check = Check.of("accuracy.max_drop", 0.001, "<=", 0.01)
+    unsure = Check.of("portability.worst", 3.0, "<=", 1.0, severity="warning")
+    stages = tuple(stage_entry(report) for report in (trained.data, trained.train, trained.export))
+    stages += (gate("accuracy", "static-u8s8", check), gate("portability", "static-u8s8", unsure))
+    stages += (gate("accuracy", "another", check),)
+    return run_report(trained.model, "static-u8s8", stages)

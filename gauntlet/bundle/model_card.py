@@ -84,7 +84,5 @@ def _shape(spec: TensorSpec) -> str:
 
 def _preprocessing(how: Preprocessing) -> str:
     resize = "the whole image is stretched" if how.resize == "stretch" else "the largest centered part is scaled"
-    text = (
-        f"{resize} to {how.width} x {how.height} pixels; (pixel * {how.scale:.6g} - {list(how.mean)}) / {list(how.std)}"
-    )
+    text = f"{resize} to {how.width} x {how.height} pixels; (pixel / 255 - {list(how.mean)}) / {list(how.std)}"
     return text + ("; then histograms of oriented gradients" if how.hog else "")

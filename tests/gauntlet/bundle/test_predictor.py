@@ -1,7 +1,6 @@
 """A bundle's model predicts as it did in the run, from images as people have them."""
 
 import asyncio
-import io
 import sys
 from collections.abc import Callable
 from itertools import product
@@ -10,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx_text
 import pytest
-from bundles import confirmation, keep, keep_golden, pack, run_report, samples
-from PIL import Image
+from bundles import confirmation, keep, keep_golden, pack, png, run_report, samples
 from sklearn.datasets import load_digits
 
 import gauntlet
@@ -23,14 +21,6 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.problems.classification import ClassPrediction
 from gauntlet.runtime.session import open_session
 from gauntlet.targets.ort_cpu import OrtCpu
-
-
-def png(number: int) -> bytes:
-    """Return one of scikit-learn's digits as an image file: 0 to 255."""
-    pixels = np.round(load_digits().images[number] * 255 / 16).astype(np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "PNG")
-    return stream.getvalue()
 
 
 @pytest.fixture(scope="module")
