@@ -35,7 +35,7 @@ then do the preprocessing in `contract.json` themselves.
 
 ## Evidence
 
-{gates} gates passed; `report.json` has every check with its value and its limit, `provenance/` the same as in-toto
+{passed} of {gates} gates passed; `report.json` has every check with its value and its limit, `provenance/` the same as in-toto
 statements, `bom.json` the bill of materials. The speed was measured on {processor}, target `{target}`: on another
 machine it may be different. `golden.npz` has real samples with the outputs of this file and of the source model.
 """
@@ -56,6 +56,7 @@ def model_card(contract: Contract, report: RunReport) -> str:
         argument="IMAGE..." if images else "INPUTS.npz",
         example=example,
         gates=len(gates_of(report)),
+        passed=sum(not any(check.blocks for check in entry.checks) for entry in gates_of(report)),
         processor=contract.processor or "the machine of the run",
         target=contract.target,
     )
