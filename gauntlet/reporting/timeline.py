@@ -10,6 +10,7 @@ from gauntlet.reporting.text_format import milliseconds, speedup
 STAGE_ORDER = (
     "data", "train", "evaluate", "export", "structure", "numerics",
     "optimize", "prune", "calibrate", "quantize", "repair", "accuracy", "portability", "benchmark", "explain", "select",
+    "confirm", "package",
 )  # fmt: skip
 """The stages in order, to tell which ones a stopped run did not reach. Stages that are not listed are shown, too."""
 
