@@ -1,6 +1,6 @@
 """Open and seal bundles; `manifest.json` lists every file with its digest."""
 
-import filecmp
+import errno
 import json
 import struct
 import tempfile
@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -73,8 +73,9 @@ class Bundle:
         unpacked = _unpack(path) if path.is_file() else None
         folder = Path(unpacked.name) if unpacked else path
         if not (folder / MANIFEST).is_file():
-            problem = "no such file or folder" if not path.exists() else f"not a bundle: it has no {MANIFEST}"
-            raise ConfigError(f"{path}: {problem}. Fix: {MAKE}")
+            problem = f"not a bundle: it has no {MANIFEST}" if path.exists() else "no such file or folder"
+            kind = DamagedBundle if unpacked else ConfigError  # the name of a file in a .zip may be damaged
+            raise kind(f"{path}: {problem}. Fix: {MAKE}")
         manifest, contract = _read(path, folder, MANIFEST, Manifest), _read(path, folder, CONTRACT, Contract)
         for name in manifest.files:
             if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
@@ -135,8 +136,8 @@ def seal(folder: Path) -> Manifest:
     return manifest
 
 
-def archive(folder: Path, target: Path) -> None:
-    """Write a sealed folder to a `.zip` that is the same, byte by byte, for the same files."""
+def archive(folder: Path, target: Any) -> None:
+    """Write a sealed folder to a `.zip`, a path or a seekable file; it is the same for the same files."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as file:
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
             info = zipfile.ZipInfo(path.relative_to(folder).as_posix(), ZIP_TIME)
@@ -148,10 +149,34 @@ def archive(folder: Path, target: Path) -> None:
 
 def is_as_archived(path: Path, folder: Path) -> bool:
     """Tell whether a `.zip` is what `archive` writes for the files in the folder, byte by byte."""
-    with tempfile.TemporaryDirectory(prefix="gauntlet-bundle-") as scratch:
-        again = Path(scratch) / path.name
-        archive(folder, again)
-        return filecmp.cmp(path, again, shallow=False)
+    with path.open("rb") as stream:
+        comparison = _Comparison(stream)
+        archive(folder, comparison)
+        return not comparison.different and not stream.read(1)
+
+
+class _Comparison:
+    """Takes what is written to a file, and compares it with one that exists."""
+
+    def __init__(self, expected: BinaryIO) -> None:
+        self.expected = expected
+        self.different: set[int] = set()  # where writes begin; a header is written twice, at last with its checksum
+
+    def write(self, content: bytes) -> int:
+        place = self.expected.tell()
+        same = self.expected.read(len(content)) == bytes(content)
+        (self.different.discard if same else self.different.add)(place)
+        self.expected.seek(place + len(content))
+        return len(content)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.expected.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.expected.tell()
+
+    def flush(self) -> None:
+        """Do nothing: nothing is kept."""
 
 
 def _manifest_text(manifest: Manifest) -> str:
@@ -165,6 +190,11 @@ def _unpack(path: Path) -> "tempfile.TemporaryDirectory[str]":
             archived.extractall(unpacked.name)
     except ZIP_ERRORS as error:
         unpacked.cleanup()
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fix = "free space there, or set TMPDIR to another folder"
+            raise ConfigError(
+                f"{path}: cannot be unpacked into {unpacked.name}: the disk is full. Fix: {fix}"
+            ) from error
         if path.suffix != ".zip":
             raise ConfigError(f"{path}: neither a folder nor a .zip file. Fix: {MAKE}") from error
         raise DamagedBundle(f"{path}: damaged, or not a .zip file: {error}. Fix: copy it again") from error

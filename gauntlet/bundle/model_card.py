@@ -35,9 +35,9 @@ then do the preprocessing in `contract.json` themselves.
 
 ## Evidence
 
-{passed} of {gates} gates passed; `report.json` has every check with its value and its limit, `provenance/` the same as in-toto
-statements, `bom.json` the bill of materials. The speed was measured on {processor}, target `{target}`: on another
-machine it may be different. `golden.npz` has real samples with the outputs of this file and of the source model.
+{passed} of {gates} gates passed. `report.json` has every check with its value and its limit, `provenance/` the same as
+in-toto statements, `bom.json` the bill of materials. `golden.npz` has real samples with the outputs of this file and of
+the source model. The speed was measured on {processor}, target `{target}`; elsewhere it may be different.
 """
 
 

@@ -8,6 +8,7 @@ implementation brings a dozen packages for keyless signing; with a key, `cryptog
 
 import base64
 import hashlib
+import importlib.util
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +44,9 @@ def sign(bundle: Bundle, private_key: Path) -> Path:
     """Add a signature of the bundle's files, without earlier signatures, to its folder; return the signature's file.
 
     Raises:
-        ConfigError: when the key cannot be read or is of another kind.
+        ConfigError: when the key cannot be read or is of another kind, or cryptography is not installed.
     """
+    _require_cryptography()
     key = read_private_key(private_key)
     public, payload = _pem(key.public_key()), _canonical(_statement(bundle))
     path = bundle.folder / SIGNATURES / f"{_digest(public)[:16]}.sig"
@@ -60,8 +62,10 @@ def verify_signatures(bundle: Bundle, public_key: Path | None = None) -> tuple[S
     Raises:
         ConfigError: when `public_key` cannot be read or is of another kind.
     """
-    wanted = _digest(_pem(read_public_key(public_key))) if public_key else None
     files = sorted(p for p in (bundle.folder / SIGNATURES).rglob("*") if p.is_file())
+    if files or public_key:
+        _require_cryptography()
+    wanted = _digest(_pem(read_public_key(public_key))) if public_key else None
     return tuple(_verified(bundle, path, wanted) for path in files)
 
 
@@ -189,6 +193,11 @@ def _pem(key: "EllipticCurvePublicKey") -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _require_cryptography() -> None:
+    if importlib.util.find_spec("cryptography") is None:
+        raise ConfigError("signatures need the package cryptography. Fix: pip install 'onnx-gauntlet[signing]'")
 
 
 def _digest(public: bytes) -> str:
