@@ -4,6 +4,7 @@ The loader is the module itself, as MLflow's `python_function` flavor wants it; 
 """
 
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def mlmodel_text(contract: Contract, started_at: str, size_bytes: int) -> str:
             }
             for spec in signature.inputs
         ]
-    flavor = {"loader_module": __name__, "env": {}, "python_version": "3.11"}
+    flavor = {"loader_module": __name__, "env": {}, "python_version": platform.python_version()}
     document: dict[str, Any] = {
         "flavors": {"python_function": flavor},
         "metadata": {"gauntlet.run_id": contract.run_id, "gauntlet.candidate": contract.candidate},

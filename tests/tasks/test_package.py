@@ -18,6 +18,7 @@ from gauntlet.core.artifact import sha256_of
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import RunReport
+from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.onnx_model.model_file import external_locations
 from tasks.package import FLOAT_TOLERANCE, HALF_TOLERANCE, INTEGER_TOLERANCE, PackageConfig, examine
@@ -91,9 +92,6 @@ def test_model_of_more_than_two_gigabytes_is_packaged(workspace: MakeSpace) -> N
     weights.external_data.add(key="location", value="kept.onnx.data")
     with (space.folder / "kept.onnx.data").open("wb") as file:
         file.truncate(70_000_001 * 8 * 4)  # zeros, which take no space
-    onnx.save(proto, space.folder / "kept.onnx")
-    from gauntlet.core.signature import signature_from_graph
-
     signature_from_graph(proto).write(proto)
     onnx.save(proto, space.folder / "kept.onnx")
     model = space.store.put(space.folder / "kept.onnx", space.folder / "kept.onnx.data")
