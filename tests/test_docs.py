@@ -50,7 +50,20 @@ def test_readme_shows_every_command_and_each_parses() -> None:
     from flows.cli.options import parser
 
     commands = gauntlet_commands()
-    shown = {"run", "validate", "show", "ui", "sync", "diagnose", "inspect", "bench", "targets"}
+    shown = {
+        "run",
+        "validate",
+        "show",
+        "bundle",
+        "verify",
+        "predict",
+        "ui",
+        "sync",
+        "diagnose",
+        "inspect",
+        "bench",
+        "targets",
+    }
     assert {words[0] for words in commands} == shown
     for words in commands:
         parser().parse_args(words)
