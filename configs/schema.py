@@ -25,6 +25,7 @@ from tasks.numerics import NumericsConfig
 from tasks.optimize import OptimizeConfig
 from tasks.optimize.chain import Chain
 from tasks.optimize.ort import OrtGraph
+from tasks.package import PackageConfig
 from tasks.portability import PortabilityConfig
 from tasks.prune import PruneConfig
 from tasks.quantize import QuantizeConfig
@@ -141,6 +142,7 @@ class PipelineConfig(Frozen):
         (), description="scenarios in which MLPerf's LoadGen measures the winner; its verdict is a gate"
     )
     budget: Budget = Field(default_factory=Budget, description="limits that the winner must keep; a gate")
+    package: PackageConfig = Field(default_factory=PackageConfig)
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     operator_libraries: tuple[Path, ...] = Field(
         (), description="shared libraries with the model's custom operators; every session loads them"

@@ -26,6 +26,7 @@ from tasks.normalize import normalize
 from tasks.normalize.config import NormalizeFacts
 from tasks.numerics import numerics
 from tasks.optimize import optimize, user_files
+from tasks.package import package
 from tasks.portability import portability
 from tasks.prune import prune
 from tasks.quantize import QuantizeConfig, methods_of, quantize
@@ -91,8 +92,7 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
     )
     network, signature, golden = trained.artifacts["model"], trained.facts.signature, trained.artifacts["golden"]
     score = None
-    if "predictions" in trained.artifacts:  # absent without labels
-        predictions = trained.artifacts["predictions"]
+    if predictions := trained.artifacts.get("predictions"):  # absent without labels
         score = line.stage(evaluate, config.evaluate, predictions=predictions, signature=signature).facts.accuracy
     base = export_network(line, config, network, signature, golden)
     line.run.add_candidate(REFERENCE, None, model=base.exported, accuracy=score)
@@ -111,32 +111,31 @@ def export_network(
         golden=golden,
         files=(*files_of(config.export), *operator_libraries()),
     )
-    model = exported.artifacts["model"]
     brought = config.export.kind == "as-is"  # an exporter's opset was chosen in the configuration
     normalized = line.stage(
         normalize,
         config.normalize,
-        model=model,
+        model=exported.artifacts["model"],
         golden=golden,
         limits=config.numerics,
         max_opset=config.structure.max_opset if brought else PER_CHANNEL_OPSET,
         max_ir_version=config.structure.max_ir_version,
         files=operator_libraries(),
     )
-    base = Base(line.name or REFERENCE, model, normalized.artifacts["normalized"], normalized.facts)
-    line.stage(structure, config.structure, model=base.model)
-    line.stage(numerics, config.numerics, model=base.model, golden=golden)
+    model = normalized.artifacts["normalized"]
+    base = Base(line.name or REFERENCE, exported.artifacts["model"], model, normalized.facts)
+    line.stage(structure, config.structure, model=model)
+    line.stage(numerics, config.numerics, model=model, golden=golden)
     return base
 
 
 def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> None:
     """Make a candidate of the normalized model, where the runtime makes another graph of it than of the reference."""
-    base = reference.base
-    if base.facts.same_graph:
-        return
-    with line.candidate(NORMALIZED) as candidate:
-        line.run.update(NORMALIZED, artifact=base.model, size_bytes=base.model.size_bytes)
-        check_accuracy(candidate, config, reference, base.model)
+    if not reference.base.facts.same_graph:
+        model = reference.base.model
+        with line.candidate(NORMALIZED) as candidate:
+            line.run.update(NORMALIZED, artifact=model, size_bytes=model.size_bytes)
+            check_accuracy(candidate, config, reference, model)
 
 
 def optimize_reference(line: Line, config: PipelineConfig, reference: Reference) -> None:
@@ -253,17 +252,15 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
                 golden=reference.golden,
                 splits=reference.splits,
             ).artifacts
-            predictions = pruned["predictions"]
-            candidate.stage(evaluate, config.evaluate, predictions=predictions, signature=reference.signature)
-            own = pruned["golden"]
-            base = export_network(candidate, config, pruned["network"], reference.signature, own)
-            check_accuracy(candidate, config, reference, base.exported, own)
-            base = replace(base, golden=own, unpruned=reference.base.exported)
+            candidate.stage(evaluate, config.evaluate, predictions=pruned["predictions"], signature=reference.signature)
+            base = export_network(candidate, config, pruned["network"], reference.signature, pruned["golden"])
+            check_accuracy(candidate, config, reference, base.exported, pruned["golden"])
+            base = replace(base, golden=pruned["golden"], unpruned=reference.base.exported)
             quantize_base(candidate, config, reference, base, config.pruned_recipes)
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Race the candidates that passed every gate, explain the slow ones, select the winner, and confirm it."""
+    """Race the candidates that passed every gate, explain the slow ones, select, confirm and package the winner."""
     run, golden, test = line.run, reference.golden, reference.splits["test"]
     race = line.measure(
         benchmark,
@@ -296,6 +293,8 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
         golden=golden,
         budget=config.budget,
     ).facts
+    winner = run.accepted_models[final.winner]
     if config.loadgen:
-        winner, target = run.accepted_models[final.winner], config.benchmark.target_named(final.target)
+        target = config.benchmark.target_named(final.target)
         line.measure(loadgen, config.loadgen, model=winner, test=test, golden=golden, target=target)
+    line.stage(package, config.package, report=run.report(None, {}), final=final, model=winner, golden=golden)

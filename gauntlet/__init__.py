@@ -8,11 +8,14 @@ if TYPE_CHECKING:
     from gauntlet.bundle.predictor import Predictor
 
 
-def load(bundle: "str | Path") -> "Predictor":
+def load(bundle: "str | Path", *, threads: int | None = None) -> "Predictor":
     """Return a bundle's model, ready to predict: `gauntlet.load("digits.zip")("image.png")`.
+
+    `threads` are those of the session, by default the winner's in the race.
 
     Raises:
         ConfigError: when it is no bundle, or when a file in it is damaged.
+        StageError: when the runtime rejects the model, or the model rejects this processor.
     """
     from pathlib import Path
 
@@ -23,4 +26,4 @@ def load(bundle: "str | Path") -> "Predictor":
     opened = Bundle.open(Path(bundle))
     for line in opened.damage():
         raise ConfigError(f"{bundle}: {line}. Fix: copy the bundle again, or make it anew with: gauntlet bundle RUN")
-    return Predictor(opened)
+    return Predictor(opened, threads=threads)

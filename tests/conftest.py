@@ -1,6 +1,7 @@
 """What every test may use: one real trained and exported model a session, and workspaces."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,3 +159,34 @@ def keep_model(workspace: Callable[..., Workspace]) -> Callable[..., tuple[Works
         return workspace(out.store), out.store_file(path)
 
     return keep
+
+
+@pytest.fixture(scope="session")
+def packed(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of the trained model, a `.zip`; copy it before changing it."""
+    import bundles
+
+    space = Workspace(trained.store, tmp_path_factory.mktemp("package"))
+    done = bundles.pack(space, trained.model, trained.golden, report=bundles.digits_report(trained))
+    done.raise_if_blocked()
+    target = tmp_path_factory.mktemp("packed") / "digits.zip"
+    shutil.copyfile(trained.store.path(done.artifacts["bundle"]), target)
+    return target
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A private and a public key."""
+    import bundles
+
+    return bundles.make_keys(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="session")
+def signed(packed: Path, keys: tuple[Path, Path]) -> Path:
+    """The same bundle, signed."""
+    from gauntlet.bundle.delivery import deliver
+
+    target = packed.with_name("signed.zip")
+    deliver(packed, target, keys[0])
+    return target

@@ -50,7 +50,8 @@ def test_readme_shows_every_command_and_each_parses() -> None:
     from flows.cli.options import parser
 
     commands = gauntlet_commands()
-    shown = {"run", "validate", "show", "ui", "up", "status", "down", "sync", "diagnose", "inspect", "bench", "targets"}
+    shown = {"run", "validate", "show", "bundle", "verify", "predict", "ui", "up", "status", "down", "sync"}
+    shown |= {"diagnose", "inspect", "bench", "targets"}
     assert {words[0] for words in commands} == shown
     for words in commands:
         parser().parse_args(words)

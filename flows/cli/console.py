@@ -98,11 +98,15 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
     else:
         place = report.stopped_at or "the start"
         console.print(f"[bold red]Failed at {place}:[/] {escape(report.reason)}", highlight=False)
-    model, page = timeline.model_file(report, home.store.root), home.runs / report.run_id / "report.html"
-    for title, path in (("Model", model), ("Report", page)):
+    store, page = home.store.root, home.runs / report.run_id / "report.html"
+    model, bundle = timeline.model_file(report, store), timeline.bundle_file(report, store)
+    for title, path in (("Model", model), ("Bundle", bundle), ("Report", page)):
         if path is not None:
             shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
             console.print(f"{title}: {shown}", markup=False, highlight=False, soft_wrap=True)
+    if bundle is not None:
+        uses = timeline.bundle_uses(report)
+        console.print(f"Use it: {', '.join(uses)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def candidates_table(report: RunReport, width: int) -> Table:

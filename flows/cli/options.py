@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
 
     _add_pipeline_commands(add)
     _add_home_commands(add)
+    _add_bundle_commands(add)
     _add_file_commands(add)
     _add_bench(add)
     _add_targets(add)
@@ -81,6 +82,27 @@ def _add_home_commands(add: AddCommand) -> None:
     clean.add_argument("--keep-runs", type=_at_least(0), metavar="N", help="keep the N newest runs; by default all")
     clean.add_argument("--older-than", type=float, metavar="DAYS", help="remove only runs that ended longer ago")
     clean.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+
+
+def _add_bundle_commands(add: AddCommand) -> None:
+    bundle = add("bundle", "bundle:bundle_run", "copy a run's winner, with all that its users need")
+    bundle.add_argument("run", nargs="?", help="id of the run, or its first characters; the newest by default")
+    bundle.add_argument("--out", metavar="FILE.zip|FOLDER", help="where to; by default NAME.zip in this folder")
+    bundle.add_argument("--key", metavar="KEY.pem", help="sign the copy with this elliptic curve key")
+    codes = f"exit codes: 0 verified, 1 something does not hold, {INVALID}"
+    verify = add("verify", "verify:verify_bundle", "prove a bundle again, without a server or a network", codes)
+    verify.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
+    verify.add_argument("--key", metavar="PUB.pem", help="require a signature by this public key")
+    verify.add_argument("--json", action="store_true", help="print JSON")
+    codes = f"exit codes: 0 predicted, 1 an image cannot be read, {INVALID}, 3 the model cannot run"
+    predict = add("predict", "predict:predict", "predict images or arrays with a bundle", codes)
+    predict.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
+    inputs = "images, folders of images, - for an image on standard input, or one .npz file with arrays by input"
+    predict.add_argument("inputs", nargs="+", metavar="INPUT", help=inputs)
+    predict.add_argument("--json", action="store_true", help="print one JSON object a line for each input")
+    predict.add_argument("--draw", metavar="FOLDER", help="write the images with their predictions drawn")
+    predict.add_argument("--out", metavar="FILE.npz", help="write the model's outputs for an .npz file")
+    predict.add_argument("--threads", type=_at_least(1), metavar="N", help="by default as in the race")
 
 
 def _add_file_commands(add: AddCommand) -> None:

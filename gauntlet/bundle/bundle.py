@@ -1,18 +1,23 @@
 """Open and seal bundles; `manifest.json` lists every file with its digest."""
 
+import errno
 import json
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+import numpy as np
+from pydantic import Field
 
 from gauntlet.bundle.contract import Contract
+from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import sha256_of
-from gauntlet.core.errors import ConfigError
+from gauntlet.core.errors import ConfigError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.datasets.golden import GoldenCase
 
@@ -24,6 +29,14 @@ REPORT = "report.json"
 SIGNATURES = "signatures"
 """Folder of signatures: they sign the manifest, so the manifest cannot list them."""
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, RuntimeError)
+"""What `zipfile` raises for damaged archives; `RuntimeError` and its `NotImplementedError` for altered flags."""
+Value = TypeVar("Value", bound=Frozen)
+MAKE = "make one with: gauntlet bundle RUN"
+
+
+class DamagedBundle(ConfigError):  # noqa: N818 - what it is, not what went wrong
+    """A bundle, or what was one, that cannot be opened; the message names the file."""
 
 
 class FileEntry(Frozen):
@@ -51,21 +64,19 @@ class Bundle:
 
     @classmethod
     def open(cls, path: Path) -> "Bundle":
-        """Open a folder or a `.zip`; `ConfigError` when it is no bundle. Contents are checked by `damage`."""
-        unpacked = None
-        if path.is_file() and zipfile.is_zipfile(path):
-            unpacked = tempfile.TemporaryDirectory(prefix="gauntlet-bundle-")
-            with zipfile.ZipFile(path) as archive:
-                archive.extractall(unpacked.name)
+        """Open a folder or a `.zip`; the contents of its files are checked by `damage`.
+
+        Raises:
+            DamagedBundle: when a `.zip`, the manifest or the contract cannot be read.
+            ConfigError: when it is no bundle.
+        """
+        unpacked = _unpack(path) if path.is_file() else None
         folder = Path(unpacked.name) if unpacked else path
         if not (folder / MANIFEST).is_file():
-            problem = "no such file or folder" if not path.exists() else f"not a bundle: it has no {MANIFEST}"
-            raise ConfigError(f"{path}: {problem}. Fix: make one with: gauntlet bundle RUN")
-        try:
-            manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
-            contract = Contract.model_validate_json((folder / CONTRACT).read_bytes())
-        except (OSError, ValidationError) as error:
-            raise ConfigError(f"{path}: {MANIFEST} or {CONTRACT} cannot be read: {error}") from error
+            problem = f"not a bundle: it has no {MANIFEST}" if path.exists() else "no such file or folder"
+            kind = DamagedBundle if unpacked else ConfigError  # the name of a file in a .zip may be damaged
+            raise kind(f"{path}: {problem}. Fix: {MAKE}")
+        manifest, contract = _read(path, folder, MANIFEST, Manifest), _read(path, folder, CONTRACT, Contract)
         for name in manifest.files:
             if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                 raise ConfigError(f"{path}: {MANIFEST} names {name!r}, which is outside the bundle")
@@ -83,6 +94,8 @@ class Bundle:
 
     def damage(self) -> Iterator[str]:
         """Yield one line for each file that is missing, changed, or not in the manifest."""
+        if (self.folder / MANIFEST).read_text() != _manifest_text(self.manifest):
+            yield f"{MANIFEST}: changed: it is not as it was written"
         for name, entry in self.manifest.files.items():
             path = self.folder / name
             if not path.is_file():
@@ -93,15 +106,23 @@ class Bundle:
 
     def golden(self) -> GoldenCase:
         """Return real samples by input, and the outputs that the model had for them when it was packaged."""
-        import numpy as np
+        return self._golden("outputs")
 
-        with np.load(self.folder / GOLDEN, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        groups: dict[str, dict[str, np.ndarray]] = {"inputs": {}, "outputs": {}}
-        for key, array in arrays.items():
-            group, _, name = key.partition("/")
-            groups[group][name] = array
-        return GoldenCase(groups["inputs"], groups["outputs"])
+    def source_golden(self) -> GoldenCase:
+        """Return the same samples, and the outputs of the model that the run started from."""
+        return self._golden("source")
+
+    def _golden(self, outputs: str) -> GoldenCase:
+        groups: dict[str, NamedArrays] = {"inputs": {}, outputs: {}}
+        try:
+            with np.load(self.folder / GOLDEN, allow_pickle=False) as file:
+                for key in file.files:
+                    group, _, name = key.partition("/")
+                    if group in groups:
+                        groups[group][name] = file[key]
+        except ZIP_ERRORS as error:
+            raise DamagedBundle(f"{GOLDEN}: it cannot be read: {error}") from error
+        return GoldenCase(groups["inputs"], groups[outputs])
 
 
 def seal(folder: Path) -> Manifest:
@@ -111,12 +132,12 @@ def seal(folder: Path) -> Manifest:
         for name in _files(folder)
     }
     manifest = Manifest(files=files)
-    (folder / MANIFEST).write_text(json.dumps(manifest.model_dump(), indent=1, sort_keys=True) + "\n")
+    (folder / MANIFEST).write_text(_manifest_text(manifest))
     return manifest
 
 
-def archive(folder: Path, target: Path) -> None:
-    """Write a sealed folder to a `.zip` that is the same, byte by byte, for the same files."""
+def archive(folder: Path, target: Any) -> None:
+    """Write a sealed folder to a `.zip`, a path or a seekable file; it is the same for the same files."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as file:
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
             info = zipfile.ZipInfo(path.relative_to(folder).as_posix(), ZIP_TIME)
@@ -124,6 +145,67 @@ def archive(folder: Path, target: Path) -> None:
             with path.open("rb") as source, file.open(info, "w", force_zip64=True) as written:
                 while chunk := source.read(1 << 20):
                     written.write(chunk)
+
+
+def is_as_archived(path: Path, folder: Path) -> bool:
+    """Tell whether a `.zip` is what `archive` writes for the files in the folder, byte by byte."""
+    with path.open("rb") as stream:
+        comparison = _Comparison(stream)
+        archive(folder, comparison)
+        return not comparison.different and not stream.read(1)
+
+
+class _Comparison:
+    """Takes what is written to a file, and compares it with one that exists."""
+
+    def __init__(self, expected: BinaryIO) -> None:
+        self.expected = expected
+        self.different: set[int] = set()  # where writes begin; a header is written twice, at last with its checksum
+
+    def write(self, content: bytes) -> int:
+        place = self.expected.tell()
+        same = self.expected.read(len(content)) == bytes(content)
+        (self.different.discard if same else self.different.add)(place)
+        self.expected.seek(place + len(content))
+        return len(content)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.expected.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.expected.tell()
+
+    def flush(self) -> None:
+        """Do nothing: nothing is kept."""
+
+
+def _manifest_text(manifest: Manifest) -> str:
+    return json.dumps(manifest.model_dump(), indent=1, sort_keys=True) + "\n"
+
+
+def _unpack(path: Path) -> "tempfile.TemporaryDirectory[str]":
+    unpacked = tempfile.TemporaryDirectory(prefix="gauntlet-bundle-")
+    try:
+        with zipfile.ZipFile(path) as archived:
+            archived.extractall(unpacked.name)
+    except ZIP_ERRORS as error:
+        unpacked.cleanup()
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fix = "free space there, or set TMPDIR to another folder"
+            raise ConfigError(
+                f"{path}: cannot be unpacked into {unpacked.name}: the disk is full. Fix: {fix}"
+            ) from error
+        if path.suffix != ".zip":
+            raise ConfigError(f"{path}: neither a folder nor a .zip file. Fix: {MAKE}") from error
+        raise DamagedBundle(f"{path}: damaged, or not a .zip file: {error}. Fix: copy it again") from error
+    return unpacked
+
+
+def _read(path: Path, folder: Path, name: str, kind: type[Value]) -> Value:
+    try:
+        return kind.model_validate_json((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # pydantic's and Unicode's errors are ValueErrors
+        raise DamagedBundle(f"{path}: {name} cannot be read: {one_line(error)}") from error
 
 
 def _files(folder: Path) -> list[str]:

@@ -7,6 +7,9 @@ from pydantic import Field
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
 
+DEFAULT_BATCH = 8
+"""Samples per call where no latency is known."""
+
 
 class BatchLatency(Frozen):
     """Latency of one call at one batch size, as measured in the confirming race, on the machine of the run."""
@@ -28,3 +31,16 @@ class Contract(Frozen):
         None, description="settings of ONNX Runtime's SessionOptions, by name; None for another kind of target"
     )
     latencies: tuple[BatchLatency, ...] = ()
+    golden_tolerance: Number = Field(
+        0.02,
+        description="largest difference from a golden output on another processor, over the output's largest magnitude",
+    )
+    runtime: str = Field("", description="runtime that computed the golden outputs, with its version")
+    processor: str = Field("", description="name of the processor that computed the golden outputs")
+    instructions: tuple[str, ...] = Field((), description="its instruction set extensions that kernels use")
+
+    @property
+    def best_batch(self) -> int:
+        """The measured batch size with the most samples a second."""
+        fastest = max(self.latencies, key=lambda row: row.batch / row.median_ms, default=None)
+        return fastest.batch if fastest else DEFAULT_BATCH

@@ -1,7 +1,10 @@
 """A bundle's model, ready to predict; `gauntlet predict`, `gauntlet.load` and serving all use it."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,51 +16,114 @@ from gauntlet.images.preprocessing import preprocess
 from gauntlet.problems import problem_of
 from gauntlet.problems.prediction import Prediction
 from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import open_session
 
-Picture = bytes | Path | Array
-"""An image file's bytes, its path, or decoded pixels, shape (height, width, channels)."""
+Picture = bytes | str | Path | Array
+"""An image file's bytes, its path, or decoded pixels, shape (height, width, channels).
+
+Pixels of type uint8 are 0 to 255, as image files have them; those of another type have the scale of the training data.
+"""
+AnyPicture = TypeVar("AnyPicture", bound=Picture)
+
+THREADS = ("intra_op_num_threads", "inter_op_num_threads")
 
 
 class Predictor:
-    """Preprocesses, runs the model, and decodes its outputs as the contract says."""
+    """Preprocesses, runs the model, and decodes its outputs as the contract says.
+
+    The model runs in ONNX Runtime on the processor, in the session that won the race, whatever target the contract
+    names. `threads` overrides the session's; by default it is the winner's number, or all that this process may use
+    where these are fewer.
+
+    Raises:
+        StageError: when the runtime rejects the model, or the model rejects this processor.
+    """
 
     def __init__(self, bundle: Bundle, *, threads: int | None = None) -> None:
         self.bundle, self.contract, self.signature = bundle, bundle.contract, bundle.contract.signature
         self.problem = problem_of(self.signature)
-        self.session = open_session(bundle.model, threads=threads)
+        overrides = dict(self.contract.session or {})
+        for name in overrides.keys() & set(THREADS):
+            overrides[name] = threads or min(int(overrides[name]), usable_threads())
+        self.session = open_session(bundle.model, threads=threads, overrides=overrides)
 
     def __call__(self, picture: Picture) -> Prediction:
         """Return the prediction for one image; `StageError` when it cannot be read."""
         return self.predict([picture])[0]
 
-    def predict(self, pictures: Sequence[Picture], batch: int = 16) -> list[Prediction]:
-        """Return one prediction per image; `StageError` when one cannot be read."""
-        inputs = self.inputs_of(pictures)
-        return list(self.problem.decode(self.run(inputs, batch)))
+    def predict(self, pictures: Sequence[Picture], batch: int | None = None) -> list[Prediction]:
+        """Return one prediction per image; `StageError` when one cannot be read.
 
-    def run(self, inputs: NamedArrays, batch: int = 16) -> NamedArrays:
-        """Run the model on samples, arrays of shape (n, ...) by input; return the outputs by name, shape (n, ...)."""
-        return batched_inference(self.session, inputs).run(batch)
+        `batch` is the number of images per call, by default the one with the best throughput in the race.
+        """
+        return self.decode(self.run(self.inputs_of(pictures), batch)) if pictures else []
+
+    async def apredict(self, pictures: Sequence[Picture], batch: int | None = None) -> list[Prediction]:
+        """Do what `predict` does in a thread, so that an event loop goes on meanwhile."""
+        return await asyncio.to_thread(self.predict, pictures, batch)
+
+    def stream(
+        self, pictures: Iterable[AnyPicture], batch: int | None = None
+    ) -> Iterator[tuple[AnyPicture, Prediction | StageError]]:
+        """Yield each image with its prediction, or with the reason why it cannot be read; one batch is in memory."""
+        batch, remaining = batch or self.contract.best_batch, iter(pictures)
+        while group := list(islice(remaining, batch)):
+            samples = [self._sample_or_error(picture) for picture in group]
+            good = [sample for sample in samples if not isinstance(sample, StageError)]
+            predictions = iter(self.decode(self.run(self._stacked(good), batch)) if good else ())
+            for picture, sample in zip(group, samples, strict=True):
+                yield picture, sample if isinstance(sample, StageError) else next(predictions)
+
+    def run(self, inputs: NamedArrays, batch: int | None = None) -> NamedArrays:
+        """Run the model on samples, arrays of shape (n, ...) by input; return the outputs by name, shape (n, ...).
+
+        Raises `StageError` when the samples do not fit the inputs, or when the runtime fails.
+        """
+        return batched_inference(self.session, inputs).run(batch or self.contract.best_batch)
+
+    def decode(self, outputs: NamedArrays) -> list[Prediction]:
+        """Return one prediction per sample of the outputs of `run`."""
+        return list(self.problem.decode(outputs))
 
     def inputs_of(self, pictures: Sequence[Picture]) -> NamedArrays:
         """Return the model's input for images, shape (n, ...); `ConfigError` for a model that takes no images."""
+        return self._stacked([self._sample(picture) for picture in pictures])
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether the model has one input, with a known preprocessing."""
+        return self.signature.preprocessing is not None and len(self.signature.inputs) == 1
+
+    def _sample(self, picture: Picture) -> Array:
         how = self.signature.preprocessing
-        if how is None or len(self.signature.inputs) != 1:
-            raise ConfigError(f"{self.contract.name}: the model takes {self._inputs_text()}, not images")
-        samples = [preprocess(_pixels(p, len(how.mean)), how, self.signature.layout) for p in pictures]
+        if how is None or not self.takes_images:
+            wanted = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
+            raise ConfigError(f"{self.contract.name}: the model takes {wanted}, not images")
+        pixels = pixels_of(picture, len(how.mean))
+        if pixels.dtype == np.uint8:  # the training data may have had another scale
+            how = how.replace(scale=1 / 255)
+        return preprocess(pixels, how, self.signature.layout)
+
+    def _sample_or_error(self, picture: Picture) -> Array | StageError:
+        try:
+            return self._sample(picture)
+        except StageError as error:
+            return error
+
+    def _stacked(self, samples: Sequence[Array]) -> NamedArrays:
         return {self.signature.inputs[0].name: np.stack(samples)}
 
-    def _inputs_text(self) -> str:
-        return ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
 
-
-def _pixels(picture: Picture, channels: int) -> Array:
+def pixels_of(picture: Picture, channels: int) -> Array:
+    """Return an image's pixels, shape (height, width, channels); `StageError` when it cannot be read."""
     if isinstance(picture, np.ndarray):
         return picture
     if isinstance(picture, bytes):
         return decode_image(picture, channels)
     try:
-        return decode_image(picture.read_bytes(), channels)
-    except (OSError, StageError) as error:
+        return decode_image(Path(picture).read_bytes(), channels)
+    except OSError as error:
+        raise StageError(f"{picture}: {error.strerror or error}") from error
+    except StageError as error:
         raise StageError(f"{picture}: {error}") from error

@@ -11,6 +11,9 @@ from gauntlet.core.errors import StageError
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 """Pillow's other formats are rare as model inputs or, like EPS, start another program."""
 
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
+"""Of files in these formats."""
+
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 """Modes with at most 8 bits per channel: Pillow would clip others instead of scaling them."""
 

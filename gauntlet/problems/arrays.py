@@ -2,17 +2,28 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.problems.base import Floats, Problem
 from gauntlet.problems.prediction import Prediction
 
+MOST_VALUES = 4
+
 
 class ArraysPrediction(Prediction):
     """The outputs for one sample."""
 
     outputs: dict[str, Any]
+
+    def lines(self) -> list[str]:
+        """Return the first values of each output."""
+        return [f"{name}: {_first_values(value)}" for name, value in self.outputs.items()]
+
+    def text(self) -> str:
+        """Return the first values of each output, in one line."""
+        return "; ".join(self.lines())
 
 
 @dataclass(frozen=True)
@@ -37,3 +48,18 @@ class Arrays(Problem):
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Raise `NotImplementedError`: there are no predictions."""
         raise NotImplementedError
+
+
+def _first_values(value: Any) -> str:
+    values = list(islice(_flat(value), MOST_VALUES + 1))
+    texts = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values[:MOST_VALUES]]
+    return ", ".join(texts + ["..."] * (len(values) > MOST_VALUES))
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """Yield the values of nested lists."""
+    if isinstance(value, list):
+        for part in value:
+            yield from _flat(part)
+    else:
+        yield value

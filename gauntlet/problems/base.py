@@ -13,6 +13,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
 from gauntlet.metrics.paired_accuracy import LossVerdict
+from gauntlet.problems.caption import with_caption
 from gauntlet.problems.prediction import Prediction
 
 RESAMPLES = 2000
@@ -59,6 +60,10 @@ class Problem(ABC):
     @abstractmethod
     def decode(self, outputs: NamedArrays) -> Iterator[Prediction]:
         """Yield one prediction per sample; outputs have shape (n, ...)."""
+
+    def draw(self, pixels: Array, prediction: Prediction) -> Array:
+        """Return the image, shape (height, width, channels), with the prediction below, as RGB."""
+        return with_caption(pixels, "\n".join(prediction.lines()))
 
     @abstractmethod
     def predictions(self, output: Array) -> Array | None:

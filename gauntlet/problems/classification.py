@@ -13,7 +13,7 @@ from gauntlet.metrics.error_metrics import predicted_classes
 from gauntlet.problems.base import Floats, Problem
 from gauntlet.problems.prediction import Prediction
 
-TOP = 5
+TOP, SHOWN = 5, 3
 
 
 class ClassConfidence(Frozen):
@@ -29,10 +29,20 @@ class ClassPrediction(Prediction):
 
     top: tuple[ClassConfidence, ...]
 
+    def lines(self) -> list[str]:
+        """Return the first classes with their confidence: `7 98.9 %`."""
+        return [_class_text(one) for one in self.top[:SHOWN]]
+
 
 @dataclass(frozen=True)
 class Classification(Problem):
-    """A score per class, or the class itself, in the primary output; the accuracy is primary."""
+    """A score per class, or the class itself, in the primary output; the accuracy is primary.
+
+    The class with the highest score is predicted; no threshold is applied. Its confidence is the softmax of the scores;
+    scores that are not negative and sum to 1 for every sample of the call are taken for probabilities as they are.
+    Softmax values are no calibrated probabilities: a confidence of 0.9 does not mean that 90 % of such predictions are
+    right.
+    """
 
     metric: ClassVar[str] = "accuracy"
 
@@ -75,3 +85,7 @@ class Classification(Problem):
             return scores
         shifted = np.exp(scores.astype(np.float64) - scores.max(axis=1, keepdims=True))
         return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+
+def _class_text(one: ClassConfidence) -> str:
+    return one.label if one.confidence is None else f"{one.label} {100 * one.confidence:.1f} %"

@@ -11,11 +11,17 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.problems.base import Floats, Problem
 from gauntlet.problems.prediction import Prediction
 
+MOST_VALUES = 4
+
 
 class VectorPrediction(Prediction):
     """The vector, scaled to length 1."""
 
     vector: tuple[float, ...]
+
+    def lines(self) -> list[str]:
+        """Return the parts of the prediction."""
+        return [f"{value:.3f}" for value in self.vector[:MOST_VALUES]] + ["..."] * (len(self.vector) > MOST_VALUES)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ class LabelsPrediction(Prediction):
 
     labels: dict[str, Number]
 
+    def lines(self) -> list[str]:
+        """Return the parts of the prediction."""
+        return [f"{name} {value:.1%}" for name, value in self.labels.items()] or ["none"]
+
 
 @dataclass(frozen=True)
 class MultiLabel(Problem):

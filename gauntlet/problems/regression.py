@@ -17,6 +17,10 @@ class ValuesPrediction(Prediction):
 
     values: dict[str, Number]
 
+    def lines(self) -> list[str]:
+        """Return the parts of the prediction."""
+        return [f"{name} {value:.4g}" for name, value in self.values.items()]
+
 
 @dataclass(frozen=True)
 class Regression(Problem):

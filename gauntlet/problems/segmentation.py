@@ -10,6 +10,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Number
 from gauntlet.datasets.truth import IGNORED_PIXEL
 from gauntlet.problems.base import Floats, Problem, ratio
+from gauntlet.problems.caption import with_caption
 from gauntlet.problems.prediction import Prediction
 
 
@@ -18,6 +19,14 @@ class MaskPrediction(Prediction):
 
     mask: tuple[tuple[int, ...], ...]
     shares: dict[str, Number]
+
+    def lines(self) -> list[str]:
+        """Return the parts of the prediction."""
+        return [f"{name} {share:.1%}" for name, share in self.shares.items()]
+
+
+COLORS = ((0, 0, 0), (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0))
+"""Okabe and Ito's palette, which color-blind people can tell apart; class 0, mostly the background, is not drawn."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,14 @@ class Segmentation(Problem):
             classes, counts = np.unique(mask, return_counts=True)
             shares = {self._label(int(c)): float(n) / mask.size for c, n in zip(classes, counts, strict=True)}
             yield MaskPrediction(mask=tuple(map(tuple, mask.tolist())), shares=shares)
+
+    def draw(self, pixels: Array, prediction: Prediction) -> Array:
+        """Return the image half covered with the color of each pixel's class, and the shares below, as RGB."""
+        assert isinstance(prediction, MaskPrediction)
+        mask = _resized(np.array(prediction.mask)[None], pixels.shape[:2])[0]
+        colors = np.array(COLORS, np.float64)[mask % len(COLORS)]
+        covered = np.where((mask == 0)[..., None], pixels, (pixels.astype(np.float64) + colors) / 2)
+        return with_caption(covered.astype(np.uint8), "\n".join(prediction.lines()))
 
     def _label(self, index: int) -> str:
         return self.signature.labels[index] if index < len(self.signature.labels) else str(index)

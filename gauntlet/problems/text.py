@@ -17,7 +17,11 @@ BLANK = 0
 class TextPrediction(Prediction):
     """The text that was read."""
 
-    text: str
+    characters: str
+
+    def lines(self) -> list[str]:
+        """Return the text."""
+        return [self.characters]
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Text(Problem):
         """Yield the text of each sample."""
         texts = self.predictions(outputs[self.primary_output])
         for text in () if texts is None else texts.tolist():
-            yield TextPrediction(text=text)
+            yield TextPrediction(characters=text)
 
     def predictions(self, output: Array) -> Array | None:
         """Return the texts, shape (n,)."""

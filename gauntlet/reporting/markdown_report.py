@@ -24,6 +24,9 @@ def render_markdown(report: RunReport, store: Path | None = None) -> str:
         parts.append("  \n".join(escape(line) for line in report.reason.splitlines() if line.strip()))
     if model := timeline.model_file(report, store or Path()):
         parts.append(f"Model: {escape(str(model))}")
+    if bundle := timeline.bundle_file(report, store or Path()):
+        commands = ", ".join(f"`{command}`" for command in timeline.bundle_uses(report))
+        parts.append(f"Bundle: {escape(str(bundle))}  \nUse it: {commands}")
     if report.candidates:
         parts += ["## Candidates", _candidates(report)]
     if measured := latency_table.lines(report):

@@ -10,6 +10,7 @@ from gauntlet.reporting.text_format import milliseconds, speedup
 STAGE_ORDER = (
     "data", "train", "evaluate", "export", "normalize", "structure", "numerics",
     "optimize", "prune", "calibrate", "quantize", "repair", "accuracy", "portability", "benchmark", "explain", "select",
+    "confirm", "package",
 )  # fmt: skip
 """The stages in order, to tell which ones a stopped run did not reach. Stages that are not listed are shown, too."""
 
@@ -108,6 +109,19 @@ def model_file(report: RunReport, store: Path) -> Path | None:
     """Return the winner's file in the artifact store."""
     best = winner(report)
     return None if best is None or best.artifact is None else store / best.artifact.path
+
+
+def bundle_file(report: RunReport, store: Path) -> Path | None:
+    """Return the winner's bundle in the artifact store; None for a run that has not packaged one."""
+    entry = report.stage("package") if report.winner is not None else None
+    artifact = entry.artifacts.get("bundle") if entry is not None else None
+    return None if artifact is None else store / artifact.path
+
+
+def bundle_uses(report: RunReport) -> tuple[str, ...]:
+    """Return the commands with which a run's bundle is copied and used."""
+    name = f"{report.name}.zip"
+    return f"gauntlet bundle {report.run_id}", f"gauntlet verify {name}", f"gauntlet predict {name} INPUT..."
 
 
 def reference(report: RunReport) -> CandidateEntry | None:

@@ -9,7 +9,7 @@ import onnxruntime as ort
 
 from gauntlet.core.errors import StageError
 from gauntlet.runtime.operator_libraries import session_options
-from gauntlet.runtime.processor import Processor, session_settings
+from gauntlet.runtime.processor import EXACT_KERNELS, Processor, session_settings
 from gauntlet.runtime.resources import usable_threads
 
 Level = Literal["off", "basic", "extended", "all"]
@@ -20,6 +20,11 @@ LEVELS = {
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
+
+NAMED_VALUES = {"graph_optimization_level": ort.GraphOptimizationLevel, "execution_mode": ort.ExecutionMode}
+PLAIN_VALUES = ("intra_op_num_threads", "inter_op_num_threads", "enable_cpu_mem_arena")
+CONFIG_ENTRIES = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning", EXACT_KERNELS)
+"""The only settings that a bundle may have: others write files, or load code."""
 
 EXTERNAL_FILE = "session.optimized_model_external_initializers_file_name"
 
@@ -39,6 +44,7 @@ def open_session(
     provider_options: Mapping[str, str] | None = None,
     others: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str | int | bool] | None = None,
     processor: Processor | None = None,
 ) -> Any:
     """Return an `InferenceSession`, with the operators of `gauntlet.runtime.operator_libraries`.
@@ -47,9 +53,11 @@ def open_session(
     `parallel` runs branches of the graph on as many `threads` again, by default all usable ones. `save_to` is a file
     for the optimized graph, `profile_to` the prefix of the file that `end_profiling` returns. `settings` are further
     entries of the session configuration; the model's metadata may require some for `processor`, by default this one.
+    `overrides` win over all these: settings by the names of ONNX Runtime's SessionOptions, as a bundle holds them.
 
     Raises:
-        StageError: when the runtime rejects the model or an operator library, or the model rejects this processor.
+        StageError: when the runtime rejects the model or an operator library, the model rejects this processor, or
+            an override is not allowed.
     """
     options = session_options()
     options.graph_optimization_level = LEVELS[level]
@@ -70,12 +78,27 @@ def open_session(
         options.profile_file_prefix = str(profile_to)
     for name, value in (settings or {}).items():
         options.add_session_config_entry(name, value)
+    for name, setting in (overrides or {}).items():
+        _override(options, name, setting)
     try:
         return _session(model, options, [(provider, dict(provider_options or {})), *others], processor)
     except StageError:
         raise
     except Exception as error:  # the runtime's own exceptions share no public base
         raise StageError(f"ONNX Runtime {ort.__version__} refuses the model: {error}") from error
+
+
+def _override(options: Any, name: str, value: str | int | bool) -> None:
+    if name not in (*NAMED_VALUES, *PLAIN_VALUES, *CONFIG_ENTRIES):
+        allowed = ", ".join((*NAMED_VALUES, *PLAIN_VALUES, *CONFIG_ENTRIES))
+        raise StageError(f"session option {name!r} is not allowed; allowed: {allowed}")
+    try:
+        if name in CONFIG_ENTRIES:
+            options.add_session_config_entry(name, str(value))
+        else:
+            setattr(options, name, NAMED_VALUES[name].__members__[str(value)] if name in NAMED_VALUES else value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StageError(f"session option {name}: the value {value!r} is not allowed") from error
 
 
 def _session(model: Path | bytes, options: Any, providers: list[Any], processor: Processor | None) -> Any:

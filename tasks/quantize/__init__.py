@@ -55,12 +55,9 @@ def quantize(
 ) -> Report[QuantizeFacts]:
     """Quantize a copy of the FP32 model; the report's artifact is `model`. Raises StageError when the quantizer fails.
 
-    A model that is already quantized fails the check `quantize.float_model`, and there is no artifact. `prepared` and
-    `ranges` are the calibration stage's artifacts; None without calibration.
+    `prepared` and `ranges` are the calibration stage's artifacts; None without calibration.
     """
     before = onnx.load(workspace.path(model), load_external_data=False)
-    if integers := _integer_nodes(before.graph):
-        return _already_quantized(model, before, integers)
     path = workspace.folder / "model.onnx"
     known_ranges = Ranges.read(workspace.path(ranges)) if ranges else None
     try:
@@ -81,25 +78,6 @@ def quantize(
     )
     check = _quantized_nodes_check(before, after, left_out)
     return Report(stage="quantize", facts=facts, checks=(check,), artifacts={"model": quantized})
-
-
-def _already_quantized(model: Artifact, proto: onnx.ModelProto, integers: list[str]) -> Report[QuantizeFacts]:
-    nodes = len(proto.graph.node)
-    facts = QuantizeFacts(
-        nodes_before=nodes, nodes_after=nodes, size_bytes=model.size_bytes, size_ratio=1, calibration_images=0
-    )
-    check = Check(name="quantize.float_model", value=len(integers), op="==", limit=0, unit="nodes")
-    detail = f"the model is already quantized: {', '.join(sorted(set(integers))[:MAX_NAMED])}"
-    return Report(stage="quantize", facts=facts, checks=(check.explained(detail, "bring the model from before that"),))
-
-
-def _integer_nodes(graph: onnx.GraphProto) -> list[str]:
-    """Return the types of the nodes that compute in integers, or convert to them."""
-    return [
-        node.op_type
-        for node in all_nodes(graph)
-        if node.op_type in QUANTIZED_OPS or node.op_type.startswith(("QLinear", "DynamicQuantize"))
-    ]
 
 
 def _quantized_nodes_check(before: onnx.ModelProto, after: onnx.ModelProto, left_out: LeftOut) -> Check:

@@ -15,7 +15,7 @@ from tasks import structure as checked
 from tasks.structure import StructureConfig, StructureFacts
 
 Run = Callable[..., RunReport]
-NEVER_CACHED = {"benchmark", "explain", "select", "confirm"}
+NEVER_CACHED = {"benchmark", "explain", "select", "confirm", "package"}
 
 
 def repeated(report: RunReport) -> set[str]:

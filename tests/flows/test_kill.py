@@ -36,6 +36,7 @@ ORDER = (
     "explain",
     "select",
     "confirm",
+    "package",
 )
 
 
@@ -49,7 +50,7 @@ def story(report: RunReport) -> dict[str, Any]:
             sorted((k, a.sha256) for k, a in s.artifacts.items()),
         )
         for s in report.stages
-        if s.stage not in ("benchmark", "explain", "select", "confirm")
+        if s.stage not in ("benchmark", "explain", "select", "confirm", "package")
     ]
     return {"stages": stages, "candidates": [(c.name, c.accuracy, c.sqnr_db, c.size_bytes) for c in report.candidates]}
 
@@ -96,7 +97,7 @@ def test_every_stage_goes_through_the_seam_that_is_killed_below(finished_home: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["train", "quantize", "benchmark", "confirm"])
+@pytest.mark.parametrize("stage", ["train", "quantize", "benchmark", "confirm", "package"])
 def test_killed_run_goes_on_where_it_stopped(stage: str, folder: Path) -> None:
     home = Home(folder / ".gauntlet")
     first = home.finished_run()
@@ -106,7 +107,7 @@ def test_killed_run_goes_on_where_it_stopped(stage: str, folder: Path) -> None:
 
     killed = kill_in(stage, folder)
     assert not (killed / "report.json").exists()
-    finished = {e["key"] for e in journal(killed) if e["op"] == "work_finished" and e["stage"] not in ORDER[-3:]}
+    finished = {e["key"] for e in journal(killed) if e["op"] == "work_finished" and e["stage"] not in ORDER[-4:]}
 
     if stage == "train":  # otherwise the next run closes the killed one's record
         assert command(folder, "sync").returncode == 0

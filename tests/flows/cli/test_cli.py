@@ -40,6 +40,9 @@ def test_help_imports_nothing_heavy() -> None:
         ["bench", "m.onnx"],
         ["targets"],
         ["targets", "install", "web"],
+        ["bundle"],
+        ["verify", "m.zip"],
+        ["predict", "m.zip", "image.png"],
     ],
     ids=" ".join,
 )

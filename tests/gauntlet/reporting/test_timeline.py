@@ -3,13 +3,15 @@ from pathlib import Path
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
 from gauntlet.reporting import stage_facts, timeline
+from gauntlet.reporting.html_report import render_html
+from gauntlet.reporting.markdown_report import render_markdown
 
 
 def test_a_stopped_run_lists_what_it_did_not_reach(stopped_at_numerics):
     states = [(step.stage, step.state) for step in timeline.timeline(stopped_at_numerics)]
     ahead = ("optimize", "prune", "calibrate", "quantize", "repair", "accuracy", "portability", "benchmark", "explain")
     assert states[4:6] == [("structure", "passed"), ("numerics", "failed")]
-    assert states[6:] == [(stage, "not run") for stage in (*ahead, "select")]
+    assert states[6:] == [(stage, "not run") for stage in (*ahead, "select", "confirm", "package")]
     assert ("train", "cached") in states
 
 
@@ -69,6 +71,19 @@ def test_the_winners_file_is_named_by_its_place_in_the_store(passed):
     assert timeline.model_file(passed.replace(candidates=won), Path("/store")) == Path("/store") / file.path
     assert timeline.model_file(passed.replace(candidates=won, winner=None), Path("/store")) is None
     assert timeline.model_file(passed, Path("/store")) is None
+
+
+def test_the_bundle_is_named_in_every_view_with_the_commands_that_use_it(passed):
+    file = Artifact(name="bundle.zip", sha256="5d", size_bytes=1, path="5d/5d-bundle.zip/bundle.zip")
+    entry = passed.stages[0].replace(stage="package", candidate=None, artifacts={"bundle": file})
+    report = passed.replace(stages=(*passed.stages, entry))
+    assert timeline.bundle_file(report, Path("/store")) == Path("/store") / file.path
+    commands = timeline.bundle_uses(report)
+    for view in (render_markdown(report, Path("/store")), render_html(report, Path("/store"))):
+        assert all(words in view for words in (f"/store/{file.path}", *commands))
+    assert timeline.bundle_file(report.replace(winner=None), Path("/store")) is None
+    assert timeline.bundle_file(passed, Path("/store")) is None
+    assert "gauntlet bundle" not in render_markdown(passed) + render_html(passed)
 
 
 def test_all_candidates_of_a_stage_rejected_is_no_failed_stage_while_the_run_goes_on(passed):

@@ -133,18 +133,6 @@ def test_infinite_activation_inside_only_warns(workspace: Callable[..., Workspac
     assert (check.passed, check.severity) == (False, "warning")
 
 
-@pytest.mark.parametrize("recipe", [STATIC, DYNAMIC], ids=lambda r: r.name)
-@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
-def test_model_that_is_already_quantized_is_skipped_with_that_reason(
-    workspace: Callable[..., Workspace], recipe: Any, static: bool
-) -> None:
-    proto = onnx_models.quantized(written_models.convolutions(), static=static)
-    report = applied(recipe, workspace(), proto)
-    assert [check.name for check in report.failures] == ["quantize.float_model"]
-    assert report.failures[0].detail.startswith("the model is already quantized: ")
-    assert not report.artifacts
-
-
 def test_float16_weights_are_the_reason_when_nothing_is_left_for_the_dynamic_recipe(
     workspace: Callable[..., Workspace],
 ) -> None:

@@ -1,0 +1,102 @@
+"""Prove a bundle again, without a server or a network: `gauntlet verify`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import Field, computed_field
+
+from gauntlet.bundle.bundle import Bundle, DamagedBundle, is_as_archived
+from gauntlet.bundle.contract import Contract
+from gauntlet.bundle.golden_check import GoldenDifference, golden_differences
+from gauntlet.bundle.predictor import Predictor
+from gauntlet.bundle.signing import SignatureResult, verify_signatures
+from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.runtime.processor import Processor
+
+
+class Verification(Frozen):
+    """What was proven of a bundle on this machine, and what could not be."""
+
+    bundle: str
+    digest: str = Field("", description="SHA-256 of the manifest, and so of every file in it")
+    files: int = Field(0, description="number of files with a digest")
+    damage: tuple[str, ...] = Field((), description="files that are missing, changed or added, each with its name")
+    signatures: tuple[SignatureResult, ...] = ()
+    golden: tuple[GoldenDifference, ...] = ()
+    golden_tolerance: Number = Field(0.0, description="largest relative difference that is allowed")
+    failures: tuple[str, ...] = Field((), description="what else failed")
+    unproven: tuple[str, ...] = Field((), description="what cannot be reproduced here, and why")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def passed(self) -> bool:
+        """Whether everything that can be proven here holds."""
+        return not (self.damage or self.failures)
+
+
+def verify(path: Path, public_key: Path | None = None) -> Verification:
+    """Verify a bundle's digests, its signatures, and its golden outputs on this processor.
+
+    With `public_key`, a bundle without a signature by this key fails.
+
+    Raises:
+        ConfigError: when there is no bundle, or no usable key.
+    """
+    try:
+        bundle = Bundle.open(path)
+    except DamagedBundle as error:
+        return Verification(bundle=str(path), damage=(str(error),))
+    damage = tuple(bundle.damage())
+    signatures = verify_signatures(bundle, public_key)
+    if not damage and path.is_file() and not is_as_archived(path, bundle.folder):
+        damage = (f"{path.name}: changed outside of its files, or packed by another program",)
+    failures = [f"{one.file}: {one.problem}" for one in signatures if one.problem]
+    if public_key is not None and not any(one.trusted for one in signatures):
+        failures.append(f"no signature by {public_key}")
+    result = Verification(
+        bundle=str(path),
+        digest=bundle.digest,
+        files=len(bundle.manifest.files),
+        damage=damage,
+        signatures=signatures,
+        failures=tuple(failures),
+        golden_tolerance=bundle.contract.golden_tolerance,
+    )
+    return result if damage else _with_golden(result, bundle)
+
+
+def _with_golden(result: Verification, bundle: Bundle) -> Verification:
+    """Add the comparison of the golden outputs; a damaged model is never loaded."""
+    limit, unproven = result.golden_tolerance, tuple(_unproven(bundle.contract))
+    try:
+        golden = golden_differences(Predictor(bundle))
+    except (StageError, DamagedBundle) as error:
+        failure = f"golden outputs cannot be computed: {one_line(error)}"
+        return result.replace(failures=(*result.failures, failure), unproven=unproven)
+    off = [one for one in golden if not one.max_rel_error <= limit]  # NaN is off, too
+    failures = [f"golden output {one.output!r} differs by {one.max_rel_error:.3g}, allowed {limit:.3g}" for one in off]
+    return result.replace(golden=golden, failures=(*result.failures, *failures), unproven=unproven)
+
+
+def _unproven(contract: Contract) -> Iterator[str]:
+    """Yield what the run proved and this machine cannot."""
+    here = Processor.current()
+    if contract.session is None:
+        yield (
+            f"the target {contract.target}: the run measured there; golden outputs are those of ONNX Runtime on the "
+            "processor"
+        )
+    missing = [name for name in contract.instructions if name not in here.instructions]
+    if contract.processor and missing:
+        yield (
+            f"exact outputs: this processor lacks {', '.join(missing)} of {contract.processor}, which computed them; "
+            "integer kernels may round differently"
+            + (", and saturate here" if here.saturates and {"avx512_vnni", "avx_vnni"} & set(missing) else "")
+        )
+    yield "accuracy and latency: the test data and the machine of the run are not in the bundle (see report.json)"
+    libraries = ", ".join(library.name for library in contract.signature.operator_libraries)
+    if libraries:
+        yield f"custom operators: the libraries {libraries} are not in the bundle"
+    if contract.signature.task == "classification" and not contract.signature.labels:
+        yield "labels: the signature has none, so predictions name classes by number"

@@ -1,0 +1,28 @@
+"""A line of text under an image."""
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from gauntlet.core.arrays import Array
+
+LEAST_WIDTH = 320
+"""Pixels; smaller images are enlarged by a whole factor, so that their pixels stay visible."""
+MOST_CHARACTERS = 200
+INK, PAPER = (20, 20, 20), (245, 245, 245)
+
+
+def with_caption(pixels: Array, text: str) -> Array:
+    """Return an image, shape (height, width, 1 or 3), with lines of text below, as RGB of shape (h, w, 3)."""
+    plain = np.asarray(pixels, np.uint8)
+    image = Image.fromarray(np.repeat(plain, 3, axis=2) if plain.shape[2] == 1 else plain, "RGB")
+    factor = max(1, -(-LEAST_WIDTH // image.width))
+    image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+    size = max(14, image.width // 28)
+    font, lines = ImageFont.load_default(size), [line[:MOST_CHARACTERS] for line in text.split("\n")]
+    height = round(1.4 * size)
+    canvas = Image.new("RGB", (image.width, image.height + height * len(lines) + size // 2), PAPER)
+    canvas.paste(image, (0, 0))
+    draw = ImageDraw.Draw(canvas)
+    for number, line in enumerate(lines):
+        draw.text((size // 2, image.height + size // 4 + number * height), line, INK, font)
+    return np.asarray(canvas)

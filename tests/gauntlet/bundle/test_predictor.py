@@ -1,0 +1,198 @@
+"""A bundle's model predicts as it did in the run, from images as people have them."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import onnx_text
+import pytest
+from bundles import confirmation, keep, keep_golden, pack, png, run_report, samples
+from sklearn.datasets import load_digits
+
+import gauntlet
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.contract import BatchLatency
+from gauntlet.bundle.predictor import Predictor
+from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.workspace import Workspace
+from gauntlet.problems.classification import ClassPrediction
+from gauntlet.runtime.session import open_session
+from gauntlet.targets.ort_cpu import OrtCpu
+
+
+@pytest.fixture(scope="module")
+def predictor(packed: Path) -> Predictor:
+    return gauntlet.load(packed)
+
+
+@pytest.fixture
+def array_bundle(workspace: Callable[..., Workspace]) -> Path:
+    """The bundle of a model of two named arrays."""
+    space = workspace()
+    proto = onnx_text.model("sums (float[n,3] a, float[n,3] b) => (float[n,3] y) { y = Add(a, b) }")
+    model = keep(proto, space.store, space.folder)
+    golden = keep_golden(space.path(model), {"a": samples(9, 3), "b": samples(9, 3)}, space.store, space.folder)
+    return space.path(pack(space, model, golden).artifacts["bundle"])
+
+
+def test_image_files_are_predicted_as_what_they_show(predictor: Predictor, tmp_path: Path) -> None:
+    truth = load_digits().target
+    found = predictor.predict([png(number) for number in range(60)])
+    assert np.mean([int(one.top[0].label) == truth[i] for i, one in enumerate(found)]) >= 0.95
+    (tmp_path / "a.png").write_bytes(png(7))
+    assert predictor(tmp_path / "a.png") == predictor(str(tmp_path / "a.png")) == predictor(png(7))
+    assert found[0].text().startswith("0 9")
+
+
+def test_pixels_on_the_scale_of_the_training_data_are_no_image_file(predictor: Predictor) -> None:
+    image = load_digits().images[3]
+    raw, file = predictor(image[:, :, None]), predictor(png(3))
+    assert raw.top[0].label == file.top[0].label == "3"
+    assert raw.top[0].confidence == pytest.approx(file.top[0].confidence, abs=0.02)
+
+
+def test_golden_inputs_give_the_golden_outputs(predictor: Predictor) -> None:
+    golden = predictor.bundle.golden()
+    outputs = predictor.run(golden.inputs)
+    assert outputs.keys() == golden.outputs.keys()
+    for name, expected in golden.outputs.items():
+        np.testing.assert_allclose(outputs[name], expected, atol=1e-5)
+
+
+def test_confidences_are_the_softmax_of_the_outputs(predictor: Predictor) -> None:
+    inputs = predictor.inputs_of([png(5)])
+    [logits] = predictor.run(inputs).values()
+    [found] = predictor.decode({"logits": logits})
+    assert isinstance(found, ClassPrediction)
+    expected = np.sort(np.exp(logits[0]) / np.exp(logits[0]).sum())[::-1][:5]
+    assert [one.confidence for one in found.top] == pytest.approx(expected, rel=1e-5)
+
+
+def test_stream_keeps_order_and_reports_what_it_cannot_read(predictor: Predictor, tmp_path: Path) -> None:
+    pictures = [png(1), b"no image", png(2), tmp_path / "missing.png", *(png(i) for i in range(20))]
+    found = list(predictor.stream(pictures))
+    assert [picture for picture, _ in found] == pictures
+    broken = [index for index, (_, one) in enumerate(found) if isinstance(one, StageError)]
+    assert broken == [1, 3]
+    assert "missing.png: No such file" in str(found[3][1])
+
+
+def test_stream_reads_no_further_than_one_batch(predictor: Predictor) -> None:
+    taken = []
+
+    def endless() -> object:
+        while True:
+            taken.append(1)
+            yield png(0)
+
+    stream = predictor.stream(endless(), batch=4)  # type: ignore[type-var]
+    for _ in range(6):
+        next(stream)
+    assert len(taken) == 8
+
+
+def test_nothing_predicts_nothing(predictor: Predictor) -> None:
+    assert predictor.predict([]) == []
+    assert list(predictor.stream([])) == []
+
+
+def test_event_loop_goes_on_while_a_prediction_is_made(predictor: Predictor) -> None:
+    async def both() -> tuple[list[object], int]:
+        ticks = 0
+        work = asyncio.ensure_future(predictor.apredict([png(i % 10) for i in range(100)]))
+        while not work.done():
+            await asyncio.sleep(0)
+            ticks += 1
+        return list(await work), ticks
+
+    found, ticks = asyncio.run(both())
+    assert found == predictor.predict([png(i % 10) for i in range(100)])
+    assert ticks > 2
+
+
+def test_batch_with_the_most_samples_a_second_is_chosen(predictor: Predictor) -> None:
+    assert predictor.contract.best_batch == 8  # 4 samples/ms; 2 at batch 1 and 32
+    fast = BatchLatency(batch=3, median_ms=0.1)
+    assert predictor.contract.replace(latencies=(fast,)).best_batch == 3
+    assert predictor.contract.replace(latencies=()).best_batch == 8
+
+
+def test_session_of_the_winner_is_opened(packed: Path) -> None:
+    bundle = Bundle.open(packed)
+    session = {"graph_optimization_level": "ORT_ENABLE_BASIC", "enable_cpu_mem_arena": False, "intra_op_num_threads": 1}
+    session["session.intra_op.allow_spinning"] = "0"
+    chosen = Bundle(bundle.folder, bundle.contract.replace(session=session), bundle.manifest)
+    options = Predictor(chosen).session.get_session_options()
+    assert options.graph_optimization_level.name == "ORT_ENABLE_BASIC"
+    assert (options.enable_cpu_mem_arena, options.intra_op_num_threads) == (False, 1)
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert Predictor(chosen, threads=2).session.get_session_options().intra_op_num_threads == 2
+    many = Bundle(bundle.folder, bundle.contract.replace(session={"intra_op_num_threads": 4096}), bundle.manifest)
+    assert Predictor(many).session.get_session_options().intra_op_num_threads < 4096
+
+
+def test_every_session_that_can_win_can_be_opened_from_a_contract(predictor: Predictor) -> None:
+    for level, spinning, arena, parallel in product(("off", "basic", "extended", "all"), *[(True, False)] * 3):
+        target = OrtCpu(level=level, spinning=spinning, arena=arena, parallel=parallel)
+        open_session(predictor.bundle.model, overrides=target.session_options(2))
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        {"optimized_model_filepath": "/tmp/written"},
+        {"enable_profiling": True},
+        {"session.load_model_format": "ORT"},
+        {"graph_optimization_level": "FASTEST"},
+        {"intra_op_num_threads": "many"},
+    ],
+)
+def test_session_option_that_a_contract_may_not_set_is_refused(packed: Path, session: dict[str, str]) -> None:
+    with pytest.raises(StageError, match=next(iter(session))):
+        open_session(Bundle.open(packed).model, overrides=session)
+
+
+def test_model_of_arrays_takes_arrays_and_no_images(array_bundle: Path) -> None:
+    predictor = gauntlet.load(array_bundle)
+    ones = np.ones((2, 3), np.float32)
+    outputs = predictor.run({"a": ones, "b": ones})
+    assert outputs["y"].tolist() == [[2.0] * 3] * 2
+    assert predictor.decode(outputs)[0].text() == "y: 2, 2, 2"
+    with pytest.raises(ConfigError, match="the model takes a float32"):
+        predictor(png(0))
+
+
+def test_damaged_bundle_is_not_loaded(folder: Path) -> None:
+    (folder / "model.onnx").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"model\.onnx: changed"):
+        gauntlet.load(folder)
+
+
+def test_drawing_shows_the_image_and_the_classes_below(predictor: Predictor) -> None:
+    pixels = np.full((8, 8, 1), 200, np.uint8)
+    drawn = predictor.problem.draw(pixels, predictor(png(0)))
+    assert drawn.shape[2] == 3
+    assert (drawn[: drawn.shape[1], :] == 200).all()  # the square image, enlarged
+    assert (drawn[drawn.shape[1] :] < 60).any()  # letters
+
+
+def test_prediction_needs_no_server_and_no_framework(packed: Path) -> None:
+    import subprocess
+
+    code = f"import sys, gauntlet; gauntlet.load({str(packed)!r}); print(*{{m.split('.')[0] for m in sys.modules}})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "prefect", "mlflow", "sklearn", "matplotlib", "tensorflow", "jax"} & set(loaded)
+
+
+def test_reference_that_won_elsewhere_runs_here_in_a_default_session(workspace: Callable[..., Workspace]) -> None:
+    space = workspace()
+    proto = onnx_text.model("twice (float[n,3] a) => (float[n,3] y) { y = Add(a, a) }")
+    model = keep(proto, space.store, space.folder)
+    golden = keep_golden(space.path(model), {"a": samples(9, 3)}, space.store, space.folder)
+    final = confirmation("static-u8s8", "openvino")
+    report = pack(space, model, golden, report=run_report(model, "static-u8s8"), final=final)
+    assert (report.facts.contract.session, report.facts.contract.target) == (None, "openvino")
+    report.raise_if_blocked()
