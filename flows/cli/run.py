@@ -18,7 +18,7 @@ def run_pipeline(options: argparse.Namespace) -> int:
     """Run the pipeline and print its report; the exit code is the verdict."""
     config = load(options.config, tuple(options.set))
     require_packages(config)
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, terminated)
     console, home = Console(), Home.find()
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
@@ -29,6 +29,6 @@ def run_pipeline(options: argparse.Namespace) -> int:
     return code
 
 
-def _terminated(*_: object) -> None:
+def terminated(*_: object) -> None:
     """End as after Ctrl-C: the record is closed, and no server of this process is left running."""
     raise SystemExit(128 + signal.SIGTERM)

@@ -10,7 +10,7 @@ import hashlib
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError
 
@@ -25,6 +25,7 @@ Role = Literal["champion", "challenger"]
 Aliases = dict[Alias, str]
 """Where the aliases stand: the digest of a bundle by alias; an alias that points to nothing is left out."""
 
+ALIASES: tuple[Alias, ...] = get_args(Alias)
 FIRST_PARENT = "0" * 64
 INTENTS = ("promote", "rollback")
 CLOSING = ("commit", "undo")
@@ -48,7 +49,8 @@ class Entry(Frozen):
     candidate: str | None = Field(None, description="the winner of that run")
     before: Aliases = Field(default_factory=dict, description="the registry's aliases before")
     after: Aliases = Field(default_factory=dict, description="and as this entry wants them, all of them")
-    checks: tuple[Check, ...] = Field((), description="the gates of the run, and those of the promotion")
+    gates: tuple[Check, ...] = Field((), description="the checks of the run's winner")
+    checks: tuple[Check, ...] = Field((), description="the checks of the promotion itself")
     replay: ReplayFacts | None = Field(None, description="against the champion of that moment")
     intent: int | None = Field(None, description="number of the line that this one commits or undoes")
     versions: dict[str, str] = Field(default_factory=dict, description="digest -> version in the registry")
@@ -81,20 +83,25 @@ class Ledger:
         Raises:
             LedgerBroken: when the chain is broken; the message names the line.
         """
+        found, problem = self.read()
+        if problem:
+            raise LedgerBroken(problem)
+        return found
+
+    def read(self) -> tuple[list[Entry], str | None]:
+        """Return the entries up to the first broken line, and what is wrong with that, if there is one."""
         found, parent = list[Entry](), FIRST_PARENT
         for number, line in enumerate(self.lines(), 1):
+            place, fix = f"{self.path}, line {number}", "Fix: restore the file from a backup"
             try:
                 entry = Entry.model_validate_json(line)
             except ValidationError as error:
-                raise self._broken(number, f"not an entry ({error.errors()[0]['msg']})") from error
+                return found, f"{place}: not an entry of a ledger ({error.errors()[0]['msg']}). {fix}"
             if (entry.number, entry.parent) != (number, parent):
-                raise self._broken(number, "it does not follow from the line before: one was changed, or is missing")
+                return found, f"{place}: it does not follow from the lines before: one was changed or removed. {fix}"
             found.append(entry)
             parent = digest_of(line)
-        return found
-
-    def _broken(self, number: int, problem: str) -> LedgerBroken:
-        return LedgerBroken(f"{self.path}, line {number}: {problem}. Fix: restore the file from a backup")
+        return found, None
 
     def append(self, op: str, **fields: Any) -> Entry:
         """Write one entry and flush it to disk; what a kill left of an incomplete line is removed."""
@@ -133,6 +140,11 @@ def pending(entries: list[Entry]) -> Entry | None:
     """Return the intent that was interrupted, if there is one; no intent follows it."""
     closed = {entry.intent for entry in entries if entry.op in CLOSING}
     return next((e for e in entries if e.op in INTENTS and e.number not in closed), None)
+
+
+def registry_address(entries: list[Entry]) -> str | None:
+    """Return the address of the model's registry, empty for the store of the home; None for an empty ledger."""
+    return next((entry.registry for entry in reversed(entries) if entry.op not in CLOSING), None)
 
 
 def last_committed(entries: list[Entry]) -> Entry | None:
