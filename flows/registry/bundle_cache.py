@@ -85,14 +85,14 @@ def bundle_folder(home: Home, registry: ModelRegistry, version: str, digest: str
             return folder
         incoming = home.bundles / f".{digest}.{uuid.uuid4().hex}"
         try:
-            registry.download(version, incoming)
-            if problem := _problem(incoming, digest):
+            received = registry.download(version, incoming)
+            if problem := _problem(received, digest):
                 raise StageError(
                     f"{registry.name} version {version}: its files in the registry are damaged: {problem}. "
                     "Fix: restore the registry's artifacts, or promote the bundle again under another name"
                 )
             shutil.rmtree(folder, ignore_errors=True)
-            incoming.rename(folder)
+            received.rename(folder)
         finally:
             shutil.rmtree(incoming, ignore_errors=True)
     return folder

@@ -102,12 +102,12 @@ class ModelRegistry:
         with self._server() as client:
             client.set_registered_model_tag(self.name, HEAD, digest)
 
-    def download(self, version: str, folder: Path) -> None:
-        """Copy the files of a version into a folder, which must not exist yet."""
+    def download(self, version: str, folder: Path) -> Path:
+        """Copy the files of a version to somewhere below a folder, and return where."""
         with self._server() as client:
             source = client.get_model_version_download_uri(self.name, version)
             folder.mkdir(parents=True)
-            mlflow.artifacts.download_artifacts(artifact_uri=source, dst_path=str(folder))
+            return Path(mlflow.artifacts.download_artifacts(artifact_uri=source, dst_path=str(folder)))
 
     def _logged_model(self, client: MlflowClient, origin: Origin) -> tuple[str, str]:
         """Return the address and the id of the logged model; one that a kill left incomplete is not used."""
