@@ -107,6 +107,7 @@ def test_challenger_becomes_champion_and_is_rolled_back(home: Home, run, no_repl
     assert aliases(home) == {"champion": "2", "previous": "1"}
 
 
+@pytest.mark.slow
 def test_challenger_two_points_worse_is_refused_and_the_ledger_says_so(home: Home, run) -> None:
     run("run-1"), run("run-2", errors=0.02)
     ask(home, "run-1")
@@ -122,14 +123,14 @@ def test_challenger_two_points_worse_is_refused_and_the_ledger_says_so(home: Hom
 
 def test_failed_run_is_refused(home: Home, run) -> None:
     run("run-1", verdict="failed", stopped_at="numerics", reason="numerics.max_abs_error", winner=None)
-    with pytest.raises(GateFailed, match="promote.run_passed: 0 must be == 1; run run-1 failed at numerics"):
+    with pytest.raises(GateFailed, match=r"promote.run_passed: 0 must be == 1; run run-1 failed at numerics"):
         ask(home, "run-1", why="all the same")
     assert [entry.op for entry in Ledger(home.ledger("digits")).entries()] == ["refuse"]
 
 
 def test_overridden_gate_needs_a_reason_which_is_kept(home: Home, run) -> None:
     run("run-1", OVERRIDDEN)
-    with pytest.raises(GateFailed, match="overridden_gates: 1 must be == 0; accuracy.max_accuracy_drop: ticket 7"):
+    with pytest.raises(GateFailed, match=r"overridden_gates: 1 must be == 0; accuracy.max_accuracy_drop: ticket 7"):
         ask(home, "run-1")
     assert ask(home, "run-1", why="test fleet").changed
     entry = Ledger(home.ledger("digits")).entries()[1]
@@ -139,7 +140,7 @@ def test_overridden_gate_needs_a_reason_which_is_kept(home: Home, run) -> None:
 def test_damaged_bundle_is_refused(home: Home, run) -> None:
     folder = run("run-1").folder
     (folder / "model.onnx").write_bytes((folder / "model.onnx").read_bytes()[:-1] + b"\0")
-    with pytest.raises(GateFailed, match="promote.damaged_files: 1 must be == 0; model.onnx: changed"):
+    with pytest.raises(GateFailed, match=r"promote.damaged_files: 1 must be == 0; model.onnx: changed"):
         ask(home, str(folder))
 
 
@@ -187,7 +188,7 @@ def test_name_that_is_not_allowed_is_refused(home: Home, run, name: str) -> None
 
 def test_unknown_run_is_refused_with_the_known_ones(home: Home, run) -> None:
     run("run-1")
-    with pytest.raises(ConfigError, match="neither a bundle nor a run.*run-1"):
+    with pytest.raises(ConfigError, match=r"neither a bundle nor a run.*run-1"):
         ask(home, "nothing")
 
 
@@ -197,7 +198,7 @@ def test_registry_that_is_down_changes_nothing(home: Home, run, monkeypatch) -> 
         ask(home, "run-1")
     (home.runs / "run-1").rename(home.root / "gone")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    with pytest.raises(StageError, match="model registry at http://127.0.0.1:9 did not respond"):
+    with pytest.raises(StageError, match=r"model registry at http://127.0.0.1:9 did not respond"):
         ask(home, str(bundle.folder))
     assert not home.ledger("digits").exists()
 
