@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bundles import make_bundle, run_report
+from graded_bundles import make_bundle, run_report
 from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bundles import run_report
+from graded_bundles import run_report
 from rich.console import Console
 
 from flows.cli import compare

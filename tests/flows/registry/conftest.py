@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bundles import make_bundle, run_report, samples
+from graded_bundles import make_bundle, run_report, samples
 from workers import made_once
 
 from flows.record.home import Home

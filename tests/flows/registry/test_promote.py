@@ -6,7 +6,7 @@ from pathlib import Path
 import mlflow
 import numpy as np
 import pytest
-from bundles import samples
+from graded_bundles import samples
 from mlflow import MlflowClient
 
 from flows.record.home import Home

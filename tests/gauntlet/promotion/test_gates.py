@@ -1,6 +1,6 @@
 """Which runs may be promoted."""
 
-from bundles import run_report
+from graded_bundles import run_report
 
 from gauntlet.core.report import Check
 from gauntlet.promotion.gates import damage_check, gates_of_winner, run_checks

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bundles import FEATURES, LABELS, image_signature, make_bundle, samples
+from graded_bundles import FEATURES, LABELS, image_signature, make_bundle, samples
 from PIL import Image
 
 from gauntlet.bundle.bundle import Bundle

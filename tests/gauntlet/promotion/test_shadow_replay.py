@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bundles import LABELS, make_bundle, samples
+from graded_bundles import LABELS, make_bundle, samples
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError
