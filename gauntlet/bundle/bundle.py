@@ -126,6 +126,10 @@ def archive(folder: Path, target: Path) -> None:
                     written.write(chunk)
 
 
+MLFLOW_NOTE = "registered_model_meta"
+"""MLflow adds this file to the folder of a registered model from which it loads; nothing of a bundle reads it."""
+
+
 def _files(folder: Path) -> list[str]:
     paths = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    return sorted(p for p in paths if p != MANIFEST and not p.startswith(f"{SIGNATURES}/"))
+    return sorted(p for p in paths if p not in (MANIFEST, MLFLOW_NOTE) and not p.startswith(f"{SIGNATURES}/"))

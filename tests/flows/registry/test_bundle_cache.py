@@ -47,6 +47,14 @@ def test_damaged_copy_is_downloaded_again_and_a_damaged_original_is_refused(home
     assert not [path for path in home.bundles.iterdir() if path.name.startswith(".")]
 
 
+def test_note_that_mlflow_adds_when_it_loads_the_version_is_no_damage(home: Home, run) -> None:
+    run("run-1")
+    challenge(home, "run-1")
+    (stored_model(home).parent / "registered_model_meta").write_text("model_name: digits")
+    found = resolve(home, "models:/digits@challenger")
+    assert list(Bundle.open(found.folder).damage()) == []
+
+
 @pytest.mark.parametrize(
     ("address", "message"),
     [
