@@ -19,11 +19,11 @@ OVERRIDDEN = Check.of("accuracy.max_accuracy_drop", 0.03, "<=", 0.01).replace(ov
 
 
 @pytest.fixture
-def bundle(tmp_path: Path, finished_home: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
+def bundle(prefect_server: str, empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
     """A bundle with an overridden gate, and a home with MLflow's tables."""
     home = Home(tmp_path / "home")
     home.root.mkdir()
-    shutil.copyfile(Home(finished_home / ".gauntlet").mlflow_db, home.mlflow_db)
+    shutil.copyfile(empty_store / "mlflow.db", home.mlflow_db)
     monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return make_bundle(tmp_path / "b", report=run_report("run-1", OVERRIDDEN))

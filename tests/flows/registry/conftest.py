@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from graded_bundles import make_bundle, run_report, samples
-from workers import made_once
 
 from flows.record.home import Home
 from flows.record.journal import Journal
@@ -17,18 +16,6 @@ from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.report import Check
 
 MakeRun = Callable[..., Bundle]
-
-
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with MLflow's tables in `mlflow.db`; to create them takes seconds."""
-
-    def make(folder: Path) -> None:
-        from mlflow import MlflowClient
-
-        MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
-
-    return made_once(tmp_path_factory, "mlflow-store", make)
 
 
 @pytest.fixture
