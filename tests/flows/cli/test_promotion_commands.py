@@ -2,6 +2,7 @@
 
 import io
 import json
+import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,9 +97,9 @@ def test_bad_arguments_end_with_2_and_one_line(gauntlet: Run, words: tuple[str, 
     assert message in err
 
 
-def test_every_command_names_its_function() -> None:
+def test_every_command_names_a_function_that_exists() -> None:
     for words in (["promote", "r"], ["rollback", "n"], ["history", "n"], ["compare", "a", "b"]):
-        assert parser().parse_args(words).command.startswith("flows.cli.")
+        assert callable(pkgutil.resolve_name(parser().parse_args(words).command))
 
 
 @pytest.fixture
