@@ -17,7 +17,16 @@ from flows.record.environment import environment
 from gauntlet.core.frozen import Frozen, Number
 
 Topic = Literal[
-    "pipeline", "measurement", "peers", "auto", "targets", "calibration", "pruning", "repair", "portability"
+    "pipeline",
+    "measurement",
+    "promotion",
+    "peers",
+    "auto",
+    "targets",
+    "calibration",
+    "pruning",
+    "repair",
+    "portability",
 ]
 PACKAGES = ("onnx-gauntlet", "onnxruntime-gpu", "torch")
 

@@ -18,6 +18,7 @@ before seconds.
 TOPICS = {
     "pipeline": "The pipeline itself",
     "measurement": "The measurement",
+    "promotion": "Promotion",
     "peers": "What users would pick instead",
     "auto": "The automatic choice of recipes",
     "targets": "Other targets",

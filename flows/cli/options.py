@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     _add_pipeline_commands(add)
     _add_home_commands(add)
     _add_bundle_commands(add)
+    _add_promotion_commands(add)
     _add_file_commands(add)
     _add_bench(add)
     _add_targets(add)
@@ -103,6 +104,41 @@ def _add_bundle_commands(add: AddCommand) -> None:
     predict.add_argument("--draw", metavar="FOLDER", help="write the images with their predictions drawn")
     predict.add_argument("--out", metavar="FILE.npz", help="write the model's outputs for an .npz file")
     predict.add_argument("--threads", type=_at_least(1), metavar="N", help="by default as in the race")
+
+
+def _add_promotion_commands(add: AddCommand) -> None:
+    codes = f"exit codes: 0 done, 1 refused, {INVALID}, 3 the registry or a model cannot be used"
+    promote = add(
+        "promote", "promote:promote_bundle", "register a bundle, and make it the champion if it is no worse", codes
+    )
+    promote.add_argument("source", metavar="RUN|BUNDLE", help="id of a run, a bundle, or models:/NAME@challenger")
+    promote.add_argument("--as", dest="role", choices=["champion", "challenger"], default="champion", help="the alias")
+    promote.add_argument("--name", help="of the registered model; by default, the run's")
+    promote.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
+    replayed = "an .npz file or a folder of images to replay; by default, the run's test samples"
+    promote.add_argument("--requests", metavar="FILE.npz|FOLDER", help=replayed)
+    drop = "accuracy that may be lost on labeled requests; by default 0.01"
+    promote.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
+    differ = "without labels: share of requests that may be answered differently; by default 0.02"
+    promote.add_argument("--max-disagreement", type=float, metavar="SHARE", help=differ)
+    promote.add_argument(
+        "--max-slowdown", type=float, metavar="SHARE", help="latency that may be added; by default 0.05"
+    )
+    unresolved = "what to do when the requests prove neither that a limit is kept nor broken; by default reject"
+    promote.add_argument("--unresolved", choices=["accept", "reject"], help=unresolved)
+    promote.add_argument("--rounds", type=_at_least(6), metavar="N", help="rounds of the latency race; by default 16")
+    rollback = add("rollback", "promote:roll_back", "make the previous champion the champion again", codes)
+    rollback.add_argument("name", metavar="NAME", help="of the registered model")
+    rollback.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
+    text = "show what was promoted, refused and rolled back, and whether the record is intact"
+    intact = f"exit codes: 0 intact, 1 the chain is broken or the registry disagrees, {INVALID}"
+    history = add("history", "history:show_history", text, intact)
+    history.add_argument("name", metavar="NAME", help="of the registered model")
+    compare = add("compare", "compare:show_comparison", "compare two runs: winners, gates, settings")
+    for which in ("first", "second"):
+        compare.add_argument(which, metavar="RUN", help="id of a run, or its first characters")
+    for command in (history, compare):
+        command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_file_commands(add: AddCommand) -> None:

@@ -37,7 +37,7 @@ def run_pipeline(options: argparse.Namespace) -> int:
         _refuse_model_options(options)
         config = load(options.config, tuple(options.set))
         require_packages(config)
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, terminated)
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
     print_report(console, RunReport.model_validate_json((folder / "report.json").read_bytes()), home)
@@ -81,6 +81,6 @@ def print_inferred(console: Console, model: str, inferred: InferredConfig, confi
     console.print(Padding(table, (0, 0, 1, 2)), highlight=False)
 
 
-def _terminated(*_: object) -> None:
+def terminated(*_: object) -> None:
     """End as after Ctrl-C: the record is closed, and no server of this process is left running."""
     raise SystemExit(128 + signal.SIGTERM)

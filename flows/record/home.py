@@ -15,6 +15,8 @@ class Home:
         self.results = root / "results"  # reports of finished work, by cache key
         self.work = root / "work"  # unfinished work, by cache key
         self.runs = root / "runs"  # one folder a run: journal and report files
+        self.bundles = root / "bundles"  # of registered versions, by digest; a cache
+        self.ledgers = root / "ledgers"  # what was promoted and why, one file a model; nothing can replace it
         self.locks = root / "locks"
         self.sent = root / "mlflow-sent"  # what each MLflow server has, by content
         self.in_use = root / "in-use.lock"  # held shared by every run, and alone by a clean-up
@@ -26,6 +28,10 @@ class Home:
     def find(cls) -> "Home":
         """Return the home of this process."""
         return cls(gauntlet_home())
+
+    def ledger(self, model: str) -> Path:
+        """Return the file of a registered model's ledger."""
+        return self.ledgers / f"{model}.jsonl"
 
     def run_folders(self) -> list[Path]:
         """Return the folders of all runs, oldest first."""

@@ -32,6 +32,8 @@ class RaceEntry:
     baseline: str | None = None
     """For a session variant: the name of the same file with the default options. The variant is stopped early if it
     does not gain on the baseline at the first batch size."""
+    inputs: Path | None = None
+    """Overrides the race's file of inputs, for a model whose inputs differ."""
 
     @classmethod
     def on_target(cls, model: Path, target: BaseTarget, baseline: str | None = None) -> Self:
@@ -40,7 +42,7 @@ class RaceEntry:
 
     def request(self, inputs: Path, threads: int) -> tuple[Path, Path, int, Mapping[str, Any]]:
         """Return the arguments of a worker's load request: model, inputs, threads, options."""
-        return self.model, inputs, self.threads or threads, self.options
+        return self.model, self.inputs or inputs, self.threads or threads, self.options
 
 
 @dataclass(frozen=True)

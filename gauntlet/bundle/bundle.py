@@ -28,6 +28,8 @@ GOLDEN = "golden.npz"
 REPORT = "report.json"
 SIGNATURES = "signatures"
 """Folder of signatures: they sign the manifest, so the manifest cannot list them."""
+MLFLOW_NOTE = "registered_model_meta"
+"""MLflow adds this file to the folder of a registered model from which it loads; nothing of a bundle reads it."""
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, RuntimeError)
 """What `zipfile` raises for damaged archives; `RuntimeError` and its `NotImplementedError` for altered flags."""
@@ -210,4 +212,4 @@ def _read(path: Path, folder: Path, name: str, kind: type[Value]) -> Value:
 
 def _files(folder: Path) -> list[str]:
     paths = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    return sorted(p for p in paths if p != MANIFEST and not p.startswith(f"{SIGNATURES}/"))
+    return sorted(p for p in paths if p not in (MANIFEST, MLFLOW_NOTE) and not p.startswith(f"{SIGNATURES}/"))

@@ -16,9 +16,8 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
-from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.onnx_model.model_file import read_for_editing, write_model
-from gauntlet.onnx_model.operator_types import QUANTIZED_OPS, quantized_nodes
+from gauntlet.onnx_model.operator_types import quantized_nodes
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.float16 import Float16
 from tasks.quantize.left_out import LeftOut

@@ -1,0 +1,73 @@
+"""`gauntlet promote` and `gauntlet rollback`: which version is the champion."""
+
+import argparse
+import signal
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from flows.cli.run import terminated
+from flows.cli.shared import plain
+from flows.record.home import Home
+from flows.registry.promote import Promotion, PromotionRequest, promote, rollback
+from gauntlet.core.errors import ConfigError
+from gauntlet.promotion.replay_facts import ReplayFacts, ReplayLimits
+from gauntlet.reporting.text_format import milliseconds, percent
+
+LIMITS = ("max_accuracy_drop", "max_disagreement", "max_slowdown", "unresolved", "rounds")
+
+
+def promote_bundle(options: argparse.Namespace) -> int:
+    """Promote a run's bundle and say what it replaced; a refusal is `GateFailed`."""
+    given = {name: value for name in LIMITS if (value := getattr(options, name)) is not None}
+    try:
+        limits = ReplayLimits.model_validate(given)
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        option = str(first["loc"][0]).replace("_", "-")
+        raise ConfigError(f"--{option} {first['input']}: {first['msg']}") from error
+    requests = Path(options.requests) if options.requests else None
+    asked = PromotionRequest(options.source, options.role, options.name, options.why, requests, limits)
+    signal.signal(signal.SIGTERM, terminated)
+    console = Console()
+    with console.status("promoting ...") as status:
+        status.start() if console.is_terminal else status.stop()
+        done = promote(
+            Home.find(), asked, on_round=lambda n: status.update(f"shadow replay: round {n} of {limits.rounds}")
+        )
+    _print(console, done, options.role)
+    return 0
+
+
+def roll_back(options: argparse.Namespace) -> int:
+    """Let the previous champion be the champion again."""
+    done = rollback(Home.find(), options.name, options.why)
+    _print(Console(), done, "champion")
+    return 0
+
+
+def _print(console: Console, done: Promotion, role: str) -> None:
+    before = done.entry.replaced
+    verb = "is now" if done.changed else "was already"
+    replaced = f"; it replaced {before[:12]}" if done.changed and before else ""
+    line = f"{done.name}: version {done.version} ({str(done.entry.digest)[:12]}) {verb} the {role}{replaced}"
+    console.print(line, highlight=False, soft_wrap=True)
+    if done.changed and done.entry.replay:
+        console.print(_replay_text(done.entry.replay), highlight=False, soft_wrap=True)
+    for check in done.entry.checks:
+        if done.changed and not check.passed:
+            how = f"overridden: {check.override}" if check.override else "accepted"
+            console.print(f"{plain(str(check))} ({plain(how)})", style="yellow", highlight=False, soft_wrap=True)
+    console.print(f"The ledger: gauntlet history {done.name}", style="dim", highlight=False)
+
+
+def _replay_text(replay: ReplayFacts) -> str:
+    paired = replay.paired
+    what = "accuracy drop" if replay.labeled else "disagreement"
+    times = f"{milliseconds(replay.challenger_ms)} against {milliseconds(replay.champion_ms)}"
+    return (
+        f"replayed {replay.requests} requests: {what} {percent(paired.drop)} "
+        f"[{percent(paired.drop_low)}, {percent(paired.drop_high)}]; {times}, slowdown {percent(replay.slowdown)} "
+        f"[{percent(replay.slowdown_low)}, {percent(replay.slowdown_high)}] in {replay.timed_requests} timed requests"
+    )

@@ -1,0 +1,1 @@
+"""Versions and aliases in MLflow's model registry, changed together with the promotion ledger."""

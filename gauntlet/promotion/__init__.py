@@ -1,0 +1,1 @@
+"""Whether a bundle may replace the champion, and the ledger of what was decided."""

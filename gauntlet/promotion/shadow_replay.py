@@ -1,0 +1,215 @@
+"""Shadow replay: the same requests through champion and challenger, each in processes of its own.
+
+Quality is compared request by request, latency in an interleaved race with new processes in every round. Both ask for
+proof that the challenger is no worse than a limit allows: too little data does not promote.
+"""
+
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from gauntlet.benchmarking.confidence import RESOLUTION, rounds_to_resolve
+from gauntlet.benchmarking.contender import Contender, RaceEntry, RacePlan
+from gauntlet.benchmarking.race import race
+from gauntlet.benchmarking.rows import row
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.metrics.paired_accuracy import LossVerdict, pair_accuracies, resolve
+from gauntlet.problems import problem_of
+from gauntlet.problems.classification import ClassPrediction
+from gauntlet.promotion.replay_facts import ReplayFacts, ReplayLimits, quality_limit
+from gauntlet.promotion.requests import Requests
+from gauntlet.runtime.resources import usable_threads
+from gauntlet.runtime.session import LEVELS, Level
+from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
+from gauntlet.targets import by_name
+from gauntlet.targets.ort_cpu import OrtCpu
+
+CHAMPION, CHALLENGER = "champion", "challenger"
+REQUESTS_PER_TIMEOUT = 100
+MIN_SAMPLE_SQNR_DB = 20.0
+"""Outputs without a meaning agree for a request where the difference has at most 1 % of the signal's energy."""
+
+
+@dataclass(frozen=True)
+class ReplayedModel:
+    """One bundle with its inputs; the one place that decides which process answers its requests."""
+
+    bundle: Bundle
+    inputs: Path
+    count: int
+    batch: int
+    """Samples in a request: 1, or as many as the model fixes."""
+
+    @classmethod
+    def prepare(cls, bundle: Bundle, requests: Requests, folder: Path) -> "ReplayedModel":
+        """Write the model's inputs to a file in the folder."""
+        arrays = requests.inputs_for(bundle)
+        first = bundle.contract.signature.inputs[0].shape[0]
+        batch = first if isinstance(first, int) else 1
+        count = len(next(iter(arrays.values())))
+        if count < batch:
+            raise ConfigError(f"{requests.source}: fewer requests than the model's fixed batch of {batch}")
+        path = folder / f"{bundle.digest}.npz"
+        np.savez(path, allow_pickle=False, **arrays)
+        return cls(bundle, path, count, batch)
+
+    def entry(self) -> RaceEntry:
+        """Return how its process runs the model: on the target and in the session that won the bundle's run."""
+        contract = self.bundle.contract
+        if contract.session is None and contract.target != OrtCpu().name:
+            target = by_name(contract.target)
+            if why := target.unavailable():
+                raise ConfigError(f"the model won on {contract.target}, which cannot run here: {why}")
+        else:
+            target = target_of_session(contract.session or {})
+        return RaceEntry(self.bundle.model, target.command(), target.options(), target.name, inputs=self.inputs)
+
+    def answers(self, folder: Path, threads: int, timeout_s: float) -> NamedArrays:
+        """Return the outputs for all requests, one call each, from a new process."""
+        entry, path = self.entry(), folder / f"{self.bundle.digest}-outputs.npz"
+        try:
+            with WorkerClient(entry.command) as worker:
+                worker.load(*entry.request(self.inputs, threads)[:3], timeout_s, entry.options)
+                request = {"do": "write_outputs", "batch": self.batch, "path": str(path)}
+                worker.request(request, timeout_s * math.ceil(self.count / REQUESTS_PER_TIMEOUT))
+        except WorkerFailed as error:
+            raise StageError(f"{self.bundle.contract.candidate} of {self.bundle.contract.run_id}: {error}") from error
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+
+
+def target_of_session(session: dict[str, str | int | bool]) -> OrtCpu:
+    """Return the target whose `session_options` a contract has; more threads than there are here become all."""
+    levels = {LEVELS[level].name: level for level in get_args(Level)}
+    threads = session.get("intra_op_num_threads")
+    return OrtCpu(
+        level=levels.get(session.get("graph_optimization_level"), "all"),
+        threads=min(int(threads), usable_threads()) if threads else None,
+        arena=bool(session.get("enable_cpu_mem_arena", True)),
+        parallel=session.get("execution_mode") == "ORT_PARALLEL" and usable_threads() > 1,
+        spinning=session.get("session.intra_op.allow_spinning", "1") != "0",
+    )
+
+
+def shadow_replay(
+    champion: Bundle,
+    challenger: Bundle,
+    requests: Requests,
+    limits: ReplayLimits,
+    on_round: Callable[[int], None] = lambda _: None,
+) -> ReplayFacts:
+    """Replay requests through both models and return what was measured; `on_round` gets the number of rounds done.
+
+    Raises:
+        ConfigError: when the requests do not fit a model.
+        StageError: when a model cannot answer them.
+    """
+    with tempfile.TemporaryDirectory(prefix="gauntlet-replay-") as name:
+        folder = Path(name)
+        old, new = (ReplayedModel.prepare(bundle, requests, folder) for bundle in (champion, challenger))
+        if old.batch != new.batch:
+            raise ConfigError(f"the champion takes batches of {old.batch}, the challenger of {new.batch}")
+        threads = usable_threads()
+        before, after = (model.answers(folder, threads, limits.timeout_s) for model in (old, new))
+        right_before, right_after = _right(champion, before, challenger, after, requests.truth)
+        measured = _race(old, new, limits, on_round)
+    paired = pair_accuracies(right_before, right_after)
+    quality, needed = resolve(paired, quality_limit(limits, labeled=requests.truth is not None))
+    return ReplayFacts(
+        champion=champion.digest,
+        source=requests.source,
+        requests=len(right_after),
+        labeled=requests.truth is not None,
+        paired=paired,
+        quality=quality,
+        requests_to_resolve=needed,
+        **_latency(measured[CHAMPION], measured[CHALLENGER], new.batch, limits),
+    )
+
+
+def _right(
+    champion: Bundle, before: NamedArrays, challenger: Bundle, after: NamedArrays, truth: tuple[str, ...] | None
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which requests each model answers correctly; without labels, the champion's answers are correct."""
+    old, new = predicted_labels(champion, before), predicted_labels(challenger, after)
+    if old is not None and new is not None:
+        expected = np.array(old if truth is None else truth)
+        return np.array(old) == expected, np.array(new) == expected
+    if truth is not None:
+        raise ConfigError("labels were given, but the models predict no classes. Fix: replay requests without labels")
+    return np.ones(len(next(iter(before.values()))), np.bool_), _agreeing(before, after)
+
+
+def predicted_labels(bundle: Bundle, outputs: NamedArrays) -> list[str] | None:
+    """Return the predicted label of each sample, or None for a model that predicts no classes."""
+    predictions = list(problem_of(bundle.contract.signature).decode(outputs))
+    if not all(isinstance(prediction, ClassPrediction) for prediction in predictions):
+        return None
+    return [cast(ClassPrediction, prediction).top[0].label for prediction in predictions]
+
+
+def _agreeing(before: NamedArrays, after: NamedArrays) -> npt.NDArray[np.bool_]:
+    """Return for which samples all outputs agree: floats up to `MIN_SAMPLE_SQNR_DB`, all others exactly."""
+    agree = np.ones(len(next(iter(before.values()))), np.bool_)
+    for name, expected in before.items():
+        actual = after.get(name)
+        if actual is None or actual.shape != expected.shape:
+            raise ConfigError(f"output {name!r} of the champion is missing in the challenger, or has another shape")
+        if expected.dtype.kind != "f":
+            agree &= (actual == expected).reshape(len(agree), -1).all(axis=1)
+            continue
+        a, b = (array.astype(np.float64).reshape(len(agree), -1) for array in (actual, expected))
+        noise, signal = ((a - b) ** 2).sum(axis=1), ((b - (b.mean(axis=0) if len(b) > 1 else 0)) ** 2).sum(axis=1)
+        agree &= noise <= signal * 10 ** (-MIN_SAMPLE_SQNR_DB / 10)  # false where one is NaN
+    return agree
+
+
+def _race(
+    old: ReplayedModel, new: ReplayedModel, limits: ReplayLimits, on_round: Callable[[int], None]
+) -> dict[str, Contender]:
+    plan = RacePlan((new.batch,), limits.rounds, limits.block_ms, usable_threads(), limits.timeout_s, limits.seed)
+    entries = {CHAMPION: old.entry(), CHALLENGER: new.entry()}
+    contenders = race(entries, old.inputs, plan, on_round=on_round).contenders
+    for name, contender in contenders.items():
+        if contender.failure:
+            raise StageError(f"the {name} cannot be timed: {contender.failure}")
+    return contenders
+
+
+def _latency(champion: Contender, challenger: Contender, batch: int, limits: ReplayLimits) -> dict[str, Any]:
+    """Return the fields of `ReplayFacts` on latency."""
+    measured = row(challenger, champion, batch, resolution=RESOLUTION)
+    slowdown, high, low = (
+        1 / speedup - 1 if speedup else math.inf
+        for speedup in (measured.speedup, measured.speedup_low, measured.speedup_high)
+    )
+    rounds = len(challenger.round_medians_ms[batch])
+    verdict: LossVerdict = "not resolved"
+    if high <= limits.max_slowdown:
+        verdict = "proven good"
+    elif low > limits.max_slowdown:
+        verdict = "proven bad"
+    more = None
+    if verdict == "not resolved" and math.isfinite(high):
+        shifted = [math.log1p(limits.max_slowdown) - math.log1p(value) for value in (slowdown, high, low)]
+        more = rounds_to_resolve((shifted[0], shifted[1], shifted[2]), 0.0, rounds)
+    return {
+        "batch": batch,
+        "champion_ms": float(np.median(champion.round_medians_ms[batch])),
+        "challenger_ms": measured.median_ms,
+        "slowdown": slowdown,
+        "slowdown_low": low,
+        "slowdown_high": high,
+        "latency": verdict,
+        "rounds": rounds,
+        "more_rounds": more,
+        "timed_requests": len(challenger.calls_ms[batch]),
+    }

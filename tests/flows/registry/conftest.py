@@ -1,0 +1,72 @@
+"""Homes with a real MLflow store, and runs with bundles in them."""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from graded_bundles import make_bundle, run_report, samples
+
+from flows.record.home import Home
+from flows.record.journal import Journal
+from flows.tracking.sender import PARENT
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.report import Check
+
+MakeRun = Callable[..., Bundle]
+
+
+@pytest.fixture
+def home(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home of this test alone, as the home of this process."""
+    root = tmp_path / "home"
+    root.mkdir()
+    shutil.copyfile(empty_store / "mlflow.db", root / "mlflow.db")
+    monkeypatch.setenv("GAUNTLET_HOME", str(root))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return Home(root)
+
+
+def make_run(
+    home: Home, run_id: str, *checks: Check, errors: float = 0.0, products: int = 1, uri: str = "", **changes: object
+) -> Bundle:
+    """Leave a finished run in the home, with a bundle and labeled test samples; return the bundle."""
+    folder = home.runs / run_id
+    folder.mkdir(parents=True)
+    report = run_report(run_id, *checks, **changes)
+    bundle = make_bundle(home.root / "made" / run_id, errors, products, run_id=run_id, report=report)
+    packed = home.root / "made" / "bundle.zip"
+    (home.root / "made" / f"{run_id}.zip").rename(packed)
+    x, labels = samples(1000)
+    import numpy as np
+
+    np.savez(home.root / "made" / "test.npz", x=x, labels=labels)
+    test = home.store.put(home.root / "made" / "test.npz")
+    report = run_report(run_id, *checks, artifact=home.store.put(packed), **changes)
+    data = report.stages[0].replace(stage="data", checks=(), artifacts={"test": test})
+    with contextlib.suppress(KeyError):
+        assert changes["verdict"] == "failed"  # such a run packages nothing
+        report = report.replace(stages=report.stages[:-1])
+    report = report.replace(stages=(data, *report.stages))
+    (folder / "report.json").write_text(report.model_dump_json())
+    journal = Journal(folder / "journal.jsonl")
+    start = {"uri": uri or home.mlflow_uri, "experiment": "digits", "tags": {"stage": "pipeline"}, "pid": 0}
+    journal.append("start", run=PARENT, name=run_id, **start)
+    journal.append("end", run=PARENT, status="FINISHED")
+    return bundle
+
+
+@pytest.fixture
+def run(home: Home) -> MakeRun:
+    """Make a run in this test's home."""
+
+    def make(run_id: str, *checks: Check, **options: object) -> Bundle:
+        return make_run(home, run_id, *checks, **options)  # type: ignore[arg-type]
+
+    return make
+
+
+def ledger_lines(home: Home, name: str = "digits") -> list[dict[str, object]]:
+    return [json.loads(line) for line in home.ledger(name).read_text().splitlines()]
