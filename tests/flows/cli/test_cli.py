@@ -40,6 +40,7 @@ def test_help_imports_nothing_heavy() -> None:
         ["bench", "m.onnx"],
         ["targets"],
         ["targets", "install", "web"],
+        ["serve", "bundle"],
     ],
     ids=" ".join,
 )

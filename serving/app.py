@@ -1,0 +1,64 @@
+"""The ASGI application."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI, Request, Response
+from fastapi_offline import FastAPIOffline
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+
+from serving.errors import Refusal
+from serving.gate import NOTES, Gate
+from serving.repository import Repository
+from serving.routes import inference, models, pages, repository
+
+log = logging.getLogger("gauntlet.serving")
+
+DESCRIPTION = """The Open Inference Protocol v2 (REST, with the binary tensor, model configuration, statistics and model
+repository extensions), and `predict` for images. Try it on [the page](/)."""
+
+
+def make_app(served: Repository, token: str | None = None) -> FastAPI:
+    """Return the application for the models of a repository."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await served.close()
+
+    app = FastAPIOffline(
+        redoc_url=None, title="onnx-gauntlet", version=version("onnx-gauntlet"), description=DESCRIPTION, lifespan=lifespan
+    )
+    app.state.repository = served
+    for routes in (inference, models, repository, pages):  # the hottest first
+        app.include_router(routes.router)
+    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _broken)
+    app.add_middleware(Gate, metrics=served.metrics, token=token)
+    return app
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    request.scope[NOTES]["error"] = str(error)
+    return _error(error.status, str(error), error.headers)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Answer for an unknown address or method."""
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, str(error.detail), dict(error.headers or {}))
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    """Answer for a fault of ours; the log has the traceback."""
+    log.error("internal error", exc_info=error)
+    return _error(500, "internal error; the server's log has the cause")
+
+
+def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(to_json({"error": text}), status, {"content-type": "application/json", **(headers or {})})
