@@ -20,7 +20,7 @@ def metadata(model: ServedModel) -> ModelMetadata:
         inputs=[_tensor(spec) for spec in model.signature.inputs],
         outputs=[_tensor(spec) for spec in model.signature.outputs],
         parameters={
-            "digest": model.predictor.bundle.digest,
+            "digest": model.digest,
             "run_id": contract.run_id,
             "candidate": contract.candidate,
             "task": model.signature.task,

@@ -33,6 +33,7 @@ class ServedModel:
 
     name: str
     version: str
+    digest: str
     predictor: Predictor
     max_batch: int
     """Rows of a call at most; 0 where the model's first axis is not a batch of any size."""
@@ -87,11 +88,12 @@ class ServedModel:
         if joins:
             rows = _rows(golden.inputs, max_batch)
             cost.calibrate(max_batch, min(_seconds(lambda: predictor.run(rows, max_batch)) for _ in range(2)))
-        version = predictor.bundle.digest[:VERSION_DIGITS]
+        digest = predictor.bundle.digest  # now: the folder may be replaced while it is served
+        version = digest[:VERSION_DIGITS]
         observations = Observations(metrics, name, version)
         call = partial(predictor.run, batch=max_batch) if joins else _plain_call(predictor)
         batcher = Batcher(call, cost, observations, joins=joins, max_queue=limits.max_queue)
-        return cls(name, version, predictor, max_batch, batcher, observations)
+        return cls(name, version, digest, predictor, max_batch, batcher, observations)
 
     def image_inputs(self, images: list[np.ndarray]) -> tuple[list[NamedArrays], int]:
         """Return the inputs of the calls for decoded images, and how many rows of padding the last one has."""

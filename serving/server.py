@@ -67,7 +67,7 @@ def serve(sources: Sequence[Source], config: ServerConfig, name: str | None, tol
         )
     )
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # uvicorn handles them, and raises them again when it has stopped
+        signal.signal(number, server.handle_exit)  # uvicorn raises them again when it has stopped: exit 0, not 143
     gc.collect()
     gc.freeze()  # what was loaded so far lives as long as the process
     host, port = listener.getsockname()[:2]

@@ -20,6 +20,8 @@ def serve_bundles(options: argparse.Namespace) -> int:
         raise ConfigError(f"--name {options.name}: it names one bundle, and {len(options.bundles)} are given")
     if options.repository and not Path(options.repository).is_dir():
         raise ConfigError(f"--repository {options.repository}: no such folder")
+    if not 0 <= options.port <= 65535:
+        raise ConfigError(f"--port {options.port}: allowed are 1 to 65535, and 0 for a free one")
     config = ServerConfig(
         host=options.host,
         port=options.port,
