@@ -17,7 +17,7 @@ from flows.record.environment import environment
 from gauntlet.core.frozen import Frozen, Number
 
 Topic = Literal[
-    "pipeline", "measurement", "peers", "auto", "targets", "calibration", "pruning", "repair", "portability"
+    "pipeline", "measurement", "peers", "auto", "targets", "calibration", "pruning", "repair", "portability", "serving"
 ]
 PACKAGES = ("onnx-gauntlet", "onnxruntime-gpu", "torch")
 

@@ -1,9 +1,11 @@
 """The ASGI application."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi_offline import FastAPIOffline
@@ -12,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from serving.errors import Refusal
 from serving.gate import NOTES, Gate
+from serving.protocol import InferRequest
 from serving.repository import Repository
 from serving.routes import inference, models, pages, repository
 
@@ -30,9 +33,14 @@ def make_app(served: Repository, token: str | None = None) -> FastAPI:
         await served.close()
 
     app = FastAPIOffline(
-        redoc_url=None, title="onnx-gauntlet", version=version("onnx-gauntlet"), description=DESCRIPTION, lifespan=lifespan
+        redoc_url=None,
+        title="onnx-gauntlet",
+        version=version("onnx-gauntlet"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
     )
     app.state.repository = served
+    app.openapi = partial(_document, app, app.openapi)  # type: ignore[method-assign]
     for routes in (inference, models, repository, pages):  # the hottest first
         app.include_router(routes.router)
     app.add_exception_handler(Refusal, _refused)
@@ -40,6 +48,17 @@ def make_app(served: Repository, token: str | None = None) -> FastAPI:
     app.add_exception_handler(Exception, _broken)
     app.add_middleware(Gate, metrics=served.metrics, token=token)
     return app
+
+
+def _document(app: FastAPI, generate: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the OpenAPI document with the classes of `infer`'s body, which the route reads by itself."""
+    if app.openapi_schema is None:
+        document = generate()
+        body = InferRequest.model_json_schema(ref_template="#/components/schemas/{model}")
+        parts = body.pop("$defs")
+        document["components"]["schemas"] |= {**parts, "InferRequest": body}
+        app.openapi_schema = document
+    return app.openapi_schema
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -97,7 +97,8 @@ class Batcher:
             return await job.future
         watch = asyncio.ensure_future(disconnected())
         try:
-            await asyncio.wait({job.future, watch}, return_when=asyncio.FIRST_COMPLETED)
+            futures: set[asyncio.Future[Any]] = {job.future, watch}
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
             if job.future.done():
                 return job.future.result()
             self._cancel(job)

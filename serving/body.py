@@ -1,7 +1,7 @@
 """Receive the body of a request within the server's limits."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -42,7 +42,7 @@ async def uploaded_files(request: Request, body: bytes, limits: Limits) -> list[
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != MULTIPART:
         return [body]
 
-    async def stream() -> AsyncIterator[bytes]:
+    async def stream() -> AsyncGenerator[bytes, None]:
         yield body
 
     parser = MultiPartParser(

@@ -28,7 +28,7 @@ LENGTH = struct.Struct("<I")
 
 
 def from_bytes(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Array:
-    """Return the array of a binary tensor without a copy where it is aligned; `InvalidRequest` when the size differs."""
+    """Return the array of a binary tensor without a copy where it is aligned; `InvalidRequest` if the size differs."""
     count = size_of(shape)
     if datatype == "BYTES":
         strings = list(_strings(name, data))

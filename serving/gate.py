@@ -61,7 +61,12 @@ class Gate:
         self.metrics.responses.labels(str(status)).inc()
         if log.isEnabledFor(logging.INFO):
             seconds = perf_counter() - start
-            fields = {"request_id": request_id, "method": scope["method"], "path": scope["path"][:256], "status": status}
+            fields = {
+                "request_id": request_id,
+                "method": scope["method"],
+                "path": scope["path"][:256],
+                "status": status,
+            }
             log.info("request", extra={**fields, "milliseconds": round(1000 * seconds, 3), **notes})
 
     def _check(self, path: str, headers: Headers) -> None:

@@ -9,7 +9,7 @@ from gauntlet.datasets.golden import GoldenCase
 from gauntlet.metrics.error_metrics import centered_sqnr_db, top1_agreement
 
 MIN_SQNR_DB = 20.0
-"""A float model has 100 dB and more on another processor, an INT8 model 30 dB and more where its sums do not saturate."""
+"""A float model has 100 dB and more on another processor, an INT8 model 30 dB and more unless its sums saturate."""
 MIN_AGREEMENT = 0.98
 
 

@@ -44,15 +44,13 @@ def decode_request(body: bytes, json_length: str | None, signature: Signature) -
     return InferCall(request.id, inputs, _outputs(request, signature), _deadline_s(request))
 
 
-def encode_response(
-    call: InferCall, outputs: NamedArrays, name: str, version: str
-) -> tuple[bytes, dict[str, str]]:
+def encode_response(call: InferCall, outputs: NamedArrays, name: str, version: str) -> tuple[bytes, dict[str, str]]:
     """Return the body of the response and its headers."""
     entries: list[dict[str, Any]] = []
     tensors: list[bytes] = []
     for output, binary in call.outputs.items():
         array = outputs[output]
-        entry = {"name": output, "datatype": datatype_of(array), "shape": list(array.shape)}
+        entry: dict[str, Any] = {"name": output, "datatype": datatype_of(array), "shape": list(array.shape)}
         if binary:
             tensors.append(to_bytes(array))
             entry["parameters"] = {"binary_data_size": len(tensors[-1])}
@@ -105,7 +103,9 @@ def _inputs(request: InferRequest, binary: memoryview, signature: Signature) -> 
             arrays[spec.name] = from_json(spec.name, tensor.datatype, shape, tensor.data)
             continue
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(binary) - place:
-            raise InvalidRequest(f"input '{spec.name}': binary_data_size {size!r}; {len(binary) - place} bytes are left")
+            raise InvalidRequest(
+                f"input '{spec.name}': binary_data_size {size!r}; {len(binary) - place} bytes are left"
+            )
         if tensor.data is not None:
             raise InvalidRequest(f"input '{spec.name}' has both data and binary_data_size")
         arrays[spec.name] = from_bytes(spec.name, tensor.datatype, shape, binary[place : place + size])

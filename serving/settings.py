@@ -8,7 +8,9 @@ from gauntlet.core.frozen import Frozen
 class Limits(Frozen):
     """What one client can ask of the server at most."""
 
-    deadline_ms: float = Field(1000, gt=0, description="from a request's arrival to its outputs; a request may ask for less")
+    deadline_ms: float = Field(
+        1000, gt=0, description="from a request's arrival to its outputs; a request may ask for less"
+    )
     max_queue: int = Field(1024, ge=1, description="requests that wait, for each model")
     max_rows: int = Field(256, ge=1, description="samples of one request")
     max_body_mb: float = Field(64, gt=0, description="size of a request's body")

@@ -17,20 +17,24 @@ LABELS = ("dark", "middle", "bright")
 
 
 def brightness_bundle(
-    folder: Path, *, batch: str | int = "n", bias: float = 0.0, name: str = "brightness", busy: int = 0, latencies: Sequence[tuple[int, float]] = ()
+    folder: Path,
+    *,
+    batch: str | int = "n",
+    bias: float = 0.0,
+    name: str = "brightness",
+    busy: int = 0,
+    latencies: Sequence[tuple[int, float]] = (),
 ) -> Path:
     """Make the bundle of a classifier of gray images by their mean; `busy` multiplications make it slow."""
     weights = {"w": np.array([[-6, 0, 6]], np.float32), "b": np.array([3, 0.5 + bias, -3], np.float32)}
-    spin, declared = "", ""
+    declared, last = "", "y = Gemm(mean, w, b)"
     if busy:
-        declared = ", float[512, 512] big, float big_zero"
-        weights |= {"big": np.full((512, 512), 1 / 512, np.float32), "big_zero": np.float32(0)}
-        spin = "row = Expand(mean, wide) h0 = Add(row, zeros)" 
-        spin += " ".join(f" h{i + 1} = MatMul(h{i}, big)" for i in range(busy))
-        spin += f" small = ReduceMean<keepdims=1>(h{busy}, axis1) nothing = Mul(small, big_zero) y0 = Gemm(mean, w, b) y = Add(y0, nothing)"
-        declared += ", int64[2] wide, float[512] zeros, int64[1] axis1"
-        weights |= {"wide": np.array([1, 512]), "zeros": np.zeros(512, np.float32), "axis1": np.array([1])}
-    last = spin or "y = Gemm(mean, w, b)"
+        declared = ", float[512, 512] big, float zero, int64[2] wide, int64[1] axis"
+        weights |= {"big": np.full((512, 512), 1 / 512, np.float32), "zero": np.float32(0), "wide": np.array([1, 512])}
+        weights |= {"axis": np.array([1])}
+        last = f"""h0 = Expand(mean, wide) {" ".join(f"h{i + 1} = MatMul(h{i}, big)" for i in range(busy))}
+          rest = ReduceMean<keepdims=1>(h{busy}, axis) nothing = Mul(rest, zero)
+          scores = Gemm(mean, w, b) y = Add(scores, nothing)"""
     proto = onnx_text.model(
         f"""brightness (float[{batch}, 1, {SIZE}, {SIZE}] image) => (float[{batch}, 3] y)
         <float[1, 3] w, float[3] b, int64[2] flat{declared}> {{

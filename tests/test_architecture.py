@@ -68,7 +68,9 @@ def test_child_of_flows_hides_no_package() -> None:
 
 
 def test_no_source_file_is_too_long_to_hold_one_idea() -> None:
-    files = [p for folder in ("configs", "flows", "tasks", "serving", "gauntlet") for p in (PROJECT / folder).rglob("*.py")]
+    files = [
+        p for folder in ("configs", "flows", "tasks", "serving", "gauntlet") for p in (PROJECT / folder).rglob("*.py")
+    ]
     lengths = {str(p.relative_to(PROJECT)): len(p.read_text().splitlines()) for p in files}
     assert not {name: n for name, n in lengths.items() if n > 300}
     assert sorted(lengths.values())[len(lengths) // 2] <= 110
@@ -124,7 +126,9 @@ def undeclared(source: bytes) -> set[str]:
 
 
 def test_every_imported_package_is_declared() -> None:
-    files = [p for folder in ("configs", "flows", "tasks", "serving", "gauntlet") for p in (PROJECT / folder).rglob("*.py")]
+    files = [
+        p for folder in ("configs", "flows", "tasks", "serving", "gauntlet") for p in (PROJECT / folder).rglob("*.py")
+    ]
     assert not {str(p.relative_to(PROJECT)): found for p in files if (found := undeclared(p.read_bytes()))}
 
 

@@ -60,5 +60,8 @@ def _token(name: str | None) -> str | None:
         return None
     token = path.read_text().strip()
     if len(token) < 16 or not token.isascii() or not token.isprintable():
-        raise ConfigError(f"--token-file {path}: a token has at least 16 printable ASCII characters. Fix: make one with: openssl rand -hex 32")
+        raise ConfigError(
+            f"--token-file {path}: a token has at least 16 printable ASCII characters. "
+            "Fix: make one with: openssl rand -hex 32"
+        )
     return token

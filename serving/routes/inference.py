@@ -16,7 +16,7 @@ from serving.body import read_body, uploaded_files
 from serving.errors import InvalidRequest, Refusal
 from serving.gate import NOTES
 from serving.infer_codec import JSON_LENGTH_HEADER, InferCall, decode_request, encode_response
-from serving.protocol import ErrorResponse, InferRequest, InferResponse, PredictResponse
+from serving.protocol import ErrorResponse, InferResponse, PredictResponse
 from serving.repository import Repository
 from serving.served_model import ServedModel
 
@@ -37,7 +37,7 @@ def _body(*contents: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 TENSORS = _body(
-    ("application/json", InferRequest.model_json_schema(ref_template="#/components/schemas/{model}")),
+    ("application/json", {"$ref": "#/components/schemas/InferRequest"}),
     ("application/octet-stream", {"type": "string", "format": "binary"}),
 )
 FILE = {"type": "string", "format": "binary"}
@@ -48,7 +48,9 @@ IMAGES = _body(
 
 
 @router.post("/{name}/infer", response_model=InferResponse, responses=REFUSALS, openapi_extra=TENSORS)
-@router.post("/{name}/versions/{version}/infer", response_model=InferResponse, responses=REFUSALS, openapi_extra=TENSORS)
+@router.post(
+    "/{name}/versions/{version}/infer", response_model=InferResponse, responses=REFUSALS, openapi_extra=TENSORS
+)
 async def infer(name: str, request: Request, version: str | None = None) -> Response:
     """Run the model on tensors, as JSON or with the binary extension."""
     arrived, repository = perf_counter(), _repository(request)
@@ -76,15 +78,9 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
     arrived, repository = perf_counter(), _repository(request)
     async with repository.use(name, version) as model:
         try:
-            if not model.takes_images:
-                raise InvalidRequest(f"model '{name}' takes tensors, not images; use /v2/models/{name}/infer")
-            limits = repository.limits
-            model.batcher.require_room(arrived + limits.deadline_ms / 1000)
-            files = await uploaded_files(request, await read_body(request, limits), limits)
-            if len(files) > limits.max_rows:
-                raise InvalidRequest(f"{len(files)} images; at most {limits.max_rows} are allowed")
-            loop = asyncio.get_running_loop()
-            calls, padding = await loop.run_in_executor(decoders, _image_inputs, model, files, limits.max_image_pixels)
+            files = await _images(request, model, arrived)
+            loop, most_pixels = asyncio.get_running_loop(), repository.limits.max_image_pixels
+            calls, padding = await loop.run_in_executor(decoders, _image_inputs, model, files, most_pixels)
             parts = [
                 await _computed(model, inputs, len(files) if model.max_batch else 1, request, arrived, None)
                 for inputs in calls
@@ -134,6 +130,18 @@ async def _computed(
     deadline = arrived + min(limit_s, limit_s if deadline_s is None else deadline_s)
     job = model.batcher.submit(inputs, rows, deadline, arrived)
     return await model.batcher.result(job, request.receive)
+
+
+async def _images(request: Request, model: ServedModel, arrived: float) -> list[bytes]:
+    """Return the image files of a request; refuse it before its body is read where that is possible."""
+    if not model.takes_images:
+        raise InvalidRequest(f"model '{model.name}' takes tensors, not images; use /v2/models/{model.name}/infer")
+    limits = _repository(request).limits
+    model.batcher.require_room(arrived + limits.deadline_ms / 1000)
+    files = await uploaded_files(request, await read_body(request, limits), limits)
+    if len(files) > limits.max_rows:
+        raise InvalidRequest(f"{len(files)} images; at most {limits.max_rows} are allowed")
+    return files
 
 
 def _image_inputs(model: ServedModel, files: list[bytes], most_pixels: int) -> tuple[list[NamedArrays], int]:

