@@ -1,4 +1,4 @@
-"""The servers that serving.py compares: ours and two others, each around the same ONNX file.
+"""The servers that serving_overhead.py compares: ours and two others, each around the same ONNX file.
 
 MLServer and LitServe are in environments of their own; a user of either writes the few lines below around ONNX Runtime.
 """

@@ -1,6 +1,6 @@
 """What serving costs: requests to `gauntlet serve` beside calls of the bare session, and beside other servers.
 
-    python benchmarks/serving.py [--model FILE.onnx] [--rounds 10] [--litserve PYTHON] [--mlserver PYTHON]
+    python benchmarks/serving_overhead.py [--model FILE.onnx] [--rounds 10] [--litserve PYTHON] [--mlserver PYTHON]
 
 Without `--model`, a ResNet-18 is trained on digits. In each round every way runs once, in an order that changes: single
 requests one after the other on one connection, then many connections at once for the throughput. The client is in this
@@ -231,7 +231,7 @@ def report(options: argparse.Namespace, rounds: list[Round], batch: int) -> None
             options.result,
             topic="serving",
             claim="Serving adds little to the model's own time",
-            conditions=f"ResNet-18, {len(rounds)} interleaved rounds, binary tensors, up to {batch} rows a call; {load}",
+            conditions=f"ResNet-18, {len(rounds)} rounds in turns, binary tensors, up to {batch} rows a call, {load}",
             figures=figures,
             columns=columns,
             rows=sorted(rows),
