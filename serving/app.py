@@ -1,6 +1,5 @@
 """The ASGI application."""
 
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,8 +16,6 @@ from serving.gate import NOTES, Gate
 from serving.protocol import InferRequest
 from serving.repository import Repository
 from serving.routes import inference, models, pages, repository
-
-log = logging.getLogger("gauntlet.serving")
 
 DESCRIPTION = """The Open Inference Protocol v2 (REST, with the binary tensor, model configuration, statistics and model
 repository extensions), and `predict` for images. Try it on [the page](/)."""
@@ -45,7 +42,6 @@ def make_app(served: Repository, token: str | None = None) -> FastAPI:
         app.include_router(routes.router)
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _broken)
     app.add_middleware(Gate, metrics=served.metrics, token=token)
     return app
 
@@ -71,12 +67,6 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """Answer for an unknown address or method."""
     assert isinstance(error, HTTPException)
     return _error(error.status_code, str(error.detail), dict(error.headers or {}))
-
-
-async def _broken(request: Request, error: Exception) -> Response:
-    """Answer for a fault of ours; the log has the traceback."""
-    log.error("internal error", exc_info=error)
-    return _error(500, "internal error; the server's log has the cause")
 
 
 def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:

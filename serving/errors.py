@@ -86,6 +86,13 @@ class ClientGone(Refusal):
     reason = "canceled"
 
 
+class InternalError(Refusal):
+    """A fault of ours; the log has its traceback."""
+
+    status = 500
+    reason = "error"
+
+
 class NotReady(Refusal):
     """The model is known, but not loaded."""
 

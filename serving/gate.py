@@ -6,13 +6,12 @@ import re
 import uuid
 from time import perf_counter
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.errors import NotAllowed, NoToken, Refusal
+from serving.errors import InternalError, NotAllowed, NoToken, Refusal
 from serving.observations import Metrics
 
 log = logging.getLogger("gauntlet.serving.requests")
@@ -42,12 +41,12 @@ class Gate:
         request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         notes: dict[str, Any] = {}
         scope[NOTES] = notes
-        status = 499
+        status, started = 499, False
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal status, started
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, started = message["status"], True
                 message["headers"].append((b"x-request-id", request_id.encode()))
             await send(message)
 
@@ -57,7 +56,12 @@ class Gate:
             notes["error"] = str(refusal)
             await send_refusal(refusal, send_with_id)
         else:
-            await self.app(scope, receive, send_with_id)
+            try:
+                await self.app(scope, receive, send_with_id)
+            except Exception as error:
+                log.exception("internal error", exc_info=error, extra={"request_id": request_id})
+                if not started:
+                    await send_refusal(InternalError(f"internal error in request {request_id}"), send_with_id)
         self.metrics.responses.labels(str(status)).inc()
         if log.isEnabledFor(logging.INFO):
             seconds = perf_counter() - start
@@ -71,12 +75,13 @@ class Gate:
 
     def _check(self, path: str, headers: Headers) -> None:
         """Raise `Refusal` unless the request has the token, or there is none and it comes from this machine's users."""
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise NotAllowed("pages of other origins may not use this server")
         if self._authorization is None:
-            host = urlsplit(f"//{headers.get('host', '')}")
-            if host.hostname not in LOOPBACK:  # another name that resolves to this machine: DNS rebinding
+            if (
+                re.sub(r":\d*$", "", host).strip("[]") not in LOOPBACK
+            ):  # another name that resolves to this machine: DNS rebinding
                 raise NotAllowed("without a token, this server is for http://127.0.0.1 and http://localhost alone")
         elif path not in OPEN:
             given = headers.get("authorization", "").encode("utf-8", "replace")

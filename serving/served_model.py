@@ -79,6 +79,7 @@ class ServedModel:
     def _prove(cls, predictor: Predictor, name: str, metrics: Metrics, limits: Limits) -> "ServedModel":
         """Measure what a call costs, choose the batch, and compare with the golden outputs at that batch."""
         _require_servable(name, predictor.signature)
+        _require_preprocessing(predictor, name)
         golden, joins = predictor.bundle.golden(), _joins(predictor.signature)
         seconds = _seconds_by_rows(predictor, golden.inputs) if joins else _seconds_of_a_call(predictor, golden.inputs)
         max_batch = best_batch(seconds, limits.deadline_ms / 1000) if joins else 0
@@ -113,6 +114,18 @@ def _require_servable(name: str, signature: Signature) -> None:
     for spec in (*signature.inputs, *signature.outputs):
         if spec.dtype not in DATATYPES:
             raise LoadFailed(f"{name}: '{spec.name}' is {spec.dtype}; the protocol has {', '.join(DATATYPES)}")
+
+
+def _require_preprocessing(predictor: Predictor, name: str) -> None:
+    """Raise `LoadFailed` unless a blank image can be made an input here; features may need another package."""
+    how = predictor.signature.preprocessing
+    if how is None or len(predictor.signature.inputs) != 1:
+        return
+    try:
+        predictor.inputs_of([np.zeros((how.height, how.width, len(how.mean)), np.uint8)])
+    except ModuleNotFoundError as error:
+        fix = "pip install 'onnx-gauntlet[sklearn]'"
+        raise LoadFailed(f"{name}: its preprocessing needs {error.name}. Fix: {fix}") from error
 
 
 def _joins(signature: Signature) -> bool:

@@ -1,5 +1,6 @@
 """Who may use a server: loopback, tokens, hosts, origins, and no paths."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +8,11 @@ import pytest
 from bundles import brightness_bundle
 from harness import command
 from server_process import ServerProcess, serving
+from starlette.types import Message, Receive, Scope, Send
 
 from flows.cli.main import main
+from serving.gate import Gate
+from serving.observations import Metrics
 
 TOKEN = "0123456789abcdef0123"
 
@@ -57,6 +61,32 @@ def test_another_name_for_this_machine_is_refused_without_a_token(server: Server
     response = server.get("/v2", host="attacker.example:80")
     assert response.status == 403
     assert "localhost" in response.error
+
+
+@pytest.mark.parametrize("host", ["", "[", "[::1", "localhost.attacker.example", "127.0.0.1.example:80", "a@localhost"])
+def test_strange_host_is_refused(server: ServerProcess, host: str) -> None:
+    assert server.get("/v2", host=host).status == 403
+    assert server.get("/v2", origin=f"http://{host}").status == 403
+
+
+def test_fault_of_ours_has_status_500_and_names_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError("secret of the inside")
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    headers = [(b"host", b"localhost:80"), (b"x-request-id", b"mine-2")]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
+    asyncio.run(Gate(broken, Metrics())(scope, receive, send))
+    assert sent[0]["status"] == 500
+    assert sent[1]["body"] == b'{"error":"internal error in request mine-2"}'
+    assert "secret of the inside" in caplog.text
 
 
 def test_page_of_another_origin_can_change_nothing(server: ServerProcess) -> None:

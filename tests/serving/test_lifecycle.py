@@ -133,12 +133,12 @@ def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stop_finishes_what_was_admitted_and_exits_with_0(tmp_path: Path, number: signal.Signals) -> None:
-    bundle = brightness_bundle(tmp_path / "b", busy=30)
+    bundle = brightness_bundle(tmp_path / "b", busy=100)
     body, headers = binary_request({"image": np.ones((64, 1, SIZE, SIZE), np.float32)})
     with serving(tmp_path, bundle, "--deadline-ms", "60000") as server, ThreadPoolExecutor(8) as pool:
         work = [pool.submit(server.post, "/v2/models/brightness/infer", body, **headers) for _ in range(8)]
-        while server.metric("gauntlet_batches_total") < 1:  # all have arrived by then: they need longer than to be sent
-            time.sleep(0.01)
+        while server.metric("gauntlet_batches_total") + 1 + server.metric("gauntlet_pending_requests") < 8:
+            time.sleep(0.01)  # one is being computed, the others wait
         assert server.stop(number) == 0
         assert [future.result().status for future in work] == [200] * 8
     assert server.log_entries()[-1]["message"] == "stopped"

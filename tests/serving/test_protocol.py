@@ -3,6 +3,7 @@
 import json
 import re
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -179,7 +180,9 @@ def test_statistics_count_rows_and_calls(server: ServerProcess) -> None:
 def test_request_id_is_kept_and_logged_without_the_payload(server: ServerProcess) -> None:
     response = server.post("/v2/models/brightness/infer", json_request(images(1)), x_request_id="mine-1")
     assert response.headers["x-request-id"] == "mine-1"
-    [entry] = [entry for entry in server.log_entries() if entry.get("request_id") == "mine-1"]
+    while not (found := [e for e in server.log_entries() if e.get("request_id") == "mine-1"]):
+        time.sleep(0.01)  # the log is written after the response
+    [entry] = found
     assert (entry["status"], entry["model"], entry["rows"]) == (200, "brightness", 1)
     assert set(entry) <= {
         "time",
