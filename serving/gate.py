@@ -79,9 +79,8 @@ class Gate:
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise NotAllowed("pages of other origins may not use this server")
         if self._authorization is None:
-            if (
-                re.sub(r":\d*$", "", host).strip("[]") not in LOOPBACK
-            ):  # another name that resolves to this machine: DNS rebinding
+            name = re.sub(r":\d*$", "", host).strip("[]")
+            if name not in LOOPBACK:  # another name that resolves to this machine: DNS rebinding
                 raise NotAllowed("without a token, this server is for http://127.0.0.1 and http://localhost alone")
         elif path not in OPEN:
             given = headers.get("authorization", "").encode("utf-8", "replace")
