@@ -4,6 +4,7 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from harness import command
 from server_process import ServerProcess, binary_request, json_request, serving
 
 from gauntlet.bundle.bundle import GOLDEN, MODEL, archive, seal
+from serving.errors import LoadFailed
+from serving.observations import Metrics
+from serving.served_model import ServedModel
+from serving.settings import Limits
 
 ONE = {"image": np.ones((1, 1, SIZE, SIZE), np.float32)}
 LOAD = "/v2/repository/models/brightness/load"
@@ -75,13 +80,21 @@ FAULTS = [damaged, other_outputs, unreadable_model, no_bundle]
 
 
 @pytest.mark.parametrize("spoil", FAULTS, ids=lambda spoil: spoil.__name__)
-def test_bundle_that_cannot_be_served_is_refused_at_the_start(tmp_path: Path, spoil: object) -> None:
+def test_bundle_that_cannot_be_served_is_refused_with_the_reason(tmp_path: Path, spoil: Callable[[Path], str]) -> None:
     bundle = brightness_bundle(tmp_path / "b")
-    told = spoil(bundle)  # type: ignore[operator]
+    told = spoil(bundle)
+    with pytest.raises(LoadFailed, match=told):
+        ServedModel.load(bundle, Metrics(), Limits())
+
+
+def test_server_does_not_start_with_a_damaged_bundle(tmp_path: Path) -> None:
+    bundle = brightness_bundle(tmp_path / "b")
+    told = damaged(bundle)
     done = command(tmp_path, "serve", str(bundle))
     assert done.returncode == 1
-    assert told in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith("gauntlet: ")
+    assert told in line
 
 
 def test_failed_load_keeps_the_old_version_and_says_why(tmp_path: Path) -> None:
