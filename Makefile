@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 JAX2ONNX := $(PIP) --no-deps jax2onnx
 ARGS ?=
 
-.PHONY: demo test test-all check docs up ui clean tensorflow sklearn jax loadgen arm64
+.PHONY: demo test test-all check docs up ui clean torch tensorflow sklearn jax loadgen serving arm64
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
@@ -38,7 +38,7 @@ up: .venv/core  ## Prefect, MLflow, the deployments and a worker on this machine
 ui: .venv/core  ## the Prefect and MLflow pages, until Ctrl-C
 	$(BIN)/gauntlet ui
 
-tensorflow sklearn jax loadgen: %: .venv/with-%  ## what not every user needs
+torch tensorflow sklearn jax loadgen serving: %: .venv/with-%  ## what not every user needs
 
 arm64:  ## an Arm Python with ONNX Runtime in ~/.cache, for portability.emulate
 	PYTHON=$(BIN)/python .ci/arm64
@@ -52,7 +52,7 @@ clean:  ## remove the environment and all runs
 	@$(PYTHON) -c "import ensurepip" 2>/dev/null || .ci/debian python3-venv
 	@echo "Installing; about 7 GB with PyTorch, a few minutes, once ..."
 	$(PYTHON) -m venv .venv
-	$(PIP) --editable .
+	$(PIP) --editable '.[pipeline,torch]'
 	@$(BIN)/python -m flows.servers.build_templates
 	@touch $@
 
@@ -62,10 +62,11 @@ clean:  ## remove the environment and all runs
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --editable '.[dev,tensorflow,sklearn,jax,loadgen]'
+	$(PIP) --editable '.[dev,pipeline,torch,tensorflow,sklearn,jax,loadgen,serving]'
 	@$(JAX2ONNX)
 	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
 	@command -v qemu-x86_64 >/dev/null || .ci/debian qemu-user
 	@command -v g++ >/dev/null || .ci/debian g++
 	@command -v npm >/dev/null || .ci/debian npm
+	@command -v promtool >/dev/null || .ci/debian prometheus
 	@touch $@

@@ -27,6 +27,7 @@ Topic = Literal[
     "pruning",
     "repair",
     "portability",
+    "serving",
 ]
 PACKAGES = ("onnx-gauntlet", "onnxruntime-gpu", "torch")
 

@@ -26,6 +26,7 @@ TOPICS = {
     "pruning": "Pruning",
     "repair": "Repair",
     "portability": "Portability of INT8",
+    "serving": "Serving",
 }
 STANDS = {True: "met", False: "**missed**", None: ""}
 FIGURE = ("what", "figure", "goal", "the goal is")

@@ -6,7 +6,17 @@ import sys
 from collections.abc import Callable, Sequence
 
 from flows.cli.options import parser
-from gauntlet.core.errors import PipelineError
+from gauntlet.core.errors import ConfigError, PipelineError
+
+EXTRAS = {
+    **dict.fromkeys(("prefect", "mlflow", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),
+    **dict.fromkeys(("onnxoptimizer", "onnxscript", "onnxsim", "onnxslim"), "pipeline"),
+    **dict.fromkeys(("torch", "torchvision", "torch_pruning", "safetensors"), "torch"),
+    **dict.fromkeys(("fastapi", "fastapi_offline", "prometheus_client", "starlette", "uvicorn"), "serving"),
+    **dict.fromkeys(("httptools", "python_multipart", "uvloop"), "serving"),
+    "skimage": "sklearn",
+}
+"""Module -> the extra that brings it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,6 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PipelineError as error:
         print(f"gauntlet: {error}", file=sys.stderr)  # noqa: T201
         return error.exit_code
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        fix = f"pip install 'onnx-gauntlet[{extra}]'"
+        print(f"gauntlet: this needs {error.name}, which is not installed; install it with: {fix}", file=sys.stderr)  # noqa: T201
+        return ConfigError.exit_code
     except KeyboardInterrupt:
         print("gauntlet: interrupted; run the same command again to continue", file=sys.stderr)  # noqa: T201
         return 130

@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     _add_file_commands(add)
     _add_bench(add)
     _add_targets(add)
+    _add_serve(add)
     return top
 
 
@@ -211,6 +212,27 @@ def _add_targets(add: AddCommand) -> None:
     install = subcommands.add_parser("install", help="create the Python environment of a target")
     install.set_defaults(command="flows.cli.targets:install_environment")
     install.add_argument("name", metavar="NAME", help="openvino, or web")
+
+
+def _add_serve(add: AddCommand) -> None:
+    codes = f"exit codes: 0 stopped, 1 a bundle cannot be served, {INVALID}"
+    serve = add("serve", "serve:serve_bundles", "serve bundles over HTTP (Open Inference Protocol v2)", codes)
+    serve.add_argument("bundles", nargs="*", metavar="BUNDLE", help="a folder or a .zip that `gauntlet bundle` made")
+    serve.add_argument("--name", help="name of the model in addresses; by default the bundle's")
+    serve.add_argument("--repository", metavar="FOLDER", help="bundles that clients may load by name")
+    serve.add_argument("--host", default="127.0.0.1", help="by default 127.0.0.1; any other needs --token-file")
+    serve.add_argument("--port", type=int, default=8080, help="by default 8080; 0 takes a free one")
+    serve.add_argument("--token-file", metavar="FILE", help="with the token that clients send as `Bearer`")
+    serve.add_argument("--threads", type=_at_least(1), metavar="N", help="of a session; by default the winner's")
+    deadline = "from arrival to outputs, by default 1000; what would take longer is refused with 429"
+    serve.add_argument("--deadline-ms", type=float, metavar="MS", help=deadline)
+    serve.add_argument("--max-queue", type=_at_least(1), metavar="N", help="requests that wait, by default 1024")
+    serve.add_argument("--max-rows", type=_at_least(1), metavar="N", help="samples of a request, by default 256")
+    serve.add_argument("--max-body-mb", type=float, metavar="MB", help="size of a request, by default 64")
+    serve.add_argument("--max-image-megapixels", type=float, metavar="MP", help="size of an image, by default 32")
+    serve.add_argument("--read-timeout-s", type=float, metavar="S", help="to receive a request, by default 30")
+    levels = ["debug", "info", "warning", "error"]
+    serve.add_argument("--log-level", choices=levels, default="info", help="`info` logs each request")
 
 
 def _names(text: str) -> list[str]:

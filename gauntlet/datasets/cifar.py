@@ -37,6 +37,7 @@ class Cifar(Frozen):
     layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input")
     seed: int = Field(0, ge=0, description="determines which image is in which split")
 
+    packages: ClassVar[dict[str, str]] = {"torchvision": "torch"}
     archive: ClassVar[str]
     unpacked: ClassVar[str]
     mean: ClassVar[tuple[float, float, float]]

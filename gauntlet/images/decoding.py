@@ -21,7 +21,7 @@ MAX_PIXELS = 89_478_485
 """Pillow's own limit against decompression bombs."""
 
 
-def decode_image(content: bytes, channels: int) -> npt.NDArray[np.uint8]:
+def decode_image(content: bytes, channels: int, max_pixels: int = MAX_PIXELS) -> npt.NDArray[np.uint8]:
     """Return the pixels of an image file, shape (height, width, channels): 1 channel for grayscale, 3 for RGB.
 
     The image is rotated as its EXIF data says; its transparency is ignored.
@@ -32,7 +32,7 @@ def decode_image(content: bytes, channels: int) -> npt.NDArray[np.uint8]:
         raise StageError("the file is empty")
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            reason = _rejection_reason(image)
+            reason = _rejection_reason(image, max_pixels)
             if reason is None:
                 upright = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
                 return np.asarray(upright).reshape(upright.height, upright.width, channels)
@@ -43,9 +43,9 @@ def decode_image(content: bytes, channels: int) -> npt.NDArray[np.uint8]:
     raise StageError(reason)
 
 
-def _rejection_reason(image: Image.Image) -> str | None:
-    if image.width * image.height > MAX_PIXELS:
-        return f"{image.width}x{image.height} pixels; at most {MAX_PIXELS} are allowed"
+def _rejection_reason(image: Image.Image, max_pixels: int) -> str | None:
+    if image.width * image.height > max_pixels:
+        return f"{image.width}x{image.height} pixels; at most {max_pixels} are allowed"
     if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:  # MPO: a phone's JPEG with a second image
         return f"{getattr(image, 'n_frames', 0)} frames (animated or several pages); expected one"
     if image.mode not in MODES:

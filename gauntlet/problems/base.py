@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,11 @@ from pydantic import Field
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
-from gauntlet.metrics.paired_accuracy import LossVerdict
 from gauntlet.problems.caption import with_caption
 from gauntlet.problems.prediction import Prediction
+
+if TYPE_CHECKING:
+    from gauntlet.metrics.paired_accuracy import LossVerdict  # loads SciPy, which predictions do not need
 
 RESAMPLES = 2000
 CHUNK_VALUES = 10_000_000
@@ -33,7 +35,7 @@ class MetricLoss(Frozen):
     drop_low: Number = Field(description="lower end of the 95 % interval of the drop")
     drop_high: Number
 
-    def verdict(self, allowed_drop: float) -> LossVerdict:
+    def verdict(self, allowed_drop: float) -> "LossVerdict":
         """Return whether the candidate is proven to lose no more than allowed, proven to lose more, or neither."""
         if self.drop_high <= allowed_drop:
             return "proven good"

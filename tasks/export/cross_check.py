@@ -61,6 +61,7 @@ class BothTorchExporters(Frozen):
     """Both of PyTorch's exporters. One that agrees with the framework model is used; one that does not is reported."""
 
     kind: Literal["both"] = "both"
+    packages: ClassVar[dict[str, str]] = {"torch": "torch"}
     prefer: Exporter = Field("torchscript", description="the exporter to use when both are right")
     torchscript: TorchScript = Field(default_factory=TorchScript)
     dynamo: Dynamo = Field(default_factory=Dynamo)

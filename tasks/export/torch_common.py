@@ -32,6 +32,7 @@ class TorchExport(Frozen, ABC):
     code_folder: Path = Field(Path(), description="folder of the module with the custom functions")
 
     framework: ClassVar[str] = "torch"
+    packages: ClassVar[dict[str, str]] = {"torch": "torch"}
     functions_key: ClassVar[str]
 
     def files(self) -> tuple[Path, ...]:

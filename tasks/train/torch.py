@@ -1,6 +1,6 @@
 """PyTorch training: a network by its architecture's name, from scratch."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field
@@ -24,6 +24,7 @@ class TorchTraining(TorchLoopConfig):
     """Train a PyTorch network from scratch."""
 
     kind: Literal["torch"] = "torch"
+    packages: ClassVar[dict[str, str]] = {"torch": "torch", "torchvision": "torch"}
     architecture: Annotated[str, AfterValidator(check_name)] = Field(
         "resnet18",
         description="any torchvision classifier by name; resnet18 is its CIFAR variant (torchvision/resnet18 is not), "

@@ -2,7 +2,7 @@
 
 import importlib.metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
@@ -31,6 +31,7 @@ class TorchModel(Frozen):
     """Load a network. It is called with the data's inputs, in their order and layout."""
 
     kind: Literal["torch-model"] = "torch-model"
+    packages: ClassVar[dict[str, str]] = {"torch": "torch", "torchvision": "torch"}
     factory: FunctionName = Field(description="module:function, which returns a torch.nn.Module")
     code_folder: Path = Field(Path(), description="contains the module; what it imports from there is stored with it")
     arguments: dict[str, JsonValue] = Field(default_factory=dict, description="keyword arguments of the function")

@@ -51,8 +51,27 @@ def test_validate_says_that_it_cannot_run_here_when_a_package_is_missing(
     assert f"but it cannot run here: {preset}: " in done.stdout
 
 
-def test_core_presets_need_nothing_more() -> None:
-    assert NEEDY["digits-resnet18"] == NEEDY["bring-your-own-onnx"] == {}
+def test_onnx_model_needs_no_framework_and_a_torch_network_needs_only_torch() -> None:
+    assert NEEDY["bring-your-own-onnx"] == {}
+    assert {extra for _, extra in NEEDY["digits-resnet18"].values()} == {"torch"}
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        (["run", "digits-resnet18"], "prefect", "pipeline"),
+        (["sync"], "prefect", "pipeline"),
+        (["serve", "bundle"], "uvicorn", "serving"),
+    ],
+)
+def test_command_without_its_extra_is_refused_in_one_line_with_the_command_that_installs_it(
+    tmp_path: Path, hiding: dict[str, str], words: list[str], package: str, extra: str
+) -> None:
+    done = command(tmp_path, *words, **hiding, HIDDEN=package)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"gauntlet: this needs {package}, which is not installed")
+    assert line.endswith(f"pip install 'onnx-gauntlet[{extra}]'")
 
 
 def test_loadgen_needs_its_package_when_a_scenario_is_configured() -> None:

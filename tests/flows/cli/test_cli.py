@@ -43,6 +43,7 @@ def test_help_imports_nothing_heavy() -> None:
         ["bundle"],
         ["verify", "m.zip"],
         ["predict", "m.zip", "image.png"],
+        ["serve", "bundle"],
     ],
     ids=" ".join,
 )

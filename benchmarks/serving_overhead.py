@@ -1,0 +1,242 @@
+"""What serving costs: requests to `gauntlet serve` beside calls of the bare session, and beside other servers.
+
+    python benchmarks/serving_overhead.py [--model FILE.onnx] [--rounds 10] [--litserve PYTHON] [--mlserver PYTHON]
+
+Without `--model`, a ResNet-18 is trained on digits. In each round every way runs once, in an order that changes: single
+requests one after the other on one connection, then many connections at once for the throughput. The client is in this
+process and shares the cores. Prints medians over the rounds; what serving adds is the difference within a round.
+"""
+
+import argparse
+import random
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import onnx
+import psutil
+from networks import trained
+from results import Figure, add_result_option, write_result
+from serving_peers import Server, gauntlet, litserve, mlserver
+
+from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, seal
+from gauntlet.bundle.contract import BatchLatency, Contract
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.signature import Signature
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+
+CONNECTIONS = 16
+SINGLE = 60
+"""Requests of a block, one after the other."""
+LOAD_S = 3.0
+BATCHES = (1, 4, 8, 16)
+GOALS = {"p50": 0.5, "p99": 1.5}
+SHARE = 0.95
+FACTOR = 2.0
+BARE, OURS = "bare session.run", "gauntlet serve"
+
+
+def make_bundle(model: Path, folder: Path) -> tuple[Path, NamedArrays]:
+    """Seal a bundle of a model with random golden inputs, and latencies as a race would measure them."""
+    signature = Signature.read(onnx.load(model))
+    assert signature is not None
+    rng = np.random.default_rng(0)
+    shape = [axis if isinstance(axis, int) else 1 for axis in signature.inputs[0].shape[1:]]
+    inputs: NamedArrays = {signature.inputs[0].name: rng.standard_normal((32, *shape)).astype(np.float32)}
+    session = open_session(model)
+    outputs = batched_inference(session, inputs).run(8)
+    latencies = []
+    for batch in BATCHES:
+        feed = {name: array[:batch] for name, array in inputs.items()}
+        times = [timed(lambda feed=feed: session.run(None, feed)) for _ in range(8)]
+        latencies.append(BatchLatency(batch=batch, median_ms=1000 * statistics.median(times)))
+    contract = Contract(
+        name="resnet18",
+        run_id="benchmark",
+        candidate="fp32",
+        signature=signature,
+        target="ort-cpu",
+        latencies=tuple(latencies),
+    )
+    folder.mkdir()
+    (folder / MODEL).write_bytes(model.read_bytes())
+    (folder / CONTRACT).write_text(contract.model_dump_json())
+    np.savez(
+        folder / GOLDEN,
+        **{f"inputs/{k}": v for k, v in inputs.items()},
+        **{f"outputs/{k}": v for k, v in outputs.items()},
+    )
+    seal(folder)
+    return folder, {name: array[:1] for name, array in inputs.items()}
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Return the seconds of a call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+class Connection:
+    """One keep-alive connection that sends the same request again and again, with as little work as possible."""
+
+    def __init__(self, server: Server) -> None:
+        self.request = server.request
+        self.socket = socket.create_connection(("127.0.0.1", server.port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self) -> None:
+        """Send the request and read the whole response."""
+        self.socket.sendall(self.request)
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += self._some()
+        head, _, body = received.partition(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise SystemExit(f"refused: {received[:300]!r}")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        while len(body) < length:
+            body += self._some()
+
+    def _some(self) -> bytes:
+        data = self.socket.recv(1 << 16)
+        if not data:
+            raise SystemExit("the server closed the connection")
+        return data
+
+
+def saturated(server: Server) -> float:
+    """Return requests per second of many connections at once."""
+    connections = [Connection(server) for _ in range(CONNECTIONS)]
+    counts = [0] * CONNECTIONS
+    end = time.perf_counter() + LOAD_S
+
+    def work(number: int) -> None:
+        while time.perf_counter() < end:
+            connections[number].ask()
+            counts[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(CONNECTIONS)]
+    seconds = timed(lambda: [[thread.start() for thread in threads], [thread.join() for thread in threads]])
+    return sum(counts) / seconds
+
+
+def bare_throughput(session: object, sample: NamedArrays, batch: int) -> float:
+    """Return rows per second of the session alone at the server's batch size."""
+    feed = {name: np.repeat(array, batch, axis=0) for name, array in sample.items()}
+    calls, start = 0, time.perf_counter()
+    while time.perf_counter() - start < LOAD_S:
+        session.run(None, feed)  # type: ignore[attr-defined]
+        calls += 1
+    return calls * batch / (time.perf_counter() - start)
+
+
+Round = dict[str, tuple[float, float, float]]
+"""Way -> p50 and p99 of single requests in milliseconds, and rows per second under load."""
+
+
+def one_round(session: object, sample: NamedArrays, servers: Mapping[str, Server], batch: int) -> Round:
+    """Measure every way once."""
+    found: Round = {}
+    for way in random.sample([BARE, *servers], 1 + len(servers)):
+        if way == BARE:
+            call: Callable[[], object] = lambda: session.run(None, sample)  # type: ignore[attr-defined] # noqa: E731
+        else:
+            call = Connection(servers[way]).ask
+        for _ in range(5):
+            call()
+        times = [1000 * timed(call) for _ in range(SINGLE)]
+        rate = bare_throughput(session, sample, batch) if way == BARE else saturated(servers[way])
+        found[way] = (statistics.median(times), float(np.quantile(times, 0.99)), rate)
+    return found
+
+
+def main() -> None:
+    """Measure in turns and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="an exported model with a signature; by default a ResNet-18")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument(
+        "--litserve", type=Path, metavar="PYTHON", help="of an environment with litserve and onnxruntime"
+    )
+    parser.add_argument(
+        "--mlserver", type=Path, metavar="PYTHON", help="of an environment with mlserver and onnxruntime"
+    )
+    add_result_option(parser)
+    options = parser.parse_args()
+    network = None if options.model else trained("resnet18")
+    model = (options.model or network.store.path(network.kept.model)).resolve()  # type: ignore[union-attr]
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        bundle, sample = make_bundle(model, folder / "bundle")
+        contract = Contract.model_validate_json((bundle / CONTRACT).read_bytes())
+        batch = max(contract.latencies, key=lambda entry: entry.batch / entry.median_ms).batch
+        servers = {OURS: stack.enter_context(gauntlet(bundle, contract.name, sample, "--deadline-ms", "10000"))}
+        for title, start, python in (
+            ("LitServe", litserve, options.litserve),
+            ("MLServer", mlserver, options.mlserver),
+        ):
+            if python is not None:
+                (folder / title).mkdir()
+                servers[title] = stack.enter_context(start(python.absolute(), model, sample, folder / title))
+        session = open_session(model)
+        rounds = [one_round(session, sample, servers, batch) for _ in range(options.rounds)]
+    report(options, rounds, batch)
+
+
+def report(options: argparse.Namespace, rounds: list[Round], batch: int) -> None:
+    """Print the medians over the rounds, and write the result where it is asked for."""
+    columns = ("way", "p50, ms", "p99, ms", f"rows/s, {CONNECTIONS} connections")
+    rows = [
+        (way, *(f"{statistics.median(r[way][i] for r in rounds):.{d}f}" for i, d in ((0, 2), (1, 2), (2, 0))))
+        for way in rounds[0]
+    ]
+    print("|", " | ".join(columns), "|\n|---|---:|---:|---:|")
+    for row in sorted(rows):
+        print("|", " | ".join(row), "|")
+    added = {name: round(statistics.median(r[OURS][i] - r[BARE][i] for r in rounds), 2) for i, name in enumerate(GOALS)}
+    share = round(statistics.median(r[OURS][2] / r[BARE][2] for r in rounds), 3)
+    figures = [
+        Figure(
+            name=f"{name} added to a bare call",
+            value=value,
+            unit="ms",
+            goal=f"at most {GOALS[name]:g} ms",
+            met=value <= GOALS[name],
+        )
+        for name, value in added.items()
+    ]
+    figures.append(
+        Figure(
+            name="throughput, share of the bare session's", value=share, goal=f"at least {SHARE:g}", met=share >= SHARE
+        )
+    )
+    for peer in ("MLServer", "LitServe"):
+        if peer in rounds[0]:
+            factor = round(statistics.median(r[OURS][2] / r[peer][2] for r in rounds), 2)
+            goal = {"goal": f"at least {FACTOR:g}x", "met": factor >= FACTOR} if peer == "MLServer" else {}
+            figures.append(Figure(name=f"requests per second over {peer}'s", value=factor, unit="x", **goal))
+    for one in figures:
+        print(f"{one.name}: {one.value} {one.unit} {one.goal}")
+    if options.result:
+        load = f"load of the machine at the end {psutil.getloadavg()[0]:.1f}"
+        write_result(
+            options.result,
+            topic="serving",
+            claim="Serving adds little to the model's own time",
+            conditions=f"ResNet-18, {len(rounds)} rounds in turns, binary tensors, up to {batch} rows a call, {load}",
+            figures=figures,
+            columns=columns,
+            rows=sorted(rows),
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Dynamic batching: a call has whatever has queued while the previous call ran.
+
+When the model is idle, a request runs at once: a delay in the hope of company would only add to its latency, and when
+the model is busy, company comes by itself. The queue is bounded in requests and in time: a request whose outputs would
+come after its deadline is refused when it arrives, and not computed where it is already too late.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import StageError
+from serving.cost_model import CostModel
+from serving.errors import ClientGone, ModelRejected, NotReady, Overloaded
+
+
+@dataclass(eq=False)
+class Job:
+    """One request's inputs, shape (rows, ...), on their way through the queue. Times are of `perf_counter`."""
+
+    inputs: NamedArrays
+    rows: int
+    deadline: float
+    future: asyncio.Future[NamedArrays]
+    arrived: float
+    started: float = 0.0
+    waits: bool = False
+    """Whether it was admitted behind others."""
+    canceled: bool = False
+    shapes: tuple[tuple[int, ...], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shapes = tuple(array.shape[1:] for array in self.inputs.values())
+
+
+class Observer(Protocol):
+    """Is told of what the batcher does, in the batcher's thread."""
+
+    def computed(self, jobs: Sequence[Job], rows: int, seconds: float) -> None:
+        """One call of the model ended."""
+
+    def pending(self, requests: int) -> None:
+        """So many requests wait."""
+
+
+class Batcher:
+    """One thread that runs a model on queued requests, joined along the first axis where `joins` says so."""
+
+    def __init__(
+        self,
+        run: Callable[[NamedArrays], NamedArrays],
+        cost: CostModel,
+        observer: Observer,
+        *,
+        joins: bool,
+        max_queue: int,
+    ) -> None:
+        self._run, self._cost, self._observer = run, cost, observer
+        self._joins, self._max_queue = joins, max_queue
+        self._queue: deque[Job] = deque()
+        self._rows = 0  # of the queued requests that are not canceled
+        self._changed = threading.Condition()
+        self._busy_until = 0.0  # expected; 0 when idle
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
+        self._thread.start()
+
+    def require_room(self, deadline: float) -> None:
+        """Raise `Overloaded` when not even one more row can be admitted; cheaper than reading the request first."""
+        with self._changed:
+            self._admit(1, deadline)
+
+    def submit(self, inputs: NamedArrays, rows: int, deadline: float, arrived: float) -> Job:
+        """Queue a request, which the caller awaits with `result`; raise `Overloaded` when it would come too late."""
+        future: asyncio.Future[NamedArrays] = asyncio.get_running_loop().create_future()
+        job = Job(inputs, rows, deadline, future, arrived)
+        with self._changed:
+            if self._closed:
+                raise NotReady("the model is unloaded")
+            job.waits = self._admit(rows, deadline)
+            self._queue.append(job)
+            self._rows += self._weight(rows)
+            self._observer.pending(len(self._queue))
+            self._changed.notify()
+        return job
+
+    async def result(self, job: Job, disconnected: Callable[[], Awaitable[object]]) -> NamedArrays:
+        """Return the outputs; raise `ClientGone` when the client leaves before its request is computed."""
+        if not job.waits:
+            return await job.future
+        watch = asyncio.ensure_future(disconnected())
+        try:
+            futures: set[asyncio.Future[Any]] = {job.future, watch}
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+            if job.future.done():
+                return job.future.result()
+            self._cancel(job)
+            raise ClientGone("the client closed the connection")
+        finally:
+            watch.cancel()
+
+    def close(self) -> None:
+        """Finish what is queued, then end the thread; blocks until it has ended."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _cancel(self, job: Job) -> None:
+        """Keep a request that still waits from being computed."""
+        with self._changed:
+            if not job.started and not job.canceled:
+                job.canceled = True
+                self._rows -= self._weight(job.rows)
+
+    def _admit(self, rows: int, deadline: float) -> bool:
+        """Return whether the request has to wait."""
+        if not self._queue and not self._busy_until:
+            return False
+        now = perf_counter()
+        left = max(0.0, self._busy_until - now)
+        if len(self._queue) >= self._max_queue:
+            raise Overloaded(f"the queue is full: {len(self._queue)} requests", left + self._cost.wait(self._rows) / 2)
+        end = now + left + self._cost.wait(self._rows + self._weight(rows))
+        if end > deadline:
+            late = end - deadline
+            raise Overloaded(f"{self._rows} rows wait: the outputs would come {late:.3f} s after the deadline", late)
+        return True
+
+    def _weight(self, rows: int) -> int:
+        return rows if self._joins else 1
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._busy_until = 0.0
+                self._changed.wait_for(lambda: self._queue or self._closed)
+                if not self._queue:
+                    return
+                jobs, late = self._take()
+                if jobs:
+                    self._busy_until = perf_counter() + self._cost.wait(sum(self._weight(job.rows) for job in jobs))
+                self._observer.pending(len(self._queue))
+            if late:
+                self._deliver([(job, Overloaded("the deadline passed in the queue", 1)) for job in late])
+            if jobs:
+                self._deliver(self._compute(jobs))
+
+    def _take(self) -> tuple[list[Job], list[Job]]:
+        """Take the next call's requests from the queue, and those that would come too late."""
+        jobs: list[Job] = []
+        late: list[Job] = []
+        rows, now = 0, perf_counter()
+        while self._queue:
+            job = self._queue[0]
+            weight = self._weight(job.rows)
+            if jobs and (rows + weight > self._cost.max_rows or job.shapes != jobs[0].shapes):
+                break
+            self._queue.popleft()
+            if job.canceled:
+                continue
+            self._rows -= weight
+            if job.waits and now + self._cost.call(rows + weight) > job.deadline:
+                late.append(job)
+                continue
+            job.started = now
+            jobs.append(job)
+            rows += weight
+        return jobs, late
+
+    def _compute(self, jobs: list[Job]) -> list[tuple[Job, NamedArrays | Exception]]:
+        """Run the requests together; where that fails, each alone, so that one cannot spoil the others."""
+        rows, start = sum(self._weight(job.rows) for job in jobs), perf_counter()
+        try:
+            done = self._run_joined(jobs)
+        except Exception as error:
+            if len(jobs) > 1:
+                return [result for job in jobs for result in self._compute([job])]
+            return [(jobs[0], _cause(error))]
+        seconds = perf_counter() - start
+        self._cost.observe(rows, seconds)
+        self._observer.computed(jobs, sum(job.rows for job in jobs), seconds)
+        return list(zip(jobs, done, strict=True))
+
+    def _run_joined(self, jobs: list[Job]) -> list[NamedArrays]:
+        if not self._joins:
+            return [self._run(job.inputs) for job in jobs]
+        inputs = jobs[0].inputs
+        if len(jobs) > 1:
+            inputs = {name: np.concatenate([job.inputs[name] for job in jobs]) for name in inputs}
+        outputs = self._run(inputs)
+        if len(jobs) == 1:
+            return [outputs]
+        ends = np.cumsum([job.rows for job in jobs]).tolist()
+        return [
+            {name: array[end - job.rows : end] for name, array in outputs.items()}
+            for job, end in zip(jobs, ends, strict=True)
+        ]
+
+    @staticmethod
+    def _deliver(results: list[tuple[Job, NamedArrays | Exception]]) -> None:
+        def deliver() -> None:
+            for job, result in results:
+                if job.future.done():
+                    continue
+                if isinstance(result, Exception):
+                    job.future.set_exception(result)
+                else:
+                    job.future.set_result(result)
+
+        loop = results[0][0].future.get_loop()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(deliver)
+
+
+def _cause(error: Exception) -> Exception:
+    """Return what the client is told: what the runtime refuses is about the inputs, since the golden ones ran."""
+    return ModelRejected(str(error)) if isinstance(error, StageError) else error

@@ -1,0 +1,73 @@
+"""Receive the body of a request within the server's limits."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from serving.errors import ClientGone, InvalidRequest, ReadTimeout, TooLarge, UnsupportedEncoding
+from serving.settings import Limits
+
+MULTIPART = "multipart/form-data"
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """Return the body.
+
+    Raises:
+        TooLarge: above the limit; a declared length is refused before anything is read.
+        ReadTimeout: when it does not arrive in time.
+        UnsupportedEncoding: when it is compressed, which could hide any size.
+        ClientGone: when the client closes the connection.
+    """
+    if request.headers.get("content-encoding", "identity") not in ("identity", ""):
+        raise UnsupportedEncoding("compressed requests are not supported; send the body as it is")
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared[:18]) > limits.max_body_bytes:
+        raise _too_large(limits)
+    try:
+        async with asyncio.timeout(limits.read_timeout_s):
+            chunks = [chunk async for chunk in _limited(request, limits)]
+    except TimeoutError as error:
+        raise ReadTimeout(f"the body did not arrive within {limits.read_timeout_s:g} s") from error
+    except ClientDisconnect as error:
+        raise ClientGone("the client closed the connection") from error
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def uploaded_files(request: Request, body: bytes, limits: Limits) -> list[bytes]:
+    """Return the files of a multipart body, or the body itself, which is then one file."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != MULTIPART:
+        return [body]
+
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    parser = MultiPartParser(
+        request.headers, stream(), max_files=limits.max_rows, max_fields=16, max_part_size=limits.max_body_bytes
+    )
+    parser.spool_max_size = limits.max_body_bytes + 1  # nothing goes to the disk
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, ValueError) as error:
+        raise InvalidRequest(f"the multipart body cannot be read: {error}") from error
+    files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
+    if not files:
+        raise InvalidRequest("the multipart body has no file; send each image as a part with a filename")
+    return [await file.read() for file in files]
+
+
+async def _limited(request: Request, limits: Limits) -> AsyncIterator[bytes]:
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limits.max_body_bytes:
+            raise _too_large(limits)
+        if chunk:
+            yield chunk
+
+
+def _too_large(limits: Limits) -> TooLarge:
+    return TooLarge(f"the body is larger than {limits.max_body_mb:g} MB")

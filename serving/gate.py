@@ -1,0 +1,96 @@
+"""The door of the server: who may ask, what is logged of each request, and how an error looks."""
+
+import hmac
+import logging
+import re
+import uuid
+from time import perf_counter
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serving.errors import InternalError, NotAllowed, NoToken, Refusal
+from serving.observations import Metrics
+
+log = logging.getLogger("gauntlet.serving.requests")
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+REQUEST_ID = re.compile(r"[\w.:-]{1,128}")
+OPEN = frozenset({"/", "/page.js", "/page.css", "/v2/health/live", "/v2/health/ready"})
+"""Paths that need no token: the page asks for it, and a prober has none."""
+NOTES = "gauntlet"
+"""Key of the scope under which the routes leave what the log says of a request."""
+
+
+class Gate:
+    """ASGI middleware around the whole application."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, token: str | None = None) -> None:
+        self.app, self.metrics = app, metrics
+        self._authorization = f"Bearer {token}".encode() if token else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, headers = perf_counter(), Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        notes: dict[str, Any] = {}
+        scope[NOTES] = notes
+        status, started = 499, False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status, started
+            if message["type"] == "http.response.start":
+                status, started = message["status"], True
+                message["headers"].append((b"x-request-id", request_id.encode()))
+            await send(message)
+
+        try:
+            self._check(scope["path"], headers)
+        except Refusal as refusal:
+            notes["error"] = str(refusal)
+            await send_refusal(refusal, send_with_id)
+        else:
+            try:
+                await self.app(scope, receive, send_with_id)
+            except Exception as error:
+                log.exception("internal error", exc_info=error, extra={"request_id": request_id})
+                if not started:
+                    await send_refusal(InternalError(f"internal error in request {request_id}"), send_with_id)
+        self.metrics.responses.labels(str(status)).inc()
+        if log.isEnabledFor(logging.INFO):
+            seconds = perf_counter() - start
+            fields = {
+                "request_id": request_id,
+                "method": scope["method"],
+                "path": scope["path"][:256],
+                "status": status,
+            }
+            log.info("request", extra={**fields, "milliseconds": round(1000 * seconds, 3), **notes})
+
+    def _check(self, path: str, headers: Headers) -> None:
+        """Raise `Refusal` unless the request has the token, or there is none and it comes from this machine's users."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+            raise NotAllowed("pages of other origins may not use this server")
+        if self._authorization is None:
+            name = re.sub(r":\d*$", "", host).strip("[]")
+            if name not in LOOPBACK:  # another name that resolves to this machine: DNS rebinding
+                raise NotAllowed("without a token, this server is for http://127.0.0.1 and http://localhost alone")
+        elif path not in OPEN:
+            given = headers.get("authorization", "").encode("utf-8", "replace")
+            if not hmac.compare_digest(given, self._authorization):
+                raise NoToken("the header 'Authorization: Bearer TOKEN' is missing or has another token")
+
+
+async def send_refusal(refusal: Refusal, send: Send) -> None:
+    """Send an error in the protocol's form."""
+    headers = {"content-type": "application/json", **refusal.headers}
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": to_json({"error": str(refusal)})})

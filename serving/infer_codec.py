@@ -1,0 +1,167 @@
+"""From the body of `infer` to arrays, and from arrays to the body of its response."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.signature import Signature, TensorSpec
+from serving.data_types import DATATYPES, from_bytes, from_json, to_bytes
+from serving.errors import InvalidRequest
+from serving.protocol import InferRequest, RequestInput
+
+JSON_LENGTH_HEADER = "inference-header-content-length"
+UNSUPPORTED = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset", "classification")
+
+
+@dataclass(frozen=True)
+class InferCall:
+    """A request that fits the model's signature."""
+
+    id: str | None
+    inputs: NamedArrays
+    outputs: Mapping[str, bool]
+    """Outputs in the order of the response, and whether each is to be binary."""
+    deadline_s: float | None
+    """From the request's arrival; None where it names none."""
+
+
+def decode_request(body: bytes, json_length: str | None, signature: Signature) -> InferCall:
+    """Read a request; `json_length` is the header of the binary extension, None where there is none.
+
+    Raises:
+        InvalidRequest: when the request does not follow the protocol or the signature.
+    """
+    length = _json_length(json_length, len(body))
+    try:
+        request = InferRequest.model_validate_json(memoryview(body)[:length].tobytes() if length < len(body) else body)
+    except ValidationError as error:
+        raise InvalidRequest(f"the request is not one of the protocol: {first_error(error)}") from error
+    inputs = _inputs(request, memoryview(body)[length:], signature)
+    return InferCall(request.id, inputs, _outputs(request, signature), _deadline_s(request))
+
+
+def encode_response(call: InferCall, outputs: NamedArrays, name: str, version: str) -> tuple[bytes, dict[str, str]]:
+    """Return the body of the response and its headers."""
+    entries: list[dict[str, Any]] = []
+    tensors: list[bytes] = []
+    for output, binary in call.outputs.items():
+        array = outputs[output]
+        entry: dict[str, Any] = {"name": output, "datatype": datatype_of(array), "shape": list(array.shape)}
+        if binary:
+            tensors.append(to_bytes(array))
+            entry["parameters"] = {"binary_data_size": len(tensors[-1])}
+        else:
+            entry["data"] = array.ravel().tolist()
+        entries.append(entry)
+    head: dict[str, Any] = {"model_name": name, "model_version": version}
+    if call.id is not None:
+        head["id"] = call.id
+    text = to_json({**head, "outputs": entries}, inf_nan_mode="strings")  # JSON has no NaN
+    if not tensors:
+        return text, {"content-type": "application/json"}
+    headers = {"content-type": "application/octet-stream", JSON_LENGTH_HEADER: str(len(text))}
+    return b"".join([text, *tensors]), headers
+
+
+def datatype_of(array: Array) -> str:
+    """Return the protocol's type of an array."""
+    return "BYTES" if array.dtype.kind in "OUS" else DATATYPES[array.dtype.name]
+
+
+def first_error(error: ValidationError) -> str:
+    """Return the first of pydantic's errors: the place and what is wrong there."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
+
+
+def _json_length(text: str | None, size: int) -> int:
+    if text is None:
+        return size
+    if not (text.isascii() and text.isdecimal()) or len(text) > 12 or int(text) > size:
+        raise InvalidRequest(f"Inference-Header-Content-Length: {text[:20]!r}; the body has {size} bytes")
+    return int(text)
+
+
+def _inputs(request: InferRequest, binary: memoryview, signature: Signature) -> NamedArrays:
+    specs = {spec.name: spec for spec in signature.inputs}
+    arrays: NamedArrays = {}
+    place = 0
+    for tensor in request.inputs:
+        spec = specs.get(tensor.name)
+        if spec is None or tensor.name in arrays:
+            problem = "is given twice" if tensor.name in arrays else f"is unknown; the model takes {', '.join(specs)}"
+            raise InvalidRequest(f"input '{tensor.name}' {problem}")
+        _require_fit(tensor, spec)
+        _refuse_unsupported(tensor.name, tensor.parameters)
+        shape, size = tuple(tensor.shape), tensor.parameters.get("binary_data_size")
+        if size is None:
+            arrays[spec.name] = from_json(spec.name, tensor.datatype, shape, tensor.data)
+            continue
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(binary) - place:
+            raise InvalidRequest(
+                f"input '{spec.name}': binary_data_size {size!r}; {len(binary) - place} bytes are left"
+            )
+        if tensor.data is not None:
+            raise InvalidRequest(f"input '{spec.name}' has both data and binary_data_size")
+        arrays[spec.name] = from_bytes(spec.name, tensor.datatype, shape, binary[place : place + size])
+        place += size
+    if place != len(binary):
+        raise InvalidRequest(f"{len(binary) - place} bytes of binary data belong to no input")
+    if missing := [name for name in specs if name not in arrays]:
+        raise InvalidRequest(f"input '{missing[0]}' is missing")
+    return arrays
+
+
+def _require_fit(tensor: RequestInput, spec: TensorSpec) -> None:
+    wanted = DATATYPES[spec.dtype]
+    if tensor.datatype != wanted:
+        raise InvalidRequest(f"input '{spec.name}' is {wanted}, not {tensor.datatype[:20]!r}")
+    fits = len(tensor.shape) == len(spec.shape) and all(
+        axis == size if isinstance(size, int) else axis > 0 for axis, size in zip(tensor.shape, spec.shape, strict=True)
+    )
+    if not fits:
+        shape = ", ".join(str(axis) for axis in spec.shape)
+        raise InvalidRequest(f"input '{spec.name}' has shape [{shape}], not {tensor.shape}")
+
+
+def _outputs(request: InferRequest, signature: Signature) -> dict[str, bool]:
+    everything = request.parameters.get("binary_data_output", False)
+    _require_flag("binary_data_output", everything)
+    _refuse_unsupported("the request", request.parameters)
+    known = [spec.name for spec in signature.outputs]
+    if not request.outputs:
+        return {name: bool(everything) for name in known}
+    wanted: dict[str, bool] = {}
+    for output in request.outputs:
+        if output.name not in known:
+            raise InvalidRequest(f"output '{output.name[:80]}' is unknown; the model has {', '.join(known)}")
+        _refuse_unsupported(output.name, output.parameters)
+        binary = output.parameters.get("binary_data", everything)
+        _require_flag("binary_data", binary)
+        wanted[output.name] = bool(binary)
+    return wanted
+
+
+def _deadline_s(request: InferRequest) -> float | None:
+    """Return the request's `timeout`, which is in microseconds, as Triton's is."""
+    timeout = request.parameters.get("timeout")
+    if timeout is None or timeout == 0:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int) or timeout < 0:
+        raise InvalidRequest(f"parameter 'timeout': {timeout!r} is not a number of microseconds")
+    return timeout / 1e6
+
+
+def _require_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"parameter '{name}' is true or false, not {value!r}")
+
+
+def _refuse_unsupported(owner: str, parameters: Mapping[str, object]) -> None:
+    if found := [name for name in UNSUPPORTED if name in parameters]:
+        raise InvalidRequest(f"{owner}: the parameter '{found[0]}' is of an extension that this server does not have")

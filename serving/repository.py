@@ -1,0 +1,155 @@
+"""The models of a server by name; loading one anew swaps it without losing a request."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from gauntlet.bundle.bundle import MANIFEST
+from gauntlet.core.errors import PipelineError
+from serving.errors import LoadFailed, NotFound, NotReady
+from serving.observations import Metrics
+from serving.served_model import NAME, ServedModel
+from serving.settings import Limits
+
+log = logging.getLogger("gauntlet.serving")
+
+Source = Callable[[], Path]
+"""Returns the path of the bundle to serve now; an alias of a registry may name another one at each call."""
+State = Literal["READY", "LOADING", "UNAVAILABLE"]
+
+
+@dataclass(eq=False)
+class Entry:
+    """One name: where its bundle comes from, and what is served of it."""
+
+    source: Source
+    model: ServedModel | None = None
+    state: State = "UNAVAILABLE"
+    reason: str = "not loaded"
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Repository:
+    """Bundles named at the start, and those of a folder that the operator named; requests name no paths."""
+
+    def __init__(
+        self, metrics: Metrics, limits: Limits, *, folder: Path | None = None, threads: int | None = None
+    ) -> None:
+        self.metrics, self.limits = metrics, limits
+        self._folder, self._threads = folder, threads
+        self._entries: dict[str, Entry] = {}
+
+    def start(self, source: Source, name: str | None = None) -> ServedModel:
+        """Load a model before the server starts; `LoadFailed` when it cannot, or another one has its name."""
+        model = self._open(source, name)
+        if model.name in self._entries:
+            raise LoadFailed(f"two bundles are named {model.name!r}. Fix: serve each in a process of its own")
+        self._entries[model.name] = Entry(source, model, "READY", "")
+        self.metrics.loads.labels(model.name, "success").inc()
+        return model
+
+    @property
+    def ready(self) -> bool:
+        """Whether every model that was loaded, and not unloaded since, can answer."""
+        return all(entry.model for entry in self._entries.values() if entry.state != "UNAVAILABLE")
+
+    def entries(self) -> dict[str, Entry]:
+        """Return all models by name, those in the folder that were not loaded too."""
+        for name, path in self._found():
+            self._entries.setdefault(name, Entry(lambda path=path: path))  # type: ignore[misc]
+        return dict(sorted(self._entries.items()))
+
+    def model(self, name: str, version: str | None = None) -> ServedModel:
+        """Return a model that is ready.
+
+        Raises:
+            NotFound: for an unknown name or version.
+            NotReady: for a model that is not loaded.
+        """
+        entry = self._entries.get(name) or self.entries().get(name)
+        if entry is None:
+            raise NotFound(f"there is no model '{name[:128]}'; there are: {', '.join(self._entries) or 'none'}")
+        if entry.model is None:
+            raise NotReady(f"model '{name}' is not loaded: {entry.reason}")
+        if version is not None and version != entry.model.version:
+            raise NotFound(f"model '{name}' has no version '{version[:128]}'; it has {entry.model.version}")
+        return entry.model
+
+    @asynccontextmanager
+    async def use(self, name: str, version: str | None) -> AsyncIterator[ServedModel]:
+        """Yield a model that stays open until the caller is done, also when another version replaces it meanwhile."""
+        model = self.model(name, version)
+        model.users += 1
+        try:
+            yield model
+        finally:
+            model.users -= 1
+
+    async def load(self, name: str) -> ServedModel:
+        """Open a model's bundle anew, and swap it in once it is proven; a failure keeps the old one.
+
+        Raises:
+            NotFound: for an unknown name.
+            LoadFailed: with the reason.
+        """
+        entry = self.entries().get(name)
+        if entry is None:
+            raise NotFound(f"there is no model '{name[:128]}' in the repository")
+        async with entry.lock:
+            if entry.model is None:
+                entry.state, entry.reason = "LOADING", ""
+            try:
+                model = await asyncio.to_thread(self._open, entry.source, name)
+            except LoadFailed as error:
+                self.metrics.loads.labels(name, "failure").inc()
+                entry.reason = str(error)
+                entry.state = "READY" if entry.model else "UNAVAILABLE"
+                raise
+            old, entry.model, entry.state, entry.reason = entry.model, model, "READY", ""
+            self.metrics.loads.labels(name, "success").inc()
+        log.info("loaded", extra={"model": name, "version": model.version})
+        await _retire(old)
+        return model
+
+    async def unload(self, name: str) -> None:
+        """Stop serving a model once its admitted requests are done; `NotFound` for an unknown name."""
+        entry = self.entries().get(name)
+        if entry is None:
+            raise NotFound(f"there is no model '{name[:128]}' in the repository")
+        async with entry.lock:
+            old, entry.model, entry.state, entry.reason = entry.model, None, "UNAVAILABLE", "unloaded"
+        await _retire(old)
+
+    async def close(self) -> None:
+        """Finish what was admitted."""
+        for entry in self._entries.values():
+            await _retire(entry.model)
+
+    def _open(self, source: Source, name: str | None) -> ServedModel:
+        try:
+            path = source()
+        except PipelineError as error:
+            raise LoadFailed(str(error)) from error
+        return ServedModel.load(path, self.metrics, self.limits, name=name, threads=self._threads)
+
+    def _found(self) -> Iterator[tuple[str, Path]]:
+        """Yield the bundles in the folder by name, which is that of the folder or the `.zip`."""
+        if self._folder is None:
+            return
+        for path in sorted(self._folder.iterdir()):
+            name = path.stem if path.suffix == ".zip" else path.name
+            if NAME.fullmatch(name) and (path.suffix == ".zip" or (path / MANIFEST).is_file()):
+                yield name, path
+
+
+async def _retire(model: ServedModel | None) -> None:
+    """Close a version after its last request."""
+    if model is None:
+        return
+    while model.users:
+        await asyncio.sleep(0.005)
+    await asyncio.to_thread(model.batcher.close)

@@ -1,0 +1,178 @@
+"""`infer` of the protocol, and `predict` for people: images in, labelled predictions out."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from pydantic_core import to_json
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.images.decoding import decode_image
+from serving.body import read_body, uploaded_files
+from serving.errors import InvalidRequest, Refusal
+from serving.gate import NOTES
+from serving.infer_codec import JSON_LENGTH_HEADER, InferCall, decode_request, encode_response
+from serving.protocol import ErrorResponse, InferResponse, PredictResponse
+from serving.repository import Repository
+from serving.served_model import ServedModel
+
+LARGE_JSON_BYTES = 1 << 16
+"""Larger bodies are parsed in a thread, so that other requests are answered meanwhile."""
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorResponse, "description": "invalid request"},
+    404: {"model": ErrorResponse, "description": "unknown model or version"},
+    429: {"model": ErrorResponse, "description": "overloaded; see Retry-After"},
+    503: {"model": ErrorResponse, "description": "the model is not loaded"},
+}
+router = APIRouter(prefix="/v2/models", tags=["inference"])
+decoders = ThreadPoolExecutor(2, thread_name_prefix="images")
+
+
+def _body(*contents: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind, schema in contents}}}
+
+
+TENSORS = _body(
+    ("application/json", {"$ref": "#/components/schemas/InferRequest"}),
+    ("application/octet-stream", {"type": "string", "format": "binary"}),
+)
+FILE = {"type": "string", "format": "binary"}
+IMAGES = _body(
+    ("image/*", FILE),
+    ("multipart/form-data", {"type": "object", "properties": {"image": {"type": "array", "items": FILE}}}),
+)
+
+
+@router.post("/{name}/infer", response_model=InferResponse, responses=REFUSALS, openapi_extra=TENSORS)
+@router.post(
+    "/{name}/versions/{version}/infer", response_model=InferResponse, responses=REFUSALS, openapi_extra=TENSORS
+)
+async def infer(name: str, request: Request, version: str | None = None) -> Response:
+    """Run the model on tensors, as JSON or with the binary extension."""
+    arrived, repository = perf_counter(), _repository(request)
+    async with repository.use(name, version) as model:
+        try:
+            model.batcher.require_room(arrived + repository.limits.deadline_ms / 1000)
+            body = await read_body(request, repository.limits)
+            call = await _decoded(body, request.headers.get(JSON_LENGTH_HEADER), model)
+            rows = _rows(call.inputs, model, repository.limits.max_rows)
+            outputs = await _computed(model, call.inputs, rows, request, arrived, call.deadline_s)
+            content, headers = encode_response(call, outputs, model.name, model.version)
+        except Exception as error:
+            _failed(model, error, arrived)
+            raise
+        _succeeded(request, model, arrived, rows)
+        return Response(content, headers=headers)
+
+
+@router.post("/{name}/predict", response_model=PredictResponse, responses=REFUSALS, openapi_extra=IMAGES)
+@router.post(
+    "/{name}/versions/{version}/predict", response_model=PredictResponse, responses=REFUSALS, openapi_extra=IMAGES
+)
+async def predict(name: str, request: Request, version: str | None = None) -> Response:
+    """Predict for one image, the body itself, or for several in a multipart form."""
+    arrived, repository = perf_counter(), _repository(request)
+    async with repository.use(name, version) as model:
+        try:
+            files = await _images(request, model, arrived)
+            loop, most_pixels = asyncio.get_running_loop(), repository.limits.max_image_pixels
+            calls, padding = await loop.run_in_executor(decoders, _image_inputs, model, files, most_pixels)
+            parts = [
+                await _computed(model, inputs, len(files) if model.max_batch else 1, request, arrived, None)
+                for inputs in calls
+            ]
+            predictions = _predictions(model, parts, padding)
+        except Exception as error:
+            _failed(model, error, arrived)
+            raise
+        _succeeded(request, model, arrived, len(files))
+        milliseconds = round(1000 * (perf_counter() - arrived), 3)
+        head = {"model_name": model.name, "model_version": model.version, "milliseconds": milliseconds}
+        return Response(to_json({**head, "predictions": predictions}, inf_nan_mode="strings"), headers=JSON)
+
+
+JSON = {"content-type": "application/json"}
+
+
+def _repository(request: Request) -> Repository:
+    repository: Repository = request.app.state.repository
+    return repository
+
+
+async def _decoded(body: bytes, json_length: str | None, model: ServedModel) -> InferCall:
+    if json_length is None and len(body) > LARGE_JSON_BYTES:
+        return await asyncio.to_thread(decode_request, body, json_length, model.signature)
+    return decode_request(body, json_length, model.signature)
+
+
+def _rows(inputs: NamedArrays, model: ServedModel, most: int) -> int:
+    """Return the number of samples, which all inputs must share."""
+    if not model.max_batch:
+        return 1
+    counts = {len(array) for array in inputs.values()}
+    if len(counts) > 1:
+        raise InvalidRequest(f"the inputs have different numbers of rows: {sorted(counts)}")
+    (rows,) = counts
+    if rows > most:
+        raise InvalidRequest(f"{rows} rows; at most {most} are allowed in a request")
+    return rows
+
+
+async def _computed(
+    model: ServedModel, inputs: NamedArrays, rows: int, request: Request, arrived: float, deadline_s: float | None
+) -> NamedArrays:
+    """Return the outputs, or raise `Refusal`."""
+    limit_s = _repository(request).limits.deadline_ms / 1000
+    deadline = arrived + min(limit_s, limit_s if deadline_s is None else deadline_s)
+    job = model.batcher.submit(inputs, rows, deadline, arrived)
+    return await model.batcher.result(job, request.receive)
+
+
+async def _images(request: Request, model: ServedModel, arrived: float) -> list[bytes]:
+    """Return the image files of a request; refuse it before its body is read where that is possible."""
+    if not model.takes_images:
+        raise InvalidRequest(f"model '{model.name}' takes tensors, not images; use /v2/models/{model.name}/infer")
+    limits = _repository(request).limits
+    model.batcher.require_room(arrived + limits.deadline_ms / 1000)
+    files = await uploaded_files(request, await read_body(request, limits), limits)
+    if len(files) > limits.max_rows:
+        raise InvalidRequest(f"{len(files)} images; at most {limits.max_rows} are allowed")
+    return files
+
+
+def _image_inputs(model: ServedModel, files: list[bytes], most_pixels: int) -> tuple[list[NamedArrays], int]:
+    """Return the inputs of the calls for image files, in a thread, because decoding takes long."""
+    how = model.signature.preprocessing
+    channels = len(how.mean) if how else 3
+    images: list[Array] = []
+    for number, content in enumerate(files):
+        try:
+            images.append(decode_image(content, channels, most_pixels))
+        except StageError as error:
+            which = f"image {number}: " if len(files) > 1 else ""
+            raise InvalidRequest(f"{which}{error}") from error
+    try:
+        return model.image_inputs(images)
+    except StageError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def _predictions(model: ServedModel, parts: list[NamedArrays], padding: int) -> list[dict[str, Any]]:
+    outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if padding:
+        outputs = {name: array[:-padding] for name, array in outputs.items()}
+    return [prediction.model_dump(mode="json") for prediction in model.predictor.problem.decode(outputs)]
+
+
+def _succeeded(request: Request, model: ServedModel, arrived: float, rows: int) -> None:
+    model.observations.succeeded(perf_counter() - arrived)
+    request.scope[NOTES].update(model=model.name, version=model.version, rows=rows)
+
+
+def _failed(model: ServedModel, error: Exception, arrived: float) -> None:
+    reason = error.reason if isinstance(error, Refusal) else "error"
+    model.observations.failed(reason, perf_counter() - arrived)

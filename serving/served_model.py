@@ -1,0 +1,176 @@
+"""One version of a model, loaded, proven and ready to answer."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.predictor import Predictor
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import PipelineError, StageError, one_line
+from gauntlet.core.signature import Signature
+from gauntlet.runtime.batched_inference import tensor_output_names
+from serving.batcher import Batcher
+from serving.cost_model import CostModel, best_batch, measured_seconds
+from serving.data_types import DATATYPES
+from serving.errors import LoadFailed
+from serving.golden_check import disagreement
+from serving.observations import Metrics, Observations
+from serving.settings import Limits
+
+NAME = re.compile(r"[\w.-]{1,128}")
+VERSION_DIGITS = 12
+
+
+@dataclass(eq=False)
+class ServedModel:
+    """A bundle's predictor behind its queue."""
+
+    name: str
+    version: str
+    digest: str
+    predictor: Predictor
+    max_batch: int
+    """Rows of a call at most; 0 where the model's first axis is not a batch of any size."""
+    batcher: Batcher
+    observations: Observations
+    users: int = 0
+    """Requests that hold this version, which is closed after the last one."""
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs, outputs and preprocessing."""
+        return self.predictor.signature
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether images can be turned into its input."""
+        return self.signature.preprocessing is not None and len(self.signature.inputs) == 1
+
+    @property
+    def fixed_batch(self) -> int:
+        """The batch that the model's first axis fixes; 1 where it fixes none."""
+        axis = self.signature.inputs[0].shape[:1]
+        return axis[0] if axis and isinstance(axis[0], int) else 1
+
+    @classmethod
+    def load(
+        cls, path: Path, metrics: Metrics, limits: Limits, *, name: str | None = None, threads: int | None = None
+    ) -> "ServedModel":
+        """Open a bundle, check its digests, warm it up, and compare it with its golden outputs on this processor.
+
+        Raises:
+            LoadFailed: with the reason, when any of it fails.
+        """
+        try:
+            bundle = Bundle.open(path)
+            if damage := next(bundle.damage(), None):
+                raise LoadFailed(f"{path}: {damage}. Fix: make the bundle again, or copy it again")
+            return cls._prove(Predictor(bundle, threads=threads), name or bundle.contract.name, metrics, limits)
+        except PipelineError as error:
+            raise LoadFailed(str(error)) from error
+
+    @classmethod
+    def _prove(cls, predictor: Predictor, name: str, metrics: Metrics, limits: Limits) -> "ServedModel":
+        """Measure what a call costs, choose the batch, and compare with the golden outputs at that batch."""
+        _require_servable(name, predictor.signature)
+        _require_preprocessing(predictor, name)
+        golden, joins = predictor.bundle.golden(), _joins(predictor.signature)
+        seconds = _seconds_by_rows(predictor, golden.inputs) if joins else _seconds_of_a_call(predictor, golden.inputs)
+        max_batch = best_batch(seconds, limits.deadline_ms / 1000) if joins else 0
+        cost = CostModel(seconds, max(1, max_batch))
+        if problem := disagreement(predictor.run, golden, {1, cost.max_rows}):
+            raise LoadFailed(f"{name}: not its golden outputs on this processor: {problem}")
+        if joins:
+            rows = _rows(golden.inputs, max_batch)
+            cost.calibrate(max_batch, min(_seconds(lambda: predictor.run(rows, max_batch)) for _ in range(2)))
+        digest = predictor.bundle.digest  # now: the folder may be replaced while it is served
+        version = digest[:VERSION_DIGITS]
+        observations = Observations(metrics, name, version)
+        call = partial(predictor.run, batch=max_batch) if joins else _plain_call(predictor)
+        batcher = Batcher(call, cost, observations, joins=joins, max_queue=limits.max_queue)
+        return cls(name, version, digest, predictor, max_batch, batcher, observations)
+
+    def image_inputs(self, images: list[np.ndarray]) -> tuple[list[NamedArrays], int]:
+        """Return the inputs of the calls for decoded images, and how many rows of padding the last one has."""
+        inputs = self.predictor.inputs_of(images)
+        if self.max_batch:
+            return [inputs], 0
+        size = self.fixed_batch
+        padding = -len(images) % size
+        padded = {k: np.concatenate([v, np.repeat(v[-1:], padding, axis=0)]) for k, v in inputs.items()}
+        starts = range(0, len(images), size)
+        return [{k: v[start : start + size] for k, v in padded.items()} for start in starts], padding
+
+
+def _require_servable(name: str, signature: Signature) -> None:
+    if not NAME.fullmatch(name):
+        raise LoadFailed(f"{name!r} cannot be in an address; allowed: letters, digits, '.', '_', '-'. Fix: --name NAME")
+    for spec in (*signature.inputs, *signature.outputs):
+        if spec.dtype not in DATATYPES:
+            raise LoadFailed(f"{name}: '{spec.name}' is {spec.dtype}; the protocol has {', '.join(DATATYPES)}")
+
+
+def _require_preprocessing(predictor: Predictor, name: str) -> None:
+    """Raise `LoadFailed` unless a blank image can be made an input here; features may need another package."""
+    how = predictor.signature.preprocessing
+    if how is None or len(predictor.signature.inputs) != 1:
+        return
+    try:
+        predictor.inputs_of([np.zeros((how.height, how.width, len(how.mean)), np.uint8)])
+    except ModuleNotFoundError as error:
+        fix = "pip install 'onnx-gauntlet[sklearn]'"
+        raise LoadFailed(f"{name}: its preprocessing needs {error.name}. Fix: {fix}") from error
+
+
+def _joins(signature: Signature) -> bool:
+    """Return whether requests can share a call: the first axis of everything is dynamic."""
+    tensors = (*signature.inputs, *signature.outputs)
+    return all(spec.shape and isinstance(spec.shape[0], str) for spec in tensors)
+
+
+def _seconds_by_rows(predictor: Predictor, samples: NamedArrays) -> dict[int, float]:
+    """Return the latencies of the confirming race, or measure them here where the bundle has none."""
+    if latencies := predictor.contract.latencies:
+        return {entry.batch: entry.median_ms / 1000 for entry in latencies}
+    predictor.run(_rows(samples, 1), 1)  # the first call is slow
+    return measured_seconds(lambda rows: predictor.run(_rows(samples, rows), rows))
+
+
+def _seconds_of_a_call(predictor: Predictor, samples: NamedArrays) -> dict[int, float]:
+    """Measure one call of a model whose batch is not free."""
+    count, array = len(next(iter(samples.values()))), next(iter(samples.values()))
+    shape = predictor.signature.inputs[0].shape
+    fixed = shape[0] if shape and isinstance(shape[0], int) and array.ndim == len(shape) else 1
+    predictor.run(samples)
+    return {1: _seconds(lambda: predictor.run(samples)) / -(-count // fixed)}
+
+
+def _plain_call(predictor: Predictor) -> Callable[[NamedArrays], NamedArrays]:
+    """Return a function that runs the model on inputs as they are, without a batch axis."""
+    session = predictor.session
+    names = tensor_output_names(session)
+
+    def call(inputs: NamedArrays) -> NamedArrays:
+        try:
+            return dict(zip(names, map(np.asarray, session.run(names, inputs)), strict=True))
+        except Exception as error:  # the runtime's own exceptions share no public base
+            raise StageError(one_line(error)) from error
+
+    return call
+
+
+def _rows(inputs: NamedArrays, rows: int) -> NamedArrays:
+    """Return so many rows, the samples in turns."""
+    return {name: array[np.arange(rows) % len(array)] for name, array in inputs.items()}
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return max(time.perf_counter() - start, 1e-6)

@@ -1,0 +1,105 @@
+"""Run a server until it is told to stop; what was admitted is finished."""
+
+import gc
+import ipaddress
+import logging
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+
+import uvicorn
+from pydantic import Field
+
+from gauntlet.core.errors import ConfigError, GateFailed
+from gauntlet.core.frozen import Frozen
+from serving.app import make_app
+from serving.errors import LoadFailed
+from serving.gate import LOOPBACK
+from serving.logs import log_as_json
+from serving.observations import Metrics
+from serving.repository import Repository, Source
+from serving.settings import Limits
+
+log = logging.getLogger("gauntlet.serving")
+
+
+class ServerConfig(Frozen):
+    """Where a server listens, who may use it, and its limits."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535, description="0 takes a free one")
+    token: str | None = None
+    repository: Path | None = None
+    threads: int | None = Field(None, ge=1)
+    log_level: str = "info"
+    stop_timeout_s: int = Field(30, ge=1)
+    limits: Limits = Limits()
+
+
+def serve(sources: Sequence[Source], config: ServerConfig, name: str | None, told: Callable[[str], None]) -> None:
+    """Load the models, listen, and return after SIGTERM or SIGINT; `told` is called with the address when it listens.
+
+    Raises:
+        ConfigError: when the address cannot be used.
+        GateFailed: when a bundle cannot be served.
+    """
+    require_safe(config)
+    log_as_json(config.log_level)
+    start = perf_counter()
+    listener = _listener(config)
+    repository = Repository(Metrics(), config.limits, folder=config.repository, threads=config.threads)
+    try:
+        models = [repository.start(source, name) for source in sources]
+    except LoadFailed as error:
+        raise GateFailed(str(error)) from error
+    server = uvicorn.Server(
+        uvicorn.Config(
+            make_app(repository, config.token),
+            http="httptools",
+            loop="uvloop",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=config.stop_timeout_s,
+        )
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, server.handle_exit)  # uvicorn raises them again when it has stopped: exit 0, not 143
+    gc.collect()
+    gc.freeze()  # what was loaded so far lives as long as the process
+    host, port = listener.getsockname()[:2]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    names = [model.name for model in models]
+    log.info("serving", extra={"address": address, "models": names, "seconds": round(perf_counter() - start, 3)})
+    told(address)
+    server.run(sockets=[listener])
+    log.info("stopped")
+
+
+def require_safe(config: ServerConfig) -> None:
+    """Raise `ConfigError` for a host that others can reach, unless there is a token."""
+    if config.token is None and not _is_loopback(config.host):
+        raise ConfigError(
+            f"--host {config.host}: others can reach it, so a token is needed; allowed without one: 127.0.0.1, ::1, "
+            "localhost. Fix: --token-file FILE, with a line that only your clients know"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in LOOPBACK
+
+
+def _listener(config: ServerConfig) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(f"--host {config.host} --port {config.port}: {error.strerror or error}") from error
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,137 @@
+"""Who may use a server: loopback, tokens, hosts, origins, and no paths."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import command
+from served_bundles import brightness_bundle
+from server_process import ServerProcess, serving
+from starlette.types import Message, Receive, Scope, Send
+
+from flows.cli.main import main
+from serving.gate import Gate
+from serving.observations import Metrics
+
+TOKEN = "0123456789abcdef0123"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return brightness_bundle(tmp_path_factory.mktemp("bundle") / "b", latencies=[(1, 1.0)])
+
+
+@pytest.fixture(scope="module")
+def server(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with serving(tmp_path_factory.mktemp("open"), bundle) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def guarded(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "token").write_text(f"{TOKEN}\n")
+    with serving(folder, bundle, "--host", "0.0.0.0", "--token-file", folder / "token") as running:
+        yield running
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v2/models/brightness", "/metrics", "/docs", "/openapi.json"])
+def test_token_is_needed_and_compared_whole(guarded: ServerProcess, path: str) -> None:
+    for wrong in ({}, {"authorization": "Bearer no"}, {"authorization": TOKEN}, {"authorization": f"Bearer {TOKEN}x"}):
+        response = guarded.get(path, **wrong)
+        assert response.status == 401
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert TOKEN not in response.error
+    assert guarded.get(path, authorization=f"Bearer {TOKEN}").status == 200
+
+
+def test_page_and_health_need_no_token(guarded: ServerProcess) -> None:
+    for path in ("/", "/page.js", "/page.css", "/v2/health/live", "/v2/health/ready"):
+        assert guarded.get(path).status == 200
+
+
+def test_token_is_not_logged(guarded: ServerProcess) -> None:
+    guarded.get("/v2", authorization=f"Bearer {TOKEN}")
+    assert TOKEN not in guarded.logs.read_text()
+
+
+def test_another_name_for_this_machine_is_refused_without_a_token(server: ServerProcess) -> None:
+    assert server.get("/v2", host="localhost:80").status == 200
+    response = server.get("/v2", host="attacker.example:80")
+    assert response.status == 403
+    assert "localhost" in response.error
+
+
+@pytest.mark.parametrize("host", ["", "[", "[::1", "localhost.attacker.example", "127.0.0.1.example:80", "a@localhost"])
+def test_strange_host_is_refused(server: ServerProcess, host: str) -> None:
+    assert server.get("/v2", host=host).status == 403
+    assert server.get("/v2", origin=f"http://{host}").status == 403
+
+
+def test_fault_of_ours_has_status_500_and_names_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError("secret of the inside")
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    headers = [(b"host", b"localhost:80"), (b"x-request-id", b"mine-2")]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
+    asyncio.run(Gate(broken, Metrics())(scope, receive, send))
+    assert sent[0]["status"] == 500
+    assert sent[1]["body"] == b'{"error":"internal error in request mine-2"}'
+    assert "secret of the inside" in caplog.text
+
+
+def test_page_of_another_origin_can_change_nothing(server: ServerProcess) -> None:
+    path = "/v2/repository/models/brightness/unload"
+    assert server.post(path, "{}", origin="https://attacker.example").status == 403
+    assert server.get("/v2/models/brightness/ready").status == 200
+
+
+@pytest.mark.parametrize("name", ["..%2f..%2fetc", "%2fetc%2fpasswd", "b", "."])
+def test_no_path_of_a_request_is_opened(server: ServerProcess, name: str) -> None:
+    assert server.post(f"/v2/repository/models/{name}/load", "{}").status == 404
+
+
+def test_load_takes_no_settings_from_a_client(server: ServerProcess) -> None:
+    response = server.post("/v2/repository/models/brightness/load", {"parameters": {"file:1/model.onnx": "AAAA"}})
+    assert response.status == 400
+    assert "the operator alone" in response.error
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "nothing to serve"),
+        (["a", "b", "--name", "x"], "it names one bundle, and 2 are given"),
+        (["--repository", "missing"], "no such folder"),
+        (["a", "--token-file", "missing"], "missing: no such file"),
+        (["a", "--token-file", "short"], "at least 16"),
+        (["a", "--host", "0.0.0.0"], "--host 0.0.0.0: others can reach it"),
+        (["a", "--host", "::"], "--host ::: others can reach it"),
+        (["a", "--host", "example.org"], "--token-file"),
+        (["a", "--deadline-ms", "0"], "--deadline-ms 0.0: Input should be greater than 0"),
+        (["a", "--port", "99999"], "--port 99999: allowed are 1 to 65535"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short").write_text("short")
+    assert main(["serve", *words]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
+def test_registry_is_not_read_without_the_pipeline(tmp_path: Path) -> None:
+    done = command(tmp_path, "serve", "models:/digits@champion")
+    assert done.returncode == 1
+    assert "a registry cannot be read here" in done.stderr

@@ -1,0 +1,197 @@
+"""Load, swap, unload and stop: nothing that was admitted is lost."""
+
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import command
+from served_bundles import SIZE, brightness_bundle
+from server_process import ServerProcess, binary_request, json_request, serving
+
+from gauntlet.bundle.bundle import GOLDEN, MODEL, archive, seal
+from serving.errors import LoadFailed
+from serving.observations import Metrics
+from serving.served_model import ServedModel
+from serving.settings import Limits
+
+ONE = {"image": np.ones((1, 1, SIZE, SIZE), np.float32)}
+LOAD = "/v2/repository/models/brightness/load"
+
+
+def replace(bundle: Path, other: Path) -> None:
+    """Put another bundle in a bundle's place, as a deployment does: by renaming."""
+    spare = bundle.with_name(f"{bundle.name}-old")
+    bundle.rename(spare)
+    shutil.copytree(other, bundle)
+    shutil.rmtree(spare)
+
+
+def version(server: ServerProcess) -> str:
+    return str(server.get("/v2/models/brightness").json()["versions"][0])
+
+
+def test_load_swaps_in_the_bundle_that_lies_there_now(tmp_path: Path) -> None:
+    bundle, other = brightness_bundle(tmp_path / "b"), brightness_bundle(tmp_path / "o", bias=9)
+    with serving(tmp_path, bundle) as server:
+        before = version(server)
+        [first] = server.post("/v2/models/brightness/infer", json_request(ONE)).json()["outputs"]
+        replace(bundle, other)
+        assert server.post(LOAD).status == 200
+        [second] = server.post("/v2/models/brightness/infer", json_request(ONE)).json()["outputs"]
+        assert version(server) != before
+        assert np.argmax(first["data"]) == 2
+        assert np.argmax(second["data"]) == 1
+        assert server.metric("gauntlet_model_loads_total", model="brightness", outcome="success") == 2
+
+
+def damaged(folder: Path) -> str:
+    content = bytearray((folder / MODEL).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / MODEL).write_bytes(content)
+    return "model.onnx: changed"
+
+
+def other_outputs(folder: Path) -> str:
+    with np.load(folder / GOLDEN) as file:
+        arrays = {name: file[name] for name in file.files}
+    np.savez(folder / GOLDEN, **{k: v[::-1] if k.startswith("outputs/") else v for k, v in arrays.items()})
+    seal(folder)
+    return "not its golden outputs on this processor"
+
+
+def unreadable_model(folder: Path) -> str:
+    (folder / MODEL).write_bytes(b"no model")
+    seal(folder)
+    return "refuses the model"
+
+
+def no_bundle(folder: Path) -> str:
+    shutil.rmtree(folder)
+    return "no such file or folder"
+
+
+FAULTS = [damaged, other_outputs, unreadable_model, no_bundle]
+
+
+@pytest.mark.parametrize("spoil", FAULTS, ids=lambda spoil: spoil.__name__)
+def test_bundle_that_cannot_be_served_is_refused_with_the_reason(tmp_path: Path, spoil: Callable[[Path], str]) -> None:
+    bundle = brightness_bundle(tmp_path / "b")
+    told = spoil(bundle)
+    with pytest.raises(LoadFailed, match=told):
+        ServedModel.load(bundle, Metrics(), Limits())
+
+
+def test_server_does_not_start_with_a_damaged_bundle(tmp_path: Path) -> None:
+    bundle = brightness_bundle(tmp_path / "b")
+    told = damaged(bundle)
+    done = command(tmp_path, "serve", str(bundle))
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("gauntlet: ")
+    assert told in line
+
+
+def test_failed_load_keeps_the_old_version_and_says_why(tmp_path: Path) -> None:
+    bundle = brightness_bundle(tmp_path / "b")
+    with serving(tmp_path, bundle) as server:
+        before = version(server)
+        for spoil in FAULTS:
+            shutil.rmtree(bundle, ignore_errors=True)
+            told = spoil(brightness_bundle(bundle))
+            response = server.post(LOAD)
+            assert response.status == 400
+            assert told in response.error
+            [entry] = server.post("/v2/repository/index").json()
+            assert entry["state"] == "READY"
+            assert told in entry["reason"]
+            assert version(server) == before
+        assert server.post("/v2/models/brightness/infer", json_request(ONE)).status == 200
+
+
+def test_unloaded_model_is_not_ready_until_it_is_loaded_again(tmp_path: Path) -> None:
+    with serving(tmp_path, brightness_bundle(tmp_path / "b")) as server:
+        assert server.post("/v2/repository/models/brightness/unload").status == 200
+        response = server.post("/v2/models/brightness/infer", json_request(ONE))
+        assert (response.status, response.error) == (503, "model 'brightness' is not loaded: unloaded")
+        assert server.post("/v2/repository/index", {"ready": True}).json() == []
+        assert server.post(LOAD).status == 200
+        assert server.post("/v2/models/brightness/infer", json_request(ONE)).status == 200
+
+
+def test_bundles_of_the_operators_folder_are_loaded_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "repository"
+    brightness_bundle(folder / "one")
+    archive(brightness_bundle(tmp_path / "two"), folder / "two.zip")
+    (folder / "notes.txt").write_text("no bundle")
+    with serving(tmp_path, "--repository", folder) as server:
+        index = server.post("/v2/repository/index").json()
+        assert [(entry["name"], entry["state"]) for entry in index] == [("one", "UNAVAILABLE"), ("two", "UNAVAILABLE")]
+        assert server.post("/v2/models/two/infer", json_request(ONE)).status == 503
+        assert server.post("/v2/repository/models/two/load").status == 200
+        assert server.post("/v2/models/two/infer", json_request(ONE)).status == 200
+
+
+def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
+    names = [str(brightness_bundle(tmp_path / name)) for name in "ab"]
+    done = command(tmp_path, "serve", *names)
+    assert done.returncode == 1
+    assert "two bundles are named 'brightness'" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_finishes_what_was_admitted_and_exits_with_0(tmp_path: Path, number: signal.Signals) -> None:
+    bundle = brightness_bundle(tmp_path / "b", busy=100)
+    body, headers = binary_request({"image": np.ones((64, 1, SIZE, SIZE), np.float32)})
+    with serving(tmp_path, bundle, "--deadline-ms", "60000") as server, ThreadPoolExecutor(8) as pool:
+        work = [pool.submit(server.post, "/v2/models/brightness/infer", body, **headers) for _ in range(8)]
+        while server.metric("gauntlet_batches_total") + 1 + server.metric("gauntlet_pending_requests") < 8:
+            time.sleep(0.01)  # one is being computed, the others wait
+        assert server.stop(number) == 0
+        assert [future.result().status for future in work] == [200] * 8
+    assert server.log_entries()[-1]["message"] == "stopped"
+
+
+def swaps_under_load(tmp_path: Path, swaps: int) -> None:
+    """Swap while four clients ask without a pause; each response must be that of one of the two versions."""
+    bundle, other = brightness_bundle(tmp_path / "b"), brightness_bundle(tmp_path / "o", bias=9)
+    again = shutil.copytree(bundle, tmp_path / "again")
+    body = json_request(ONE)
+    statuses: list[int] = []
+    seen: set[int] = set()
+    done = threading.Event()
+
+    def ask(server: ServerProcess) -> None:
+        while not done.is_set():
+            response = server.post("/v2/models/brightness/infer", body)
+            statuses.append(response.status)
+            if response.status == 200:
+                seen.add(int(np.argmax(response.json()["outputs"][0]["data"])))
+
+    with serving(tmp_path, bundle, "--deadline-ms", "30000") as server:
+        clients = [threading.Thread(target=ask, args=(server,)) for _ in range(4)]
+        for client in clients:
+            client.start()
+        for turn in range(swaps):
+            replace(bundle, (other, again)[turn % 2])
+            assert server.post(LOAD).status == 200
+        done.set()
+        for client in clients:
+            client.join()
+    assert len(statuses) > swaps
+    assert set(statuses) == {200}
+    assert seen == {1, 2}
+
+
+def test_swap_under_load_loses_no_request(tmp_path: Path) -> None:
+    swaps_under_load(tmp_path, 6)
+
+
+@pytest.mark.slow
+def test_hundred_swaps_under_load_lose_no_request(tmp_path: Path) -> None:
+    swaps_under_load(tmp_path, 100)

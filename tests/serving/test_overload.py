@@ -1,0 +1,125 @@
+"""More requests than the model can compute: some are refused at once, the others meet their deadline."""
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from served_bundles import SIZE, brightness_bundle
+from server_process import ServerProcess, binary_request, json_request, serving
+
+DEADLINE_S = 0.5
+PATH = "/v2/models/brightness/infer"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("overload")
+    bundle = brightness_bundle(folder / "b", busy=300)
+    with serving(folder, bundle, "--deadline-ms", str(1000 * DEADLINE_S), "--max-queue", "64") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("patient")
+    with serving(folder, brightness_bundle(folder / "b", busy=300), "--deadline-ms", "60000") as running:
+        yield running
+
+
+async def one_request(server: ServerProcess, body: bytes, headers: dict[str, str]) -> tuple[int, float, dict[str, str]]:
+    """Return status, seconds and headers of a request on a connection of its own."""
+    start = time.perf_counter()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    lines = {"host": "localhost", "content-length": str(len(body)), "connection": "close", **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    try:
+        writer.write(f"POST {PATH} HTTP/1.1\r\n{head}\r\n".encode() + body)
+        raw = await reader.read()
+    finally:
+        writer.close()
+    text = raw.split(b"\r\n\r\n", 1)[0].decode().lower()
+    return int(text.split(" ", 2)[1]), time.perf_counter() - start, dict(re.findall(r"([\w-]+): (.*)\r?", text))
+
+
+async def offer(
+    server: ServerProcess, per_s: float, seconds: float, body: bytes, headers: dict[str, str]
+) -> list[tuple[int, float, dict[str, str]]]:
+    """Send requests at a fixed rate, whatever the responses."""
+    tasks = []
+    start = time.perf_counter()
+    for number in range(round(per_s * seconds)):
+        await asyncio.sleep(max(0.0, start + number / per_s - time.perf_counter()))
+        tasks.append(asyncio.create_task(one_request(server, body, headers)))
+    return await asyncio.gather(*tasks)
+
+
+def test_at_twice_the_capacity_the_admitted_meet_the_deadline_and_the_others_are_told_to_retry(
+    server: ServerProcess,
+) -> None:
+    rows = 4
+    body, headers = binary_request({"image": np.zeros((rows, 1, SIZE, SIZE), np.float32)})
+
+    async def scenario() -> list[tuple[int, float, dict[str, str]]]:
+        start = time.perf_counter()
+        for _ in range(6):
+            await one_request(server, body, headers)
+        alone_s = (time.perf_counter() - start) / 6
+        return await offer(server, 4 / alone_s, 3.0, body, headers)  # a batch of several costs less than each alone
+
+    done = asyncio.run(scenario())
+    statuses = Counter(status for status, _, _ in done)
+    assert set(statuses) == {200, 429}
+    assert all(int(headers["retry-after"]) >= 1 for status, _, headers in done if status == 429)
+    admitted = sorted(seconds for status, seconds, _ in done if status == 200)
+    assert admitted[round(0.9 * (len(admitted) - 1))] < 4 * DEADLINE_S  # generous: other work shares the cores
+    assert server.metric("gauntlet_requests_failure_total", reason="rejected") == statuses[429]
+    assert server.post(PATH, json_request({"image": np.zeros((1, 1, SIZE, SIZE), np.float32)})).status == 200
+
+
+def test_requests_that_wait_share_calls(server: ServerProcess) -> None:
+    body, headers = binary_request({"image": np.zeros((1, 1, SIZE, SIZE), np.float32)})
+    rows, calls = server.metric("gauntlet_rows_total"), server.metric("gauntlet_batches_total")
+
+    async def together() -> list[tuple[int, float, dict[str, str]]]:
+        return await asyncio.gather(*(one_request(server, body, headers) for _ in range(12)))
+
+    computed = sum(status == 200 for status, _, _ in asyncio.run(together()))
+    assert server.metric("gauntlet_rows_total") - rows == computed >= 2
+    assert server.metric("gauntlet_batches_total") - calls < computed
+
+
+def test_request_of_a_client_that_left_is_not_computed(patient: ServerProcess) -> None:
+    body, headers = binary_request({"image": np.zeros((1, 1, SIZE, SIZE), np.float32)})
+    large, large_headers = binary_request({"image": np.zeros((64, 1, SIZE, SIZE), np.float32)})
+
+    async def scenario() -> None:
+        slow = asyncio.create_task(one_request(patient, large, large_headers))
+        await asyncio.sleep(0.05)
+        leaving = asyncio.create_task(one_request(patient, body, headers))
+        await asyncio.sleep(0.05)
+        leaving.cancel()
+        await slow
+
+    asyncio.run(scenario())
+    assert patient.metric("gauntlet_requests_failure_total", reason="canceled") == 1
+    assert patient.metric("gauntlet_rows_total") == 64
+
+
+def test_request_may_ask_for_a_shorter_deadline(patient: ServerProcess) -> None:
+    large, headers = binary_request({"image": np.zeros((64, 1, SIZE, SIZE), np.float32)})
+    short, short_headers = binary_request(
+        {"image": np.zeros((1, 1, SIZE, SIZE), np.float32)}, parameters={"timeout": 1, "binary_data_output": True}
+    )
+
+    async def scenario() -> int:
+        slow = asyncio.create_task(one_request(patient, large, headers))
+        await asyncio.sleep(0.05)
+        status, _, _ = await one_request(patient, short, short_headers)
+        await slow
+        return status
+
+    assert asyncio.run(scenario()) == 429
