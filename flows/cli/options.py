@@ -76,6 +76,8 @@ def _add_home_commands(add: AddCommand) -> None:
     up = add("up", "up:start_platform", "start Prefect, MLflow, the deployments and a worker on this machine")
     up.add_argument("--prefect-port", type=int, default=4200, help="by default 4200, or a free one")
     up.add_argument("--mlflow-port", type=int, default=5000, help="by default 5000, or a free one")
+    up.add_argument("--serve", metavar="NAME", default="", help="serve this registered model's champion, too")
+    up.add_argument("--serve-port", type=int, default=8080, help="by default 8080, or a free one")
     status = add("status", "up:show_status", "show what `gauntlet up` started")
     status.add_argument("--json", action="store_true", help="print JSON")
     add("down", "up:stop_platform", "stop what `gauntlet up` started")
@@ -217,7 +219,7 @@ def _add_targets(add: AddCommand) -> None:
 def _add_serve(add: AddCommand) -> None:
     codes = f"exit codes: 0 stopped, 1 a bundle cannot be served, {INVALID}"
     serve = add("serve", "serve:serve_bundles", "serve bundles over HTTP (Open Inference Protocol v2)", codes)
-    serve.add_argument("bundles", nargs="*", metavar="BUNDLE", help="a folder or a .zip that `gauntlet bundle` made")
+    serve.add_argument("bundles", nargs="*", metavar="BUNDLE", help="folder or .zip of a bundle, or models:/NAME@ALIAS")
     serve.add_argument("--name", help="name of the model in addresses; by default the bundle's")
     serve.add_argument("--repository", metavar="FOLDER", help="bundles that clients may load by name")
     serve.add_argument("--host", default="127.0.0.1", help="by default 127.0.0.1; any other needs --token-file")

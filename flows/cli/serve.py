@@ -1,15 +1,27 @@
 """`gauntlet serve`: answer requests with the model of a bundle, over HTTP."""
 
 import argparse
+import threading
+import urllib.request
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
 from flows.cli.shared import existing_file
-from gauntlet.core.errors import ConfigError
+from flows.record.home import Home
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.errors import ConfigError, StageError
 from serving.server import ServerConfig, serve
 from serving.settings import Limits
+
+if TYPE_CHECKING:
+    from flows.registry.bundle_cache import ResolvedBundle  # loads MLflow, which serving a file does not need
+
+POLL_S = 5.0
+LOAD_TIMEOUT_S = 600.0
 
 
 def serve_bundles(options: argparse.Namespace) -> int:
@@ -31,16 +43,52 @@ def serve_bundles(options: argparse.Namespace) -> int:
         log_level=options.log_level,
         limits=_limits(options),
     )
-    sources = [partial(bundle_path, source) for source in options.bundles]
-    serve(sources, config, options.name, lambda address: print(f"serving on {address}", flush=True))  # noqa: T201
+    registered = {source: RegisteredModel(source) for source in options.bundles if source.startswith("models:")}
+    sources = [registered[name].path if name in registered else partial(Path, name) for name in options.bundles]
+
+    def listening(address: str) -> None:
+        print(f"serving on {address}", flush=True)  # noqa: T201
+        for model in registered.values():
+            model.follow(address, options.name, config.token)
+
+    serve(sources, config, options.name, listening)
     return 0
 
 
-def bundle_path(source: str) -> Path:
-    """Return the bundle that a command's argument names now; it is asked again at each load of the model."""
-    if source.startswith("models:/"):
-        raise ConfigError(f"{source}: a registry cannot be read here. Fix: name the folder or the .zip of a bundle")
-    return Path(source)
+class RegisteredModel:
+    """`models:/NAME@ALIAS` or `models:/NAME/VERSION` in MLflow's registry."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.loaded: ResolvedBundle | None = None
+
+    def path(self) -> Path:
+        """Return the bundle that the address names now; the server asks again whenever it loads the model."""
+        from flows.registry.bundle_cache import resolve
+
+        self.loaded = resolve(Home.find(), self.source)
+        return self.loaded.folder
+
+    def follow(self, address: str, name: str | None, token: str | None) -> None:
+        """Let the server load every bundle that the alias comes to name, as long as this process lives."""
+        from flows.registry.bundle_cache import follow
+
+        assert self.loaded is not None
+        name = name or Bundle.open(self.loaded.folder).contract.name
+        request = urllib.request.Request(f"{address}/v2/repository/models/{quote(name)}/load", b"{}", method="POST")
+        request.add_header("Content-Type", "application/json")
+        if token is not None:
+            request.add_header("Authorization", f"Bearer {token}")
+
+        def load(bundle: "ResolvedBundle") -> None:
+            try:
+                urllib.request.urlopen(request, timeout=LOAD_TIMEOUT_S).close()
+            except OSError as error:
+                raise StageError(f"version {bundle.version} is not served, the one before stays: {error}") from error
+
+        options = {"poll_s": POLL_S, "known": self.loaded.digest}
+        arguments = (Home.find(), self.source, load, threading.Event())
+        threading.Thread(target=follow, args=arguments, kwargs=options, daemon=True).start()
 
 
 def _limits(options: argparse.Namespace) -> Limits:

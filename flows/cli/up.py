@@ -36,16 +36,19 @@ def start_platform(options: argparse.Namespace) -> int:
         raise ConfigError(f"{PROJECT / 'prefect.yaml'}: no such file; install the project from a checkout for `up`")
     if not _supervised(home):
         _stop_left_over(home)
-        ports = [str(free_port(options.prefect_port)), str(free_port(options.mlflow_port))]
+        words = [str(free_port(options.prefect_port)), str(free_port(options.mlflow_port))]
+        words += [options.serve, str(free_port(options.serve_port))] if options.serve else []
         log = home.root / "platform" / "supervisor.log"
         environment = {**os.environ, "GAUNTLET_HOME": str(home.root)}
-        launch([sys.executable, "-m", "flows.servers.supervisor", *ports], environment, log)
+        launch([sys.executable, "-m", "flows.servers.supervisor", *words], environment, log)
         console.print("Starting Prefect, MLflow, the deployments and a worker ...", highlight=False)
     state = _wait_until_ready(home)
     addresses = {part.name: part.address for part in state.parts}
     console.print(f"Prefect  {addresses['prefect']}/deployments", highlight=False, soft_wrap=True)
     mlflow = f"{addresses['mlflow']}/#/experiments?workflowType=machine_learning"
     console.print(f"MLflow   {mlflow}", highlight=False, soft_wrap=True)
+    if address := addresses.get("serving"):
+        console.print(f"Serving  {address}", highlight=False, soft_wrap=True)
     console.print("Start a run: gauntlet/on-demand on Prefect's page, Run. Stop everything: gauntlet down")
     return 0
 

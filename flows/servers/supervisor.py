@@ -30,6 +30,7 @@ from flows.servers.local_servers import (
     start_mlflow,
     start_prefect,
     stop,
+    wait_until_up,
 )
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import StageError, one_line
@@ -172,8 +173,11 @@ class Supervisor:
             write_atomically(state_file(self.home), state.model_dump_json(indent=1))
 
 
-def local_platform(home: Home, prefect_port: int, mlflow_port: int) -> Supervisor:
-    """Return the supervisor of Prefect, MLflow, the deployments and a worker on the loopback."""
+def local_platform(home: Home, prefect_port: int, mlflow_port: int, serve: str = "", serve_port: int = 0) -> Supervisor:
+    """Return the supervisor of Prefect, MLflow, the deployments and a worker on the loopback.
+
+    With `serve`, the name of a registered model, it also serves that model's champion.
+    """
     prefect, mlflow = f"http://{HOST}:{prefect_port}", f"http://{HOST}:{mlflow_port}"
     home.prefect.mkdir(parents=True, exist_ok=True)
     os.environ |= {
@@ -189,6 +193,9 @@ def local_platform(home: Home, prefect_port: int, mlflow_port: int) -> Superviso
         Part("mlflow", lambda: start_mlflow(home, mlflow_port), mlflow),
     ]
     clients = [Part("deployments", lambda: deploy(home)), Part("worker", lambda: start_worker(home))]
+    if serve:
+        address = f"http://{HOST}:{serve_port}"
+        clients.append(Part("serving", lambda: start_serving(home, f"models:/{serve}@champion", serve_port), address))
     return Supervisor(home, servers, clients)
 
 
@@ -226,13 +233,23 @@ def start_worker(home: Home) -> psutil.Popen:
     return process
 
 
+def start_serving(home: Home, model: str, port: int) -> psutil.Popen:
+    """Serve a registered model, and wait until it answers; `StageError` when it cannot be served."""
+    log = home.root / "platform" / "serving.log"
+    command = [sys.executable, "-m", "flows.cli.main", "serve", model, "--port", str(port)]
+    process = launch(command, dict(os.environ), log)
+    wait_until_up(process, f"http://{HOST}:{port}/v2/health/ready", f"gauntlet serve {model}", log)
+    return process
+
+
 def main() -> None:
-    """Run the platform of this home until SIGTERM."""
-    prefect_port, mlflow_port = (int(word) for word in sys.argv[1:])
+    """Run the platform of this home until SIGTERM: ports of Prefect and MLflow, then what to serve, and its port."""
+    prefect_port, mlflow_port = (int(word) for word in sys.argv[1:3])
+    serve, serve_port = (sys.argv[3], int(sys.argv[4])) if sys.argv[3:] else ("", 0)
     home = Home.find()
     if url := running(home):
         prefect_port = urlsplit(url).port or prefect_port
-    supervisor = local_platform(home, prefect_port, mlflow_port)
+    supervisor = local_platform(home, prefect_port, mlflow_port, serve, serve_port)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: supervisor.stopping.set())
     # The second lock keeps runs of the command line from stopping the Prefect server that they share.
