@@ -143,7 +143,7 @@ class TrackingEvents:
         if isinstance(report.facts, DataFacts):
             return
         for key, artifact in report.artifacts.items():
-            if key == "model" and artifact.name.endswith(".onnx"):
+            if key in ("model", "normalized") and artifact.name.endswith(".onnx"):
                 continue
             path, run = self._relative(self.home.store.path(artifact)), report.candidate or PARENT
             what = {"sha256": artifact.sha256, "size_bytes": artifact.size_bytes}

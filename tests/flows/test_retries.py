@@ -10,6 +10,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.run_report import RunReport
+from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from tasks import evaluate as evaluating
 from tasks.evaluate import EvaluateConfig, EvaluateFacts
@@ -27,12 +28,12 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Fail:
         calls: list[int] = []
 
         def evaluate(
-            config: EvaluateConfig, out: Workspace, *, predictions: Artifact, labels: tuple[str, ...]
+            config: EvaluateConfig, out: Workspace, *, predictions: Artifact, signature: Signature
         ) -> Report[EvaluateFacts]:
             calls.append(len(calls) + 1)
             if error is not None and len(calls) <= times:
                 raise error
-            return evaluating.evaluate(config, out, predictions=predictions, labels=labels)
+            return evaluating.evaluate(config, out, predictions=predictions, signature=signature)
 
         monkeypatch.setattr(pipeline, "evaluate", evaluate)
         return calls
