@@ -133,7 +133,7 @@ def test_the_drivers_of_the_servers_are_pinned() -> None:
         assert re.search(rf"^{package}==", constraints, re.MULTILINE), package
 
 
-@each_deployment
+@pytest.mark.parametrize("name", [name for name in DEPLOYMENTS if "pipeline" in DEPLOYMENTS[name]["entrypoint"]])
 def test_a_deployment_asks_for_the_run_of_the_preset(name: str) -> None:
     assert PipelineConfig.model_validate(DEPLOYMENTS[name]["parameters"]["config"]) == load("digits-resnet18")
 

@@ -13,6 +13,7 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, PipelineError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import Split, read_npz_split
+from gauntlet.datasets.truth import class_indices
 
 MAX_BYTES = 1 << 30
 """Most bytes of requests that are replayed; of more, every n-th is taken."""
@@ -92,12 +93,19 @@ def recorded_requests(path: Path, signature: Signature) -> Requests:
 
 
 def split_requests(source: str, split: Split, signature: Signature) -> ArrayRequests:
-    """Return the samples of a split as requests: all of them, or every n-th where they take over `MAX_BYTES`."""
+    """Return the samples of a split as requests: all of them, or every n-th where they take over `MAX_BYTES`.
+
+    Labels that are not classes are left out.
+    """
     size = sum(array.nbytes for array in split.take(slice(0, 1)).values())
     chosen = np.arange(0, len(split), 1 + len(split) * size // MAX_BYTES)
     truth = None
-    if split.labels is not None:
-        indices, names = split.labels[chosen].tolist(), signature.labels
+    if split.labels is not None and signature.task in ("classification", "arrays"):
+        classes, names = class_indices(split.labels), signature.labels
+        if classes is None:
+            shape = f"{split.labels.dtype}{list(split.labels.shape)}"
+            raise ConfigError(f"{source}: labels are {shape}; expected one integer per sample")
+        indices = classes[chosen].tolist()
         if names and (wrong := [i for i in indices if not 0 <= i < len(names)]):
             raise ConfigError(f"{source}: labels has {wrong[0]}; allowed: 0 to {len(names) - 1}, one of {names}")
         truth = tuple(names[i] if names else str(i) for i in indices)

@@ -76,4 +76,5 @@ def test_command_without_its_extra_is_refused_in_one_line_with_the_command_that_
 
 def test_loadgen_needs_its_package_when_a_scenario_is_configured() -> None:
     asked = load("digits-resnet18", ["loadgen=[{scenario: SingleStream}]"])
-    assert needed_packages(asked) == {"mlperf_loadgen": ("loadgen", "loadgen")}
+    assert needed_packages(asked)["mlperf_loadgen"] == ("loadgen", "loadgen")
+    assert "mlperf_loadgen" not in needed_packages(load("digits-resnet18"))
