@@ -6,6 +6,8 @@ TECHNICAL_STAGES = ("export", "structure", "calibrate")
 """Their checks are about a file that is not valid or ranges that were not found, not about accuracy or speed."""
 BROKE = " broke: "
 """In a candidate's reason, after the name of a stage that ended without a report."""
+NOT_FLOAT32 = "the recipes quantize float32 models"
+"""In the reason of candidates of a model that is quantized, float16 or float64 already."""
 
 
 def technical_rejections(report: RunReport) -> dict[str, str]:
@@ -24,6 +26,7 @@ def technical_rejections(report: RunReport) -> dict[str, str]:
 
 
 def inapplicable(report: RunReport) -> dict[str, str]:
-    """Return the recipes that do not apply, because there is nothing to quantize or that was done before."""
+    """Return the recipes that do not apply, because there is nothing to quantize, or the model is not float32."""
+    reasons = {c.name: c.reason for c in report.candidates if NOT_FLOAT32 in c.reason}
     checks = {e.candidate: c for e in report.stages if e.stage == "quantize" for c in e.checks if c.blocks}
-    return {str(name): check.detail for name, check in checks.items()}
+    return reasons | {str(name): check.detail for name, check in checks.items()}

@@ -43,7 +43,7 @@ def test_no_candidate_is_rejected_for_a_technical_reason(
     assert technical_rejections(report) == {}
     assert report.winner is not None
     if name == "products-dynamic-int8":
-        assert set(inapplicable(report)) == {c.name for c in report.candidates} - {"fp32", "ort-extended"}
+        assert set(inapplicable(report)) == {c.name for c in report.candidates} - {"fp32", "normalized", "ort-extended"}
 
 
 @pytest.mark.slow
