@@ -68,6 +68,8 @@ def test_a_click_on_run_ends_in_a_winner_that_mlflow_shows(browser: Browser, fol
     page.goto(f"{prefect}/deployments/deployment/{deployment}")
     page.get_by_role("button", name="Run", exact=True).first.click()
     page.get_by_text("Quick run").click()
+    page.get_by_text("Run Deployment").wait_for()  # the form, with the deployment's settings
+    page.get_by_role("button", name="Run", exact=True).last.click()
     home = Home(folder / ".gauntlet")
     until(home.finished_run, 400)
     run = home.finished_run()

@@ -180,11 +180,12 @@ def scheduled_and_done(client: SyncPrefectClient, deployment: Any) -> FlowRun | 
     return next((r for r in found if r.auto_scheduled and r.state is not None and r.state.is_final()), None)
 
 
-def at_work(home: Home, stage: str, before: set[Path]) -> Path | None:
-    """The folder of a new run that is at work on a stage."""
-    for folder in set(home.run_folders()) - before:
+def at_work(home: Home, stage: str, run: FlowRun) -> Path | None:
+    """Return the folder of a flow run that is at work on a stage; others may be, which a schedule has started."""
+    for folder in home.run_folders():
         events = journal(folder) if (folder / "journal.jsonl").exists() else []
-        if any(e["op"] == "work_started" and e["stage"] == stage for e in events):
+        started = any(e["op"] == "work_started" and e["stage"] == stage for e in events)
+        if started and events[0]["tags"].get("prefect.flow_run_id") == str(run.id):
             return folder
     return None
 
@@ -192,9 +193,8 @@ def at_work(home: Home, stage: str, before: set[Path]) -> Path | None:
 def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
     client: SyncPrefectClient, worker_home: Home
 ) -> None:
-    before = set(worker_home.run_folders())
     run = start(client, "benchmark.rounds=1000", "benchmark.block_ms=50")  # minutes, unless it is cancelled
-    folder = wait(client, lambda: at_work(worker_home, "benchmark", before))
+    folder = wait(client, lambda: at_work(worker_home, "benchmark", run))
     flow = psutil.Process(journal(folder)[0]["pid"])
     workers = wait(client, lambda: flow.children(recursive=True))
     client.set_flow_run_state(run.id, Cancelling())
@@ -208,9 +208,8 @@ def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
 
 
 def test_killed_run_is_retried_under_its_own_id(client: SyncPrefectClient, worker_home: Home) -> None:
-    before = set(worker_home.run_folders())
     run = start(client, "benchmark.rounds=40")
-    folder = wait(client, lambda: at_work(worker_home, "benchmark", before))
+    folder = wait(client, lambda: at_work(worker_home, "benchmark", run))
     psutil.Process(journal(folder)[0]["pid"]).kill()
     wait(client, lambda: ended(client, run))  # the worker notices
     time.sleep(5)  # a person takes longer, and the worker may report the crash twice
