@@ -180,6 +180,15 @@ def scheduled_and_done(client: SyncPrefectClient, deployment: Any) -> FlowRun | 
     return next((r for r in found if r.auto_scheduled and r.state is not None and r.state.is_final()), None)
 
 
+def unchanged(client: SyncPrefectClient, run: FlowRun, seconds: float = 12) -> bool:
+    """Tell whether a run has ended, and its state stays as it is for some time: nobody clicks Retry faster."""
+    first = ended(client, run)
+    if first is None:
+        return False
+    time.sleep(seconds)
+    return client.read_flow_run(run.id).state_id == first.state_id
+
+
 def at_work(home: Home, stage: str, run: FlowRun) -> Path | None:
     """Return the folder of a flow run that is at work on a stage; others may be, which a schedule has started."""
     for folder in home.run_folders():
@@ -211,8 +220,7 @@ def test_killed_run_is_retried_under_its_own_id(client: SyncPrefectClient, worke
     run = start(client, "benchmark.rounds=40")
     folder = wait(client, lambda: at_work(worker_home, "benchmark", run))
     psutil.Process(journal(folder)[0]["pid"]).kill()
-    wait(client, lambda: ended(client, run))  # the worker notices
-    time.sleep(5)  # a person takes longer, and the worker may report the crash twice
+    wait(client, lambda: unchanged(client, run))  # the worker notices, and may report the crash twice
     client.set_flow_run_state(run.id, AwaitingRetry(scheduled_time=datetime.now(UTC)), force=True)  # the button "Retry"
     final = wait(client, lambda: ended(client, run))
     assert (final.state.name, final.run_count) == ("Completed", 2), final.state.message
