@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import command
 from served_bundles import brightness_bundle
 from server_process import ServerProcess, serving
 from starlette.types import Message, Receive, Scope, Send
@@ -129,9 +128,3 @@ def test_wrong_arguments_are_refused_in_one_line(
     assert main(["serve", *words]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert told in line
-
-
-def test_registry_is_not_read_without_the_pipeline(tmp_path: Path) -> None:
-    done = command(tmp_path, "serve", "models:/digits@champion")
-    assert done.returncode == 1
-    assert "a registry cannot be read here" in done.stderr
