@@ -4,6 +4,7 @@
 `platform/state.json` of the home, so that `gauntlet status` and `gauntlet down` need no connection to it.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -118,6 +119,8 @@ class Part:
                 pass
             if stopping.is_set():
                 break
+            if process is not None:
+                end_group(process.pid)
             error = self.state.error or f"ended with exit code {process.wait() if process else '?'}"
             self.state = self.state.replace(ready=False, error=error, restarts=self.state.restarts + 1)
             changed()
@@ -136,6 +139,12 @@ class Part:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.state = self.state.replace(ready=True, since=now, error="", **noted)
         return process
+
+
+def end_group(leader: int) -> None:
+    """Kill what a process that was started in a session of its own has left behind; it may hold the port."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 class Supervisor:

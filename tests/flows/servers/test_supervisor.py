@@ -1,5 +1,6 @@
 """Parts are started, restarted when they end, and stopped; the state says so."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import psutil
 import pytest
 
 from flows.record.home import Home
+from flows.servers.local_servers import launch
 from flows.servers.supervisor import Part, PlatformState, Supervisor, read_state, state_file
 from gauntlet.core.errors import StageError
 
@@ -62,6 +64,24 @@ def test_part_that_is_killed_comes_back_and_all_are_stopped_at_the_end(home: Hom
     assert not replacement.is_running() or replacement.status() == psutil.STATUS_ZOMBIE
     assert not state_file(home).exists()
     assert done == [1]
+
+
+def test_what_a_killed_part_leaves_behind_is_ended_before_it_starts_again(home: Home, tmp_path: Path) -> None:
+    """MLflow's server is such a part: its child listens, and would keep the port."""
+    words = [sys.executable, "-c", f"import subprocess; subprocess.run({SLEEP})"]
+    supervisor = Supervisor(home, [Part("server", lambda: launch(words, dict(os.environ), tmp_path / "log"))], [])
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    leader = until(home, lambda state: state.is_ready).parts[0].process
+    assert leader is not None
+    while not (children := leader.children()):
+        time.sleep(0.05)
+    leader.kill()
+    until(home, lambda state: state.is_ready and state.parts[0].restarts == 1)
+    _, alive = psutil.wait_procs(children, timeout=10)
+    supervisor.stopping.set()
+    thread.join(timeout=30)
+    assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_client_waits_for_servers_and_the_state_says_why(home: Home) -> None:
