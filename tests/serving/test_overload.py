@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("patient")
-    with serving(folder, brightness_bundle(folder / "b", busy=300), "--deadline-ms", "60000") as running:
+    with serving(folder, brightness_bundle(folder / "b", busy=1500), "--deadline-ms", "60000") as running:
         yield running
 
 
@@ -92,34 +92,43 @@ def test_requests_that_wait_share_calls(server: ServerProcess) -> None:
     assert server.metric("gauntlet_batches_total") - calls < computed
 
 
+async def keep_busy(server: ServerProcess) -> list[asyncio.Task[tuple[int, float, dict[str, str]]]]:
+    """Send large requests until one waits behind another that is being computed, for at least a tenth of a second."""
+    body, headers = binary_request({"image": np.zeros((64, 1, SIZE, SIZE), np.float32)})
+    tasks = []
+    while await asyncio.to_thread(server.metric, "gauntlet_pending_requests") < 1:
+        tasks.append(asyncio.create_task(one_request(server, body, headers)))
+        await asyncio.sleep(0.02)
+    return tasks
+
+
 def test_request_of_a_client_that_left_is_not_computed(patient: ServerProcess) -> None:
     body, headers = binary_request({"image": np.zeros((1, 1, SIZE, SIZE), np.float32)})
-    large, large_headers = binary_request({"image": np.zeros((64, 1, SIZE, SIZE), np.float32)})
 
-    async def scenario() -> None:
-        slow = asyncio.create_task(one_request(patient, large, large_headers))
-        await asyncio.sleep(0.05)
+    async def scenario() -> int:
+        slow = await keep_busy(patient)
+        waiting = patient.metric("gauntlet_pending_requests")
         leaving = asyncio.create_task(one_request(patient, body, headers))
-        await asyncio.sleep(0.05)
+        while await asyncio.to_thread(patient.metric, "gauntlet_pending_requests") <= waiting:
+            assert not leaving.done()
         leaving.cancel()
-        await slow
+        await asyncio.gather(*slow)
+        return len(slow)
 
-    asyncio.run(scenario())
+    large = asyncio.run(scenario())
     assert patient.metric("gauntlet_requests_failure_total", reason="canceled") == 1
-    assert patient.metric("gauntlet_rows_total") == 64
+    assert patient.metric("gauntlet_rows_total") == 64 * large
 
 
 def test_request_may_ask_for_a_shorter_deadline(patient: ServerProcess) -> None:
-    large, headers = binary_request({"image": np.zeros((64, 1, SIZE, SIZE), np.float32)})
-    short, short_headers = binary_request(
+    short, headers = binary_request(
         {"image": np.zeros((1, 1, SIZE, SIZE), np.float32)}, parameters={"timeout": 1, "binary_data_output": True}
     )
 
     async def scenario() -> int:
-        slow = asyncio.create_task(one_request(patient, large, headers))
-        await asyncio.sleep(0.05)
-        status, _, _ = await one_request(patient, short, short_headers)
-        await slow
+        slow = await keep_busy(patient)
+        status, _, _ = await one_request(patient, short, headers)
+        await asyncio.gather(*slow)
         return status
 
     assert asyncio.run(scenario()) == 429

@@ -49,10 +49,13 @@ class Proxy(ThreadingHTTPServer):
     def uri(self) -> str:
         return f"http://{HOST}:{self.server_port}"
 
-    def kill(self, change: int, moment: str) -> None:
-        if self.kill_at == (change, moment) and self.victim is not None:
-            os.kill(self.victim, signal.SIGKILL)
-            psutil.wait_procs([psutil.Process(self.victim)] if psutil.pid_exists(self.victim) else [], timeout=5)
+    def kill(self, change: int, moment: str) -> bool:
+        """Return whether this was the moment."""
+        if self.kill_at != (change, moment) or self.victim is None:
+            return False
+        os.kill(self.victim, signal.SIGKILL)
+        psutil.wait_procs([psutil.Process(self.victim)] if psutil.pid_exists(self.victim) else [], timeout=5)
+        return True
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -64,15 +67,13 @@ class Handler(BaseHTTPRequestHandler):
     def forward(self) -> None:
         body = self._body()
         changes = self.command not in READS and not any(word in self.path for word in SEARCHES)
-        number = 0
         if changes:
             with self.server.lock:
                 self.server.changes += 1
                 number = self.server.changes
-            self.server.kill(number, "before")
-        if (number, "before") == self.server.kill_at:
-            self.close_connection = True
-            return
+            if self.server.kill(number, "before"):
+                self.close_connection = True
+                return
         upstream = http.client.HTTPConnection(HOST, self.server.upstream, timeout=60)
         kept = {name: value for name, value in self.headers.items() if name.lower() != "transfer-encoding"}
         upstream.request(self.command, self.path, body, kept | {"Content-Length": str(len(body))})
