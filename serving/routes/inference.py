@@ -1,7 +1,9 @@
 """`infer` of the protocol, and `predict` for people: images in, labelled predictions out."""
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -55,16 +57,13 @@ async def infer(name: str, request: Request, version: str | None = None) -> Resp
     """Run the model on tensors, as JSON or with the binary extension."""
     arrived, repository = perf_counter(), _repository(request)
     async with repository.use(name, version) as model:
-        try:
+        with _observed_failures(model, arrived):
             model.batcher.require_room(arrived + repository.limits.deadline_ms / 1000)
             body = await read_body(request, repository.limits)
             call = await _decoded(body, request.headers.get(JSON_LENGTH_HEADER), model)
             rows = _rows(call.inputs, model, repository.limits.max_rows)
             outputs = await _computed(model, call.inputs, rows, request, arrived, call.deadline_s)
             content, headers = encode_response(call, outputs, model.name, model.version)
-        except Exception as error:
-            _failed(model, error, arrived)
-            raise
         _succeeded(request, model, arrived, rows)
         return Response(content, headers=headers)
 
@@ -77,7 +76,7 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
     """Predict for one image, the body itself, or for several in a multipart form."""
     arrived, repository = perf_counter(), _repository(request)
     async with repository.use(name, version) as model:
-        try:
+        with _observed_failures(model, arrived):
             files = await _images(request, model, arrived)
             loop, most_pixels = asyncio.get_running_loop(), repository.limits.max_image_pixels
             calls, padding = await loop.run_in_executor(decoders, _image_inputs, model, files, most_pixels)
@@ -86,9 +85,6 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
                 for inputs in calls
             ]
             predictions = _predictions(model, parts, padding)
-        except Exception as error:
-            _failed(model, error, arrived)
-            raise
         _succeeded(request, model, arrived, len(files))
         milliseconds = round(1000 * (perf_counter() - arrived), 3)
         head = {"model_name": model.name, "model_version": model.version, "milliseconds": milliseconds}
@@ -173,6 +169,12 @@ def _succeeded(request: Request, model: ServedModel, arrived: float, rows: int) 
     request.scope[NOTES].update(model=model.name, version=model.version, rows=rows)
 
 
-def _failed(model: ServedModel, error: Exception, arrived: float) -> None:
-    reason = error.reason if isinstance(error, Refusal) else "error"
-    model.observations.failed(reason, perf_counter() - arrived)
+@contextmanager
+def _observed_failures(model: ServedModel, arrived: float) -> Iterator[None]:
+    """Count a request that fails inside, by its reason."""
+    try:
+        yield
+    except Exception as error:
+        reason = error.reason if isinstance(error, Refusal) else "error"
+        model.observations.failed(reason, perf_counter() - arrived)
+        raise
