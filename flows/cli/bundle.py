@@ -18,10 +18,7 @@ from gauntlet.reporting.timeline import bundle_file
 def bundle_run(options: argparse.Namespace) -> int:
     """Copy the bundle of a run to `--out`, and sign the copy if there is a key."""
     home = Home.find()
-    folder = home.finished_run(options.run)
-    if folder is None:
-        which = f"a run '{options.run}'" if options.run else "a finished run"
-        raise ConfigError(f"{home.runs}: there is no report of {which}; start one with: gauntlet run digits-resnet18")
+    folder = home.require_run(options.run)
     name, source = stored_bundle(home, folder)
     target = Path(options.out or f"{name}.zip")
     bundle = deliver(source, target, Path(options.key) if options.key else None)

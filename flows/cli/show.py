@@ -7,17 +7,13 @@ from rich.console import Console
 
 from flows.cli.console import print_report
 from flows.record.home import Home
-from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import RunReport
 
 
 def show_run(options: argparse.Namespace) -> int:
     """Print a finished run's report; raise `ConfigError` when there is no such run."""
     home = Home.find()
-    folder = home.finished_run(options.run)
-    if folder is None:
-        which = f"a run '{options.run}'" if options.run else "a finished run"
-        raise ConfigError(f"{home.runs}: there is no report of {which}; start one with: gauntlet run digits-resnet18")
+    folder = home.require_run(options.run)
     text = (folder / "report.json").read_text(encoding="utf-8")
     if options.json:
         print(text)  # noqa: T201

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from gauntlet.core.artifact import Store
+from gauntlet.core.errors import ConfigError
 from gauntlet.core.workspace import gauntlet_home
 
 
@@ -41,3 +42,13 @@ class Home:
         """Return the folder of the newest run that has a report and whose id starts with `run`."""
         done = [f for f in self.run_folders() if (f / "report.json").exists() and f.name.startswith(run or "")]
         return done[-1] if done else None
+
+    def require_run(self, run: str | None = None) -> Path:
+        """Return the folder of `finished_run`; `ConfigError` when there is none."""
+        folder = self.finished_run(run)
+        if folder is None:
+            which = f"a run '{run}'" if run else "a finished run"
+            raise ConfigError(
+                f"{self.runs}: there is no report of {which}; start one with: gauntlet run digits-resnet18"
+            )
+        return folder
