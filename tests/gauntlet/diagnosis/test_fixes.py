@@ -10,33 +10,15 @@ import onnx_text
 import pytest
 from onnx import numpy_helper
 
-from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import Signature
-from gauntlet.core.workspace import Workspace
 from gauntlet.diagnosis import diagnose, fix
-from gauntlet.diagnosis.findings import CallerHints, Diagnosis, FixResult
+from gauntlet.diagnosis.findings import CallerHints
 from gauntlet.diagnosis.fix_verification import LIMIT, difference
-from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.runtime.session import open_session
-from tasks.structure import StructureConfig, structure
 
-Mend = Callable[..., tuple[FixResult, Diagnosis | None]]
+from .conftest import Mend
+
 X = np.random.default_rng(3).standard_normal((6, 3, 16, 16)).astype(np.float32)
-
-
-@pytest.fixture
-def mend(tmp_path: Path) -> Mend:
-    """Returns a function that diagnoses, fixes to `fixed.onnx`, and diagnoses that."""
-
-    def run(proto: onnx.ModelProto, **given: object) -> tuple[FixResult, Diagnosis | None]:
-        path, target = tmp_path / "model.onnx", tmp_path / "fixed.onnx"
-        onnx.save(proto, path)
-        evidence = CallerHints.model_validate(given)
-        mending = fix(path, target, evidence, diagnose(path, evidence, 60.0))
-        assert onnx.load(path) == proto  # the original stays as it was
-        return mending, diagnose(target, evidence.replace(constants=None), 60.0) if mending.output else None
-
-    return run
 
 
 @pytest.fixture
@@ -264,54 +246,3 @@ def test_weights_beside_the_model_are_kept(tmp_path: Path) -> None:
     mending = fix(path, target, CallerHints(), diagnose(path))
     assert mending.steps[0].kept
     assert difference(sound(), {"y": open_session(target).run(None, {"x": X})[0]}) < 1e-5
-
-
-@pytest.mark.slow
-def test_keras_model_that_leaks_its_constants_passes_after_the_fix(tmp_path: Path) -> None:
-    """The real thing: `keras.Model.export` to ONNX leaves two constants of a Normalization layer as inputs."""
-    keras = start_tensorflow()
-    layers = keras.layers
-    model = keras.Sequential(
-        [
-            layers.Input((32, 32, 3)),
-            normalization := layers.Normalization(mean=[0.1, 0.2, 0.3], variance=[0.5, 0.6, 0.7]),
-            layers.Conv2D(4, 3),
-            layers.GlobalAveragePooling2D(),
-            layers.Dense(10),
-        ]
-    )
-    x = np.random.default_rng(0).standard_normal((5, 32, 32, 3)).astype(np.float32)
-    expected = model.predict(x, verbose=0)
-    path, target = tmp_path / "keras.onnx", tmp_path / "fixed.onnx"
-    model.export(path, format="onnx", verbose=False)
-    found = diagnose(path)
-    assert [finding.fault for finding in found.errors] == ["leaked_constant"]
-    assert "Sub/y:0" in found.errors[0].fix  # the one whose value is needed
-    leaked = [i.name for i in onnx.load(path).graph.input if "normalization" in i.name]
-    values = {"Sub/y:0": normalization.mean, "Sqrt/x:0": normalization.variance}
-    constants = {name: np.asarray(value) for name in leaked for end, value in values.items() if name.endswith(end)}
-    np.savez(tmp_path / "constants.npz", **constants)
-    evidence = CallerHints(constants=tmp_path / "constants.npz")
-    mending = fix(path, target, evidence, diagnose(path, evidence))
-    assert mending.output is not None
-    assert diagnose(target).findings == ()
-    session = open_session(target)
-    (name,) = [i.name for i in session.get_inputs()]
-    assert np.abs(session.run(None, {name: x})[0] - expected).max() < 1e-5
-
-
-def test_structural_gate_stops_the_leak_names_the_fix_and_lets_the_fixed_model_pass(
-    mend: Mend, keep_model: Callable[..., tuple[Workspace, Artifact]], tmp_path: Path
-) -> None:
-    def gate(proto: onnx.ModelProto) -> dict[str, str]:
-        out, kept = keep_model(proto)
-        failures = structure(StructureConfig(), out, model=kept).failures
-        return {check.name: check.remedy for check in failures}
-
-    np.savez(tmp_path / "constants.npz", **{"model/norm/mean": np.zeros((1, 3, 1, 1), np.float32)})
-    proto = faulty_models.signed(faulty_models.leaked_constants())
-    stopped = gate(proto)
-    assert set(stopped) == {"structure.undeclared_inputs"}
-    assert "gauntlet diagnose --fix" in stopped["structure.undeclared_inputs"]
-    mending, _ = mend(proto, constants=tmp_path / "constants.npz")
-    assert gate(onnx.load(mending.output or "")) == {}

@@ -1,66 +1,25 @@
 """A brought model is put into its form, step by step, and no step that changes the outputs is kept."""
 
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
-import light_models
 import numpy as np
 import onnx
 import onnx_text
 import pytest
+from brought_model import Brought, Workspaces, floats, outcomes
+from normalized_models import sample_rates
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
 
-from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import ConfigError
-from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature, signature_from_graph
-from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.onnx_model.graph import required_inputs
-from gauntlet.onnx_model.model_file import copy_model, model_files
-from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.onnx_model.model_file import model_files
 from gauntlet.runtime.session import open_session
 from tasks.normalize import normalize
-from tasks.normalize.config import NormalizeConfig, NormalizeFacts
+from tasks.normalize.config import NormalizeConfig
 from tasks.normalize.steps import STEPS, Setting
 from tasks.structure import StructureConfig, structure
-
-Workspaces = Callable[..., Workspace]
-Samples = dict[str, np.ndarray]
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
-
-
-class Brought:
-    """A model in a store, with the golden outputs of some samples."""
-
-    def __init__(self, out: Workspace, proto: onnx.ModelProto | Path, samples: Samples) -> None:
-        path = out.folder / "model.onnx"
-        if isinstance(proto, Path):
-            copy_model(proto, path)
-        else:
-            signature_from_graph(proto).write(proto)
-            onnx.save(proto, path)
-        outputs = batched_inference(open_session(path), samples).run(1)
-        Golden({"real": GoldenCase(samples, outputs)}, outputs).save(out.folder / "golden.npz")
-        self.out, self.samples = out, samples
-        self.model: Artifact = out.store_file(path, *model_files(path)[1:])
-        self.golden = out.store_file(out.folder / "golden.npz")
-
-    def normalize(self, **config: object) -> Report[NormalizeFacts]:
-        settings = NormalizeConfig.model_validate(config)
-        return normalize(settings, self.out, model=self.model, golden=self.golden)
-
-    def result(self, report: Report[NormalizeFacts]) -> onnx.ModelProto:
-        return onnx.load(self.out.path(report.artifacts["normalized"]))
-
-
-def outcomes(report: Report[NormalizeFacts]) -> dict[str, str]:
-    return {step.step: step.outcome for step in report.facts.steps if step.outcome != "not needed"}
 
 
 def opset_12() -> onnx.ModelProto:
@@ -136,20 +95,6 @@ def test_step_that_is_skipped_is_left_out(workspace: Workspaces) -> None:
         12,
     )
     assert Signature.read(brought.result(report)).inputs[0].shape == (1, 16)
-
-
-def sample_rates() -> onnx.ModelProto:
-    return onnx_text.model("""
-        rates (float[1,16] x, int64 sr) => (float[1,4] y)
-        <int64 high = {16000}, float[16,4] w, float[4] b>
-        {
-            is_high = Equal(sr, high)
-            y = If(is_high) <
-                then_branch = a () => (float[1,4] t) { p = MatMul(x, w) t = Add(p, b) },
-                else_branch = c () => (float[1,4] e) { q = MatMul(x, w) e = Neg(q) }
-            >
-        }
-    """)
 
 
 def test_fixed_input_and_its_branch_are_gone_and_golden_data_still_fit(workspace: Workspaces) -> None:
@@ -301,37 +246,3 @@ def test_weights_beside_the_model_stay_beside_it_and_are_whole(
     assert len(model_files(result)) == 2
     expected = Golden.load(brought.out.path(brought.golden)).test_outputs["y"]
     np.testing.assert_allclose(open_session(result).run(None, brought.samples)[0], expected, atol=1e-6)
-
-
-class OneImage(CalibrationDataReader):
-    def __init__(self, name: str) -> None:
-        self.images = iter([{name: floats(1, 3, 224, 224)}])
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self.images, None)
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
-        pytest.param(file, marks=() if file.stem == "light_squeezenet" else pytest.mark.slow)
-        for file in light_models.FILES
-    ],
-    ids=lambda file: file.stem,
-)
-def test_published_network_of_opset_9_can_be_quantized_after_normalization(workspace: Workspaces, file: Path) -> None:
-    proto = light_models.light_model(file)
-    name = next(i.name for i in required_inputs(proto.graph))
-    brought = Brought(workspace(), proto, {name: floats(2, 3, 224, 224)})
-    report = brought.normalize(samples=1)
-    applied = {step for step, outcome in outcomes(report).items() if outcome == "applied"}
-    assert {"initializer_inputs", "opset", "batch", "unused", "shapes"} <= applied
-    assert report.facts.opset_after == 17
-    path = brought.out.path(report.artifacts["normalized"])
-    with tempfile.TemporaryDirectory(dir=brought.out.folder) as folder:
-        static, dynamic = Path(folder) / "static.onnx", Path(folder) / "dynamic.onnx"
-        quantize_static(path, static, OneImage(name), per_channel=True)
-        quantize_dynamic(path, dynamic, weight_type=QuantType.QUInt8)
-        for quantized in (static, dynamic):
-            assert quantized.stat().st_size < 0.5 * path.stat().st_size
-            assert open_session(quantized).run(None, {name: floats(2, 3, 224, 224)})[0].shape[0] == 2

@@ -1,0 +1,114 @@
+"""Each transformation leaves a model in its form alone; constants, names and unused parts."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_text
+import pytest
+from normalized_models import outputs, plain, same_outputs, sample_rates
+from onnx import TensorProto, helper, numpy_helper
+
+from gauntlet.core.errors import StageError
+from gauntlet.onnx_model.graph import all_nodes
+from gauntlet.onnx_model.normalization.branches import fold_branches
+from gauntlet.onnx_model.normalization.constants import drop_default_inputs, lift_constants
+from gauntlet.onnx_model.normalization.fixed_inputs import fix_inputs
+from gauntlet.onnx_model.normalization.functions import inline_functions
+from gauntlet.onnx_model.normalization.opset import raise_opset
+from gauntlet.onnx_model.normalization.order import sort_nodes
+from gauntlet.onnx_model.normalization.shapes import infer_shapes_anew
+from gauntlet.onnx_model.normalization.tidy import make_names_unique, remove_unused
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        sort_nodes,
+        inline_functions,
+        lift_constants,
+        drop_default_inputs,
+        fold_branches,
+        remove_unused,
+        make_names_unique,
+        infer_shapes_anew,
+        lambda proto: fix_inputs(proto, {}),
+        lambda proto: raise_opset(proto, 17, 10),
+    ],
+)
+def test_model_in_its_form_is_not_touched(change: Callable[[onnx.ModelProto], str]) -> None:
+    proto = plain()
+    assert change(proto) == ""
+    assert proto == plain()
+
+
+def test_constants_are_lifted_in_inner_graphs_too() -> None:
+    proto = sample_rates()
+    onnx_text.extend(proto, "{ three = Constant<value_floats = [3.0]>() }", 0)
+    same_outputs(proto, lift_constants, sr=np.array(8000))
+    assert not [node for node in all_nodes(proto.graph) if node.op_type == "Constant"]
+    assert [t.name for t in proto.graph.initializer][-1] == "three"
+
+
+def test_constant_that_is_an_output_stays() -> None:
+    proto = plain()
+    onnx_text.extend(proto, "{ k = Constant<value_floats = [3.0]>() }")
+    proto.graph.output.append(helper.make_tensor_value_info("k", TensorProto.FLOAT, [1]))
+    assert lift_constants(proto) == ""
+
+
+def test_weights_leave_the_inputs_and_the_old_file_format() -> None:
+    proto = onnx_text.model(
+        "old (float[n,16] x) => (float[n,4] y) <float[16,4] w> { y = MatMul(x, w) }", opset=9, ir_version=3
+    )
+    proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [16, 4]))
+    assert "1 initializers" in same_outputs(proto, drop_default_inputs)
+    assert ([i.name for i in proto.graph.input], proto.ir_version) == (["x"], 4)
+
+
+def test_default_that_a_signature_declares_stays_an_input() -> None:
+    proto = plain()
+    proto.graph.input.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, [4]))
+    assert drop_default_inputs(proto, {"x", "b"}) == ""
+    assert [i.name for i in proto.graph.input] == ["x", "b"]
+
+
+def test_unused_parts_are_counted_and_gone() -> None:
+    proto = plain()
+    onnx_text.extend(proto, "<float[3] spare = {1, 2, 3}> { [dead] d = Relu(p) }")
+    assert same_outputs(proto, remove_unused) == "removed 1 unused nodes, 1 unused initializers"
+    assert [node.name for node in proto.graph.node] == ["product", "sum"]
+
+
+def test_names_become_unique_and_inputs_keep_theirs() -> None:
+    proto = plain()
+    onnx_text.extend(proto, "{ z = Relu(y)  [sum] v = Neg(z) }")
+    proto.graph.output.append(helper.make_tensor_value_info("v", TensorProto.FLOAT, ["n", 4]))
+    with pytest.raises(StageError, match="two nodes with same node name"):
+        outputs(proto)
+    assert make_names_unique(proto) == "renamed 1 unnamed nodes, 1 nodes of the same name"
+    assert outputs(proto)
+    names = [node.name for node in proto.graph.node]
+    assert len(set(names)) == len(names) == 4
+    assert all(names)
+    assert [value.name for value in (*proto.graph.input, *proto.graph.output)] == ["x", "y", "v"]
+
+
+def test_sparse_weights_are_refused_rather_than_lost() -> None:
+    proto = plain()
+    values = numpy_helper.from_array(np.ones(1, np.float32), "sparse")
+    proto.graph.sparse_initializer.append(
+        helper.make_sparse_tensor(values, numpy_helper.from_array(np.zeros(1, np.int64)), [4])
+    )
+    with pytest.raises(StageError, match="sparse"):
+        remove_unused(proto)
+
+
+def test_model_that_the_library_cannot_read_is_refused_in_one_line() -> None:
+    proto = plain()
+    proto.graph.output[0].type.CopyFrom(
+        helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [1]))
+    )
+    with pytest.raises(StageError, match="onnx_ir cannot read the model: ") as refused:
+        make_names_unique(proto)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,47 @@
+"""The networks that the onnx wheel brings can be quantized after normalization."""
+
+import tempfile
+from pathlib import Path
+
+import light_models
+import numpy as np
+import pytest
+from brought_model import Brought, Workspaces, floats, outcomes
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_dynamic, quantize_static
+
+from gauntlet.onnx_model.graph import required_inputs
+from gauntlet.runtime.session import open_session
+
+
+class OneImage(CalibrationDataReader):
+    def __init__(self, name: str) -> None:
+        self.images = iter([{name: floats(1, 3, 224, 224)}])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self.images, None)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, marks=() if file.stem == "light_squeezenet" else pytest.mark.slow)
+        for file in light_models.FILES
+    ],
+    ids=lambda file: file.stem,
+)
+def test_published_network_of_opset_9_can_be_quantized_after_normalization(workspace: Workspaces, file: Path) -> None:
+    proto = light_models.light_model(file)
+    name = next(i.name for i in required_inputs(proto.graph))
+    brought = Brought(workspace(), proto, {name: floats(2, 3, 224, 224)})
+    report = brought.normalize(samples=1)
+    applied = {step for step, outcome in outcomes(report).items() if outcome == "applied"}
+    assert {"initializer_inputs", "opset", "batch", "unused", "shapes"} <= applied
+    assert report.facts.opset_after == 17
+    path = brought.out.path(report.artifacts["normalized"])
+    with tempfile.TemporaryDirectory(dir=brought.out.folder) as folder:
+        static, dynamic = Path(folder) / "static.onnx", Path(folder) / "dynamic.onnx"
+        quantize_static(path, static, OneImage(name), per_channel=True)
+        quantize_dynamic(path, dynamic, weight_type=QuantType.QUInt8)
+        for quantized in (static, dynamic):
+            assert quantized.stat().st_size < 0.5 * path.stat().st_size
+            assert open_session(quantized).run(None, {name: floats(2, 3, 224, 224)})[0].shape[0] == 2
