@@ -43,10 +43,6 @@ settings.register_profile(
 settings.load_profile("gauntlet")
 
 
-def pytest_unconfigure() -> None:
-    workers.end()
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that have slow tests: what is left for the end is short, so no worker waits for another."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}

@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,7 @@ def begin() -> None:
     if WORKER and not tempfile.gettempdir().endswith(f"-{WORKER}"):
         os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="gauntlet-", suffix=f"-{WORKER}")
         os.environ["GAUNTLET_HOST_LOCK"] = str(Path(tempfile.tempdir, "host.lock"))
-
-
-def end() -> None:
-    """Remove that folder."""
-    if WORKER and tempfile.gettempdir().endswith(f"-{WORKER}"):
-        shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
+        Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=-200)  # multiprocessing's own go before
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
