@@ -31,5 +31,6 @@ def require_packages(config: PipelineConfig) -> None:
     for package, (part, extra) in needed_packages(config).items():
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
-                f"{config.name}: {part} needs {package}, which is not installed; install it with: make {extra}"
+                f"{config.name}: {part} needs {package}, which is not installed; install it with: make {extra} "
+                f"(in a container: build the image again with {extra} among the EXTRAS of docker/.env)"
             )

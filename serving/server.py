@@ -84,7 +84,7 @@ def require_safe(config: ServerConfig) -> None:
     if config.token is None and not _is_loopback(config.host):
         raise ConfigError(
             f"--host {config.host}: others can reach it, so a token is needed; allowed without one: 127.0.0.1, ::1, "
-            "localhost. Fix: --token-file FILE, with a line that only your clients know"
+            "localhost. Fix: --token-file FILE, with a line that only your clients know, or the same in GAUNTLET_TOKEN"
         )
 
 

@@ -123,8 +123,32 @@ def test_every_file_that_the_image_takes_exists_and_is_let_through() -> None:
 
 def test_the_image_has_a_pinned_base_and_does_not_run_as_root() -> None:
     assert re.search(r"^ARG PYTHON_IMAGE=python:3\.11\.\d+-slim-bookworm$", DOCKERFILE, re.MULTILINE)
-    user = re.search(r"^USER (\d+):", DOCKERFILE, re.MULTILINE)
-    assert user is not None and int(user[1]) > 0
+    for stage in ("runtime", "serving"):
+        user = re.search(
+            r"^USER (\d+):", DOCKERFILE.partition(f"AS {stage}\n")[2].partition("\nFROM ")[0], re.MULTILINE
+        )
+        assert user is not None and int(user[1]) > 0, stage
+
+
+def test_the_served_model_cannot_be_changed_from_inside_and_asks_for_a_token() -> None:
+    serving = SERVICES["serving"]
+    assert serving["read_only"] is True
+    assert serving["tmpfs"] == ["/tmp"]
+    assert MANDATORY.match(serving["environment"]["GAUNTLET_TOKEN"])
+
+
+def test_the_extras_of_the_worker_image_can_be_chosen() -> None:
+    default = re.search(r"^ARG EXTRAS=(.+)$", DOCKERFILE, re.MULTILINE)
+    assert default is not None
+    assert SERVICES["prefect-server"]["build"]["args"]["EXTRAS"] == f"${{EXTRAS:-{default[1]}}}"
+    assert f"# EXTRAS={default[1]}\n" in (DOCKER / ".env.example").read_text()
+
+
+def test_health_of_the_prefect_server_includes_its_page() -> None:
+    """The page has been missing while the API was healthy: its files are written when the server starts."""
+    server = SERVICES["prefect-server"]
+    assert "for path in ('', 'api/health')" in server["healthcheck"]["test"][-1]
+    assert server["environment"]["PREFECT_SERVER_UI_STATIC_DIRECTORY"].startswith("/tmp/")
 
 
 def test_the_drivers_of_the_servers_are_pinned() -> None:

@@ -1,6 +1,7 @@
 """`gauntlet serve`: answer requests with the model of a bundle, over HTTP."""
 
 import argparse
+import os
 import threading
 import urllib.request
 from functools import partial
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from flows.registry.bundle_cache import ResolvedBundle  # loads MLflow, which serving a file does not need
 
 POLL_S = 5.0
+TOKEN_VARIABLE = "GAUNTLET_TOKEN"  # for containers, whose secrets are often variables
 LOAD_TIMEOUT_S = 600.0
 
 
@@ -102,14 +104,14 @@ def _limits(options: argparse.Namespace) -> Limits:
 
 
 def _token(name: str | None) -> str | None:
-    """Return the token in a file, None where none is named."""
+    """Return the token in a file, else the one of the environment, None where there is neither."""
     path = existing_file(name)
-    if path is None:
+    token = path.read_text().strip() if path else os.environ.get(TOKEN_VARIABLE)
+    if token is None:
         return None
-    token = path.read_text().strip()
     if len(token) < 16 or not token.isascii() or not token.isprintable():
+        where = f"--token-file {path}" if path else TOKEN_VARIABLE
         raise ConfigError(
-            f"--token-file {path}: a token has at least 16 printable ASCII characters. "
-            "Fix: make one with: openssl rand -hex 32"
+            f"{where}: a token has at least 16 printable ASCII characters. Fix: make one with: openssl rand -hex 32"
         )
     return token

@@ -18,11 +18,10 @@ from typing import NamedTuple
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.registry.model_registry import ModelRegistry
-from flows.registry.origin import checked_name
 from flows.tracking.server import URI_VARIABLE, with_password
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError, PipelineError, StageError
-from gauntlet.promotion.ledger import ALIASES, Ledger, registry_address
+from gauntlet.promotion.ledger import ALIASES, Ledger, checked_name, registry_address
 
 log = logging.getLogger("gauntlet")
 

@@ -5,10 +5,9 @@ from typing import Any
 
 from flows.record.home import Home
 from flows.registry.bundle_cache import registry_of
-from flows.registry.origin import checked_name
 from flows.registry.transaction import transaction
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
-from gauntlet.promotion.ledger import CLOSING, Aliases, Entry, Ledger, last_committed
+from gauntlet.promotion.ledger import CLOSING, Aliases, Entry, Ledger, checked_name, last_committed
 
 UNFINISHED = "interrupted"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import mlflow
 from mlflow import MlflowClient
@@ -13,12 +13,14 @@ from mlflow.exceptions import MlflowException
 
 from flows.record.home import Home
 from flows.record.locks import locked
-from flows.registry.origin import Origin
 from flows.servers.database_templates import copy_template
 from flows.tracking.server import experiment_id, require_reachable, tracking_uri, upload_time
 from gauntlet.bundle.bundle import MANIFEST
 from gauntlet.core.errors import ConfigError, PipelineError, StageError, one_line, without_password
 from gauntlet.promotion.ledger import ALIASES, Alias, Aliases
+
+if TYPE_CHECKING:
+    from flows.registry.origin import Origin  # loads what records runs, which reading a registry does not need
 
 DIGEST = "bundle.digest"
 """Tag of a version, and of the logged model that holds its files."""
@@ -74,7 +76,7 @@ class ModelRegistry:
                     return None
                 raise
 
-    def register(self, origin: Origin) -> str:
+    def register(self, origin: "Origin") -> str:
         """Store the bundle's files as a logged model, make a version of it, and return the version."""
         bundle = origin.opened
         with self._server() as client, upload_time(bundle.folder / MANIFEST):
@@ -109,7 +111,7 @@ class ModelRegistry:
             folder.mkdir(parents=True)
             return Path(mlflow.artifacts.download_artifacts(artifact_uri=source, dst_path=str(folder)))
 
-    def _logged_model(self, client: MlflowClient, origin: Origin) -> tuple[str, str]:
+    def _logged_model(self, client: MlflowClient, origin: "Origin") -> tuple[str, str]:
         """Return the address and the id of the logged model; one that a kill left incomplete is not used."""
         bundle = origin.opened
         place = origin.experiment or experiment_id(self.home, client, self.uri, bundle.contract.name)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,6 @@ from gauntlet.bundle.bundle import REPORT, Bundle
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.run_report import RunReport
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 PACKAGE = "package"
 """The stage whose artifact `bundle` is a run's bundle."""
 
@@ -85,13 +83,6 @@ def find_origin(home: Home, source: str) -> Origin:
     if not (known / "journal.jsonl").exists():
         return Origin(name, run_id, report, place, os.environ.get(URI_VARIABLE) or home.mlflow_uri)
     return Origin(name, run_id, report, place, *_record_in_mlflow(home, known))
-
-
-def checked_name(name: str) -> str:
-    """Return a model's name; `ConfigError` when the registry, or the ledger's file, cannot have it."""
-    if not NAME.fullmatch(name):
-        raise ConfigError(f"name {name!r} is not allowed: letters, digits, '.', '_' and '-', a letter or digit first")
-    return name
 
 
 def _report_in(bundle: Bundle) -> RunReport | None:

@@ -10,14 +10,14 @@ from flows.record.home import Home
 from flows.record.locks import HOST_LOCK, locked
 from flows.registry.bundle_cache import bundle_folder, is_address, registry_of, resolve
 from flows.registry.model_registry import ModelRegistry
-from flows.registry.origin import Origin, checked_name, find_origin
+from flows.registry.origin import Origin, find_origin
 from flows.registry.transaction import Transaction, transaction
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError, GateFailed
 from gauntlet.core.report import Check
 from gauntlet.datasets import read_split
 from gauntlet.promotion.gates import damage_check, gates_of_winner, run_checks
-from gauntlet.promotion.ledger import Aliases, Entry, Role, last_committed
+from gauntlet.promotion.ledger import Aliases, Entry, Role, checked_name, last_committed
 from gauntlet.promotion.replay_facts import ReplayFacts, ReplayLimits, replay_checks
 from gauntlet.promotion.requests import Requests, golden_requests, recorded_requests, split_requests
 from gauntlet.promotion.shadow_replay import shadow_replay

@@ -8,6 +8,7 @@ holds the digest of the intent that it was last changed by.
 
 import hashlib
 import os
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,7 +16,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field, ValidationError
 
 from gauntlet.core.artifact import fsync
-from gauntlet.core.errors import GateFailed
+from gauntlet.core.errors import ConfigError, GateFailed
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.promotion.replay_facts import ReplayFacts
@@ -29,6 +30,7 @@ ALIASES: tuple[Alias, ...] = get_args(Alias)
 FIRST_PARENT = "0" * 64
 INTENTS = ("promote", "rollback")
 CLOSING = ("commit", "undo")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Entry(Frozen):
@@ -151,3 +153,10 @@ def last_committed(entries: list[Entry]) -> Entry | None:
     """Return the newest intent that was committed; the registry's aliases stand as its `after` says."""
     committed = {entry.intent for entry in entries if entry.op == "commit"}
     return next((e for e in reversed(entries) if e.number in committed), None)
+
+
+def checked_name(name: str) -> str:
+    """Return a model's name; `ConfigError` when the registry, or the ledger's file, cannot have it."""
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"name {name!r} is not allowed: letters, digits, '.', '_' and '-', a letter or digit first")
+    return name

@@ -37,7 +37,8 @@ def test_run_is_refused_in_one_line_with_the_fix_when_a_package_is_missing(
     assert done.stdout == ""
     [line] = done.stderr.splitlines()
     assert line.startswith(f"gauntlet: {preset}: {part} ")
-    assert line.endswith(f"needs {package}, which is not installed; install it with: make {extra}")
+    assert f"needs {package}, which is not installed; install it with: make {extra} (in a container: " in line
+    assert line.endswith(f"with {extra} among the EXTRAS of docker/.env)")
     assert not (tmp_path / ".gauntlet").exists()
 
 

@@ -128,3 +128,15 @@ def test_wrong_arguments_are_refused_in_one_line(
     assert main(["serve", *words]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert told in line
+
+
+def test_token_may_come_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["serve", str(tmp_path / "missing.zip"), "--host", "0.0.0.0"]
+    monkeypatch.setenv("GAUNTLET_TOKEN", "short")
+    assert main(arguments) == 2
+    assert "GAUNTLET_TOKEN: a token has at least 16" in capsys.readouterr().err
+    monkeypatch.setenv("GAUNTLET_TOKEN", "x" * 16)
+    assert main(arguments) != 0
+    assert "missing.zip" in capsys.readouterr().err  # the host is accepted, so the bundle is looked for
