@@ -1,7 +1,7 @@
 """`infer` of the protocol, and `predict` for people: images in, labelled predictions out."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import perf_counter
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 from pydantic_core import to_json
 
 from gauntlet.core.arrays import Array, NamedArrays
@@ -30,7 +31,26 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     429: {"model": ErrorResponse, "description": "overloaded; see Retry-After"},
     503: {"model": ErrorResponse, "description": "the model is not loaded"},
 }
-router = APIRouter(prefix="/v2/models", tags=["inference"])
+
+
+class DirectRoute(APIRoute):
+    """A route of FastAPI's, with its place in the API's page, whose function reads the request by itself.
+
+    FastAPI's own handler looks for dependencies and validates what is returned, which takes a seventh of the time that
+    a request spends outside the model.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what calls the function with the request and the parts of its path."""
+
+        async def handle(request: Request) -> Response:
+            response: Response = await self.endpoint(request=request, **request.path_params)
+            return response
+
+        return handle
+
+
+router = APIRouter(prefix="/v2/models", tags=["inference"], route_class=DirectRoute)
 decoders = ThreadPoolExecutor(2, thread_name_prefix="images")
 
 
