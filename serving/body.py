@@ -1,11 +1,11 @@
 """Receive the body of a request within the server's limits."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from serving.errors import ClientGone, InvalidRequest, ReadTimeout, TooLarge, UnsupportedEncoding
 from serving.settings import Limits
@@ -27,13 +27,20 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared[:18]) > limits.max_body_bytes:
         raise _too_large(limits)
+    chunks, size, more = [], 0, True
     try:
         async with asyncio.timeout(limits.read_timeout_s):
-            chunks = [chunk async for chunk in _limited(request, limits)]
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone("the client closed the connection")
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > limits.max_body_bytes:
+                    raise _too_large(limits)
+                more = message.get("more_body", False)
     except TimeoutError as error:
         raise ReadTimeout(f"the body did not arrive within {limits.read_timeout_s:g} s") from error
-    except ClientDisconnect as error:
-        raise ClientGone("the client closed the connection") from error
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
@@ -57,16 +64,6 @@ async def uploaded_files(request: Request, body: bytes, limits: Limits) -> list[
     if not files:
         raise InvalidRequest("the multipart body has no file; send each image as a part with a filename")
     return [await file.read() for file in files]
-
-
-async def _limited(request: Request, limits: Limits) -> AsyncIterator[bytes]:
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limits.max_body_bytes:
-            raise _too_large(limits)
-        if chunk:
-            yield chunk
 
 
 def _too_large(limits: Limits) -> TooLarge:
