@@ -1,11 +1,16 @@
 """The library under the pipeline: no stage, no Prefect, no MLflow."""
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gauntlet.bundle.predictor import Predictor
+
+# ONNX Runtime's wheels report sessions, errors and a device id to Microsoft, on Linux too since 1.31; it reads this when
+# it is imported. What the user set stays.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def load(bundle: "str | Path", *, threads: int | None = None) -> "Predictor":
