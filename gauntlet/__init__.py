@@ -8,8 +8,8 @@ if TYPE_CHECKING:
 
     from gauntlet.bundle.predictor import Predictor
 
-# ONNX Runtime's wheels report sessions, errors and a device id to Microsoft, on Linux too since 1.31; it reads this when
-# it is imported. What the user set stays.
+# ONNX Runtime's wheels report sessions, errors and a device id to their vendor, on Linux too since 1.31. It reads this
+# when it is imported. What the user set stays.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
