@@ -70,7 +70,7 @@ def test_the_example_of_the_environment_has_every_variable_and_no_password() -> 
     used = {match[1]: match[2] for match in VARIABLE.finditer((DOCKER / "compose.yaml").read_text())}
     assert set(used) <= set(settings)
     assert {name for name, how in used.items() if how == ":?"} == {
-        name for name, value in settings.items() if re.search("PASSWORD|AUTH", name) and value == ""
+        name for name, value in settings.items() if re.search("PASSWORD|AUTH|TOKEN", name) and value == ""
     }
 
 
