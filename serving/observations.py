@@ -18,6 +18,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 MODEL = ("model", "version")
+REASONS = ("invalid", "rejected", "canceled", "timeout", "model", "error")
+OUTCOMES = ("success", "failure")
 
 
 class Metrics:
@@ -86,6 +88,10 @@ class Observations:
         self._compute, self._batch = metrics.compute.labels(*labels), metrics.batch.labels(*labels)
         self._success, self._rows = metrics.success.labels(*labels), metrics.rows.labels(*labels)
         self._batches, self._waiting = metrics.batches.labels(*labels), metrics.waiting.labels(*labels)
+        for reason in REASONS:  # at 0 from the start: Prometheus sees no increase of a series that begins with 1
+            metrics.failure.labels(*labels, reason)
+        for outcome in OUTCOMES:
+            metrics.loads.labels(self.name, outcome)
 
     def computed(self, jobs: Sequence[Job], rows: int, seconds: float) -> None:
         """Count one call of the model."""
