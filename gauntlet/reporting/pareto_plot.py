@@ -21,6 +21,8 @@ LEGEND_ROW_PX = 22
 COLUMNS = 3
 ROOM = 0.08
 """Margin of an axis, as a share of its range."""
+EXACT_DB = 90.0
+"""From this signal to noise on, outputs differ by the rounding of float32 alone."""
 MOST_MS, MOST_QUALITY = 1e9, 1e4
 """Slower candidates are not drawn; a larger or smaller quality is drawn as this one."""
 
@@ -105,8 +107,8 @@ def _points(report: RunReport, raced: Sequence[CandidateEntry], metric: str | No
     for candidate in raced:
         row = timeline.deciding_row(report, candidate)
         quality = candidate.accuracy if metric is not None else candidate.sqnr_db
-        if quality is None or math.isnan(quality) or quality == math.inf:
-            quality = math.inf  # the reference has no noise
+        if quality is None or math.isnan(quality) or (metric is None and quality >= EXACT_DB):
+            quality = math.inf  # the reference and its graph passes have no noise
         else:
             quality = min(max(quality, -MOST_QUALITY), MOST_QUALITY)
         if row is not None:

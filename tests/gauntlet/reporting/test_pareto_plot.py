@@ -68,6 +68,13 @@ def test_quality_is_the_noise_where_accuracies_are_the_same_or_unknown(run):
     assert {"SQNR, dB; at the top: no noise", "fp32", "int8"} <= texts(drawn)
 
 
+def test_rounding_of_float32_is_no_noise(run):
+    found = pareto_plot.chart(run(candidate("fp32", 4, 44), candidate("passes", 3.9, 44, sqnr_db=136.0)))
+    assert found is not None
+    assert [point.quality for point in found.points] == [math.inf, math.inf]
+    assert [point.name for point in found.front] == ["passes"]
+
+
 def test_point_is_that_of_the_batch_size_that_decided(run):
     report = run(candidate("fp32", 4.0, 44, 0.99), candidate("int8", 2.0, 11, 0.98), batch=8)
     found = pareto_plot.chart(report)
