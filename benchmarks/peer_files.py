@@ -24,9 +24,11 @@ from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.npz_arrays import NpzArrays
 from gauntlet.datasets.splits import SPLITS
 from gauntlet.metrics.error_metrics import sqnr_db
+from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
 from gauntlet.targets import (
+    AUTO_TARGETS,
     KerasCompiled,
     KerasEager,
     OpenVino,
@@ -38,12 +40,13 @@ from gauntlet.targets import (
 )
 from gauntlet.targets.environments import RuntimeEnvironment, folder, make, python
 from tasks.accuracy import AccuracyConfig, accuracy
+from tasks.calibrate import CalibrateConfig, calibrate
 from tasks.export.tf2onnx import Tf2Onnx
 from tasks.export.torchscript import TorchScript
 from tasks.optimize import optimize
 from tasks.optimize.chain import Chain
-from tasks.quantize import quantize
-from tasks.quantize.static import StaticInt8
+from tasks.quantize import methods_of, quantize
+from tasks.quantize.auto import recommended_recipes
 from tasks.train.keras import KerasTraining
 from tasks.train.torch import TorchTraining
 
@@ -53,8 +56,6 @@ OLIVE = RuntimeEnvironment(
 )  # it does not name the last
 REFERENCE = "ONNX Runtime, FP32"
 PICTURES = {"train": 16, "validation": 16, "calibration": 32, "test": 64}
-RECIPES = (StaticInt8(), StaticInt8(qdq_placement="inputs"))
-"""What is fast in ONNX Runtime, and in OpenVINO. Others differ from these in accuracy, not in speed."""
 TIMEOUT_S = 300
 UNTRAINED = AccuracyConfig(max_accuracy_drop=1, max_recall_drop=1, min_sqnr_db=20)
 
@@ -108,14 +109,23 @@ def noise() -> NpzArrays:
 
 
 def candidates(network: Network, limits: AccuracyConfig) -> dict[str, Path]:
-    """Return the product's own: the FP32 model, its graph passes, and the recipes that pass the gate."""
+    """Return the product's own: the FP32 model, its graph passes, and what `quantize: auto` makes of these."""
     kept = network.kept
     found: dict[str, Artifact] = {"fp32": kept.model}
     passed = optimize(Chain(), network.workspace("passes"), model=kept.model, golden=kept.golden)
-    found["passes"] = passed.artifacts["model"]
-    ranges = network.calibrated(RECIPES[0].calibration_method)
-    for recipe in RECIPES:
-        made_int8 = quantize(recipe, network.workspace(recipe.name), model=kept.model, **ranges)
+    base = kept.model if passed.failures else passed.artifacts["model"]
+    found |= {} if passed.failures else {"passes": base}
+    recipes = recommended_recipes(Processor.current(), "convolutions", deploy_kinds=[t.kind for t in AUTO_TARGETS])
+    calibrated = calibrate(
+        CalibrateConfig(),
+        network.workspace("calibrate"),
+        model=base,
+        calibration=kept.splits["calibration"],
+        test=kept.splits["test"],
+        methods=methods_of(recipes),
+    ).artifacts
+    for recipe in recipes:
+        made_int8 = quantize(recipe, network.workspace(recipe.name), model=base, **calibrated)
         found[recipe.name] = made_int8.artifacts["model"]
     judged = network.workspace("accuracy")
     for name, model in [*found.items()][1:]:

@@ -1,12 +1,12 @@
 """What the product chooses, beside what its user would pick instead: one interleaved race, a process each.
 
-    python benchmarks/peers.py [--network resnet18] [--targets ort-cpu,openvino-f32,ort-openvino-f32] [--prepare]
+    python benchmarks/peers.py [--network resnet18] [--targets ort-cpu,openvino-f32] [--prepare]
 
-First everything is made, once, and kept (`--prepare` stops there): the network (see networks.py), the product's
-candidates, and the peers. NNCF and Olive quantize in environments of their own, installed beside that of OpenVINO. Then
-the product races its candidates on all targets and chooses the fastest at each batch size, and these race against the
-peers. Prints a table in Markdown: ratios to ONNX Runtime's FP32 with their 95 % intervals, and signal to noise
-against the outputs of the framework that the network was trained in.
+First everything is made, once, and kept (`--prepare` stops there): the network (see networks.py), the candidates of
+`quantize: auto` with `deploy_targets: auto`, and the peers. NNCF and Olive quantize in environments of their own,
+installed beside that of OpenVINO. Then the product races its candidates on all targets and chooses the fastest at each
+batch size, and these race against the peers. Prints a table in Markdown: ratios to ONNX Runtime's FP32 with their 95 %
+intervals, and signal to noise against the outputs of the framework that the network was trained in.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     networks = ("resnet18", "resnet50", "mobilenet_v3_large", "efficientnetb0")
     parser.add_argument("--network", default="resnet18", choices=networks)
-    parser.add_argument("--targets", default="ort-cpu,openvino-f32,ort-openvino-f32", help="that the product has")
+    parser.add_argument("--targets", default="ort-cpu,openvino-f32", help="that the product has")
     parser.add_argument("--prepare", action="store_true", help="make everything anew, and stop")
     parser.add_argument("--tools", nargs="*", default=["nncf", "olive"], help="that get an environment of their own")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])

@@ -74,6 +74,7 @@ def infer_config(model: Path, data: Path | None, labels: Path | None, shapes: Sh
     values |= {
         "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}],
         "quantize": "auto",
+        "benchmark": {"deploy_targets": "auto"},
         "repair": {"budget_s": REPAIR_BUDGET_S},
         # A model from outside is the reference, however accurate it is.
         "evaluate": {"min_accuracy": 0, "min_recall": 0, "max_generalization_gap": 1},

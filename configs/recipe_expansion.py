@@ -11,6 +11,10 @@ from gauntlet.runtime.processor import Processor
 from tasks.quantize.auto import Operators, recommended_recipes
 from tasks.train import TrainConfig
 
+AUTO = "auto"
+AUTO_BUDGET_S = 45
+"""With the graph passes before and the last recipe's own time, the search ends within a minute."""
+
 
 def expand_recipes(recipes: Any, info: ValidationInfo) -> Any:
     """Replace `auto` by the recipes that suit this machine's processor, and a recipe with lists by its combinations.
@@ -21,13 +25,27 @@ def expand_recipes(recipes: Any, info: ValidationInfo) -> Any:
         return [combination for recipe in recipes for combination in combinations(recipe)]
     if not isinstance(recipes, str):
         return recipes
-    if recipes != "auto":
+    if recipes != AUTO:
         raise ValueError("write auto, or a list of recipes")
     portability = info.data.get("portability")
     without_vnni = portability is not None and portability.needs_vnni == "reject"
     operators, race = model_kind(info.data.get("train")), info.data.get("benchmark")
     deploy_kinds = [target.kind for target in race.targets if target.name in race.deploy_targets] if race else []
     return recommended_recipes(Processor.current(), operators, without_vnni=without_vnni, deploy_kinds=deploy_kinds)
+
+
+def with_auto_limits(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a configuration with what `auto` implies for other keys, where they are not set.
+
+    `quantize: auto` has a time limit. LoadGen measures the winner in this Python environment, so that with it
+    `deploy_targets: auto` adds no runtime of another one.
+    """
+    if values.get("quantize") == AUTO:
+        values = {"quantize_budget_s": AUTO_BUDGET_S} | values
+    benchmark = values.get("benchmark")
+    if values.get("loadgen") and isinstance(benchmark, dict) and benchmark.get("deploy_targets") == AUTO:
+        values = values | {"benchmark": benchmark | {"deploy_targets": ()}}
+    return values
 
 
 def combinations(value: Any) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from configs.deprecated_keys import rename_keys
-from configs.recipe_expansion import expand_recipes
+from configs.recipe_expansion import expand_recipes, with_auto_limits
 from gauntlet.benchmarking.budget import Budget
 from gauntlet.core.frozen import Frozen
 from gauntlet.datasets.digits import Digits
@@ -131,6 +131,12 @@ class PipelineConfig(Frozen):
         description="quantization recipes, each one candidate; a recipe with lists gives one for every combination; "
         "auto: recommended recipes for this machine",
     )
+    quantize_budget_s: float | None = Field(
+        None,
+        ge=0,
+        description="time for calibration, recipes and repairs of one network; a recipe whose turn comes later is not "
+        "tried, except the first two; default: 45 with `quantize: auto`, else none",
+    )
     prune: tuple[PruneConfig, ...] = Field(
         (),
         description="pruned networks; each is a candidate that passes every gate, and is also quantized",
@@ -152,7 +158,8 @@ class PipelineConfig(Frozen):
     @property
     def candidates(self) -> tuple[str, ...]:
         """The names of all candidates, the reference first."""
-        pruned = (name for p in self.prune for name in (p.name, *(f"{p.name}-{q.name}" for q in self.pruned_recipes)))
+        made = (*self.optimize, *self.pruned_recipes)
+        pruned = (name for p in self.prune for name in (p.name, *(f"{p.name}-{one.name}" for one in made)))
         return (REFERENCE, *(p.name for p in self.optimize), *(q.name for q in self.quantize), *pruned)
 
     @property
@@ -162,8 +169,8 @@ class PipelineConfig(Frozen):
 
     @property
     def race(self) -> BenchmarkConfig:
-        """The plan of the race, which can judge the budget."""
-        return self.benchmark.with_budget(self.budget)
+        """The plan of the race, which can judge the budget and the objective."""
+        return self.benchmark.with_budget(self.budget).with_selection(self.select.objective, self.select.batch)
 
     @model_validator(mode="before")
     @classmethod
@@ -171,7 +178,7 @@ class PipelineConfig(Frozen):
         """Accept old key names, and add the default kind to parts without one."""
         if not isinstance(values, dict):
             return values
-        values = rename_keys(values)
+        values = with_auto_limits(rename_keys(values))
         train = values.get("train", {})
         framework = train.get("kind", "torch") if isinstance(train, dict) else getattr(train, "kind", "torch")
         default = {"data": "digits", "train": "torch", "export": DEFAULT_EXPORTER.get(str(framework), "torchscript")}
@@ -219,12 +226,6 @@ class PipelineConfig(Frozen):
             raise ValueError(
                 f"budget has a limit at batch size {unmeasured[0]}, which is not measured; "
                 f"benchmark.batch_sizes has {list(self.benchmark.batch_sizes)}"
-            )
-        compared = next((key for key in ("session_variants", "deploy_targets") if getattr(self.benchmark, key)), "")
-        if compared and self.select.batch != self.benchmark.batch_sizes[0]:
-            raise ValueError(
-                f"select.batch is {self.select.batch}, but benchmark.{compared} are compared at the first of "
-                f"benchmark.batch_sizes, {self.benchmark.batch_sizes[0]}; list the deciding one first"
             )
 
     def _require_winner_here(self) -> None:

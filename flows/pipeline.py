@@ -1,12 +1,13 @@
 """The gauntlet: the diagram of the README, as code. Every `line.stage` runs a stage's work, then its gate."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from prefect import flow
 
 from configs.required_packages import require_packages
 from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
+from flows.composition import Base, Reference, TimeBudget
 from flows.recording import recording
 from flows.stage import Line
 from gauntlet.core.artifact import Artifact
@@ -23,9 +24,8 @@ from tasks.explain import explain
 from tasks.export import export, files_of
 from tasks.loadgen import loadgen
 from tasks.normalize import normalize
-from tasks.normalize.config import NormalizeFacts
 from tasks.numerics import numerics
-from tasks.optimize import optimize, user_files
+from tasks.optimize import OptimizeConfig, optimize, user_files
 from tasks.package import package
 from tasks.portability import portability
 from tasks.prune import prune
@@ -34,29 +34,6 @@ from tasks.repair import REPAIRED, repair
 from tasks.select import select
 from tasks.structure import structure
 from tasks.train import train
-
-
-@dataclass(frozen=True)
-class Base:
-    """An exported network; its normalized file is what passes and recipes start from."""
-
-    name: str
-    exported: Artifact  # as the exporter wrote it, or as it was brought
-    model: Artifact  # normalized
-    facts: NormalizeFacts
-    golden: Artifact | None = None  # a pruned network's own outputs
-    unpruned: Artifact | None = None
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The model that every candidate is made from and compared with."""
-
-    splits: Mapping[str, Artifact]
-    network: Artifact  # in its framework's format
-    signature: Signature
-    golden: Artifact  # the network's outputs
-    base: Base
 
 
 @flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
@@ -73,9 +50,9 @@ def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
         line = Line(run)
         reference = make_reference(line, config)
         add_normalized(line, config, reference)
-        optimize_reference(line, config, reference)
-        quantize_base(line, config, reference, reference.base, config.quantize)
-        prune_network(line, config, reference)
+        base = optimize_base(line, config, reference, reference.base, config.optimize)
+        quantize_base(line, config, reference, base, config.quantize)
+        prune_network(line, config, reference, base.passes)
         choose_winner(line, config, reference)
     return run.id
 
@@ -138,15 +115,17 @@ def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> 
             check_accuracy(candidate, config, reference, model)
 
 
-def optimize_reference(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Make a candidate of the reference with every graph pass."""
-    golden = reference.golden
-    for graph_pass in config.optimize:
-        with line.candidate(graph_pass.name) as candidate:
+def optimize_base(
+    line: Line, config: PipelineConfig, reference: Reference, base: Base, passes: tuple[OptimizeConfig, ...]
+) -> Base:
+    """Make a candidate with every graph pass; return the base with what the accepted passes made of it."""
+    golden, accepted = base.golden or reference.golden, []
+    for graph_pass in passes:
+        with line.candidate(base.candidate(graph_pass.name), parent=base.name) as candidate:
             optimized = candidate.stage(
                 optimize,
                 graph_pass,
-                model=reference.base.model,
+                model=base.model,
                 golden=golden,
                 limits=config.numerics,
                 files=(*user_files(graph_pass), *operator_libraries()),
@@ -154,18 +133,22 @@ def optimize_reference(line: Line, config: PipelineConfig, reference: Reference)
             model = optimized.artifacts["model"]
             candidate.stage(structure, config.structure, model=model)
             candidate.stage(numerics, config.numerics, model=model, golden=golden)
-            check_accuracy(candidate, config, reference, model)
+            check_accuracy(candidate, config, reference, model, base.golden)
+            accepted.append((graph_pass, optimized))
+    return base.after(accepted)
 
 
 def quantize_base(
     line: Line, config: PipelineConfig, reference: Reference, base: Base, recipes: tuple[QuantizeConfig, ...]
 ) -> None:
     """Make a candidate with every recipe, from one calibration, and repair those that lose too much accuracy."""
+    time = TimeBudget(config.quantize_budget_s)
     calibrated = calibrate_base(line, config, reference, base, recipes)
-    for recipe in recipes:
-        name = recipe.name if base.name == REFERENCE else f"{base.name}-{recipe.name}"
-        with line.candidate(name, parent=base.name) as candidate:
+    for place, recipe in enumerate(recipes):
+        name = base.candidate(recipe.name)
+        with line.candidate(name, parent=base.parent) as candidate:
             base.facts.require_float32()
+            time.require_time(place)
             prepared, ranges = calibrated.get("prepared"), calibrated.get("ranges")
             quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
             prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
@@ -240,8 +223,11 @@ def prove_quantized(
     )
 
 
-def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Make a smaller network with every pruning; each passes the gates of the main line, and is quantized too."""
+def prune_network(line: Line, config: PipelineConfig, reference: Reference, passes: tuple[OptimizeConfig, ...]) -> None:
+    """Make a smaller network with every pruning; each passes the gates of the main line, and is quantized too.
+
+    It goes through the `passes` that made the base of the reference's recipes.
+    """
     for pruning in config.prune:
         with line.candidate(pruning.name) as candidate:
             pruned = candidate.stage(
@@ -256,6 +242,7 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
             base = export_network(candidate, config, pruned["network"], reference.signature, pruned["golden"])
             check_accuracy(candidate, config, reference, base.exported, pruned["golden"])
             base = replace(base, golden=pruned["golden"], unpruned=reference.base.exported)
+            base = optimize_base(candidate, config, reference, base, passes)
             quantize_base(candidate, config, reference, base, config.pruned_recipes)
 
 
@@ -271,6 +258,7 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
         limits=config.accuracy,
         own_goldens=run.own_goldens,
         framework_model=reference.network,
+        objective=config.select.objective,
     ).facts
     reasons = line.stage(
         explain,
@@ -278,7 +266,7 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
         models=run.accepted_models,
         race=race,
         golden=golden,
-        batch=config.select.batch,
+        batch=config.select.deciding_batch(race),
         min_speedup=config.select.min_speedup,
     ).facts
     selection = line.stage(

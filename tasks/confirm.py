@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from gauntlet.benchmarking.budget import NO_BUDGET, Budget, over_budget
+from gauntlet.benchmarking.objective import BEST, BETTER
 from gauntlet.benchmarking.session_options import SessionVariant
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.frozen import Frozen
@@ -20,7 +21,7 @@ from gauntlet.core.workspace import Workspace
 from tasks.benchmark import benchmark
 from tasks.benchmark.config import BenchmarkConfig
 from tasks.benchmark.facts import BenchmarkFacts
-from tasks.select import SelectConfig, SelectFacts, speedup_text, winning_reason
+from tasks.select import SelectConfig, SelectFacts
 
 
 class ConfirmFacts(Frozen):
@@ -48,10 +49,10 @@ def confirm(
     golden: Artifact,
     budget: Budget = NO_BUDGET,
 ) -> Report[ConfirmFacts]:
-    """Race the selected candidate against the reference again; unless it is proven faster, the reference wins.
+    """Race the selected candidate against the reference again; unless it is proven better, the reference wins.
 
     `config` is that of the first race: this one has another order and no early stopping. The winner must be within the
-    budget as measured here; a candidate that is, while the reference is not, needs not be faster.
+    budget as measured here; a candidate that is, while the reference is not, needs not be better.
     """
     reference, default = next(iter(models)), config.targets[0].name
     if (selection.winner, selection.target) == (reference, default):
@@ -65,17 +66,16 @@ def confirm(
         )
         return Report(stage="confirm", facts=facts)
     raced = {name: models[name] for name in (reference, selection.winner)}
-    race = benchmark(_alone(config, selection.target), workspace, models=raced, golden=golden).facts
+    alone = _alone(config, selection.target)
+    race = benchmark(alone, workspace, models=raced, golden=golden, objective=select.objective).facts
     facts = decide(race, select, selection, budget)
-    check = Check.of(
-        "confirm.min_speedup",
-        _deciding(facts.rows, select).speedup_low if facts.rows else math.nan,
-        ">",
-        select.required_speedup(race.aa_deviation),
+    standing = select.standing(facts.candidate, _deciding(facts.rows, selection), race) if facts.rows else None
+    check = select.check(
+        "confirm",
+        standing.proven if standing else math.nan,
+        select.required_ratio(race),
         facts.reason,
         f"{facts.winner} wins; more rounds on a quieter machine may decide it",
-        unit="x",
-        severity=select.severity,
     )
     noise = Check.of("confirm.max_aa_deviation", race.aa_deviation, "<=", config.max_aa_deviation, severity="warning")
     found, size_bytes = _rows_on(race, facts.winner, facts.target), race.result(facts.winner).size_bytes
@@ -94,25 +94,24 @@ def decide(
         for result, found in ((chosen, rows), (base, race.chosen_rows(race.reference)))
     )
     if not rows:
-        measured, faster, over = f"could not be measured: {chosen.error}", False, ""
+        measured, better, over = f"could not be measured: {chosen.error}", False, ""
     else:
-        row = _deciding(rows, select)
-        measured = f"{speedup_text(row)} at batch {row.batch}"
-        faster = row.speedup_low > select.required_speedup(race.aa_deviation)
-    # A reference over the budget loses to a candidate within it, and to a faster one, which fails the gate like itself.
-    confirmed = bool(rows) and (faster or not over) if base_over else faster and not over
+        standing = select.standing(chosen.candidate, _deciding(rows, selection), race)
+        measured, better = standing.measured, standing.beats(select.required_ratio(race))
+    # A reference over the budget loses to a candidate within it, and to a better one, which fails the gate like itself.
+    confirmed = bool(rows) and (better or not over) if base_over else better and not over
     default = race.session_variants[0] if race.session_variants else None
     return ConfirmFacts(
         winner=chosen.candidate if confirmed else race.reference,
         target=selection.target if confirmed else base.rows[0].target,
         session=selection.session if confirmed else default,
-        reason=winning_reason(row, race.reference, selection.note)
+        reason=standing.reason(race.reference, selection.note)
         if confirmed
-        else f"{chosen.candidate} was fastest, but {over or 'not proven so again'}: {measured}",
+        else f"{chosen.candidate} was {BEST[select.objective]}, but {over or 'not proven so again'}: {measured}",
         candidate=chosen.candidate,
         confirmed=confirmed,
         measured=measured,
-        objection="" if confirmed else over or "not proven faster again",
+        objection="" if confirmed else over or f"not proven {BETTER[select.objective]} again",
         rows=rows,
         race=race,
     )
@@ -122,9 +121,9 @@ def _rows_on(race: BenchmarkFacts, candidate: str, target: str) -> tuple[Benchma
     return tuple(row for row in race.result(candidate).rows if row.target == target)
 
 
-def _deciding(rows: tuple[BenchmarkRow, ...], select: SelectConfig) -> BenchmarkRow:
-    """Return the row at the deciding batch size; a model with a fixed one has no other."""
-    return next((row for row in rows if row.batch == select.batch), rows[0])
+def _deciding(rows: tuple[BenchmarkRow, ...], selection: SelectFacts) -> BenchmarkRow:
+    """Return the row at the batch size that decided the selection; a model with a fixed one has no other."""
+    return next((row for row in rows if row.batch == selection.batch), rows[0])
 
 
 def _alone(config: BenchmarkConfig, target: str) -> BenchmarkConfig:

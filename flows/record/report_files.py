@@ -5,10 +5,14 @@ from pathlib import Path
 
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.run_report import RunReport
+from gauntlet.reporting import pareto_plot
+from gauntlet.reporting.drawing import standalone
 from gauntlet.reporting.html_report import render_html
 from gauntlet.reporting.markdown_report import render_markdown
 
 REPORT_FILES = ("report.json", "report.md", "report.html", "environment.json")
+PARETO_FILE = "pareto.svg"
+"""Of a run with a race."""
 
 
 def write_report(report: RunReport, folder: Path, store: Path) -> str:
@@ -21,4 +25,6 @@ def write_report(report: RunReport, folder: Path, store: Path) -> str:
     write_atomically(folder / "report.md", summary)
     write_atomically(folder / "report.html", render_html(report, store))
     write_atomically(folder / "environment.json", json.dumps(report.environment, indent=1))
+    if (drawing := pareto_plot.draw(report)) is not None:
+        write_atomically(folder / PARETO_FILE, standalone(drawing))
     return summary

@@ -12,7 +12,7 @@ from prefect import runtime
 from configs.schema import REFERENCE, PipelineConfig
 from flows.record.home import Home
 from flows.record.journal import Journal
-from flows.record.report_files import REPORT_FILES
+from flows.record.report_files import PARETO_FILE, REPORT_FILES
 from flows.record.run import CANCELLED
 from flows.tracking.flips import flip_rows
 from flows.tracking.logged_model import providers
@@ -108,6 +108,8 @@ class TrackingEvents:
             self._close_candidate(candidate, won=candidate.name == report.winner)
         for name in REPORT_FILES:
             self._file(PARENT, self.journal.path.with_name(name), "report")
+        if (pareto := self.journal.path.with_name(PARETO_FILE)).is_file():
+            self._file(PARENT, pareto, "pictures")
         winner = next((c for c in report.candidates if c.name == report.winner), None)
         best = candidate_metrics(winner, self.quality[winner.name]) if winner else {}
         self.journal.append("metrics", run=PARENT, metrics=parent_metrics(report, best), step=0)

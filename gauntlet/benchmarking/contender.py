@@ -85,6 +85,11 @@ class Contender:
     load_ms: float = 0.0
     first_call_ms: float = 0.0
     peak_rss_bytes: int = 0
+    """Of all its processes."""
+    process_peak_bytes: int = 0
+    """Peak memory of its current process."""
+    round_peak_bytes: list[int] = field(default_factory=list)
+    """Peak memory of each round's process, after all batch sizes."""
     warm_up_blocks: dict[int, int] = field(default_factory=dict)
     warm_ms: dict[int, float] = field(default_factory=dict)
     """Median of its fastest half block of the warm-up."""
@@ -137,6 +142,11 @@ class Contender:
         self.calls_ms[batch] += block.calls_ms
         self.round_medians_ms[batch].append(float(np.median(block.calls_ms)))
         self.round_quartiles_ms[batch].append(float(np.quantile(block.calls_ms, 0.25)))
+
+    def add_peak(self, peak_bytes: int) -> None:
+        """Add the peak memory that its process has reached."""
+        self.process_peak_bytes = max(self.process_peak_bytes, peak_bytes)
+        self.peak_rss_bytes = max(self.peak_rss_bytes, peak_bytes)
 
     def processor_seconds(self) -> float:
         """Return the processor time of all its processes so far."""

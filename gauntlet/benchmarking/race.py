@@ -70,12 +70,15 @@ def race(
         spent = -sum(c.processor_seconds() for c in everyone)
         monitor = LoadMonitor()
         for done in range(1, plan.rounds + 1):
+            active = [c for c in everyone if any(map(c.runs, plan.batch_sizes))]
             if plan.restarts and done > 1:
-                runner.restart_workers([c for c in everyone if any(map(c.runs, plan.batch_sizes))])
+                runner.restart_workers(active)
             for batch in shuffle.permutation(plan.batch_sizes).tolist():
                 running = runner.run_round([c for c in everyone if c.runs(batch)], batch, shuffle)
                 if plan.early_stopping:
                     _stop_early(running, batch, keep, len(everyone), plan)
+            for contender in active:
+                contender.round_peak_bytes.append(contender.process_peak_bytes)
             on_round(done)
         spent += sum(c.processor_seconds() for c in everyone)
         return RaceOutcome(contenders, monitor.notes(runner.meter, spent))
@@ -179,7 +182,7 @@ class _Runner:
         contender.past_processor_s += contender.worker.processor_seconds()
         contender.worker.end()
         contender.worker = self.stack.enter_context(WorkerClient(contender.entry.command))
-        contender.processes += 1
+        contender.processes, contender.process_peak_bytes = contender.processes + 1, 0
         self._send_load(contender)
 
     def _turn(self, contender: Contender, batch: int, block: MeasuredBlock) -> None:
@@ -187,7 +190,7 @@ class _Runner:
         reply = contender.worker.run_calls(batch, calls, self.plan.timeout_s)
         spent_mj = self.meter.spent_mj(before)
         contender.repeatability_db = min(contender.repeatability_db, float(reply["repeatability_db"]))
-        contender.peak_rss_bytes = max(contender.peak_rss_bytes, int(reply["peak_rss_bytes"]))
+        contender.add_peak(int(reply["peak_rss_bytes"]))
         block.calls_ms += reply["samples_ms"]
         block.energies_mj.append(None if spent_mj is None else spent_mj / (calls + 1))  # one is not timed
 

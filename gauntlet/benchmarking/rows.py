@@ -50,6 +50,7 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
         verdict = "faster" if low > bound else "not resolved"
     unsure = verdict == "not resolved" and not stop
     energy = [mj for mj in contender.energy_mj[batch] if mj is not None]
+    memory, memory_low, memory_high = _memory_ratio(contender, base)
     return BenchmarkRow(
         target=contender.entry.target,
         batch=batch,
@@ -64,6 +65,9 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
         mean_ms=float(np.mean(calls)),
         images_per_second=1000 * batch / float(np.mean(calls)),
         peak_rss_bytes=contender.peak_rss_bytes or None,
+        memory_ratio=memory,
+        memory_ratio_low=memory_low,
+        memory_ratio_high=memory_high,
         p90_ms=confidence.percentile_bound(calls, 90),
         p99_ms=confidence.percentile_bound(calls, 99),
         energy_mj=float(np.median(energy)) if energy else None,
@@ -71,3 +75,15 @@ def row(contender: Contender, base: Contender, batch: int, *, resolution: float)
         stopped_for=stop.compared_with if stop else None,
         stopped_as=stop.reason if stop else None,
     )
+
+
+def _memory_ratio(contender: Contender, base: Contender) -> tuple[float | None, float | None, float | None]:
+    """Return base / contender of the peak memory with its interval; nothing where a process ran several rounds.
+
+    A peak only rises while a process lives, so rounds that share one say nothing about how processes differ.
+    """
+    pairs = [pair for pair in zip(base.round_peak_bytes, contender.round_peak_bytes, strict=False) if all(pair)]
+    if not pairs or min(base.processes, contender.processes) < len(pairs):
+        return None, None, None
+    center, low, high = confidence.median_shift_interval(np.log([own / other for own, other in pairs]))
+    return math.exp(center), math.exp(low), math.exp(high) if high < 700 else math.inf

@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from pydantic import Field
 
 from gauntlet.benchmarking.contender import Contender, RaceEntry
+from gauntlet.benchmarking.objective import Objective
 from gauntlet.benchmarking.rows import row
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.core.workspace import Workspace
 from gauntlet.targets.base import BaseTarget
 from gauntlet.targets.ort_cpu import OrtCpu
@@ -56,15 +58,26 @@ def contender_name(candidate: str, target: BaseTarget, targets: Sequence[OrtCpu]
     return candidate if target == targets[0] else f"{candidate} on {target.name}"
 
 
-def best_session(tried: Sequence[Contender], batch: int, resolution: float) -> Contender:
+def best_session(
+    tried: Sequence[Contender], batch: int, resolution: float, objective: Objective = "latency"
+) -> Contender:
     """Return the contender with the best session variant or target of one candidate.
 
-    This is the first one still in the race, unless others are proven faster: then the fastest of these.
+    This is the first one still in the race, unless others are proven faster: then the fastest of these. With the
+    objective memory, it is the one that needs least of those proven to need less, and not proven slower.
     """
     running = [one for one in tried if one.runs(batch)]
     if not running:
         return next((one for one in tried if one.error is None), tried[0])
     first, *others = running
     found = [(row(one, first, batch, resolution=resolution), one) for one in others]
-    proven = {against.speedup: one for against, one in found if against.verdict == "faster"}
+    if objective == "memory":
+        proven = {against.memory_ratio or 0.0: one for against, one in found if _is_smaller(against, resolution)}
+    else:
+        proven = {against.speedup: one for against, one in found if against.verdict == "faster"}
     return proven[max(proven)] if proven else first
+
+
+def _is_smaller(row: BenchmarkRow, resolution: float) -> bool:
+    low = row.memory_ratio_low
+    return low is not None and low > 1 + resolution and row.verdict != "slower"

@@ -54,6 +54,11 @@ class BenchmarkRow(Frozen):
         None,
         description="peak resident memory of the process that runs the session, Python and all batch sizes included",
     )
+    memory_ratio: Number | None = Field(
+        None, description="peak memory of the reference / candidate: pseudo-median over rounds with new processes"
+    )
+    memory_ratio_low: Number | None = Field(None, description="lower end of its 95 % interval")
+    memory_ratio_high: Number | None = None
     p90_ms: Number | None = Field(
         None, description="upper 95 % confidence bound of the 90th percentile; from 29 calls on"
     )

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -47,6 +48,8 @@ STYLE: dict[Any, Any] = {
 }
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 NAMESPACES = {"": "http://www.w3.org/2000/svg", "xlink": "http://www.w3.org/1999/xlink"}
+VARIABLE = re.compile(r"--(\w+): (#[0-9a-f]{6})")
+USED_VARIABLE = re.compile(r"var\(--(\w+)\)")
 PLACEHOLDER = re.compile(r"#0000([0-9a-f]{2})")
 
 
@@ -78,6 +81,16 @@ def embed(figure: "Figure", name: str, text: str) -> Markup:
     del root.attrib["width"], root.attrib["height"]
     root.attrib |= {"class": "drawing", "role": "img", "aria-label": printable(text)}
     return Markup(ElementTree.tostring(root, encoding="unicode"))  # written by an XML writer
+
+
+def standalone(drawing: Markup) -> str:
+    """Return an embedded figure as an SVG file of its own, in the page's light colors on its background."""
+    css = (Path(__file__).with_name("templates") / "report.css").read_text(encoding="utf-8")
+    light: dict[str, str] = {}
+    for name, color in VARIABLE.findall(css):
+        light.setdefault(name, color)
+    text = USED_VARIABLE.sub(lambda found: light[found[1]], str(drawing))
+    return text.replace("<svg ", f'<svg style="background: {light["paper"]}; font-family: sans-serif" ', 1)
 
 
 def short(text: str, most: int = 44) -> str:

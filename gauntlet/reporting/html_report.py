@@ -14,6 +14,7 @@ from gauntlet.reporting import (
     forest_plot,
     latency_table,
     operator_times,
+    pareto_plot,
     scores,
     stage_facts,
     timeline,
@@ -53,7 +54,8 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         reference=reference,
         batch_sizes=batch_sizes[:MOST_BATCH_SIZES],
         targets=len({candidate.target for candidate in candidates if candidate.target}),
-        forest=forest_plot.draw(candidates, reference, stage_facts.number(report, "select", "required_speedup")),
+        forest=forest_plot.draw(candidates, reference, _required_speedup(report)),
+        pareto=pareto_plot.draw(report),
         latencies=latency_table.lines(report),
         noise=stage_facts.number(report, "benchmark", "aa_deviation"),
         normalization=_section(report.stage("normalize"), "normalization.html.j2", _normalization),
@@ -65,6 +67,11 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         training=_section(report.stage("train"), "training.html.j2", training_curves.prepare),
         links={name: url for name, url in report.links.items() if is_web(url)},
     )
+
+
+def _required_speedup(report: RunReport) -> float | None:
+    by_speed = timeline.objective(report) in ("latency", "throughput")
+    return stage_facts.number(report, "select", "required_speedup") if by_speed else None
 
 
 def _passes(facts: Any) -> dict[str, Any] | None:

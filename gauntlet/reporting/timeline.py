@@ -136,10 +136,17 @@ def ordered_candidates(report: RunReport) -> list[CandidateEntry]:
 
 
 def deciding_row(report: RunReport, candidate: CandidateEntry) -> BenchmarkRow | None:
-    """Return the row at the configured deciding batch size, or the first row."""
-    config = report.config.get("select")
-    batch = config.get("batch") if isinstance(config, dict) else None
+    """Return the row at the batch size that decided, before a selection at the configured one; or the first row."""
+    selected, config = report.stage("select"), report.config.get("select")
+    configured = config.get("batch") if isinstance(config, dict) else None
+    batch = selected.facts.get("batch", configured) if selected is not None else configured
     return next((row for row in candidate.benchmark if row.batch == batch), next(iter(candidate.benchmark), None))
+
+
+def objective(report: RunReport) -> str:
+    """Return the objective of the run's selection."""
+    config = report.config.get("select")
+    return str(config.get("objective", "latency")) if isinstance(config, dict) else "latency"
 
 
 def own_rows(candidate: CandidateEntry) -> dict[int, BenchmarkRow]:

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 
 from gauntlet.core.errors import ConfigError
 from gauntlet.targets.base import FrameworkTarget
+from gauntlet.targets.environments import missing
 from gauntlet.targets.jax import JaxJit
 from gauntlet.targets.keras import KerasCompiled, KerasEager
 from gauntlet.targets.openvino import OpenVino
@@ -36,6 +37,16 @@ DEFAULT_TARGETS: tuple[Target, ...] = tuple(
     kind.model_validate(options) for kind in KINDS.values() for options in kind.known_options
 )
 """The targets that the command line knows by name; others are written with their options."""
+
+
+AUTO_TARGETS: tuple[Target, ...] = (OpenVino(),)
+"""What `deploy_targets: auto` adds where it is installed: runtimes for this machine's processor. OpenVINO as a provider
+of ONNX Runtime is as fast as by itself; a GPU is named by those who deploy on one."""
+
+
+def installed_targets() -> tuple[Target, ...]:
+    """Return those of `AUTO_TARGETS` whose environment is installed; that it works is seen in the race."""
+    return tuple(target for target in AUTO_TARGETS if target.env and missing(target.env) is None)
 
 
 def by_name(name: str) -> Target:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gauntlet.benchmarking.contender import Contender, RaceEntry, RacePlan
+from gauntlet.benchmarking.objective import Objective, deciding_batch
 from gauntlet.benchmarking.race import CONTROL, RaceOutcome, race
 from gauntlet.benchmarking.rows import aa_deviation, rows
 from gauntlet.benchmarking.session_options import best_session, contender_name, entries
@@ -48,12 +49,14 @@ def benchmark(
     limits: AccuracyLimits | None = None,
     own_goldens: Mapping[str, Artifact] | None = None,
     framework_model: Artifact | None = None,
+    objective: Objective = "latency",
 ) -> Report[BenchmarkFacts]:
     """Race the models by candidate name; the first is the reference and runs twice, for an A/A control.
 
     `golden` holds real inputs and the FP32 outputs for the test split. With `test` and `limits`, every candidate must
     keep its accuracy and its signal to noise on the deployment targets; candidates made from a pruned network have its
-    outputs in `own_goldens`. Targets of a framework run `framework_model`, the reference's file.
+    outputs in `own_goldens`. Targets of a framework run `framework_model`, the reference's file. The `objective`
+    decides between the sessions and targets of one candidate.
 
     Raises:
         StageError: when the reference cannot be measured.
@@ -81,7 +84,7 @@ def benchmark(
     ]
     for target in setup.comparison_only:
         others += race_on_target(target, examiner, reference, resolution=config.resolution, on_round=on_round)
-    return _report(config, workspace, setup, outcome, others)
+    return _report(config, workspace, setup, outcome, others, objective)
 
 
 @dataclass(frozen=True)
@@ -163,17 +166,28 @@ def _race(
 
 
 def _report(
-    config: BenchmarkConfig, workspace: Workspace, setup: _Setup, outcome: RaceOutcome, others: list[OtherTargetResult]
+    config: BenchmarkConfig,
+    workspace: Workspace,
+    setup: _Setup,
+    outcome: RaceOutcome,
+    others: list[OtherTargetResult],
+    objective: Objective,
 ) -> Report[BenchmarkFacts]:
     targets, by_candidate = (*config.all_sessions, *setup.deployable), dict[str, list[Contender]]()
     for candidate in setup.paths:
         names = [contender_name(candidate, target, config.all_sessions) for target in targets]
         by_candidate[candidate] = [outcome.contenders[name] for name in names if name in outcome.contenders]
     base, control = outcome.contenders[setup.reference], outcome.contenders[CONTROL]
+    batch = deciding_batch(objective, base.batches[0], rows(base, base, resolution=config.resolution))
     results = tuple(
-        _timing(name, contenders, base, config, [result for result in others if result.candidate == name]).replace(
-            size_bytes=setup.sizes[name]
-        )
+        _timing(
+            name,
+            best_session(contenders, batch, config.resolution, objective),
+            contenders,
+            base,
+            config,
+            [result for result in others if result.candidate == name],
+        ).replace(size_bytes=setup.sizes[name])
         for name, contenders in by_candidate.items()
     )
     profiles, artifacts = _profile(workspace, setup, by_candidate, results) if config.profile else ((), {})
@@ -202,11 +216,15 @@ def _report(
 
 
 def _timing(
-    name: str, tried: list[Contender], base: Contender, config: BenchmarkConfig, elsewhere: list[OtherTargetResult]
+    name: str,
+    best: Contender,
+    tried: list[Contender],
+    base: Contender,
+    config: BenchmarkConfig,
+    elsewhere: list[OtherTargetResult],
 ) -> CandidateTiming:
-    """Return the measurements of a candidate; those on its chosen target come first."""
+    """Return the measurements of a candidate; those on its `best` session or target come first."""
     resolution = config.resolution
-    best = best_session(tried, base.batches[0], resolution)
     measured = [] if best.error else [best, *(c for c in tried if c is not best and c.error is None)]
     own_rows = tuple(row for contender in measured for row in rows(contender, base, resolution=resolution))
     own_noise = (r.validation.sqnr_db for r in elsewhere if r.target == best.entry.target and r.validation)

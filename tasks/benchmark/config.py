@@ -1,17 +1,36 @@
 """Configuration of the benchmark stage."""
 
 import math
-from typing import Any, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from gauntlet.benchmarking.budget import Budget
 from gauntlet.benchmarking.confidence import MAX_ROUNDS, RESOLUTION
+from gauntlet.benchmarking.objective import Objective
 from gauntlet.benchmarking.session_options import SessionVariant, describe_sessions
 from gauntlet.core.frozen import Frozen
 from gauntlet.runtime.resources import usable_threads
-from gauntlet.targets import DEFAULT_TARGETS, Target
+from gauntlet.targets import DEFAULT_TARGETS, KINDS, Target, installed_targets
 from gauntlet.targets.ort_cpu import OrtCpu
+
+AUTO = "auto"
+
+
+def _require_list(names: Any) -> Any:
+    if isinstance(names, str):
+        raise ValueError("write auto, or a list of names of benchmark.targets")  # noqa: TRY004 - pydantic wants this one
+    return names
+
+
+def _name_of(target: Any) -> str:
+    """Return the name of a target as the configuration writes it; empty for one that is not valid."""
+    if not isinstance(target, dict):
+        return str(getattr(target, "name", target))
+    try:
+        return KINDS[target["kind"]].model_validate(target).name
+    except (KeyError, ValueError):  # the validation of the field says what is wrong
+        return ""
 
 
 class BenchmarkConfig(Frozen):
@@ -36,15 +55,32 @@ class BenchmarkConfig(Frozen):
         description="names from `gauntlet targets`, or kinds with options; the first must be ort-cpu and decides alone "
         "without `deploy_targets`",
     )
-    deploy_targets: tuple[str, ...] = Field(
-        (), description="names of other `targets` to deploy on: candidates that keep their accuracy race there, too"
+    deploy_targets: Annotated[
+        tuple[str, ...], BeforeValidator(_require_list, json_schema_input_type=tuple[str, ...] | Literal["auto"])
+    ] = Field(
+        (),
+        description="names of other `targets` to deploy on: candidates that keep their accuracy race there, too; "
+        "auto: runtimes for this processor that are installed here (`gauntlet targets install openvino`)",
     )
     session_variants: tuple[OrtCpu, ...] = Field(
-        (), description="more session options of the first target: {spinning: false}; the first batch size decides"
+        (), description="more session options of the first target: {spinning: false}; `select.batch` decides"
     )
     profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
     max_aa_deviation: float = Field(0.05, gt=0, description="largest deviation from 1 of FP32's speed-up over itself")
     seed: int = Field(0, ge=0, description="random seed of the order in the rounds")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_installed_targets(cls, values: Any) -> Any:
+        """Replace `deploy_targets: auto` by the installed targets, and list these among the targets."""
+        if not isinstance(values, dict) or values.get("deploy_targets") != AUTO:
+            return values
+        found, listed = installed_targets(), values.get("targets", ("ort-cpu",))
+        if not isinstance(listed, list | tuple):  # the validation of the field says what is wrong
+            return values | {"deploy_targets": ()}
+        known = {_name_of(target) for target in listed}
+        missing = [target for target in found if target.name not in known]
+        return values | {"targets": (*listed, *missing), "deploy_targets": [target.name for target in found]}
 
     @field_validator("batch_sizes")
     @classmethod
@@ -113,6 +149,15 @@ class BenchmarkConfig(Frozen):
             return self
         least = math.ceil(budget.least_calls / self.rounds)
         return self.replace(min_calls=max(self.min_calls, least), early_stopping=False)
+
+    def with_selection(self, objective: Objective, batch: int) -> Self:
+        """Return the plan of a race that can judge an objective at a batch size.
+
+        That size comes first, because it decides between sessions and targets. Where a candidate may win that is not
+        the fastest, or another batch size may decide, none is stopped early.
+        """
+        sizes = (batch, *(size for size in self.batch_sizes if size != batch))
+        return self.replace(batch_sizes=sizes, early_stopping=self.early_stopping and objective == "latency")
 
     def described(self) -> tuple[SessionVariant, ...]:
         """Return the session variants with their settings on this machine; raises what `describe_sessions` does."""

@@ -45,6 +45,11 @@ class BenchmarkFacts(Frozen):
     other_targets: tuple[OtherTargetResult, ...] = Field((), description="the candidates on other targets")
     profiles: tuple[CandidateProfile, ...] = ()
 
+    @property
+    def reference_rows(self) -> tuple[BenchmarkRow, ...]:
+        """The rows of the reference in its default session, which all others are compared with."""
+        return tuple(row for row in self.result(self.reference).rows if row.verdict == "reference")
+
     def chosen_rows(self, candidate: str) -> tuple[BenchmarkRow, ...]:
         """Return the rows of one candidate on its chosen target."""
         result = self.result(candidate)

@@ -30,7 +30,8 @@ def recommended_recipes(
 ) -> tuple[StaticInt8 | DynamicInt8, ...]:
     """Return at most eight recipes for the race's processor, and one for each kind of target in `deploy_kinds`.
 
-    With `without_vnni`, the model must also stay accurate on x86 processors without VNNI.
+    The most promising come first, because the time for all of them may be limited. With `without_vnni`, the model must
+    also stay accurate on x86 processors without VNNI.
     """
     saturates = processor.saturates or without_vnni
     if processor.architecture in ("aarch64", "arm64"):  # Arm's fast kernels multiply signed by signed
@@ -41,19 +42,20 @@ def recommended_recipes(
         others = [StaticInt8(weights="u8", per_channel=False)] if saturates else []
     # Where sums of unsigned by signed bytes saturate, 7-bit or unsigned weights avoid it.
     safe = baseline.replace(reduce_range=saturates)
+    first = list(dict.fromkeys([baseline, safe]))
     # Which calibration method or weights suit a model is not known in advance. A float head costs almost no time.
     variants = [
-        safe.replace(calibration_method=Entropy()),
-        safe.replace(calibration_method=Percentile(percentile=99.99)),
-        safe.replace(per_channel=False),
         safe.replace(float_head=True),
+        safe.replace(per_channel=False),
+        *others,
+        safe.replace(calibration_method=Percentile(percentile=99.99)),
+        safe.replace(calibration_method=Entropy()),
     ]
-    static: list[StaticInt8 | DynamicInt8] = [*dict.fromkeys([baseline, safe]), *variants, *others]
+    for_targets = dict.fromkeys(recipe for kind, recipe in TARGET_RECIPES.items() if kind in deploy_kinds)
     dynamic = DynamicInt8(op_types="matmul")
     recipes: dict[Operators, list[StaticInt8 | DynamicInt8]] = {
-        "convolutions": static,
-        "matrices": [*static[:2], dynamic, DynamicInt8(weights="s8", op_types="matmul")],
-        "unknown": [*static, dynamic],
+        "convolutions": [*first, *for_targets, *variants],
+        "matrices": [*[*first, *variants][:2], dynamic, DynamicInt8(weights="s8", op_types="matmul"), *for_targets],
+        "unknown": [*first, dynamic, *for_targets, *variants],
     }
-    for_targets = dict.fromkeys(recipe for kind, recipe in TARGET_RECIPES.items() if kind in deploy_kinds)
-    return (*recipes[operators], *for_targets)
+    return tuple(recipes[operators])

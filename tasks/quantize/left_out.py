@@ -1,15 +1,16 @@
 """Nodes that ONNX Runtime's quantizer cannot take, with the reason: recipes leave them in floating point."""
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import onnx
 from onnx import TensorProto
 from onnxruntime.quantization.registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry
 
-from gauntlet.calibration.quantizer_input import sort_nodes
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.onnx_model.model_file import is_large_file, read_for_editing, write_model
+from gauntlet.onnx_model.normalization.order import sort_nodes
 from gauntlet.onnx_model.operator_types import FLOAT_OPS
 from gauntlet.runtime.session import open_session
 
@@ -92,7 +93,8 @@ def quantize_what_works(
 def _finish(target: Path) -> None:
     """Sort the nodes, and load the model, if it is not large: an invalid file is noticed here."""
     proto = read_for_editing(target)
-    sort_nodes(proto.graph)
+    with suppress(StageError):  # sparse weights; an unsorted file does not load
+        sort_nodes(proto)
     write_model(proto, target)
     if not is_large_file(target):
         open_session(target, level="off")

@@ -10,12 +10,12 @@ from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, 
 from pydantic import Field, model_validator
 
 from gauntlet.calibration.minmax import MinMax
-from gauntlet.calibration.quantizer_input import PER_CHANNEL_OPSET
 from gauntlet.calibration.ranges import Method, Ranges
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.onnx_model.graph import opset_versions
 from gauntlet.onnx_model.model_file import copy_into, is_large_file, read_graph
+from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.onnx_model.operator_types import FLOAT_OPS
 from gauntlet.runtime.processor import Processor
 from tasks.quantize.left_out import LeftOut, quantize_what_works, without_ranges

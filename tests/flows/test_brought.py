@@ -22,7 +22,13 @@ from flows.tracking.server import tracking_uri
 from gauntlet.core.run_report import RunReport
 from tasks.repair import REPAIRED
 
-QUICK = ("benchmark.rounds=6", "benchmark.block_ms=2", "benchmark.batch_sizes=[1]", "numerics.samples=8")
+QUICK = (
+    "benchmark.rounds=6",
+    "benchmark.block_ms=2",
+    "benchmark.batch_sizes=[1]",
+    "numerics.samples=8",
+    "quantize=[{kind: static}, {kind: dynamic}]",
+)
 Run = Callable[[PipelineConfig], RunReport]
 
 

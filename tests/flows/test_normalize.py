@@ -24,6 +24,7 @@ QUICK = (
     "benchmark.profile=false",
     "numerics.samples=8",
     "optimize=[]",
+    "quantize=[{kind: static}, {kind: dynamic}]",
     "portability.emulate=[]",
     "repair.enabled=false",
 )

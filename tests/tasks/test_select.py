@@ -4,59 +4,22 @@ import math
 from collections.abc import Callable
 
 import pytest
+from synthetic_races import Interval, Told, row, synthetic_race
 
 from gauntlet.benchmarking.budget import NO_BUDGET, Budget
-from gauntlet.benchmarking.machine_load import MachineLoad
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
-from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.core.workspace import Workspace
-from tasks.benchmark.facts import BenchmarkFacts, CandidateTiming
 from tasks.select import Fidelity, SelectConfig, SelectFacts, select
 
-Interval = tuple[float, float, float]
 Choose = Callable[..., Report[SelectFacts]]
 MISSING = "more rounds would probably decide it"
-
-
-def row(batch: int, interval: Interval, *, reference: bool = False) -> BenchmarkRow:
-    low, speedup, high = interval
-    verdict = "reference" if reference else "faster" if low > 1 else "slower" if high < 1 else "not resolved"
-    return BenchmarkRow(
-        target="t",
-        batch=batch,
-        median_ms=4 / speedup,
-        p90_ms=5 / speedup,
-        p99_ms=6 / speedup,
-        images_per_second=250 * batch * speedup,
-        peak_rss_bytes=round(100e6 * (speedup if math.isfinite(speedup) else 1)),
-        speedup=speedup,
-        speedup_low=low,
-        speedup_high=high,
-        verdict=verdict,
-    )
-
-
-def result(candidate: str, rows: tuple[BenchmarkRow, ...], error: str | None = None) -> CandidateTiming:
-    raw: dict[int, tuple[float, ...]] = {}
-    return CandidateTiming(
-        candidate=candidate,
-        error=error,
-        target="t",
-        rows=rows,
-        load_ms=1,
-        first_call_ms=1,
-        peak_rss_bytes=1,
-        warm_up_blocks={},
-        round_medians_ms=raw,
-        round_quartiles_ms=raw,
-    )
 
 
 @pytest.fixture
 def choose(workspace: Callable[..., Workspace]) -> Choose:
     def run(
-        candidates: dict[str, Interval | str | tuple[BenchmarkRow, ...]],
+        candidates: dict[str, Told],
         aa_deviation: float = 0.01,
         *,
         at_batch_8: Interval | None = None,
@@ -66,31 +29,7 @@ def choose(workspace: Callable[..., Workspace]) -> Choose:
         budget: Budget = NO_BUDGET,
         **config: object,
     ) -> Report[SelectFacts]:
-        results = [result("fp32", tuple(row(b, (1, 1, 1), reference=True) for b in (1, 8)))]
-        for name, told in candidates.items():
-            if isinstance(told, str):
-                results.append(result(name, (), error=told))
-            elif isinstance(told[0], BenchmarkRow):
-                results.append(result(name, told))
-            else:
-                results.append(result(name, (row(1, told), row(8, at_batch_8 or told))))
-        race = BenchmarkFacts(
-            reference="fp32",
-            threads=1,
-            rounds=12,
-            block_ms=10,
-            resolution=0.01,
-            machine=MachineLoad(load_average=(0, 0), steal_share=0, other_load_cores=0, energy="not read"),
-            aa_deviation=aa_deviation,
-            control=(),
-            results=tuple(
-                r.replace(
-                    own_noise_db=(own_noise_db or {}).get(r.candidate, math.inf),
-                    size_bytes=(sizes or {}).get(r.candidate, 0),
-                )
-                for r in results
-            ),
-        )
+        race = synthetic_race(candidates, aa_deviation, at_batch_8=at_batch_8, own_noise_db=own_noise_db, sizes=sizes)
         return select(SelectConfig(**config), workspace(), race=race, fidelities=fidelities, budget=budget)
 
     return run

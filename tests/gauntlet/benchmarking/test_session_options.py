@@ -101,6 +101,21 @@ def test_another_session_is_taken_when_it_is_proven_faster_than_the_first() -> N
     assert best_session([broken], 1, 0.005) is broken
 
 
+def test_session_that_needs_less_memory_is_taken_for_that_objective_unless_it_is_slower() -> None:
+    def measured(name: str, cost_ms: float, peak_mb: int) -> Contender:
+        made = contender(name, [cost_ms] * 16)
+        made.round_peak_bytes, made.processes = [peak_mb * 1_000_000] * 16, 16
+        return made
+
+    first, fast = measured("first", 1.0, 200), measured("fast", 0.5, 210)
+    lean, leanest = measured("lean", 1.0, 150), measured("leanest", 2.0, 100)
+    assert best_session([first, fast, lean, leanest], 1, 0.005) is fast
+    assert best_session([first, fast, lean, leanest], 1, 0.005, "memory") is lean
+    assert best_session([first, fast, leanest], 1, 0.005, "memory") is first
+    lean.processes = 1  # one process in all rounds has one peak
+    assert best_session([first, lean], 1, 0.005, "memory") is first
+
+
 def test_sessions_are_compared_when_they_left_the_race_in_different_rounds() -> None:
     first, other = contender("first", [1.0] * 16), contender("other", [0.5] * 16)
     for one, times in ((first, [8.0] * 3), (other, [4.0] * 16)):

@@ -1,0 +1,83 @@
+"""What candidates are made from, and which combinations of passes, pruning and recipes are tried.
+
+Two rules keep out combinations that cannot win:
+
+1. Recipes start from the file of the accepted passes, not also from the plain one. Passes are proven to keep the
+   outputs and not to be slower, so that the same recipe on the plain file cannot win.
+2. A pruned network goes through the passes that helped the whole one, and through no others: it has the same graph
+   with fewer channels, so what the runtime's own optimizer makes superfluous there is superfluous here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Self
+
+from configs.schema import REFERENCE
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import GateFailed
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature
+from tasks.normalize.config import NormalizeFacts
+from tasks.optimize import OptimizeConfig, OptimizeFacts
+
+ALWAYS_TRIED = 2
+"""Recipes of each network that no time limit leaves out: the usual one, and the one that cannot saturate."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """An exported network; passes start from its normalized file, and recipes from what the passes made of that."""
+
+    name: str
+    exported: Artifact  # as the exporter wrote it, or as it was brought
+    model: Artifact  # normalized, and then changed by the accepted passes
+    facts: NormalizeFacts
+    golden: Artifact | None = None  # a pruned network's own outputs
+    unpruned: Artifact | None = None
+    passes: tuple[OptimizeConfig, ...] = ()  # that made the model
+
+    @property
+    def parent(self) -> str:
+        """The candidate whose file the model is."""
+        return self.candidate(self.passes[0].name) if self.passes else self.name
+
+    def candidate(self, name: str) -> str:
+        """Return the name of a candidate that a pass or recipe makes of this network."""
+        return name if self.name == REFERENCE else f"{self.name}-{name}"
+
+    def after(self, accepted: Sequence[tuple[OptimizeConfig, Report[OptimizeFacts]]]) -> Self:
+        """Return the base with the file of accepted passes as its model; as it is where there are none.
+
+        Of several files the one with fewest nodes is taken, and only one of standard operators: quantizers do not know
+        those of ONNX Runtime.
+        """
+        standard = [(one, report) for one, report in accepted if not report.facts.custom_operators]
+        if not standard:
+            return self
+        best, report = min(standard, key=lambda pair: pair[1].facts.nodes_after)
+        return replace(self, model=report.artifacts["model"], passes=(best,))
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The model that every candidate is made from and compared with."""
+
+    splits: Mapping[str, Artifact]
+    network: Artifact  # in its framework's format
+    signature: Signature
+    golden: Artifact  # the network's outputs
+    base: Base
+
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """Time for the recipes of one network, from calibration on."""
+
+    seconds: float | None
+    start: float = field(default_factory=monotonic)
+
+    def require_time(self, place: int) -> None:
+        """Raise `GateFailed` when the recipe at a place of the list comes too late to be tried."""
+        if self.seconds is not None and place >= ALWAYS_TRIED and monotonic() - self.start > self.seconds:
+            raise GateFailed(f"not tried: quantize_budget_s, {self.seconds:g} s, was used up before its turn")
