@@ -1,13 +1,14 @@
 """The gauntlet: the diagram of the README, as code. Every `line.stage` runs a stage's work, then its gate."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from prefect import flow
 
 from configs.required_packages import require_packages
 from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
 from flows.recording import recording
+from flows.reference import Base, Reference
 from flows.stage import Line
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import Signature
@@ -23,40 +24,16 @@ from tasks.explain import explain
 from tasks.export import export, files_of
 from tasks.loadgen import loadgen
 from tasks.normalize import normalize
-from tasks.normalize.config import NormalizeFacts
 from tasks.numerics import numerics
-from tasks.optimize import optimize, user_files
+from tasks.optimize import OptimizeConfig, optimize, user_files
 from tasks.package import package
 from tasks.portability import portability
-from tasks.prune import prune
+from tasks.prune import PruneConfig, prune
 from tasks.quantize import QuantizeConfig, methods_of, quantize
 from tasks.repair import REPAIRED, repair
 from tasks.select import select
 from tasks.structure import structure
 from tasks.train import train
-
-
-@dataclass(frozen=True)
-class Base:
-    """An exported network; its normalized file is what passes and recipes start from."""
-
-    name: str
-    exported: Artifact  # as the exporter wrote it, or as it was brought
-    model: Artifact  # normalized
-    facts: NormalizeFacts
-    golden: Artifact | None = None  # a pruned network's own outputs
-    unpruned: Artifact | None = None
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The model that every candidate is made from and compared with."""
-
-    splits: Mapping[str, Artifact]
-    network: Artifact  # in its framework's format
-    signature: Signature
-    golden: Artifact  # the network's outputs
-    base: Base
 
 
 @flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
@@ -72,10 +49,11 @@ def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
     with with_operator_libraries(config.operator_libraries), recording(config, fresh=fresh) as run:
         line = Line(run)
         reference = make_reference(line, config)
-        add_normalized(line, config, reference)
-        optimize_reference(line, config, reference)
-        quantize_base(line, config, reference, reference.base, config.quantize)
-        prune_network(line, config, reference)
+        with line.side_by_side(config.runner) as lines:
+            lines.branch(add_normalized, config, reference)
+            optimize_reference(lines, config, reference)
+            lines.branch(quantize_base, config, reference, reference.base)
+            prune_network(lines, config, reference)
         choose_winner(line, config, reference)
     return run.id
 
@@ -140,52 +118,60 @@ def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> 
 
 def optimize_reference(line: Line, config: PipelineConfig, reference: Reference) -> None:
     """Make a candidate of the reference with every graph pass."""
-    golden = reference.golden
     for graph_pass in config.optimize:
-        with line.candidate(graph_pass.name) as candidate:
-            optimized = candidate.stage(
-                optimize,
-                graph_pass,
-                model=reference.base.model,
-                golden=golden,
-                limits=config.numerics,
-                files=(*user_files(graph_pass), *operator_libraries()),
+        line.branch(optimize_with, config, reference, graph_pass)
+
+
+def optimize_with(line: Line, config: PipelineConfig, reference: Reference, graph_pass: OptimizeConfig) -> None:
+    """Make a candidate with a graph pass, and run its gates."""
+    with line.candidate(graph_pass.name) as candidate:
+        optimized = candidate.stage(
+            optimize,
+            graph_pass,
+            model=reference.base.model,
+            golden=reference.golden,
+            limits=config.numerics,
+            files=(*user_files(graph_pass), *operator_libraries()),
+        )
+        model = optimized.artifacts["model"]
+        candidate.stage(structure, config.structure, model=model)
+        candidate.stage(numerics, config.numerics, model=model, golden=reference.golden)
+        check_accuracy(candidate, config, reference, model)
+
+
+def quantize_base(line: Line, config: PipelineConfig, reference: Reference, base: Base) -> None:
+    """Make a candidate with every recipe, from one calibration."""
+    base = replace(base, calibrated=calibrate_base(line, config, reference, base))
+    for recipe in base.recipes(config):
+        line.branch(quantize_with, config, reference, base, recipe)
+
+
+def quantize_with(line: Line, config: PipelineConfig, reference: Reference, base: Base, recipe: QuantizeConfig) -> None:
+    """Make a candidate with a recipe, run its gates, and repair it if it loses too much accuracy."""
+    name = recipe.name if base.name == REFERENCE else f"{base.name}-{recipe.name}"
+    with line.candidate(name, parent=base.name) as candidate:
+        base.facts.require_float32()
+        prepared, ranges = base.calibrated.get("prepared"), base.calibrated.get("ranges")
+        quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
+        prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
+    images = reference.splits.get("validation", reference.splits.get("calibration"))
+    repairable = base.calibrated and images and config.repair.can_repair(recipe, base.recipes(config))
+    if repairable and line.rejected_by(accuracy, name):
+        with line.candidate(name + REPAIRED, parent=name) as fallback:
+            repaired = fallback.stage(
+                repair,
+                config.repair,
+                recipe=recipe,
+                accuracy=config.accuracy,
+                model=base.model,
+                quantized=quantized.artifacts["model"],
+                prepared=base.calibrated["prepared"],
+                ranges=base.calibrated["ranges"],
+                images=images,
+                test=reference.splits["test"],
+                whole=base.unpruned,
             )
-            model = optimized.artifacts["model"]
-            candidate.stage(structure, config.structure, model=model)
-            candidate.stage(numerics, config.numerics, model=model, golden=golden)
-            check_accuracy(candidate, config, reference, model)
-
-
-def quantize_base(
-    line: Line, config: PipelineConfig, reference: Reference, base: Base, recipes: tuple[QuantizeConfig, ...]
-) -> None:
-    """Make a candidate with every recipe, from one calibration, and repair those that lose too much accuracy."""
-    calibrated = calibrate_base(line, config, reference, base, recipes)
-    for recipe in recipes:
-        name = recipe.name if base.name == REFERENCE else f"{base.name}-{recipe.name}"
-        with line.candidate(name, parent=base.name) as candidate:
-            base.facts.require_float32()
-            prepared, ranges = calibrated.get("prepared"), calibrated.get("ranges")
-            quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
-            prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
-        images = reference.splits.get("validation", reference.splits.get("calibration"))
-        if calibrated and images and config.repair.can_repair(recipe, recipes) and candidate.rejected_by(accuracy):
-            with line.candidate(name + REPAIRED, parent=name) as fallback:
-                repaired = fallback.stage(
-                    repair,
-                    config.repair,
-                    recipe=recipe,
-                    accuracy=config.accuracy,
-                    model=base.model,
-                    quantized=quantized.artifacts["model"],
-                    prepared=calibrated["prepared"],
-                    ranges=calibrated["ranges"],
-                    images=images,
-                    test=reference.splits["test"],
-                    whole=base.unpruned,
-                )
-                prove_quantized(fallback, config, reference, base, repaired.artifacts["model"])
+            prove_quantized(fallback, config, reference, base, repaired.artifacts["model"])
 
 
 def check_accuracy(
@@ -204,11 +190,9 @@ def check_accuracy(
     )
 
 
-def calibrate_base(
-    line: Line, config: PipelineConfig, reference: Reference, base: Base, recipes: tuple[QuantizeConfig, ...]
-) -> Mapping[str, Artifact]:
+def calibrate_base(line: Line, config: PipelineConfig, reference: Reference, base: Base) -> Mapping[str, Artifact]:
     """Find the activation ranges that static recipes need; where it fails, these recipes fail one by one."""
-    methods, calibration = methods_of(recipes), reference.splits.get("calibration")
+    methods, calibration = methods_of(base.recipes(config)), reference.splits.get("calibration")
     calibrated: Mapping[str, Artifact] = {}
     if methods and calibration and base.facts.precision == "float32":
         with line.continue_on_failure():
@@ -241,22 +225,27 @@ def prove_quantized(
 
 
 def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Make a smaller network with every pruning; each passes the gates of the main line, and is quantized too."""
+    """Make a smaller network with every pruning."""
     for pruning in config.prune:
-        with line.candidate(pruning.name) as candidate:
-            pruned = candidate.stage(
-                prune,
-                pruning,
-                network=reference.network,
-                signature=reference.signature,
-                golden=reference.golden,
-                splits=reference.splits,
-            ).artifacts
-            candidate.stage(evaluate, config.evaluate, predictions=pruned["predictions"], signature=reference.signature)
-            base = export_network(candidate, config, pruned["network"], reference.signature, pruned["golden"])
-            check_accuracy(candidate, config, reference, base.exported, pruned["golden"])
-            base = replace(base, golden=pruned["golden"], unpruned=reference.base.exported)
-            quantize_base(candidate, config, reference, base, config.pruned_recipes)
+        line.branch(prune_with, config, reference, pruning)
+
+
+def prune_with(line: Line, config: PipelineConfig, reference: Reference, pruning: PruneConfig) -> None:
+    """Make a smaller network; it passes the gates of the main line, and is quantized too."""
+    with line.candidate(pruning.name) as candidate:
+        pruned = candidate.stage(
+            prune,
+            pruning,
+            network=reference.network,
+            signature=reference.signature,
+            golden=reference.golden,
+            splits=reference.splits,
+        ).artifacts
+        candidate.stage(evaluate, config.evaluate, predictions=pruned["predictions"], signature=reference.signature)
+        base = export_network(candidate, config, pruned["network"], reference.signature, pruned["golden"])
+        check_accuracy(candidate, config, reference, base.exported, pruned["golden"])
+        base = replace(base, golden=pruned["golden"], unpruned=reference.base.exported)
+        quantize_base(candidate, config, reference, base)
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:
