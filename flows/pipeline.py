@@ -155,8 +155,8 @@ def quantize_with(line: Line, config: PipelineConfig, reference: Reference, base
         quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
         prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
     images = reference.splits.get("validation", reference.splits.get("calibration"))
-    repairable = base.calibrated and images and config.repair.can_repair(recipe, base.recipes(config))
-    if repairable and line.rejected_by(accuracy, name):
+    lost = images and base.calibrated and line.rejected_by(accuracy, name)
+    if images and lost and config.repair.can_repair(recipe, base.recipes(config)):
         with line.candidate(name + REPAIRED, parent=name) as fallback:
             repaired = fallback.stage(
                 repair,

@@ -12,10 +12,10 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPo
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
-from typing import Any
+from typing import Any, cast
 
 from prefect import flow
-from prefect.client.schemas.objects import State, TaskRunResult
+from prefect.client.schemas.objects import RunInput, State, TaskRunResult
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
@@ -76,7 +76,7 @@ class Workers:
             StageError: when the worker was lost, and again with no other work in doubt beside it.
         """
         ids = [state.state_details.task_run_id for state in after]
-        edges = {"do": {TaskRunResult(id=one) for one in ids if one}}
+        edges: dict[str, set[RunInput]] = {"do": {TaskRunResult(id=one) for one in ids if one}}
         reader = ProgressReader(work.root / "work" / f"{work.key}.progress")
         do: Callable[[], Report[Any]]
         if self.config.kind == "threads":
@@ -174,7 +174,7 @@ def side_by_side(config: RunnerConfig) -> Iterator[Workers]:
 
 def start_task_runner(config: RunnerConfig) -> TaskRunner[Any]:
     """Return Prefect's task runner of a configuration, started; `StageError` when its cluster cannot be reached."""
-    runner = make_task_runner(config)
+    runner: Any = make_task_runner(config)
     try:
         runner.__enter__()
         if config.kind == "dask":
@@ -182,7 +182,7 @@ def start_task_runner(config: RunnerConfig) -> TaskRunner[Any]:
     except Exception as error:
         where = f" at {config.address}" if config.address else ""
         raise StageError(f"runner: no {config.kind} workers{where}: {type(error).__name__}: {error}") from error
-    return runner
+    return cast(TaskRunner[Any], runner)
 
 
 def make_task_runner(config: RunnerConfig) -> TaskRunner[Any]:
@@ -196,12 +196,16 @@ def make_task_runner(config: RunnerConfig) -> TaskRunner[Any]:
             from prefect_dask import DaskTaskRunner
 
             local = {"n_workers": config.size, "threads_per_worker": 1, "dashboard_address": None}
-            return DaskTaskRunner(address=config.address, cluster_kwargs=None if config.address else local)
+            dask: TaskRunner[Any] = DaskTaskRunner(
+                address=config.address, cluster_kwargs=None if config.address else local
+            )
+            return dask
         case "ray":
             from prefect_ray import RayTaskRunner
 
             local = {"num_cpus": config.size, "include_dashboard": False, "log_to_driver": False}
-            return RayTaskRunner(address=config.address, init_kwargs=None if config.address else local)
+            ray: TaskRunner[Any] = RayTaskRunner(address=config.address, init_kwargs=None if config.address else local)
+            return ray
 
 
 def cancel_future(future: PrefectFuture[Any]) -> None:

@@ -26,9 +26,9 @@ class Journal:
         with self.path.open("ab", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             whole = not os.fstat(file.fileno()).st_size or self._ends_whole()
-            line = memoryview(line if whole else b"\n" + line)
-            while line:  # a single write, but for gigabytes or a full disk
-                line = line[file.write(line) :]
+            left = memoryview(line if whole else b"\n" + line)
+            while left:  # a single write, but for gigabytes or a full disk
+                left = left[file.write(left) :]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         if not self.path.exists():

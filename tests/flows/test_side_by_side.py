@@ -33,17 +33,18 @@ from onnx import numpy_helper
 
 
 def keep(model):
-    return scaled(model, 1.000001)
+    name = model.graph.output[0].name
+    for node in model.graph.node:
+        node.output[:] = ["before" if output == name else output for output in node.output]
+    model.graph.initializer.append(numpy_helper.from_array(np.float32([-1e30]), "least"))
+    model.graph.node.add(op_type="Max", name="max", input=["before", "least"], output=[name])
+    return model
 
 
 def spoil(model):
-    return scaled(model, 1.5)
-
-
-def scaled(model, factor):
     for weight in model.graph.initializer:
         if weight.dims:
-            weight.CopyFrom(numpy_helper.from_array(np.float32(factor) * numpy_helper.to_array(weight), weight.name))
+            weight.CopyFrom(numpy_helper.from_array(np.float32(1.5) * numpy_helper.to_array(weight), weight.name))
     return model
 
 
@@ -121,16 +122,8 @@ def threads() -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [processes, dask_cluster, ray_cluster])
+@pytest.mark.parametrize("workers", [threads, processes, dask_cluster, ray_cluster])
 def test_report_is_the_same_as_without_workers(run: Run, home: Home, workers: Callable[[], Any]) -> None:
-    assert_same_report(run, home, workers)
-
-
-def test_report_is_the_same_with_threads(run: Run, home: Home) -> None:
-    assert_same_report(run, home, threads)
-
-
-def assert_same_report(run: Run, home: Home, workers: Callable[[], Any]) -> None:
     with workers() as setting:
         serial = run(quick_config(*CANDIDATES))
         assert serial.verdict == "passed", serial.reason
@@ -157,7 +150,7 @@ def test_gate_that_fails_stops_no_other_candidate(run: Run, passes: Callable[...
     assert report.verdict == "passed", report.reason
     by_name = {c.name: c for c in report.candidates}
     assert list(by_name) == ["fp32", "spoil", "keep", "dynamic-s8"]
-    assert "numerics.max_abs_error" in by_name["spoil"].reason
+    assert "optimize.accepted_passes" in by_name["spoil"].reason
     assert not by_name["spoil"].benchmark
     assert by_name["keep"].accuracy == by_name["fp32"].accuracy
     assert by_name["dynamic-s8"].benchmark
