@@ -134,7 +134,8 @@ def run_processes(
     try:
         while queue or running:
             while queue and len(running) < workers:
-                running[queue[0]] = start(queue.popleft())
+                name = queue.popleft()
+                running[name] = start(name)
             wait([process.sentinel for process in running.values()])
             for name in [name for name, process in running.items() if not process.is_alive()]:
                 finish(name, running.pop(name))

@@ -193,7 +193,7 @@ def make_task_runner(config: RunnerConfig) -> TaskRunner[Any]:
         case "processes":
             return ProcessPoolTaskRunner(max_workers=config.size, initializer=end_with_parent)
         case "dask":
-            from prefect_dask import DaskTaskRunner
+            from prefect_dask.task_runners import DaskTaskRunner
 
             local = {"n_workers": config.size, "threads_per_worker": 1, "dashboard_address": None}
             dask: TaskRunner[Any] = DaskTaskRunner(
@@ -201,7 +201,7 @@ def make_task_runner(config: RunnerConfig) -> TaskRunner[Any]:
             )
             return dask
         case "ray":
-            from prefect_ray import RayTaskRunner
+            from prefect_ray.task_runners import RayTaskRunner
 
             local = {"num_cpus": config.size, "include_dashboard": False, "log_to_driver": False}
             ray: TaskRunner[Any] = RayTaskRunner(address=config.address, init_kwargs=None if config.address else local)
