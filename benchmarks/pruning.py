@@ -22,7 +22,7 @@ from results import Figure, add_result_option, write_result
 
 from configs.loader import load
 from configs.schema import PipelineConfig
-from flows.record.locks import HOST_LOCK, locked
+from flows.record.locks import host
 from gauntlet.benchmarking.contender import RaceEntry, RacePlan
 from gauntlet.benchmarking.race import race
 from gauntlet.benchmarking.rows import rows
@@ -108,7 +108,7 @@ def main() -> None:
     if options.prepare:
         return
     golden = Golden.load(whole.store.path(whole.kept.golden))
-    with tempfile.TemporaryDirectory() as folder, locked(HOST_LOCK, shared=False):
+    with tempfile.TemporaryDirectory() as folder, host(alone=True):
         inputs = Path(folder) / "inputs.npz"
         np.savez(inputs, **{name: array[: max(GOAL)] for name, array in golden.real.inputs.items()})
         plan = RacePlan(tuple(GOAL), options.rounds, block_ms=60, threads=usable_threads(), timeout_s=120)

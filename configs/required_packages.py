@@ -10,7 +10,7 @@ from tasks.loadgen import PACKAGES as LOADGEN
 
 def needed_packages(config: PipelineConfig) -> dict[str, tuple[str, str]]:
     """Return the optional packages of a configuration: package -> (the key that needs it, the extra)."""
-    parts: dict[str, Any] = {"data": config.data, "train": config.train, "export": config.export}
+    parts: dict[str, Any] = {name: getattr(config, name) for name in ("data", "train", "export", "runner")}
     parts |= {f"optimize.{number}": graph_pass for number, graph_pass in enumerate(config.optimize)}
     parts |= {f"quantize.{number}": recipe for number, recipe in enumerate(config.quantize)}
     needed: dict[str, tuple[str, str]] = {}

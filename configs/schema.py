@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from configs.deprecated_keys import rename_keys
 from configs.recipe_expansion import expand_recipes, with_auto_limits
+from configs.runner import RunnerConfig
 from gauntlet.benchmarking.budget import Budget
 from gauntlet.core.frozen import Frozen
 from gauntlet.datasets.digits import Digits
@@ -149,6 +150,7 @@ class PipelineConfig(Frozen):
     )
     budget: Budget = Field(default_factory=Budget, description="limits that the winner must keep; a gate")
     package: PackageConfig = Field(default_factory=PackageConfig)
+    runner: RunnerConfig = Field(default_factory=RunnerConfig, description="what does independent work side by side")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     operator_libraries: tuple[Path, ...] = Field(
         (), description="shared libraries with the model's custom operators; every session loads them"

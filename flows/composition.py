@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Self
 
-from configs.schema import REFERENCE
+from configs.schema import REFERENCE, PipelineConfig
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from tasks.normalize.config import NormalizeFacts
 from tasks.optimize import OptimizeConfig, OptimizeFacts
+from tasks.quantize import QuantizeConfig
 
 ALWAYS_TRIED = 2
 """Recipes of each network that no time limit leaves out: the usual one, and the one that cannot saturate."""
@@ -36,11 +37,16 @@ class Base:
     golden: Artifact | None = None  # a pruned network's own outputs
     unpruned: Artifact | None = None
     passes: tuple[OptimizeConfig, ...] = ()  # that made the model
+    calibrated: Mapping[str, Artifact] = field(default_factory=dict)  # empty without static recipes
 
     @property
     def parent(self) -> str:
         """The candidate whose file the model is."""
         return self.candidate(self.passes[0].name) if self.passes else self.name
+
+    def recipes(self, config: PipelineConfig) -> tuple[QuantizeConfig, ...]:
+        """Return the recipes that it is quantized by."""
+        return config.quantize if self.name == REFERENCE else config.pruned_recipes
 
     def candidate(self, name: str) -> str:
         """Return the name of a candidate that a pass or recipe makes of this network."""

@@ -1,7 +1,8 @@
 """The gauntlet: the diagram of the README, as code. Every `line.stage` runs a stage's work, then its gate."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from prefect import flow
 
@@ -11,6 +12,7 @@ from flows.composition import Base, Reference, TimeBudget
 from flows.recording import recording
 from flows.stage import Line
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.runtime.operator_libraries import operator_libraries, with_operator_libraries
@@ -25,10 +27,10 @@ from tasks.export import export, files_of
 from tasks.loadgen import loadgen
 from tasks.normalize import normalize
 from tasks.numerics import numerics
-from tasks.optimize import OptimizeConfig, optimize, user_files
+from tasks.optimize import OptimizeConfig, OptimizeFacts, optimize, user_files
 from tasks.package import package
 from tasks.portability import portability
-from tasks.prune import prune
+from tasks.prune import PruneConfig, prune
 from tasks.quantize import QuantizeConfig, methods_of, quantize
 from tasks.repair import REPAIRED, repair
 from tasks.select import select
@@ -49,10 +51,11 @@ def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
     with with_operator_libraries(config.operator_libraries), recording(config, fresh=fresh) as run:
         line = Line(run)
         reference = make_reference(line, config)
-        add_normalized(line, config, reference)
-        base = optimize_base(line, config, reference, reference.base, config.optimize)
-        quantize_base(line, config, reference, base, config.quantize)
-        prune_network(line, config, reference, base.passes)
+        with line.side_by_side(config.runner) as lines:
+            lines.branch(add_normalized, config, reference)
+            base = optimize_base(lines, config, reference, reference.base, config.optimize)
+            lines.branch(quantize_base, config, reference, base)
+            prune_network(lines, config, reference, base.passes)
         choose_winner(line, config, reference)
     return run.id
 
@@ -119,56 +122,81 @@ def optimize_base(
     line: Line, config: PipelineConfig, reference: Reference, base: Base, passes: tuple[OptimizeConfig, ...]
 ) -> Base:
     """Make a candidate with every graph pass; return the base with what the accepted passes made of it."""
-    golden, accepted = base.golden or reference.golden, []
-    for graph_pass in passes:
-        with line.candidate(base.candidate(graph_pass.name), parent=base.name) as candidate:
-            optimized = candidate.stage(
-                optimize,
-                graph_pass,
-                model=base.model,
-                golden=golden,
-                limits=config.numerics,
-                files=(*user_files(graph_pass), *operator_libraries()),
-            )
-            model = optimized.artifacts["model"]
-            candidate.stage(structure, config.structure, model=model)
-            candidate.stage(numerics, config.numerics, model=model, golden=golden)
-            check_accuracy(candidate, config, reference, model, base.golden)
-            accepted.append((graph_pass, optimized))
-    return base.after(accepted)
+    accepted: dict[str, Report[OptimizeFacts]] = {}
+    with line.together() as lines:
+        for graph_pass in passes:
+            lines.branch(optimize_with, config, reference, base, graph_pass, accepted)
+    return base.after([(one, accepted[one.name]) for one in passes if one.name in accepted])
 
 
-def quantize_base(
-    line: Line, config: PipelineConfig, reference: Reference, base: Base, recipes: tuple[QuantizeConfig, ...]
+def optimize_with(
+    line: Line,
+    config: PipelineConfig,
+    reference: Reference,
+    base: Base,
+    graph_pass: OptimizeConfig,
+    accepted: dict[str, Report[OptimizeFacts]],
 ) -> None:
-    """Make a candidate with every recipe, from one calibration, and repair those that lose too much accuracy."""
+    """Make a candidate with a graph pass, run its gates, and add it to those that passed them."""
+    golden = base.golden or reference.golden
+    with line.candidate(base.candidate(graph_pass.name), parent=base.name) as candidate:
+        optimized = candidate.stage(
+            optimize,
+            graph_pass,
+            model=base.model,
+            golden=golden,
+            limits=config.numerics,
+            files=(*user_files(graph_pass), *operator_libraries()),
+        )
+        model = optimized.artifacts["model"]
+        candidate.stage(structure, config.structure, model=model)
+        candidate.stage(numerics, config.numerics, model=model, golden=golden)
+        check_accuracy(candidate, config, reference, model, base.golden)
+        accepted[graph_pass.name] = optimized
+
+
+def quantize_base(line: Line, config: PipelineConfig, reference: Reference, base: Base) -> None:
+    """Make a candidate with every recipe, from one calibration."""
     time = TimeBudget(config.quantize_budget_s)
-    calibrated = calibrate_base(line, config, reference, base, recipes)
-    for place, recipe in enumerate(recipes):
-        name = base.candidate(recipe.name)
-        with line.candidate(name, parent=base.parent) as candidate:
-            base.facts.require_float32()
-            time.require_time(place)
-            prepared, ranges = calibrated.get("prepared"), calibrated.get("ranges")
-            quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
-            prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
-        images = reference.splits.get("validation", reference.splits.get("calibration"))
-        if calibrated and images and config.repair.can_repair(recipe, recipes) and candidate.rejected_by(accuracy):
-            with line.candidate(name + REPAIRED, parent=name) as fallback:
-                repaired = fallback.stage(
-                    repair,
-                    config.repair,
-                    recipe=recipe,
-                    accuracy=config.accuracy,
-                    model=base.model,
-                    quantized=quantized.artifacts["model"],
-                    prepared=calibrated["prepared"],
-                    ranges=calibrated["ranges"],
-                    images=images,
-                    test=reference.splits["test"],
-                    whole=base.unpruned,
-                )
-                prove_quantized(fallback, config, reference, base, repaired.artifacts["model"])
+    base = replace(base, calibrated=calibrate_base(line, config, reference, base))
+    for place, recipe in enumerate(base.recipes(config)):
+        line.branch(quantize_with, config, reference, base, recipe, partial(time.require_time, place))
+
+
+def quantize_with(
+    line: Line,
+    config: PipelineConfig,
+    reference: Reference,
+    base: Base,
+    recipe: QuantizeConfig,
+    require_time: Callable[[], None],
+) -> None:
+    """Make a candidate with a recipe, run its gates, and repair it if it loses too much accuracy."""
+    name = base.candidate(recipe.name)
+    with line.candidate(name, parent=base.parent) as candidate:
+        base.facts.require_float32()
+        require_time()
+        prepared, ranges = base.calibrated.get("prepared"), base.calibrated.get("ranges")
+        quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
+        prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
+    images = reference.splits.get("validation", reference.splits.get("calibration"))
+    lost = images and base.calibrated and line.rejected_by(accuracy, name)
+    if images and lost and config.repair.can_repair(recipe, base.recipes(config)):
+        with line.candidate(name + REPAIRED, parent=name) as fallback:
+            repaired = fallback.stage(
+                repair,
+                config.repair,
+                recipe=recipe,
+                accuracy=config.accuracy,
+                model=base.model,
+                quantized=quantized.artifacts["model"],
+                prepared=base.calibrated["prepared"],
+                ranges=base.calibrated["ranges"],
+                images=images,
+                test=reference.splits["test"],
+                whole=base.unpruned,
+            )
+            prove_quantized(fallback, config, reference, base, repaired.artifacts["model"])
 
 
 def check_accuracy(
@@ -187,11 +215,9 @@ def check_accuracy(
     )
 
 
-def calibrate_base(
-    line: Line, config: PipelineConfig, reference: Reference, base: Base, recipes: tuple[QuantizeConfig, ...]
-) -> Mapping[str, Artifact]:
+def calibrate_base(line: Line, config: PipelineConfig, reference: Reference, base: Base) -> Mapping[str, Artifact]:
     """Find the activation ranges that static recipes need; where it fails, these recipes fail one by one."""
-    methods, calibration = methods_of(recipes), reference.splits.get("calibration")
+    methods, calibration = methods_of(base.recipes(config)), reference.splits.get("calibration")
     calibrated: Mapping[str, Artifact] = {}
     if methods and calibration and base.facts.precision == "float32":
         with line.continue_on_failure():
@@ -224,26 +250,30 @@ def prove_quantized(
 
 
 def prune_network(line: Line, config: PipelineConfig, reference: Reference, passes: tuple[OptimizeConfig, ...]) -> None:
-    """Make a smaller network with every pruning; each passes the gates of the main line, and is quantized too.
-
-    It goes through the `passes` that made the base of the reference's recipes.
-    """
+    """Make a smaller network with every pruning; it goes through the `passes` that helped the whole one."""
     for pruning in config.prune:
-        with line.candidate(pruning.name) as candidate:
-            pruned = candidate.stage(
-                prune,
-                pruning,
-                network=reference.network,
-                signature=reference.signature,
-                golden=reference.golden,
-                splits=reference.splits,
-            ).artifacts
-            candidate.stage(evaluate, config.evaluate, predictions=pruned["predictions"], signature=reference.signature)
-            base = export_network(candidate, config, pruned["network"], reference.signature, pruned["golden"])
-            check_accuracy(candidate, config, reference, base.exported, pruned["golden"])
-            base = replace(base, golden=pruned["golden"], unpruned=reference.base.exported)
-            base = optimize_base(candidate, config, reference, base, passes)
-            quantize_base(candidate, config, reference, base, config.pruned_recipes)
+        line.branch(prune_with, config, reference, pruning, passes)
+
+
+def prune_with(
+    line: Line, config: PipelineConfig, reference: Reference, pruning: PruneConfig, passes: tuple[OptimizeConfig, ...]
+) -> None:
+    """Make a smaller network; it passes the gates of the main line, and is quantized too."""
+    with line.candidate(pruning.name) as candidate:
+        pruned = candidate.stage(
+            prune,
+            pruning,
+            network=reference.network,
+            signature=reference.signature,
+            golden=reference.golden,
+            splits=reference.splits,
+        ).artifacts
+        candidate.stage(evaluate, config.evaluate, predictions=pruned["predictions"], signature=reference.signature)
+        base = export_network(candidate, config, pruned["network"], reference.signature, pruned["golden"])
+        check_accuracy(candidate, config, reference, base.exported, pruned["golden"])
+        base = replace(base, golden=pruned["golden"], unpruned=reference.base.exported)
+        base = optimize_base(candidate, config, reference, base, passes)
+        quantize_base(candidate, config, reference, base)
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:

@@ -5,12 +5,12 @@ is retried once when it crashes. Its *gate* is never cached and never retried: i
 failure leaves evidence, and then lets the line pass or raises `GateFailed`. A stage without a gate cannot be written.
 """
 
-import inspect
+import itertools
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from prefect import task
@@ -19,14 +19,13 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Completed
 from prefect.tasks import Task
 
+from configs.runner import RunnerConfig
 from configs.schema import REFERENCE
-from flows.record.benchmark_slot import benchmark_slot
 from flows.record.cache_key import cache_key
-from flows.record.locks import HOST_LOCK, locked
-from flows.record.measure import ResourceUsage
 from flows.record.progress import relay_progress
-from flows.record.result_cache import ResultCache
-from flows.record.run import Run
+from flows.record.run import Place, Run
+from flows.record.work import Work, WorkerError
+from flows.side_by_side import Workers, side_by_side
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import GateFailed, PipelineError, StageError
 from gauntlet.core.frozen import Frozen
@@ -42,12 +41,19 @@ Inputs = ParamSpec("Inputs")
 Stage: TypeAlias = Callable[Concatenate[Config, Workspace, Inputs], Report[Facts]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Line:
     """The main line of a run, or a candidate's: what is called on it is recorded under the candidate's name."""
 
     run: Run
     name: str | None = None
+    place: Place = ()
+    workers: Workers | None = None  # without them, all work is done in the thread that calls
+    at_stage: str = ""
+
+    def __post_init__(self) -> None:
+        self._count = itertools.count()
+        self.branches: list[Future[None]] = []
 
     def stage(
         self, function: "Stage[Config, Inputs, Facts]", config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
@@ -61,22 +67,50 @@ class Line:
             GateFailed: when the report does not pass.
             StageError: when there is no report, because the stage broke.
         """
-        return self._run(function, config, args, inputs, measured=False)
+        return self._run(function, config, inputs, measured=False)
 
     def measure(
         self, function: "Stage[Config, Inputs, Facts]", config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
     ) -> Report[Facts]:
         """Run a stage as `stage` does, but never from the cache, and alone among this project's work on the host."""
-        return self._run(function, config, args, inputs, measured=True)
+        return self._run(function, config, inputs, measured=True)
+
+    @contextmanager
+    def side_by_side(self, config: RunnerConfig) -> Iterator["Line"]:
+        """Run the branches of the line inside side by side, as configured; behind it, all have ended."""
+        if config.is_serial:
+            yield self
+            return
+        with side_by_side(config) as workers:
+            yield replace(self, place=self._next_place(), workers=workers)
+
+    def branch(
+        self, function: "Callable[Concatenate[Line, Inputs], None]", /, *args: Inputs.args, **inputs: Inputs.kwargs
+    ) -> None:
+        """Call a function, with a line of its own, that is independent of what follows: beside it, or at once."""
+        line = replace(self, place=self._next_place())
+        if self.workers is None:
+            function(line, *args, **inputs)
+        else:
+            self.branches.append(self.workers.start(lambda: function(line, *args, **inputs)))
+
+    @contextmanager
+    def together(self) -> Iterator["Line"]:
+        """Give a line whose branches have all ended behind it; what ended one of them is raised."""
+        line = replace(self, place=self._next_place())
+        yield line
+        for branch in line.branches:
+            branch.result()
 
     @contextmanager
     def candidate(self, name: str, parent: str = REFERENCE) -> Iterator["Line"]:
         """Open a candidate's line. When a gate rejects it or a stage breaks, the candidate is dropped, not the run."""
-        self.run.add_candidate(name, parent)
+        line = replace(self, name=name, place=self._next_place())
+        self.run.add_candidate(name, parent, line.place)
         try:
-            yield Line(self.run, name)
+            yield line
         except PipelineError as error:
-            broken = "" if isinstance(error, GateFailed) else f"{self.run.at_stage} broke: "
+            broken = "" if isinstance(error, GateFailed) else f"{line.at_stage} broke: "
             self.run.update(name, status="rejected", reason=f"{broken}{error}")
             log.info("%s rejected: %s%s", name, broken, error)
         else:
@@ -88,27 +122,45 @@ class Line:
         try:
             yield
         except PipelineError as error:
-            log.warning("%s: %s", self.run.at_stage, error)
+            log.warning("%s: %s", self.at_stage, error)
 
-    def rejected_by(self, function: Callable[..., Report[Any]]) -> bool:
-        """Tell whether the gate of this stage has rejected this line."""
-        return self.run.rejected_by(function.__name__, self.name)
+    def rejected_by(self, function: Callable[..., Report[Any]], candidate: str) -> bool:
+        """Tell whether the gate of this stage has rejected a candidate."""
+        return self.run.rejected_by(function.__name__, candidate)
+
+    def _next_place(self) -> Place:
+        return (*self.place, next(self._count))
 
     def _run(
-        self, function: Callable[..., Report[Any]], config: Any, args: Any, inputs: Mapping[str, Any], *, measured: bool
+        self, function: Callable[..., Report[Any]], config: Any, inputs: Mapping[str, Any], *, measured: bool
     ) -> Report[Any]:
         """Run the two nodes of a stage."""
-        run, stage = self.run, function.__name__
+        run, stage, place = self.run, function.__name__, self._next_place()
         label = f"{stage} {self.name}" if self.name else stage
-        run.at_stage = stage
+        run.at_stage = self.at_stage = stage
         key = f"{run.id}-{stage}" if measured else cache_key(function, config, inputs)
-        work = _Work(self, label, key, measured, function, lambda space: function(config, space, *args, **inputs))
-        done = _work_node.with_options(name=stage)(label, work.run, return_state=True, wait_for=_upstream(run, inputs))
-        report = _report_of(done, label).replace(candidate=self.name)
+        with run.only(key), relay_progress(run, stage, key):
+            fresh = run.fresh and key not in run.done
+            work = Work(
+                run_id=run.id,
+                root=run.home.root,
+                label=label,
+                candidate=self.name,
+                key=key,
+                measured=measured,
+                reusable=not (measured or fresh),
+                resumable=not run.fresh,
+                function=function,
+                config=config,
+                inputs=inputs,
+            )
+            done = self._state_of(work)
+            report = _report_of(done, label).replace(candidate=self.name)
+            run.done.add(key)
         report = report.replace(checks=tuple(run.overridden(check, self.name) for check in report.checks))
 
         def judge(_: Report[Any]) -> None:
-            run.record(report)
+            run.record(report, place)
             _log_verdict(report)
             report.raise_if_blocked()
 
@@ -118,65 +170,12 @@ class Line:
         run.producing_gates |= dict.fromkeys((a.sha256 for a in report.artifacts.values()), verdict)
         return report
 
-
-@dataclass(frozen=True)
-class _Work:
-    """The work of one stage on one line."""
-
-    line: Line
-    label: str
-    key: str
-    measured: bool
-    function: Callable[..., Report[Any]]
-    call: Callable[[Workspace], Report[Any]]
-
-    def run(self) -> Report[Any]:
-        """Return the report of the same work where it is known; otherwise do the work, in one process at a time."""
-        run = self.line.run
-        named = {"stage": self.function.__name__, "candidate": self.line.name, "key": self.key}
-        run.journal.append("work_started", **named)
-        waiting = _log_later(f"{self.label}: waiting for another run that does the same work")
-        with locked(run.home.locks / self.key, on_wait=waiting):
-            report = self._cached()
-            if report is None:
-                report = self._do()
-        run.done.add(self.key)
-        run.journal.append("work_finished", **named, cached=report.cached, seconds=report.seconds)
-        return report
-
-    def _cached(self) -> Report[Any] | None:
-        run = self.line.run
-        if self.measured or (run.fresh and self.key not in run.done):
-            return None
-        report_type = inspect.get_annotations(self.function, eval_str=True)["return"]
-        return ResultCache(run.home.results, run.home.store).load(self.key, report_type)
-
-    def _do(self) -> Report[Any]:
-        run = self.line.run
-        with self._host():
-            workspace = Workspace(run.home.store, run.home.work / self.key)
-            if run.fresh:
-                shutil.rmtree(workspace.folder, ignore_errors=True)
-            workspace.folder.mkdir(parents=True, exist_ok=True)
-            with relay_progress(run, self.function.__name__), ResourceUsage() as usage:
-                report = self.call(workspace)
-            report = report.replace(seconds=usage.seconds, peak_rss_bytes=usage.peak_rss_bytes)
-            if not (self.measured or report.timed):
-                ResultCache(run.home.results, run.home.store).save(self.key, report)
-            shutil.rmtree(workspace.folder, ignore_errors=True)
-        return report
-
-    @contextmanager
-    def _host(self) -> Iterator[None]:
-        """Share the host with other work, or, to measure, keep it for this work alone."""
-        waiting = _log_later(f"{self.label}: waiting until this host is free")
-        with locked(HOST_LOCK, shared=not self.measured, on_wait=waiting):
-            if not self.measured:
-                yield
-                return
-            with benchmark_slot():
-                self.line.run.journal.append("alone", stage=self.function.__name__)
-                yield
+    def _state_of(self, work: Work) -> State[Any]:
+        """Do work in this thread, or give it to a worker and wait; return the state of its node."""
+        node, after = _work_node.with_options(name=work.function.__name__), _upstream(self.run, work.inputs)
+        if self.workers is None or work.measured:
+            return node(work.label, work.run, return_state=True, wait_for=after)
+        return self.workers.run(node, work.label, work, after)
 
 
 def _is_crash(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
@@ -209,6 +208,8 @@ def _report_of(done: State[Any], label: str) -> Report[Any]:
         report: Report[Any] = done.result()
         return report
     error = _exception(done)
+    if isinstance(error, WorkerError):
+        raise StageError(f"{label}: {error}") from error
     if isinstance(error, StageError):
         raise StageError(f"{label}: {error}") from error
     if isinstance(error, PipelineError) or not isinstance(error, Exception):  # the latter: a signal ended it
@@ -245,7 +246,3 @@ def _log_verdict(report: Report[Any]) -> None:
     for check in failed:
         how = f"overridden: {check.override}" if check.override else check.severity
         log.log(logging.ERROR if check.blocks else logging.WARNING, "  %s (%s)", check, how)
-
-
-def _log_later(text: str) -> Callable[[], None]:
-    return lambda: log.info("%s", text)

@@ -16,7 +16,7 @@ from rich.table import Table
 from flows.cli.latency_table import latency_table
 from flows.cli.shared import existing_file, plain
 from flows.record.home import Home
-from flows.record.locks import HOST_LOCK, locked
+from flows.record.locks import host
 from gauntlet.benchmarking.contender import RacePlan
 from gauntlet.benchmarking.session_options import describe_sessions
 from gauntlet.benchmarking.target_comparison import BenchResult, ModelOnTarget, compare_targets
@@ -84,7 +84,7 @@ def _race(
     progress = Progress(*columns, console=console, transient=True, disable=quiet)
     with progress as bar, tempfile.TemporaryDirectory() as tmp:
         task = bar.add_task("starting", total=plan.rounds)
-        with locked(HOST_LOCK, on_wait=lambda: waiting.print("Waiting for other onnx-gauntlet work on this host ...")):
+        with host(alone=True, on_wait=lambda: waiting.print("Waiting for other onnx-gauntlet work on this host ...")):
             return compare_targets(
                 models,
                 targets,

@@ -29,33 +29,45 @@ STYLES = {logging.WARNING: "yellow", logging.ERROR: "bold red"}
 
 
 class Lines(logging.Handler):
-    """Prints the project's log records, and turns progress records into a bar where there is a terminal."""
+    """Prints the project's log records, and shows a bar for each work in progress where there is a terminal."""
 
     def __init__(self, console: Console, bar: Progress) -> None:
         super().__init__(logging.INFO)
         self.console, self.bar = console, bar
-        self.task: TaskID | None = None
+        self.tasks: dict[str, TaskID] = {}  # by the key of the work
+        self.labels: dict[str, str] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the record, or move the bar."""
-        total = getattr(record, "total", None)
+        """Print the record, or move a bar."""
+        work, total = getattr(record, "work", ""), getattr(record, "total", None)
         if total is not None:
-            self._move(record.done, total, record.unit)  # type: ignore[attr-defined]
-        elif self.task is not None:
-            self.bar.remove_task(self.task)
-            self.task = None
+            self._move(work, record.done, total, record.unit)  # type: ignore[attr-defined]
+        elif hasattr(record, "began"):
+            self._remove(work)
+            self.labels[work] = record.began
+            self.tasks[work] = self.bar.add_task(record.began, total=None)
+        elif hasattr(record, "ended"):
+            self.labels.pop(work, None)
+            self._remove(work)
+        else:  # work whose end nobody tells: that of a command without stages
+            for unlabeled in self.tasks.keys() - self.labels.keys():
+                self._remove(unlabeled)
         if record.name != steps_log.name:
             message, step = record.getMessage(), total is not None
             text = Text(message.strip(), style=STYLES.get(record.levelno, "dim" if step else ""))
             left = 2 if step or message.startswith(" ") else 0
             self.console.print(Padding(text, (0, 0, 0, left), expand=False), highlight=False)
 
-    def _move(self, done: int, total: int, unit: str) -> None:
-        if self.task is None or self.bar.tasks[-1].description != unit:
-            if self.task is not None:
-                self.bar.remove_task(self.task)
-            self.task = self.bar.add_task(unit, total=total)
-        self.bar.update(self.task, completed=done, total=total)
+    def _move(self, work: str, done: int, total: int, unit: str) -> None:
+        label = f"{self.labels[work]}: {unit}" if work in self.labels else unit
+        if work not in self.tasks or self.bar.tasks[self.bar.task_ids.index(self.tasks[work])].description != label:
+            self._remove(work)
+            self.tasks[work] = self.bar.add_task(label, total=total)
+        self.bar.update(self.tasks[work], completed=done, total=total)
+
+    def _remove(self, work: str) -> None:
+        if work in self.tasks:
+            self.bar.remove_task(self.tasks.pop(work))
 
 
 @contextmanager

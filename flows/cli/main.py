@@ -15,6 +15,8 @@ EXTRAS = {
     **dict.fromkeys(("fastapi", "fastapi_offline", "prometheus_client", "starlette", "uvicorn"), "serving"),
     **dict.fromkeys(("httptools", "python_multipart", "uvloop"), "serving"),
     "skimage": "sklearn",
+    "prefect_dask": "dask",
+    "prefect_ray": "ray",
 }
 """Module -> the extra that brings it."""
 

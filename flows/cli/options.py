@@ -61,7 +61,13 @@ def _add_pipeline_commands(add: AddCommand) -> None:
     validate = add("validate", "validate:validate_config", "check a configuration without running it")
     validate.add_argument("--schema", action="store_true", help="print the JSON Schema of a configuration and exit")
     validate.add_argument("config", nargs="?", help="a YAML file, or the name of a preset")
-    for command in (run, validate):
+    one = "exit codes: 0 every model passed, 1 one did not, " + INVALID + ", 130 interrupted, 143 terminated"
+    fleet = add("fleet", "fleet:run_fleet", "run the pipeline for every model of a folder", one)
+    models = "model files, each with its samples in an .npz file of the same name, or YAML files; also below it"
+    fleet.add_argument("folder", metavar="FOLDER", help=models)
+    fleet.add_argument("--workers", type=_at_least(1), default=1, metavar="N", help="models at a time; by default 1")
+    fleet.add_argument("--fresh", action="store_true", help="begin anew; use no results of earlier runs")
+    for command in (run, validate, fleet):
         change = "change one value; may be repeated"
         command.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help=change)
 

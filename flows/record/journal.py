@@ -1,6 +1,8 @@
 """A run's event log: one JSON object a line, on disk before anything else is told of the event."""
 
+import fcntl
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +10,10 @@ from typing import Any
 
 
 class Journal:
-    """An append-only file of events. A line that a kill cut short is ignored."""
+    """An append-only file of events. A line that a kill cut short is ignored.
+
+    Threads and processes may append at the same time: each event is one whole line.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -17,10 +22,13 @@ class Journal:
     def append(self, op: str, **details: Any) -> None:
         """Write one event, with the time in milliseconds since 1970."""
         event = {"op": op, "time_ms": int(time.time() * 1000), **details}
-        with self.path.open("ab") as file:
-            if file.tell() and not self._ends_whole():
-                file.write(b"\n")
-            file.write(json.dumps(event, default=str).encode() + b"\n")
+        line = json.dumps(event, default=str).encode() + b"\n"
+        with self.path.open("ab", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            whole = not os.fstat(file.fileno()).st_size or self._ends_whole()
+            left = memoryview(line if whole else b"\n" + line)
+            while left:  # a single write, but for gigabytes or a full disk
+                left = left[file.write(left) :]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         if not self.path.exists():

@@ -3,10 +3,13 @@
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 HOST_LOCK = Path(os.environ.get("GAUNTLET_HOST_LOCK", "/tmp/onnx-gauntlet-host.lock"))  # whatever TMPDIR is
+NEXT_ON_HOST = HOST_LOCK.with_name(f"{HOST_LOCK.name}.next")
+"""Whoever waits for the host holds this one meanwhile."""
 
 
 @contextmanager
@@ -28,6 +31,20 @@ def locked(path: Path, *, shared: bool = False, on_wait: Callable[[], None] | No
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def host(*, alone: bool, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Share the host with other work of this project, or, to measure, keep it for this work alone.
+
+    Work is let in in the order in which it asks. With `flock` alone, work that overlaps would keep a benchmark waiting
+    until none is left.
+    """
+    once = cache(on_wait) if on_wait else None
+    with ExitStack() as held:
+        with locked(NEXT_ON_HOST, shared=not alone, on_wait=once):
+            held.enter_context(locked(HOST_LOCK, shared=not alone, on_wait=once))
+        yield
 
 
 def try_exclusive(descriptor: int) -> bool:

@@ -2,8 +2,11 @@
 
 import math
 import secrets
+import threading
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -26,6 +29,9 @@ from tasks.select import Fidelity, SelectFacts
 CANCELLED = "cancelled"
 """The reason of a run that a signal ended."""
 
+Place = tuple[int, ...]
+"""Where something stands in the order of the pipeline's code: places of lines begin with that of the line above."""
+
 
 class RunListener(Protocol):
     """Is told what happens in a run, each time after the record has it."""
@@ -47,7 +53,11 @@ class RunListener(Protocol):
 
 
 class Run:
-    """Collects what the stages report and becomes a `RunReport`."""
+    """Collects what the stages report and becomes a `RunReport`.
+
+    Lines that are at work side by side may call it at the same time. What it returns is in the order of the pipeline's
+    code, whichever line was first, and its listeners are told one thing at a time.
+    """
 
     def __init__(
         self,
@@ -63,7 +73,6 @@ class Run:
         self.journal = Journal(self.folder / "journal.jsonl")
         self.started_at, self._start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         self.environment = environment()
-        self.stages: list[StageEntry] = []
         self.candidates: dict[str, CandidateEntry] = {}
         self.at_stage: str | None = None
         self.race: BenchmarkFacts | None = None
@@ -72,6 +81,10 @@ class Run:
         self.metric = "accuracy"
         self.done: set[str] = set()  # keys of the work that this run has finished or found in the cache
         self.producing_gates: dict[str, State[Any]] = {}  # digest of an artifact -> state of the gate that accepted it
+        self._entries: list[tuple[Place, StageEntry]] = []
+        self._places: dict[str, Place] = {}  # by candidate
+        self._lock = threading.RLock()
+        self._key_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def open(self) -> None:
         """Open the record."""
@@ -85,30 +98,53 @@ class Run:
                 return check.replace(override=override.reason)
         return check
 
-    def record(self, report: Report[Any]) -> None:
+    @property
+    def stages(self) -> list[StageEntry]:
+        """The stages that have reported."""
+        with self._lock:
+            return [entry for _, entry in sorted(self._entries, key=lambda each: each[0])]
+
+    @contextmanager
+    def only(self, key: str) -> Iterator[None]:
+        """Let one line at a time do the work of a key: the next one finds its result."""
+        with self._lock:
+            lock = self._key_locks[key]
+        with lock:
+            yield
+
+    def record(self, report: Report[Any], place: Place = ()) -> None:
         """Add a stage's report to the record, before its gate judges it."""
-        self.stages.append(StageEntry.model_validate_json(report.model_dump_json()))
-        if isinstance(report.facts, EvaluateFacts | AccuracyFacts):
-            self.metric = report.facts.metric
-        if report.candidate is not None:
-            self.update(report.candidate, **_candidate_changes(report))
-        match report.facts:
-            case BenchmarkFacts() as facts:
-                self.race = facts
-            case SelectFacts() as facts:
-                self._record_selection(facts)
-            case ConfirmFacts() as facts:
-                self._record_confirmation(facts)
-        for listener in self.listeners:
-            listener.stage_recorded(report)
+        entry = StageEntry.model_validate_json(report.model_dump_json())
+        with self._lock:
+            self._entries.append((place, entry))
+            if isinstance(report.facts, EvaluateFacts | AccuracyFacts):
+                self.metric = report.facts.metric
+            if report.candidate is not None:
+                self.update(report.candidate, **_candidate_changes(report))
+            match report.facts:
+                case BenchmarkFacts() as facts:
+                    self.race = facts
+                case SelectFacts() as facts:
+                    self._record_selection(facts)
+                case ConfirmFacts() as facts:
+                    self._record_confirmation(facts)
+            for listener in self.listeners:
+                listener.stage_recorded(report)
 
     def progress(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Pass on the metrics of one step of a stage that is at work."""
-        for listener in self.listeners:
-            listener.progressed(stage, step, metrics)
+        with self._lock:
+            for listener in self.listeners:
+                listener.progressed(stage, step, metrics)
 
     def add_candidate(
-        self, name: str, parent: str | None, *, model: Artifact | None = None, accuracy: float | None = None
+        self,
+        name: str,
+        parent: str | None,
+        place: Place = (),
+        *,
+        model: Artifact | None = None,
+        accuracy: float | None = None,
     ) -> None:
         """Open the record of a candidate; it counts as accepted until a gate rejects it."""
         candidate = CandidateEntry(
@@ -120,13 +156,17 @@ class Run:
             size_bytes=model.size_bytes if model else None,
             accuracy=accuracy,
         )
-        self.candidates[name] = candidate
-        for listener in self.listeners:
-            listener.candidate_opened(candidate)
+        with self._lock:
+            self._places[name] = place
+            known = {**self.candidates, name: candidate}
+            self.candidates = {each: known[each] for each in sorted(known, key=self._places.__getitem__)}
+            for listener in self.listeners:
+                listener.candidate_opened(candidate)
 
     def update(self, name: str, **changes: Any) -> None:
         """Change what is known of a candidate."""
-        self.candidates[name] = self.candidates[name].replace(**changes)
+        with self._lock:
+            self.candidates[name] = self.candidates[name].replace(**changes)
 
     def rejected_by(self, stage: str, candidate: str | None) -> bool:
         """Tell whether the stage's gate has rejected the candidate."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flows.record.home import Home
-from flows.record.locks import HOST_LOCK, locked
+from flows.record.locks import host
 from flows.registry.bundle_cache import bundle_folder, is_address, registry_of, resolve
 from flows.registry.model_registry import ModelRegistry
 from flows.registry.origin import Origin, find_origin
@@ -204,7 +204,7 @@ def _replay(
     requests = _requests(home, asked, origin)
     log.info("shadow replay of %s against %s", requests.source, champion.contract.run_id)
     waiting = "shadow replay: waiting until this host is free"
-    with locked(HOST_LOCK, on_wait=lambda: log.info("%s", waiting)), alone():
+    with host(alone=True, on_wait=lambda: log.info("%s", waiting)), alone():
         return shadow_replay(champion, origin.opened, requests, asked.limits, on_round)
 
 

@@ -35,5 +35,5 @@ class Workspace:
         """Log progress: with metrics to `gauntlet.progress`, without to `gauntlet-steps`, which only moves a bar."""
         log = progress_log if metrics else steps_log
         text = " ".join(f"{name}={value:.4g}" for name, value in metrics.items())
-        extra = {"done": done, "total": total, "unit": unit, "metrics": metrics}
+        extra = {"work": self.folder.name, "done": done, "total": total, "unit": unit, "metrics": metrics}
         log.info("%s %d/%d %s", unit, done, total, text, extra=extra)

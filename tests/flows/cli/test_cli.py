@@ -44,6 +44,7 @@ def test_help_imports_nothing_heavy() -> None:
         ["verify", "m.zip"],
         ["predict", "m.zip", "image.png"],
         ["serve", "bundle"],
+        ["fleet", "models"],
     ],
     ids=" ".join,
 )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress
 
-from flows.cli.console import candidates_table, folded, live, print_report, reasons
+from flows.cli.console import Lines, candidates_table, folded, live, print_report, reasons
 from flows.record.home import Home
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
@@ -156,3 +157,31 @@ def test_lines_of_a_running_stage_stay_indented_when_they_wrap() -> None:
         "  line is longer than 40 (warning)",
         "data [passed]",
     ]
+
+
+def test_each_work_in_progress_has_a_bar_until_it_ends() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    bar = Progress(console=console)
+    lines = Lines(console, bar)
+
+    def log(name: str, message: str = "", **extra: object) -> None:
+        lines.emit(logging.makeLogRecord({"name": name, "msg": message, "levelno": logging.INFO, **extra}))
+
+    def shown() -> list[tuple[str, float, float | None]]:
+        return [(task.description, task.completed, task.total) for task in bar.tasks]
+
+    log("gauntlet-steps", work="a", began="prune half")
+    log("gauntlet-steps", work="b", began="quantize static")
+    log("gauntlet-steps", work="a", done=3, total=40, unit="batch")
+    log("gauntlet-steps", work="b", done=1, total=2, unit="images")
+    log("gauntlet", "data passed")
+    assert shown() == [("prune half: batch", 3, 40), ("quantize static: images", 1, 2)]
+    log("gauntlet-steps", work="a", began="prune half")  # again, for its process was killed
+    log("gauntlet-steps", work="b", ended="quantize static")
+    log("gauntlet-steps", work="b", ended="quantize static")
+    assert shown() == [("prune half", 0, None)]
+    log("gauntlet-steps", work="a", ended="prune half")
+    log("gauntlet-steps", work="bench", done=1, total=16, unit="round")  # a command without stages tells no end
+    assert shown() == [("round", 1, 16)]
+    log("gauntlet", "done")
+    assert shown() == []

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hypothesis import given
@@ -61,3 +64,21 @@ def test_results_ignore_a_damaged_or_foreign_record(tmp_path: Path) -> None:
     assert results.load("key", Report[Facts]) is None
     (tmp_path / "key.json").write_text('{"stage": "x", "facts": {"other": 1}}')
     assert results.load("key", Report[Facts]) is None
+
+
+def test_threads_and_processes_append_whole_lines_at_the_same_time(tmp_path: Path) -> None:
+    path, text, count = tmp_path / "journal.jsonl", "x" * 20_000, 40
+    code = (
+        f"from pathlib import Path; from flows.record.journal import Journal; journal = Journal(Path({str(path)!r}))\n"
+    )
+    code += f"for _ in range({count}): journal.append('other', text={text!r})"
+    other = subprocess.Popen([sys.executable, "-c", code])
+    journal = Journal(path)
+    with ThreadPoolExecutor(4) as threads:
+        for number in range(4 * count):
+            threads.submit(journal.append, "own", number=number, text=text)
+    assert other.wait(timeout=60) == 0
+    events = list(journal)
+    assert len(path.read_bytes().splitlines()) == len(events) == 5 * count
+    assert sorted(e["number"] for e in events if e["op"] == "own") == [*range(4 * count)]
+    assert all(event["text"] == text for event in events)

@@ -1,9 +1,13 @@
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
-from flows.record.locks import is_locked, locked, try_exclusive
+import pytest
+
+from flows.record import locks
+from flows.record.locks import host, is_locked, locked, try_exclusive
 
 HOLD = "import sys, time; from pathlib import Path; from flows.record.locks import locked\n"
 HOLD += "with locked(Path(sys.argv[1]), shared=len(sys.argv) > 2): print('held', flush=True); time.sleep(60)"
@@ -53,3 +57,26 @@ def test_shared_lock_becomes_exclusive_only_for_the_last_holder(tmp_path: Path) 
 
 def test_is_locked_is_false_without_a_file(tmp_path: Path) -> None:
     assert not is_locked(tmp_path / "none")
+
+
+def test_benchmark_has_its_turn_before_work_that_asks_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "HOST_LOCK", tmp_path / "host.lock")
+    monkeypatch.setattr(locks, "NEXT_ON_HOST", tmp_path / "host.lock.next")
+    order: list[str] = []
+    waiting = {name: threading.Event() for name in ("benchmark", "work")}
+
+    def enter(name: str) -> None:
+        with host(alone=name == "benchmark", on_wait=waiting[name].set):
+            order.append(name)
+
+    threads = [threading.Thread(target=enter, args=(name,)) for name in waiting]
+    with host(alone=False):
+        for thread, told in zip(threads, waiting.values(), strict=True):
+            thread.start()
+            assert told.wait(timeout=60)
+        assert order == []
+    for thread in threads:
+        thread.join(timeout=60)
+    assert order == ["benchmark", "work"]
+    with host(alone=False), host(alone=False):  # works share it
+        pass

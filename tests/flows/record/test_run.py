@@ -1,6 +1,8 @@
 """The record of a run: what it tells its listeners, and what a stage's facts change in a candidate."""
 
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,51 @@ def test_rejection_and_override_hold_for_one_candidate_only(open_run: Callable[.
     assert not run.rejected_by("accuracy", "static-u8s8")
     assert run.rejected_by("accuracy", "static-s8s8")
     assert run.stages[0].checks[0].override == reason
+
+
+def test_report_has_the_order_of_the_code_whichever_line_is_first(open_run: Callable[..., Run]) -> None:
+    lines = [f"recipe-{number}" for number in range(8)]
+    listener = Listener()
+    run = open_run(listener)
+    together = threading.Barrier(len(lines))
+
+    def line(number: int) -> None:
+        together.wait(timeout=60)
+        for step in range(20):
+            if step == 0:
+                run.add_candidate(lines[number], "fp32", (1, number))
+            run.progress("prune", step, {"loss": 0.5})
+            run.record(Report(stage=f"s{step}", facts=ACCURACY, candidate=lines[number]), (1, number, step))
+
+    run.add_candidate("fp32", None)
+    with ThreadPoolExecutor(len(lines)) as threads:
+        done = [threads.submit(line, number) for number in reversed(range(len(lines)))]
+    assert [each.result() for each in done] == [None] * len(lines)
+    run.record(Report(stage="benchmark", facts=ACCURACY), (2,))
+    report = run.report(None, {})
+    assert [c.name for c in report.candidates] == ["fp32", *lines]
+    expected = [(name, f"s{step}") for name in lines for step in range(20)]
+    assert [(s.candidate, s.stage) for s in report.stages] == [*expected, (None, "benchmark")]
+    opened = {name: listener.told.index(("candidate opened", name)) for name in lines}
+    assert all(c.accuracy == ACCURACY.accuracy for c in report.candidates[1:])
+    assert len(opened) == len(lines)
+    assert len(listener.told) == 1 + len(lines) * 41 + 1
+
+
+def test_lines_with_the_same_work_do_it_one_after_the_other(open_run: Callable[..., Run]) -> None:
+    run, inside = open_run(), 0
+
+    def work() -> int:
+        nonlocal inside
+        with run.only("key"):
+            inside += 1
+            seen = inside
+            threading.Event().wait(0.001)
+            inside -= 1
+        return seen
+
+    with ThreadPoolExecutor(8) as threads:
+        assert {done.result() for done in [threads.submit(work) for _ in range(40)]} == {1}
 
 
 def test_report_of_a_run_that_ended_early_names_the_stage_and_the_reason(open_run: Callable[..., Run]) -> None:
