@@ -168,10 +168,6 @@ def test_every_fault_is_reported_when_there_are_several(tmp_path: Path) -> None:
         ({"select": {"batch": 4}}, "select.batch is 4, which is not measured; benchmark.batch_sizes has [1, 8]"),
         ({"benchmark": {"batch_sizes": [2, 8]}}, "select.batch is 1, which is not measured"),
         (
-            {"benchmark": {"batch_sizes": [8, 1], "session_variants": [{"spinning": False}]}},
-            "benchmark.session_variants are compared at the first of benchmark.batch_sizes, 8",
-        ),
-        (
             {"optimize": [{"kind": "onnxslim"}, {"kind": "onnxslim"}]},
             "two candidates named 'onnxslim'; remove one of them",
         ),
@@ -197,6 +193,7 @@ def test_parts_that_do_not_fit_are_refused_when_each_is_right_alone(
     "values",
     [
         {"select": {"batch": 8}},
+        {"benchmark": {"batch_sizes": [8, 1], "session_variants": [{"spinning": False}]}},
         {"benchmark": {"batch_sizes": [4]}, "select": {"batch": 4}},
         {"structure": {"max_opset": 17, "max_ir_version": 8}},
         {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "ort-basic"}]},
