@@ -37,7 +37,7 @@ MOST_NAMED = 5
 
 
 @flow(name="gauntlet-fleet", flow_run_name="{folder}", persist_result=False, log_prints=False)
-def fleet(folder: Path, settings: tuple[str, ...] = (), *, workers: int = 1, fresh: bool = False) -> str:
+def fleet(folder: Path, settings: tuple[str, ...] = (), workers: int = 1, *, fresh: bool = False) -> str:
     """Run every model of a folder through the pipeline; return the fleet's id.
 
     A fleet with the same folder and settings that was interrupted is continued.

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from typing import Any, cast
 
+import psutil
 from prefect import flow
 from prefect.client.schemas.objects import RunInput, State, TaskRunResult
 from prefect.context import FlowRunContext
@@ -36,7 +37,7 @@ POLL_S = 0.1
 ATTEMPTS = 3
 """A process that ends in the middle of its work, for example for lack of memory, takes its neighbors' work with it."""
 PROCESS_WIDE = ("export", "prune")
-"""Stages that set what a process has once: PyTorch's random numbers, its exporter's state. Threads do one at a time."""
+"""Stages that set what a process has once: random numbers, an exporter's state, modules. Threads do one at a time."""
 
 
 class Cancelled(BaseException):
@@ -108,7 +109,11 @@ class Workers:
             for thread in self._threads:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Cancelled))
         for process in set(multiprocessing.active_children()) - self.others:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                children = psutil.Process(process.pid).children(recursive=True)  # in sessions of their own
+                process.kill()
+                for child in children:
+                    child.kill()
 
     def close(self) -> None:
         """Wait until every line and every worker has ended."""
@@ -129,8 +134,7 @@ class Workers:
         with self._lock:
             self._threads.add(this)
         try:
-            alone = work.function.__name__ in PROCESS_WIDE or hasattr(work.config, "code_folder")  # modules, too
-            with self._process_wide if alone else nullcontext():
+            with self._process_wide if work.function.__name__ in PROCESS_WIDE else nullcontext():
                 return work.run()
         finally:
             with self._lock:

@@ -25,7 +25,7 @@ from gauntlet.core.fleet_report import FleetReport, FleetResult
 from gauntlet.core.run_report import RunReport
 
 QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=1", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=4", "quantize=[]", "optimize=[]", "benchmark.profile=false")
+QUICK += ("numerics.samples=8", "quantize=[]", "optimize=[]", "benchmark.profile=false")
 BROKEN = FleetResult(model="broken.onnx", verdict="invalid", reason="broken.onnx: not an ONNX file, but text " * 9)
 
 
