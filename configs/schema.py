@@ -33,6 +33,7 @@ from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
 from tasks.repair import REPAIRED, RepairConfig
 from tasks.select import SelectConfig
+from tasks.serve.config import ServeConfig
 from tasks.structure import StructureConfig
 from tasks.train import TrainConfig
 from tasks.train.torch import TorchTraining
@@ -143,6 +144,7 @@ class PipelineConfig(Frozen):
     )
     budget: Budget = Field(default_factory=Budget, description="limits that the winner must keep; a gate")
     package: PackageConfig = Field(default_factory=PackageConfig)
+    serve: ServeConfig = Field(default_factory=ServeConfig)
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     operator_libraries: tuple[Path, ...] = Field(
         (), description="shared libraries with the model's custom operators; every session loads them"

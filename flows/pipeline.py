@@ -1,13 +1,14 @@
 """The gauntlet: the diagram of the README, as code. Every `line.stage` runs a stage's work, then its gate."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from prefect import flow
 
 from configs.required_packages import require_packages
 from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
 from flows.recording import recording
+from flows.reference import Base, Reference
 from flows.stage import Line
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import Signature
@@ -23,7 +24,6 @@ from tasks.explain import explain
 from tasks.export import export, files_of
 from tasks.loadgen import loadgen
 from tasks.normalize import normalize
-from tasks.normalize.config import NormalizeFacts
 from tasks.numerics import numerics
 from tasks.optimize import optimize, user_files
 from tasks.package import package
@@ -32,31 +32,9 @@ from tasks.prune import prune
 from tasks.quantize import QuantizeConfig, methods_of, quantize
 from tasks.repair import REPAIRED, repair
 from tasks.select import select
+from tasks.serve import serve
 from tasks.structure import structure
 from tasks.train import train
-
-
-@dataclass(frozen=True)
-class Base:
-    """An exported network; its normalized file is what passes and recipes start from."""
-
-    name: str
-    exported: Artifact  # as the exporter wrote it, or as it was brought
-    model: Artifact  # normalized
-    facts: NormalizeFacts
-    golden: Artifact | None = None  # a pruned network's own outputs
-    unpruned: Artifact | None = None
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The model that every candidate is made from and compared with."""
-
-    splits: Mapping[str, Artifact]
-    network: Artifact  # in its framework's format
-    signature: Signature
-    golden: Artifact  # the network's outputs
-    base: Base
 
 
 @flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
@@ -260,7 +238,7 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Race the candidates that passed every gate, explain the slow ones, select, confirm and package the winner."""
+    """Race the candidates that passed every gate, explain the slow ones, select, confirm, package and serve the winner."""
     run, golden, test = line.run, reference.golden, reference.splits["test"]
     race = line.measure(
         benchmark,
@@ -297,4 +275,7 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
     if config.loadgen:
         target = config.benchmark.target_named(final.target)
         line.measure(loadgen, config.loadgen, model=winner, test=test, golden=golden, target=target)
-    line.stage(package, config.package, report=run.report(None, {}), final=final, model=winner, golden=golden)
+    record = run.report(None, {})
+    packaged = line.stage(package, config.package, report=record, final=final, model=winner, golden=golden)
+    if config.serve.objective:
+        line.measure(serve, config.serve, bundle=packaged.artifacts["bundle"])

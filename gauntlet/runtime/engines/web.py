@@ -2,13 +2,11 @@
 
 import atexit
 import contextlib
-import ctypes
 import json
 import os
 import queue
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -22,6 +20,7 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
+from gauntlet.runtime.child_process import die_with_parent
 from gauntlet.runtime.engines.base import Engine, TensorInfo
 from gauntlet.runtime.resources import sum_over_processes
 
@@ -75,7 +74,7 @@ class Browser:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=_die_with_parent,  # no thread runs yet that could hold a lock during the fork
+            preexec_fn=die_with_parent,  # no thread runs yet that could hold a lock during the fork
         )
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         try:
@@ -206,12 +205,6 @@ load_engine = WebEngine
 def _data_file(model: Path) -> Path | None:
     data = model.with_name(f"{model.name}.data")
     return data if data.exists() else None
-
-
-def _die_with_parent() -> None:
-    """End the browser when this process is killed; on Linux only (PR_SET_PDEATHSIG, prctl(2))."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _remove_stale_profiles() -> None:
