@@ -28,7 +28,7 @@ def test_run_serves_its_bundle_and_records_what_the_service_adds(run: Run, home:
     facts = report.stages[-1].facts
     assert facts["verdict"] == "proven within"
     assert 'id="serving"' in render_html(report)
-    client = MlflowClient(f"sqlite:///{home.root / 'mlflow.db'}")
+    client = MlflowClient(home.mlflow_uri)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     [parent] = [r for r in client.search_runs(experiments) if r.data.tags["stage"] == "pipeline"]
     assert parent.data.metrics["serving.added_p50_ms"] == pytest.approx(facts["cost"]["added_p50_ms"])
