@@ -4,9 +4,10 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
-from gauntlet.bundle.web_page import ASSETS
+from gauntlet import bundle
 
 PAGE = Path(__file__).parents[1] / "page"
+ASSETS = Path(bundle.__file__).with_name("web")
 SHARED = ("drawing.js", "page.css")
 """Files that the page of a bundle has, too."""
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'"

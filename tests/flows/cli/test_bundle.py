@@ -1,6 +1,8 @@
 """`gauntlet bundle`: what a real run has packaged leaves the store."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,28 @@ def test_run_without_a_bundle_is_told_what_to_do(here: Path, capsys: pytest.Capt
         assert words in capsys.readouterr().err
     assert main(["bundle", "1999"]) == 2
     assert "a run '1999'" in capsys.readouterr().err
+
+
+def test_device_gets_the_winner_as_files_that_prove_themselves(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", "--edge", "device"]) == 0
+    assert "device: model.ort, " in capsys.readouterr().out
+    assert not (here / "digits-small-cnn.zip").exists()
+    done = subprocess.run([sys.executable, "device/example.py"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert main(["bundle", "--edge", "device"]) == 2
+    assert "device: it exists. Fix: remove it, or choose another --edge" in capsys.readouterr().err
+
+
+def test_page_needs_the_runtime_for_browsers_and_says_how_to_install_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bundle", "--web", "page"]) == 2
+    expected = "gauntlet: --web: its environment is not installed; install it with: gauntlet targets install web\n"
+    assert capsys.readouterr().err == expected
+    assert not (here / "page").exists()
+
+
+def test_key_without_a_copy_to_sign_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", "--edge", "device", "--key", "KEY.pem"]) == 2
+    assert "--key signs a copy of the bundle; name one with --out" in capsys.readouterr().err
+    assert not (here / "device").exists()
