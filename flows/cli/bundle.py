@@ -16,18 +16,17 @@ from gauntlet.reporting.timeline import bundle_file
 
 
 def bundle_run(options: argparse.Namespace) -> int:
-    """Copy the bundle of a run to `--out`, signed if there is a key, or write what `--web` and `--edge` name."""
+    """Copy the bundle of a run to `--out`, signed if there is a key, or write the forms that other options name."""
     home = Home.find()
     folder = home.require_run(options.run)
     name, source = stored_bundle(home, folder)
     console = Console(soft_wrap=True, highlight=False)
-    elsewhere = [Path(target) for target in (options.web, options.edge) if target is not None]
+    forms = ((options.web, _write_page), (options.edge, _write_device_files), (options.trainable, _write_trainable))
+    elsewhere = [(Path(target), write) for target, write in forms if target is not None]
     if options.key and elsewhere and not options.out:
         raise ConfigError("--key signs a copy of the bundle; name one with --out")
-    if options.web:
-        _write_page(source, elsewhere[0], console)
-    if options.edge:
-        _write_device_files(source, elsewhere[-1], console)
+    for target, write in elsewhere:
+        write(source, target, console)
     if options.out or not elsewhere:
         _copy(source, Path(options.out or f"{name}.zip"), options.key, console)
     return 0
@@ -57,6 +56,14 @@ def _write_device_files(source: Path, target: Path, console: Console) -> None:
     total = (target / MODEL_FILE).stat().st_size
     console.print(f"{plain(str(target))}: {MODEL_FILE}, {size(total)}, {counted(operators, 'operator')}")
     console.print(f"Try it: python {plain(str(target / 'example.py'))}")
+
+
+def _write_trainable(source: Path, target: Path, console: Console) -> None:
+    from gauntlet.bundle.training_step import STEP, write_trainable
+
+    sizes = write_trainable(whole_bundle(source), target).sizes()
+    console.print(f"{plain(str(target))}: {STEP}, {sizes['classes']} classes of {sizes['features']} features")
+    console.print(f"Use it: python {plain(str(target / 'example.py'))} SAMPLES.npz STEPS LEARNING_RATE")
 
 
 def stored_bundle(home: Home, folder: Path) -> tuple[str, Path]:
