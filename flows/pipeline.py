@@ -238,7 +238,7 @@ def prune_network(line: Line, config: PipelineConfig, reference: Reference) -> N
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Race the candidates that passed every gate, explain the slow ones, select, confirm, package and serve the winner."""
+    """Race the candidates that passed every gate, explain the slow ones, select, confirm, package and serve."""
     run, golden, test = line.run, reference.golden, reference.splits["test"]
     race = line.measure(
         benchmark,

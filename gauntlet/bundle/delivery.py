@@ -45,7 +45,9 @@ def require_portable(bundle: Bundle, case: GoldenCase, option: str) -> None:
     """Raise `ConfigError` for a model that needs more than the runtime itself, or has tensors of no number type."""
     if libraries := bundle.contract.signature.operator_libraries:
         names = ", ".join(library.name for library in libraries)
-        raise ConfigError(f"{option}: the model needs the operator libraries {names}, which cannot be delivered with it")
+        raise ConfigError(
+            f"{option}: the model needs the operator libraries {names}, which cannot be delivered with it"
+        )
     for name, array in (*case.inputs.items(), *case.outputs.items()):
         if array.dtype.name not in NUMBER_TYPES:
             raise ConfigError(f"{option}: {name!r} is {array.dtype.name}; allowed are {', '.join(NUMBER_TYPES)}")

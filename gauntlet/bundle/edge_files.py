@@ -95,7 +95,7 @@ def _type_names(array: Array) -> dict[str, str]:
 
 
 def _write_texts(bundle: Bundle, tensors: Mapping[str, object], folder: Path) -> None:
-    environment = Environment(  # noqa: S701 - no HTML
+    environment = Environment(
         loader=FileSystemLoader(ASSETS), undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
     contract = bundle.contract

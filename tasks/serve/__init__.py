@@ -104,9 +104,7 @@ def objective_check(config: ServeConfig, facts: ServeFacts) -> Check:
     fix = "lower serve.objective.rate, raise serve.objective.p99_ms, or choose a faster model"
     if facts.verdict == "not resolved":
         fix = "raise serve.min_duration_s and serve.min_queries, or accept it with serve.unresolved: accept"
-    accepted = (
-        config.unresolved == "accept" and facts.verdict == "not resolved" and facts.p99_ms <= objective.p99_ms
-    )
+    accepted = config.unresolved == "accept" and facts.verdict == "not resolved" and facts.p99_ms <= objective.p99_ms
     return Check.of(
         "serve.p99_ms",
         facts.p99_high_ms if math.isfinite(facts.p99_high_ms) else None,

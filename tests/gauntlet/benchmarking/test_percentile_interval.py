@@ -14,7 +14,9 @@ def test_interval_of_independent_values_is_that_of_their_order_statistics() -> N
     x = np.random.default_rng(0).permutation(np.arange(1.0, 10_001.0))
     center, low, high = percentile_interval(x, 99)
     assert center == 9900
-    assert 9860 < low < 9890  # Clopper and Pearson's 1.22 % of 10,000 are 122, and the spread between sections widens it
+    assert (
+        9860 < low < 9890
+    )  # Clopper and Pearson's 1.22 % of 10,000 are 122, and the spread between sections widens it
     assert 9910 < high < 9935
 
 

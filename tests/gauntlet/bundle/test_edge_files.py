@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import onnx_text
+import onnxruntime
 import pytest
 from served_bundles import brightness_bundle, write_bundle
 

@@ -39,7 +39,13 @@ def test_every_step_is_pytorchs() -> None:
         expected = torch.nn.functional.cross_entropy(layer(torch.from_numpy(features)), torch.from_numpy(labels))
         expected.backward()
         optimizer.step()
-        feed = {"features": features, "labels": labels, "weight": weight, "bias": bias, "learning_rate": np.float32(0.3)}
+        feed = {
+            "features": features,
+            "labels": labels,
+            "weight": weight,
+            "bias": bias,
+            "learning_rate": np.float32(0.3),
+        }
         loss, weight, bias = step.run(["loss", "new_weight", "new_bias"], feed)
         assert loss == pytest.approx(expected.item(), abs=1e-5)
         assert np.abs(weight - layer.weight.detach().numpy()).max() <= 1e-5

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_text
+import onnxruntime
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from runtime_environments import home_with
@@ -15,6 +16,7 @@ from small_pngs import gray_png
 from static_files import served
 
 from gauntlet.bundle.bundle import MODEL, Bundle, seal
+from gauntlet.bundle.training_step import training_step
 from gauntlet.bundle.web_page import write_web_page
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import OperatorLibrary, signature_from_graph
@@ -24,6 +26,23 @@ DROP = """([bytes, name]) => {
   const data = new DataTransfer();
   data.items.add(new File([new Uint8Array(bytes)], name, {type: "image/png"}));
   document.getElementById("drop").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true}));
+}"""
+TRAIN = """async ({features, labels, weight, bias, sizes: [n, size, classes], steps}) => {
+  const ort = await import("/ort/ort.wasm.min.mjs");
+  ort.env.wasm.wasmPaths = new URL("/ort/", location.href).href;
+  const session = await ort.InferenceSession.create("/training_step.onnx", {executionProviders: ["wasm"]});
+  const floats = (values, shape) => new ort.Tensor("float32", Float32Array.from(values), shape);
+  const feed = {
+    features: floats(features, [n, size]), labels: new ort.Tensor("int64", BigInt64Array.from(labels.map(BigInt)), [n]),
+    weight: floats(weight, [classes, size]), bias: floats(bias, [classes]), learning_rate: floats([0.3], []),
+  };
+  const losses = [];
+  for (let step = 0; step < steps; step++) {
+    const {loss, new_weight, new_bias} = await session.run(feed);
+    losses.push(loss.data[0]);
+    Object.assign(feed, {weight: new_weight, bias: new_bias});
+  }
+  return {losses, weight: [...feed.weight.data], bias: [...feed.bias.data]};
 }"""
 Open = Callable[[Path], Page]
 WAIT_MS = 60_000
@@ -47,7 +66,9 @@ def opened(browser: Browser) -> Iterator[Open]:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         pages.append(page)
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: request.url.startswith((url, "blob:", "data:")) or problems.append(request.url))
+        page.on(
+            "request", lambda request: request.url.startswith((url, "blob:", "data:")) or problems.append(request.url)
+        )
         page.goto(url)
         return page
 
@@ -137,3 +158,30 @@ def test_model_with_operator_libraries_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--web: the model needs the operator libraries own\.so"):
         write_web_page(other, tmp_path / "page")
     assert not (tmp_path / "page").exists()
+
+
+def test_last_layer_learns_in_the_browser_as_it_does_in_python(browser: Browser, tmp_path: Path) -> None:
+    n, size, classes, steps = 6, 5, 3, 8
+    folder = page_of(brightness_bundle(tmp_path / "b"), tmp_path / "page")
+    model = training_step(classes, size)
+    onnx.save(model, folder / "training_step.onnx")
+    rng = np.random.default_rng(0)
+    arrays = {"features": rng.standard_normal((n, size)), "weight": rng.standard_normal((classes, size))}
+    feed = {name: array.astype(np.float32) for name, array in (arrays | {"bias": np.zeros(classes)}).items()}
+    labels = rng.integers(0, classes, n)
+    given = {name: array.ravel().tolist() for name, array in feed.items()}
+    given |= {"labels": labels.tolist(), "sizes": [n, size, classes], "steps": steps}
+    with served(folder) as url:
+        page = browser.new_page()
+        page.goto(f"{url}/page.css")
+        found = page.evaluate(TRAIN, given)
+        page.close()
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    losses = []
+    for _ in range(steps):
+        loss, weight, bias = session.run(None, feed | {"labels": labels, "learning_rate": np.float32(0.3)})
+        feed |= {"weight": weight, "bias": bias}
+        losses.append(float(loss))
+    assert found["losses"] == pytest.approx(losses, abs=1e-5)
+    assert np.abs(np.array(found["weight"]) - feed["weight"].ravel()).max() <= 1e-5
+    assert np.abs(np.array(found["bias"]) - feed["bias"]).max() <= 1e-5

@@ -87,7 +87,9 @@ def signature(task: str, labels: tuple[str, ...] = ()) -> Signature:
 
 
 @pytest.mark.parametrize(
-    "scores", [[1.0, -2.0, 30.0], [0.2, 0.5, 0.3], [0.0, 0.0, 0.0], [-1e30, 5, 5]], ids=["scores", "shares", "ties", "-"]
+    "scores",
+    [[1.0, -2.0, 30.0], [0.2, 0.5, 0.3], [0.0, 0.0, 0.0], [-1e30, 5, 5]],
+    ids=["scores", "shares", "ties", "-"],
 )
 def test_classes_have_the_confidence_that_python_gives_them(page: Page, scores: list[float]) -> None:
     known = signature("classification", ("ant", "bee", "cat"))

@@ -16,7 +16,6 @@ from gauntlet.benchmarking.contender import RacePlan
 from gauntlet.benchmarking.expected_outputs import ExpectedOutputs
 from gauntlet.benchmarking.target_comparison import BenchResult, compare_targets
 from gauntlet.benchmarking.target_validation import TargetValidation, validate_target
-from gauntlet.core.errors import StageError
 from gauntlet.runtime.worker_client import WorkerClient
 from gauntlet.targets import OpenVino, OrtCpu, OrtOpenVino, OrtWeb, TorchCompiled, TorchEager, environments
 from gauntlet.targets.base import BaseTarget
