@@ -31,8 +31,8 @@ def percentile_interval(
     if len(x) == 0:
         return math.nan, math.nan, math.nan
     candidates, counts, sizes = _late_by_section(x)
-    low, high = _share_interval(counts, sizes, confidence)
     share = 1 - percentile / 100
+    low, high = _share_interval(counts, sizes, share, confidence)
     proven_within, proven_beyond = high <= share, low > share
     first = len(candidates) - int(np.argmin([*proven_within[::-1], False]))
     upper = float(candidates[first]) if first < len(candidates) else math.inf
@@ -51,13 +51,15 @@ def _late_by_section(x: Floats) -> tuple[Floats, Floats, Floats]:
     return candidates, up_to[-1] - up_to[last], up_to[-1]
 
 
-def _share_interval(counts: Floats, sizes: Floats, confidence: float) -> tuple[Floats, Floats]:
+def _share_interval(counts: Floats, sizes: Floats, late_share: float, confidence: float) -> tuple[Floats, Floats]:
     """Return the interval of the share for each row of counts by section, shape (k, sections)."""
     n, sections = float(sizes.sum()), len(sizes)
     share = counts.sum(axis=1) / n
     spread = ((counts - share[:, None] * sizes) ** 2).sum(axis=1) * sections / max(1, sections - 1)
     by_chance = n * share * (1 - share)
     effect = np.maximum(1.0, np.divide(spread, by_chance, out=np.ones_like(share), where=by_chance > 0))
+    at_percentile = int(np.argmin(share > late_share))
+    effect = np.where(share > 0, np.maximum(effect, effect[at_percentile]), 1.0)
     tail = (1 - confidence) / 2
     known = (ndtri(tail) / stdtrit(max(1, sections - 1), tail)) ** 2  # the spread itself is estimated
     effective = known * n / effect

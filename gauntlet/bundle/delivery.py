@@ -22,8 +22,8 @@ def deliver(source: Path, target: Path, private_key: Path | None = None) -> Bund
         ConfigError: when `target` exists, its folder does not, the bundle is damaged, or the key cannot be used.
     """
     with made_complete(target, "--out") as made:
-        folder = made.with_name("unpacked")
-        shutil.copytree(whole_bundle(source).folder, folder)
+        bundle, folder = whole_bundle(source), made.with_name("unpacked")
+        shutil.copytree(bundle.folder, folder)
         if private_key is not None:
             sign(Bundle.open(folder), private_key)
         if target.suffix == ".zip":

@@ -76,7 +76,7 @@ def _convert(bundle: Bundle, folder: Path) -> None:
 
 def _write(kind: str, arrays: NamedArrays, folder: Path) -> list[dict[str, object]]:
     """Write each array as raw numbers; return what the examples say of it."""
-    tensors = []
+    tensors: list[dict[str, object]] = []
     for number, (name, array) in enumerate(arrays.items()):
         file = f"golden/{kind}-{number}.bin"
         (folder / file).write_bytes(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())

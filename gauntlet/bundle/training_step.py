@@ -147,11 +147,11 @@ def _layer(node: onnx.NodeProto, values: NamedArrays, bias_name: str, softmax: b
     if options.get("transA") or taken.ndim != 2 or stored.ndim != 2 or stored.dtype != np.float32:
         problem = f"takes features of shape {taken.shape} with weights of shape {stored.shape}, {stored.dtype}"
         raise ConfigError(f"--trainable: the last layer {problem}; expected two axes each, and float32")
-    weight = (stored if options.get("transB") else stored.T) * np.float32(options.get("alpha", 1.0))
+    weight = (stored if options.get("transB") else stored.T).astype(np.float32) * options.get("alpha", 1.0)
     classes = len(weight)
     bias = np.zeros(classes, np.float32)
     if bias_name:
-        bias = np.broadcast_to(np.squeeze(values[bias_name]), classes) * np.float32(options.get("beta", 1.0))
+        bias = np.broadcast_to(np.squeeze(values[bias_name]), classes).astype(np.float32) * options.get("beta", 1.0)
     weight, bias = np.ascontiguousarray(weight, np.float32), np.ascontiguousarray(bias, np.float32)
     return LastLayer(node.input[0], weight, bias, softmax)
 

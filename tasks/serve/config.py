@@ -23,7 +23,7 @@ class ServeConfig(Frozen):
 
     objective: Objective | None = Field(None, description="by default none, and nothing is served")
     min_duration_s: float = Field(10, gt=0, description="least time of the load")
-    min_queries: int = Field(1000, ge=LEAST_QUERIES, description="least number of requests")
+    min_queries: int = Field(2000, ge=LEAST_QUERIES, description="least number of requests")
     unresolved: Literal["accept", "reject"] = Field(
         "reject", description="what to do when the requests prove the objective neither kept nor missed"
     )

@@ -26,7 +26,7 @@ def main(file: str, steps: int, learning_rate: float) -> None:
     samples = dict(np.load(file))
     labels = samples.pop("labels").astype(np.int64)
     (features,) = session("features.onnx").run(None, samples)  # once: the layers before the last one stay as they are
-    step, rate = session("training_step.onnx"), np.float32(learning_rate)
+    step, rate = session("training_step.onnx"), np.array(learning_rate, np.float32)
     for number in range(steps):
         feed = {"features": features, "labels": labels, "weight": weight, "bias": bias, "learning_rate": rate}
         loss, weight, bias = step.run(["loss", "new_weight", "new_bias"], feed)

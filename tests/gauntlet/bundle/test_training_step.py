@@ -17,6 +17,7 @@ from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Signature, TensorSpec
 
 CLASSES, SIZE = 5, 7
+RATE = np.array(0.3, np.float32)
 
 
 def session(model: onnx.ModelProto | Path) -> onnxruntime.InferenceSession:
@@ -29,7 +30,7 @@ def test_every_step_is_pytorchs() -> None:
 
     rng = np.random.default_rng(0)
     layer = torch.nn.Linear(SIZE, CLASSES)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.3)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=float(RATE))
     weight, bias = (parameter.detach().numpy().copy() for parameter in (layer.weight, layer.bias))
     step = session(training_step(CLASSES, SIZE))
     for _ in range(30):
@@ -44,7 +45,7 @@ def test_every_step_is_pytorchs() -> None:
             "labels": labels,
             "weight": weight,
             "bias": bias,
-            "learning_rate": np.float32(0.3),
+            "learning_rate": RATE,
         }
         loss, weight, bias = step.run(["loss", "new_weight", "new_bias"], feed)
         assert loss == pytest.approx(expected.item(), abs=1e-5)
@@ -62,7 +63,7 @@ def test_step_is_of_operators_that_every_runtime_has() -> None:
 def test_large_scores_do_not_overflow() -> None:
     feed = {"features": np.full((2, SIZE), 1e4, np.float32), "labels": np.array([0, 1])}
     feed |= {"weight": np.eye(CLASSES, SIZE, dtype=np.float32) * 100, "bias": np.zeros(CLASSES, np.float32)}
-    outputs = session(training_step(CLASSES, SIZE)).run(None, feed | {"learning_rate": np.float32(0.1)})
+    outputs = session(training_step(CLASSES, SIZE)).run(None, feed | {"learning_rate": RATE})
     assert all(np.isfinite(output).all() for output in outputs)
 
 

@@ -179,7 +179,7 @@ def test_last_layer_learns_in_the_browser_as_it_does_in_python(browser: Browser,
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     losses = []
     for _ in range(steps):
-        loss, weight, bias = session.run(None, feed | {"labels": labels, "learning_rate": np.float32(0.3)})
+        loss, weight, bias = session.run(None, feed | {"labels": labels, "learning_rate": np.array(0.3, np.float32)})
         feed |= {"weight": weight, "bias": bias}
         losses.append(float(loss))
     assert found["losses"] == pytest.approx(losses, abs=1e-5)
