@@ -1,7 +1,5 @@
 """A bundle for a device: ONNX Runtime's own format, the operators that it needs, and an example in C++ and Python."""
 
-import contextlib
-import io
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +14,13 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.onnx_model.model_file import model_files
 from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.resources import usable_memory_bytes
 from gauntlet.runtime.session import open_session
+from gauntlet.runtime.subprocess_runner import run_in_subprocess
 
 ASSETS = Path(__file__).with_name("edge")
 MODEL_FILE, OPERATORS_FILE = "model.ort", "required_operators.config"
+TIMEOUT_S = 600.0
 ONNX_TYPES = {"float32": "FLOAT", "float64": "DOUBLE"}
 CPP_TYPES = {"float32": "float", "float64": "double", "float16": "Ort::Float16_t", "bool": "bool"}
 
@@ -54,24 +55,30 @@ def write_edge_files(bundle: Bundle, target: Path) -> int:
 
 
 def _convert(bundle: Bundle, folder: Path) -> None:
-    """Convert with ONNX Runtime's own tool, whose optimizations for any processor are part of the result."""
-    from onnxruntime.tools.convert_onnx_models_to_ort import OptimizationStyle, convert_onnx_models_to_ort
-
+    """Convert in a process of its own, because ONNX Runtime's tool writes to the terminal and sets up logging."""
     work = folder / "work"
     for path in model_files(bundle.model):
         place = work / path.relative_to(bundle.folder)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            convert_onnx_models_to_ort(
-                work / MODEL, work, optimization_styles=[OptimizationStyle.Fixed], enable_type_reduction=True
-            )
-    except Exception as error:  # the runtime's own exceptions share no public base
+        run_in_subprocess(convert_to_ort, work / MODEL, timeout_s=TIMEOUT_S, memory_bytes=usable_memory_bytes())
+    except StageError as error:
         raise StageError(f"--edge: ONNX Runtime cannot convert the model: {one_line(error)}") from error
     (work / MODEL_FILE).rename(folder / MODEL_FILE)
-    next(work.glob("*.config")).rename(folder / OPERATORS_FILE)
+    [config] = work.glob("*.config")
+    operators = [line for line in config.read_text().splitlines() if not line.startswith("#")]  # these name a folder
+    (folder / OPERATORS_FILE).write_text("\n".join([f"# Generated from {MODEL_FILE}", *operators]) + "\n")
     shutil.rmtree(work)
+
+
+def convert_to_ort(model: Path) -> None:
+    """Write the model in ONNX Runtime's format, optimized for any processor, and its operators and types beside it."""
+    from onnxruntime.tools.convert_onnx_models_to_ort import OptimizationStyle, convert_onnx_models_to_ort
+
+    convert_onnx_models_to_ort(
+        model, model.parent, optimization_styles=[OptimizationStyle.Fixed], enable_type_reduction=True
+    )
 
 
 def _write(kind: str, arrays: NamedArrays, folder: Path) -> list[dict[str, object]]:
