@@ -5,7 +5,7 @@ from time import monotonic
 
 HOST = "127.0.0.1"
 RECEIVED_BYTES = 1 << 16
-MOST_IDLE_S = 2.0
+MOST_IDLE_S = 1.0
 """A server closes idle connections, after 5 s for `gauntlet serve`; a request on one of those would fail."""
 
 

