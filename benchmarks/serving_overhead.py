@@ -9,7 +9,6 @@ process and shares the cores. Prints medians over the rounds; what serving adds 
 
 import argparse
 import random
-import socket
 import statistics
 import tempfile
 import threading
@@ -31,11 +30,12 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
+from tasks.serve.connection import Connection
 
 CONNECTIONS = 16
 SINGLE = 60
 """Requests of a block, one after the other."""
-LOAD_S = 3.0
+LOAD_S, TIMEOUT_S = 3.0, 60.0
 BATCHES = (1, 4, 8, 16)
 GOALS = {"p50": 0.5, "p99": 1.5}
 SHARE = 0.95
@@ -84,43 +84,26 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-class Connection:
-    """One keep-alive connection that sends the same request again and again, with as little work as possible."""
+def asking(server: Server) -> Callable[[], None]:
+    """Return a function that sends the server's request on a connection of its own."""
+    connection = Connection(server.port, TIMEOUT_S)
 
-    def __init__(self, server: Server) -> None:
-        self.request = server.request
-        self.socket = socket.create_connection(("127.0.0.1", server.port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def ask() -> None:
+        if (status := connection.send(server.request)) != 200:
+            raise SystemExit(f"refused: status {status}")
 
-    def ask(self) -> None:
-        """Send the request and read the whole response."""
-        self.socket.sendall(self.request)
-        received = b""
-        while b"\r\n\r\n" not in received:
-            received += self._some()
-        head, _, body = received.partition(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200"):
-            raise SystemExit(f"refused: {received[:300]!r}")
-        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        while len(body) < length:
-            body += self._some()
-
-    def _some(self) -> bytes:
-        data = self.socket.recv(1 << 16)
-        if not data:
-            raise SystemExit("the server closed the connection")
-        return data
+    return ask
 
 
 def saturated(server: Server) -> float:
     """Return requests per second of many connections at once."""
-    connections = [Connection(server) for _ in range(CONNECTIONS)]
+    connections = [asking(server) for _ in range(CONNECTIONS)]
     counts = [0] * CONNECTIONS
     end = time.perf_counter() + LOAD_S
 
     def work(number: int) -> None:
         while time.perf_counter() < end:
-            connections[number].ask()
+            connections[number]()
             counts[number] += 1
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(CONNECTIONS)]
@@ -149,7 +132,7 @@ def one_round(session: object, sample: NamedArrays, servers: Mapping[str, Server
         if way == BARE:
             call: Callable[[], object] = lambda: session.run(None, sample)  # type: ignore[attr-defined] # noqa: E731
         else:
-            call = Connection(servers[way]).ask
+            call = asking(servers[way])
         for _ in range(5):
             call()
         times = [1000 * timed(call) for _ in range(SINGLE)]

@@ -16,9 +16,12 @@ from pathlib import Path
 
 from flows.servers.local_servers import free_port
 from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.open_inference import binary_request
 from gauntlet.runtime.resources import usable_threads
+from tasks.serve.connection import http_request
 
 START_S = 90
+JSON = {"content-type": "application/json"}
 SESSION = """
 import numpy as np, onnxruntime as ort
 options = ort.SessionOptions()
@@ -64,33 +67,13 @@ class Server:
     request: bytes
 
 
-def http_request(path: str, body: bytes, **headers: str) -> bytes:
-    """Return a whole POST request."""
-    lines = {"host": "localhost", "content-length": str(len(body))} | {
-        k.replace("_", "-"): v for k, v in headers.items()
-    }
-    text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"POST {path} HTTP/1.1\r\n{text}\r\n".encode() + body
-
-
-def binary_infer(path: str, inputs: NamedArrays) -> bytes:
-    """Return a request of the protocol's binary extension for float32 inputs."""
-    tensors = [
-        {"name": n, "shape": a.shape, "datatype": "FP32", "parameters": {"binary_data_size": a.nbytes}}
-        for n, a in inputs.items()
-    ]
-    head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}}).encode()
-    body = head + b"".join(array.tobytes() for array in inputs.values())
-    return http_request(path, body, inference_header_content_length=str(len(head)))
-
-
 @contextmanager
 def gauntlet(bundle: Path, name: str, sample: NamedArrays, *words: str) -> Iterator[Server]:
     """Start `gauntlet serve`."""
     port = free_port()
     command = [sys.executable, "-m", "flows.cli.main", "serve", bundle, "--port", str(port), "--log-level", "warning"]
     with _running([*map(str, command), *words], port):
-        yield Server(port, binary_infer(f"/v2/models/{name}/infer", sample))
+        yield Server(port, http_request(f"/v2/models/{name}/infer", *binary_request(sample)))
 
 
 @contextmanager
@@ -101,7 +84,7 @@ def litserve(python: Path, model: Path, sample: NamedArrays, folder: Path) -> It
     (folder / "lit.py").write_text(code)
     with _running([str(python), "lit.py"], port, folder):
         body = json.dumps({"data": base64.b64encode(array.tobytes()).decode()}).encode()
-        yield Server(port, http_request("/predict", body, content_type="application/json"))
+        yield Server(port, http_request("/predict", body, JSON))
 
 
 @contextmanager
@@ -115,7 +98,7 @@ def mlserver(python: Path, model: Path, sample: NamedArrays, folder: Path) -> It
     with _running([str(python.with_name("mlserver")), "start", "."], port, folder):
         tensor = {"name": name, "shape": array.shape, "datatype": "FP32", "data": array.ravel().tolist()}
         body = json.dumps({"inputs": [tensor]}).encode()
-        yield Server(port, http_request("/v2/models/m/infer", body, content_type="application/json"))
+        yield Server(port, http_request("/v2/models/m/infer", body, JSON))
 
 
 @contextmanager

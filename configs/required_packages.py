@@ -6,6 +6,7 @@ from typing import Any
 from configs.schema import PipelineConfig
 from gauntlet.core.errors import ConfigError
 from tasks.loadgen import PACKAGES as LOADGEN
+from tasks.serve import PACKAGES as SERVE
 
 
 def needed_packages(config: PipelineConfig) -> dict[str, tuple[str, str]]:
@@ -19,6 +20,8 @@ def needed_packages(config: PipelineConfig) -> dict[str, tuple[str, str]]:
             needed.setdefault(package, (f"{key}.kind {part.kind!r}", extra))
     if config.loadgen:
         needed |= {package: ("loadgen", extra) for package, extra in LOADGEN.items()}
+    if config.serve.objective:
+        needed |= {package: ("serve.objective", extra) for package, extra in SERVE.items()}
     return needed
 
 

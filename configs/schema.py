@@ -34,6 +34,7 @@ from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
 from tasks.repair import REPAIRED, RepairConfig
 from tasks.select import SelectConfig
+from tasks.serve.config import ServeConfig
 from tasks.structure import StructureConfig
 from tasks.train import TrainConfig
 from tasks.train.torch import TorchTraining
@@ -151,6 +152,7 @@ class PipelineConfig(Frozen):
     budget: Budget = Field(default_factory=Budget, description="limits that the winner must keep; a gate")
     package: PackageConfig = Field(default_factory=PackageConfig)
     runner: RunnerConfig = Field(default_factory=RunnerConfig, description="what does independent work side by side")
+    serve: ServeConfig = Field(default_factory=ServeConfig)
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     operator_libraries: tuple[Path, ...] = Field(
         (), description="shared libraries with the model's custom operators; every session loads them"

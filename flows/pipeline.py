@@ -34,6 +34,7 @@ from tasks.prune import PruneConfig, prune
 from tasks.quantize import QuantizeConfig, methods_of, quantize
 from tasks.repair import REPAIRED, repair
 from tasks.select import select
+from tasks.serve import serve
 from tasks.structure import structure
 from tasks.train import train
 
@@ -277,7 +278,7 @@ def prune_with(
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Race the candidates that passed every gate, explain the slow ones, select, confirm and package the winner."""
+    """Race the candidates that passed every gate, explain the slow ones, select, confirm, package and serve."""
     run, golden, test = line.run, reference.golden, reference.splits["test"]
     race = line.measure(
         benchmark,
@@ -315,4 +316,7 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
     if config.loadgen:
         target = config.benchmark.target_named(final.target)
         line.measure(loadgen, config.loadgen, model=winner, test=test, golden=golden, target=target)
-    line.stage(package, config.package, report=run.report(None, {}), final=final, model=winner, golden=golden)
+    record = run.report(None, {})
+    packaged = line.stage(package, config.package, report=record, final=final, model=winner, golden=golden)
+    if config.serve.objective:
+        line.measure(serve, config.serve, bundle=packaged.artifacts["bundle"])

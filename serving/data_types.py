@@ -1,30 +1,17 @@
-"""The protocol's data types and NumPy's.
+"""From tensors of a request, JSON or binary, to NumPy's arrays."""
 
-Spec: Open Inference Protocol v2, "Tensor Data Types"; its binary extension is little endian and row major.
-"""
-
-import struct
 from collections.abc import Iterator
 
 import numpy as np
 
 from gauntlet.core.arrays import Array
+from gauntlet.core.open_inference import DATATYPES, STRING_LENGTH
 from serving.errors import InvalidRequest
 
-DATATYPES = {
-    "bool": "BOOL",
-    **{f"{sign}int{bits}": f"{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    "float16": "FP16",
-    "float32": "FP32",
-    "float64": "FP64",
-    "str": "BYTES",
-}
-"""NumPy's name of a type -> the protocol's."""
 NUMPY_TYPES = {datatype: np.dtype(object if name == "str" else name) for name, datatype in DATATYPES.items()}
 JSON_TYPES: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "O": {str}}
 """Kind of an input's type -> types of acceptable JSON values."""
 MAX_CHARACTERS = 1 << 24
-LENGTH = struct.Struct("<I")
 
 
 def from_bytes(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Array:
@@ -43,14 +30,6 @@ def from_bytes(name: str, datatype: str, shape: tuple[int, ...], data: memoryvie
         raise InvalidRequest(f"input '{name}': a BOOL is one byte, 0 or 1")
     array = np.frombuffer(data, kind.newbyteorder("<")).reshape(shape)
     return np.require(array, kind, ["A", "C"])
-
-
-def to_bytes(array: Array) -> bytes:
-    """Return an array as a binary tensor."""
-    if array.dtype.kind not in "OUS":
-        return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-    encoded = (str(value).encode() for value in array.ravel().tolist())
-    return b"".join(LENGTH.pack(len(value)) + value for value in encoded)
 
 
 def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) -> Array:
@@ -92,10 +71,10 @@ def _strings(name: str, data: memoryview) -> Iterator[str]:
     """Yield strings that are each preceded by their length, 4 bytes."""
     place = 0
     while place < len(data):
-        if place + LENGTH.size > len(data):
+        if place + STRING_LENGTH.size > len(data):
             raise InvalidRequest(f"input '{name}': the data ends within a string's length")
-        (length,) = LENGTH.unpack_from(data, place)
-        place += LENGTH.size
+        (length,) = STRING_LENGTH.unpack_from(data, place)
+        place += STRING_LENGTH.size
         if place + length > len(data):
             raise InvalidRequest(f"input '{name}': a string of {length} bytes exceeds the data")
         try:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from gauntlet.core.open_inference import DATATYPES
 from gauntlet.core.signature import TensorSpec
-from serving.data_types import DATATYPES
 from serving.protocol import ModelMetadata, TensorMetadata
 from serving.served_model import ServedModel
 

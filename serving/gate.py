@@ -18,7 +18,7 @@ log = logging.getLogger("gauntlet.serving.requests")
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 REQUEST_ID = re.compile(r"[\w.:-]{1,128}")
-OPEN = frozenset({"/", "/page.js", "/page.css", "/v2/health/live", "/v2/health/ready"})
+OPEN = frozenset({"/", "/page.js", "/drawing.js", "/page.css", "/v2/health/live", "/v2/health/ready"})
 """Paths that need no token: the page asks for it, and a prober has none."""
 NOTES = "gauntlet"
 """Key of the scope under which the routes leave what the log says of a request."""

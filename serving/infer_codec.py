@@ -7,13 +7,13 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.open_inference import DATATYPES, JSON_LENGTH_HEADER, datatype_of, to_bytes
 from gauntlet.core.signature import Signature, TensorSpec
-from serving.data_types import DATATYPES, from_bytes, from_json, to_bytes
+from serving.data_types import from_bytes, from_json
 from serving.errors import InvalidRequest
 from serving.protocol import InferRequest, RequestInput
 
-JSON_LENGTH_HEADER = "inference-header-content-length"
 UNSUPPORTED = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset", "classification")
 
 
@@ -65,11 +65,6 @@ def encode_response(call: InferCall, outputs: NamedArrays, name: str, version: s
         return text, {"content-type": "application/json"}
     headers = {"content-type": "application/octet-stream", JSON_LENGTH_HEADER: str(len(text))}
     return b"".join([text, *tensors]), headers
-
-
-def datatype_of(array: Array) -> str:
-    """Return the protocol's type of an array."""
-    return "BYTES" if array.dtype.kind in "OUS" else DATATYPES[array.dtype.name]
 
 
 def first_error(error: ValidationError) -> str:

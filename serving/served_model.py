@@ -13,11 +13,11 @@ from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import PipelineError, StageError, one_line
+from gauntlet.core.open_inference import DATATYPES
 from gauntlet.core.signature import Signature
 from gauntlet.runtime.batched_inference import tensor_output_names
 from serving.batcher import Batcher
 from serving.cost_model import CostModel, best_batch, measured_seconds
-from serving.data_types import DATATYPES
 from serving.errors import LoadFailed
 from serving.golden_check import disagreement
 from serving.observations import Metrics, Observations

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gauntlet.core.arrays import NamedArrays
-from serving.data_types import DATATYPES
+from gauntlet.core.open_inference import DATATYPES
 
 START_S = 60
 
@@ -113,22 +113,6 @@ def json_request(inputs: NamedArrays, **more: Any) -> dict[str, Any]:
         for name, a in inputs.items()
     ]
     return {"inputs": tensors, **more}
-
-
-def binary_request(inputs: NamedArrays, **more: Any) -> tuple[bytes, dict[str, str]]:
-    """Return the body of `infer` with binary tensors, and its headers."""
-    tensors = [
-        {
-            "name": name,
-            "shape": list(array.shape),
-            "datatype": DATATYPES[array.dtype.name],
-            "parameters": {"binary_data_size": array.nbytes},
-        }
-        for name, array in inputs.items()
-    ]
-    head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}, **more}).encode()
-    headers = {"inference-header-content-length": str(len(head)), "content-type": "application/octet-stream"}
-    return head + b"".join(array.tobytes() for array in inputs.values()), headers
 
 
 def binary_outputs(response: Response) -> NamedArrays:

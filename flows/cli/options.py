@@ -99,6 +99,12 @@ def _add_bundle_commands(add: AddCommand) -> None:
     bundle.add_argument("run", nargs="?", help="id of the run, or its first characters; the newest by default")
     bundle.add_argument("--out", metavar="FILE.zip|FOLDER", help="where to; by default NAME.zip in this folder")
     bundle.add_argument("--key", metavar="KEY.pem", help="sign the copy with this elliptic curve key")
+    page = "write a static page that runs the model in the browser, instead of a copy unless --out is given, too"
+    bundle.add_argument("--web", metavar="FOLDER", help=page)
+    device = "write the model in ONNX Runtime's format with its operator list and examples; --out as with --web"
+    bundle.add_argument("--edge", metavar="FOLDER", help=device)
+    learning = "write a classifier split at its last layer, with that layer's training step; --out as with --web"
+    bundle.add_argument("--trainable", metavar="FOLDER", help=learning)
     codes = f"exit codes: 0 verified, 1 something does not hold, {INVALID}"
     verify = add("verify", "verify:verify_bundle", "prove a bundle again, without a server or a network", codes)
     verify.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")

@@ -13,6 +13,7 @@ from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
 from tasks.accuracy import AccuracyFacts
 from tasks.evaluate import EvaluateFacts
 from tasks.numerics import NumericsFacts
+from tasks.serve.config import ServeFacts
 
 Metrics = dict[str, float]
 ILLEGAL = re.compile(r"[^\w\-. :/]", re.ASCII)
@@ -26,7 +27,20 @@ def stage_metrics(report: Report[Any]) -> Metrics:
     values: dict[str, JsonValue] = {f"seconds.{report.stage}": report.seconds}
     if isinstance(report.facts, EvaluateFacts):
         values |= quality_metrics(report)
+    if isinstance(report.facts, ServeFacts):
+        values |= serving_metrics(report.facts)
     return gate_metrics(report) | finite(values)
+
+
+def serving_metrics(facts: ServeFacts) -> dict[str, JsonValue]:
+    """Return the latency of the service, and what it adds to a bare `session.run`."""
+    percentiles = {"p50": facts.p50_ms, "p99": facts.p99_ms, "p99.low": facts.p99_low_ms, "p99.high": facts.p99_high_ms}
+    values: dict[str, JsonValue] = {f"serving.{name}_ms": value for name, value in percentiles.items()}
+    return values | {
+        "serving.added_p50_ms": facts.cost.added_p50_ms,
+        "serving.added_p99_ms": facts.cost.added_p99_ms,
+        "serving.unanswered": facts.refused + facts.failed,
+    }
 
 
 def gate_metrics(report: Report[Any]) -> Metrics:

@@ -2,37 +2,69 @@
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gauntlet.bundle.bundle import Bundle, archive
 from gauntlet.bundle.signing import sign
 from gauntlet.core.errors import ConfigError
+from gauntlet.datasets.golden import GoldenCase
+
+NUMBER_TYPES = ("bool", "float16", "float32", "float64", *(f"{s}int{n}" for s in ("", "u") for n in (8, 16, 32, 64)))
+"""NumPy's names of the types that every program can read from a file."""
 
 
 def deliver(source: Path, target: Path, private_key: Path | None = None) -> Bundle:
     """Copy a bundle to `target`, a `.zip` by its suffix or else a new folder, and sign the copy; return it opened.
 
-    The copy appears complete or not at all.
-
     Raises:
         ConfigError: when `target` exists, its folder does not, the bundle is damaged, or the key cannot be used.
     """
-    if target.exists():
-        raise ConfigError(f"{target}: it exists. Fix: remove it, or choose another --out")
-    if not target.parent.is_dir():
-        raise ConfigError(f"{target.parent}: no such folder")
-    bundle = Bundle.open(source)
-    for line in bundle.damage():
-        raise ConfigError(f"{source}: {line}. Fix: run again")
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
-        folder = Path(scratch) / target.name
+    with made_complete(target, "--out") as made:
+        bundle, folder = whole_bundle(source), made.with_name("unpacked")
         shutil.copytree(bundle.folder, folder)
         if private_key is not None:
             sign(Bundle.open(folder), private_key)
         if target.suffix == ".zip":
-            archived = Path(scratch) / "bundle"
-            archive(folder, archived)
-            archived.rename(target)
+            archive(folder, made)
         else:
-            folder.rename(target)
+            folder.rename(made)
     return Bundle.open(target)
+
+
+def whole_bundle(source: Path) -> Bundle:
+    """Open a bundle; `ConfigError` when it is damaged."""
+    bundle = Bundle.open(source)
+    for line in bundle.damage():
+        raise ConfigError(f"{source}: {line}. Fix: run again")
+    return bundle
+
+
+def require_portable(bundle: Bundle, case: GoldenCase, option: str) -> None:
+    """Raise `ConfigError` for a model that needs more than the runtime itself, or has tensors of no number type."""
+    if libraries := bundle.contract.signature.operator_libraries:
+        names = ", ".join(library.name for library in libraries)
+        raise ConfigError(
+            f"{option}: the model needs the operator libraries {names}, which cannot be delivered with it"
+        )
+    for name, array in (*case.inputs.items(), *case.outputs.items()):
+        if array.dtype.name not in NUMBER_TYPES:
+            raise ConfigError(f"{option}: {name!r} is {array.dtype.name}; allowed are {', '.join(NUMBER_TYPES)}")
+
+
+@contextmanager
+def made_complete(target: Path, option: str) -> Iterator[Path]:
+    """Yield a path for a new file or folder, which appears at `target` complete or not at all.
+
+    Raises:
+        ConfigError: when `target` exists, or its folder does not; `option` of the command line named it.
+    """
+    if target.exists():
+        raise ConfigError(f"{target}: it exists. Fix: remove it, or choose another {option}")
+    if not target.parent.is_dir():
+        raise ConfigError(f"{target.parent}: no such folder")
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
+        made = Path(scratch) / "made"
+        yield made
+        made.rename(target)

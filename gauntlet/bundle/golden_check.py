@@ -5,6 +5,7 @@ import math
 from pydantic import Field
 
 from gauntlet.bundle.predictor import Predictor
+from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.metrics.error_metrics import max_abs_error, max_rel_error
@@ -27,9 +28,13 @@ def golden_differences(predictor: Predictor) -> tuple[GoldenDifference, ...]:
     case = predictor.bundle.golden()
     if not case.outputs:
         raise StageError("the bundle has no golden outputs")
-    actual = predictor.run(case.inputs)
+    return differences(predictor.run(case.inputs), case.outputs)
+
+
+def differences(actual: NamedArrays, golden: NamedArrays) -> tuple[GoldenDifference, ...]:
+    """Compare outputs with golden ones; a missing or misshapen output is infinitely off."""
     found = []
-    for name, expected in case.outputs.items():
+    for name, expected in golden.items():
         fits = name in actual and actual[name].shape == expected.shape
         errors = [kind(actual[name], expected) if fits else math.inf for kind in (max_abs_error, max_rel_error)]
         found.append(GoldenDifference(output=name, max_abs_error=errors[0], max_rel_error=errors[1]))

@@ -61,6 +61,7 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         normalization=_section(report.stage("normalize"), "normalization.html.j2", _normalization),
         chains=[_section(e, "passes.html.j2", _passes) for e in report.stages if e.stage == "optimize" and e.candidate],
         kernels=_section(report.stage("benchmark"), "kernels.html.j2", operator_times.prepare),
+        serving=_section(report.stage("serve"), "serving.html.j2", lambda facts: {"facts": facts}),
         gates=timeline.gates(report),
         scores=_section(report.stage("evaluate"), "scores.html.j2", scores.prepare),
         data=_section(report.stage("data"), "data.html.j2", lambda data: {"images": data["images"]}),

@@ -27,6 +27,27 @@ def producers(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
     return {name: node for node in graph.node for name in node.output if name}
 
 
+def part_before(proto: onnx.ModelProto, name: str, output: str) -> onnx.ModelProto:
+    """Return the part of a model that computes a tensor of floats, as its only output, which is named `output`."""
+    made_by, needed, queue = producers(proto.graph), {name}, [name]
+    while queue:
+        node = made_by.get(queue.pop())
+        found = _inputs_of([node]) - needed if node is not None else set()
+        needed |= found
+        queue += found
+    part = onnx.ModelProto()
+    part.CopyFrom(proto)
+    for field in ("node", "initializer", "output", "value_info"):
+        part.graph.ClearField(field)
+    part.graph.node.extend(node for node in proto.graph.node if needed & {*node.output})
+    part.graph.initializer.extend(tensor for tensor in proto.graph.initializer if tensor.name in needed)
+    while output in needed:
+        output += "_"
+    part.graph.node.append(onnx.helper.make_node("Identity", [name], [output]))
+    part.graph.output.append(onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, ["n", None]))
+    return part
+
+
 def extract_subgraph(
     proto: onnx.ModelProto, kept: Collection[int], values: NamedArrays
 ) -> tuple[onnx.ModelProto, NamedArrays]:

@@ -1,11 +1,6 @@
 // Shows the models of this server, sends it the image that is dropped, and draws the prediction.
-const find = (id) => document.getElementById(id);
-const element = (name, classes, text) => {
-  const made = document.createElement(name);
-  if (classes) made.className = classes;
-  if (text !== undefined) made.textContent = text; // never as HTML: labels come from the model
-  return made;
-};
+import { bars, element, find, onImage, showError, showImage, showResult } from "./drawing.js";
+
 let shown = 0;
 
 async function ask(path, options = {}) {
@@ -47,13 +42,7 @@ async function showModel() {
 
 async function predict(file) {
   const turn = ++shown;
-  const image = find("image");
-  URL.revokeObjectURL(image.src);
-  image.src = URL.createObjectURL(file);
-  image.onload = () => image.classList.toggle("large", image.naturalWidth > 200);
-  image.onerror = () => { image.hidden = true; find("hint").hidden = false; };
-  image.hidden = false;
-  find("hint").hidden = true;
+  showImage(file);
   try {
     const found = await ask(`v2/models/${find("model").value}/predict`, { method: "POST", body: file });
     if (turn === shown) showPrediction(found); // a later image may have been faster
@@ -66,42 +55,10 @@ function showPrediction(found) {
   const [prediction] = found.predictions;
   const parts = prediction.top ? bars(prediction.top) : [element("pre", "", JSON.stringify(prediction, null, 1))];
   const time = `${found.milliseconds.toFixed(1)} ms on the server, version ${found.model_version}`;
-  find("result").replaceChildren(...parts, element("p", "time", time));
+  showResult(...parts, element("p", "time", time));
 }
 
-function bars(top) {
-  const rows = top.filter((entry) => entry.confidence !== null).map((entry) => {
-    const row = element("div", "row");
-    const track = element("div", "track");
-    track.append(bar(entry.confidence));
-    row.append(element("span", "", entry.label), track, element("span", "share", `${(100 * entry.confidence).toFixed(1)} %`));
-    return row;
-  });
-  return [element("p", "best", top[0].label), ...rows];
-}
-
-function bar(share) { // an SVG, because the page's policy allows no inline style
-  const space = "http://www.w3.org/2000/svg";
-  const drawing = document.createElementNS(space, "svg");
-  const rectangle = document.createElementNS(space, "rect");
-  rectangle.setAttribute("width", `${100 * share}%`);
-  rectangle.setAttribute("height", "100%");
-  drawing.append(rectangle);
-  return drawing;
-}
-
-function showError(text) {
-  find("result").replaceChildren(element("p", "error", text));
-}
-
-find("file").addEventListener("change", (event) => event.target.files[0] && predict(event.target.files[0]));
+onImage(predict);
 find("model").addEventListener("change", showModel);
 find("token").addEventListener("change", listModels);
-for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) {
-  find("drop").addEventListener(kind, (event) => {
-    event.preventDefault();
-    find("drop").classList.toggle("over", kind === "dragenter" || kind === "dragover");
-    if (kind === "drop" && event.dataTransfer.files[0] && !find("file").disabled) predict(event.dataTransfer.files[0]);
-  });
-}
 listModels();

@@ -14,11 +14,12 @@ from pydantic_core import to_json
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
+from gauntlet.core.open_inference import JSON_LENGTH_HEADER
 from gauntlet.images.decoding import decode_image
 from serving.body import read_body, uploaded_files
 from serving.errors import InvalidRequest, Refusal
 from serving.gate import NOTES
-from serving.infer_codec import JSON_LENGTH_HEADER, InferCall, decode_request, encode_response
+from serving.infer_codec import InferCall, decode_request, encode_response
 from serving.protocol import ErrorResponse, InferResponse, PredictResponse
 from serving.repository import Repository
 from serving.served_model import ServedModel

@@ -4,10 +4,20 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
+from gauntlet import bundle
+
 PAGE = Path(__file__).parents[1] / "page"
+ASSETS = Path(bundle.__file__).with_name("web")
+SHARED = ("drawing.js", "page.css")
+"""Files that the page of a bundle has, too."""
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'"
-KINDS = {"index.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
-FILES = {name: (PAGE / name).read_bytes() for name in KINDS}
+KINDS = {
+    "index.html": "text/html",
+    "page.js": "text/javascript",
+    "drawing.js": "text/javascript",
+    "page.css": "text/css",
+}
+FILES = {name: ((ASSETS if name in SHARED else PAGE) / name).read_bytes() for name in KINDS}
 router = APIRouter()
 
 
@@ -26,6 +36,12 @@ async def page() -> Response:
 async def script() -> Response:
     """Return the page's script."""
     return _file("page.js")
+
+
+@router.get("/drawing.js", include_in_schema=False)
+async def drawing() -> Response:
+    """Return the part of the script that draws."""
+    return _file("drawing.js")
 
 
 @router.get("/page.css", include_in_schema=False)

@@ -4,7 +4,7 @@ import importlib
 import queue
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -111,36 +111,46 @@ def run_scenario(job: LoadGenJob, model: Path, inputs: Path, folder: Path) -> No
     inference = batched_inference(engine, samples)
     batch = 1 if scenario.scenario == "SingleStream" else scenario.batch
     system = SystemUnderTest(lg, inference, batch, keep_outputs=scenario.mode == "accuracy")
-    settings = _settings(lg, scenario, system)
+    samples_ms, _ = time_calls(partial(system.call, [0] * system.batch), least=WARM_UP_CALLS + TIMED_CALLS)
+    settings = test_settings(lg, scenario, system.batch, median(samples_ms[WARM_UP_CALLS:]))
+    if scenario.scenario != "Server":
+        start_test(lg, settings, system.respond, len(inference), folder)
+        return
+    thread = threading.Thread(target=system.serve)
+    thread.start()
+    try:
+        start_test(lg, settings, system.enqueue, len(inference), folder)
+    finally:
+        system.enqueue([None])
+        thread.join()
+
+
+def start_test(
+    lg: Any, settings: Any, issue: Callable[[Sequence[Any]], None], count: int, folder: Path, *, trace: bool = False
+) -> None:
+    """Let LoadGen issue queries on `count` samples until the test is over; it writes its logs into the folder.
+
+    `trace` writes every query's times, too; where the model runs in this process, that takes time from its calls.
+    """
     logs = lg.LogSettings()
     logs.log_output.outdir = str(folder)
     logs.log_output.copy_summary_to_stdout = False
-    logs.enable_trace = False  # writing it takes time from the calls
-    is_server = scenario.scenario == "Server"
-    thread = threading.Thread(target=system.serve)
-    if is_server:
-        thread.start()
-    sut = lg.ConstructSUT(system.enqueue if is_server else system.respond, lambda: None)
-    count = len(inference)
+    logs.enable_trace = trace
+    sut = lg.ConstructSUT(issue, lambda: None)
     qsl = lg.ConstructQSL(count, min(count, MOST_IN_MEMORY), lambda _: None, lambda _: None)
     try:
         lg.StartTestWithLogSettings(sut, qsl, settings, logs, "")
     finally:
-        if is_server:
-            system.enqueue([None])
-            thread.join()
         lg.DestroyQSL(qsl)
         lg.DestroySUT(sut)
 
 
-def _settings(lg: Any, scenario: Scenario, system: SystemUnderTest) -> Any:
-    """Return LoadGen's settings, with the expected latency of a full call; a measured one is divided by 1.5.
+def test_settings(lg: Any, scenario: Scenario, batch: int, measured_ms: float) -> Any:
+    """Return LoadGen's settings, from the latency of a full call, as expected or else as measured divided by 1.5.
 
     LoadGen prepares queries for the expected speed; a faster model would run out of them.
     """
-    call = partial(system.call, [0] * system.batch)
-    samples_ms, _ = time_calls(call, least=WARM_UP_CALLS + TIMED_CALLS)
-    expected_ms = scenario.expected_latency_ms or median(samples_ms[WARM_UP_CALLS:])
+    expected_ms = scenario.expected_latency_ms or measured_ms
     fast_ns = max(1, round(expected_ms * 1e6 / (1.0 if scenario.expected_latency_ms else 1.5)))
     settings = lg.TestSettings()
     settings.scenario = getattr(lg.TestScenario, scenario.scenario)
@@ -149,8 +159,8 @@ def _settings(lg: Any, scenario: Scenario, system: SystemUnderTest) -> Any:
     settings.min_query_count = scenario.min_queries or DEFAULT_QUERIES[scenario.scenario]
     settings.single_stream_expected_latency_ns = fast_ns
     settings.multi_stream_expected_latency_ns = fast_ns
-    settings.multi_stream_samples_per_query = system.batch
-    settings.offline_expected_qps = system.batch / (fast_ns / 1e9)
+    settings.multi_stream_samples_per_query = batch
+    settings.offline_expected_qps = batch / (fast_ns / 1e9)
     settings.server_target_qps = scenario.target_qps or 0.5 / (expected_ms / 1e3)
     settings.server_target_latency_ns = round(scenario.target_latency_ms * 1e6)
     return settings

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from harness import command
 from served_bundles import SIZE, brightness_bundle
-from server_process import ServerProcess, binary_request, json_request, serving
+from server_process import ServerProcess, json_request, serving
 
 from gauntlet.bundle.bundle import GOLDEN, MODEL, archive, seal
+from gauntlet.core.open_inference import binary_request
 from serving.errors import LoadFailed
 from serving.observations import Metrics
 from serving.served_model import ServedModel

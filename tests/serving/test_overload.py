@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from served_bundles import SIZE, brightness_bundle
-from server_process import ServerProcess, binary_request, json_request, serving
+from server_process import ServerProcess, json_request, serving
+
+from gauntlet.core.open_inference import binary_request
 
 DEADLINE_S = 0.5
 PATH = "/v2/models/brightness/infer"

@@ -11,10 +11,11 @@ import numpy as np
 import onnx_text
 import pytest
 from served_bundles import LABELS, SIZE, brightness_bundle, write_bundle
-from server_process import ServerProcess, binary_outputs, binary_request, json_request, serving
+from server_process import ServerProcess, binary_outputs, json_request, serving
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
+from gauntlet.core.open_inference import binary_request
 from gauntlet.core.signature import Signature, TensorSpec
 
 KINDS = {"half": "float16", "real": "float32", "whole": "int64", "byte": "uint8", "flag": "bool", "text": "str"}

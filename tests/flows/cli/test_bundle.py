@@ -1,8 +1,12 @@
 """`gauntlet bundle`: what a real run has packaged leaves the store."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from bundles import make_keys
 from harness import command, latest_report
@@ -82,3 +86,41 @@ def test_run_without_a_bundle_is_told_what_to_do(here: Path, capsys: pytest.Capt
         assert words in capsys.readouterr().err
     assert main(["bundle", "1999"]) == 2
     assert "a run '1999'" in capsys.readouterr().err
+
+
+def test_device_gets_the_winner_as_files_that_prove_themselves(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", "--edge", "device"]) == 0
+    assert "device: model.ort, " in capsys.readouterr().out
+    assert not (here / "digits-small-cnn.zip").exists()
+    done = subprocess.run([sys.executable, "device/example.py"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert main(["bundle", "--edge", "device"]) == 2
+    assert "device: it exists. Fix: remove it, or choose another --edge" in capsys.readouterr().err
+
+
+def test_page_needs_the_runtime_for_browsers_and_says_how_to_install_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bundle", "--web", "page"]) == 2
+    expected = "gauntlet: --web: its environment is not installed; install it with: gauntlet targets install web\n"
+    assert capsys.readouterr().err == expected
+    assert not (here / "page").exists()
+
+
+def test_winner_of_the_run_can_be_taught_new_labels(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", "--trainable", "learn", "--out", "winner"]) == 0
+    assert re.search(r"learn: training_step\.onnx, 10 classes of \d+ features", capsys.readouterr().out)
+    bundle = Bundle.open(here / "winner")
+    inputs, outputs = bundle.golden().inputs, bundle.golden().outputs[bundle.contract.signature.primary_output or ""]
+    np.savez(here / "samples.npz", **inputs, labels=(outputs.argmax(1) + 1) % 10)
+    command = [sys.executable, "learn/example.py", "samples.npz", "5", "0.01"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    losses = [float(line.rpartition(" ")[2]) for line in done.stdout.splitlines()[:-1]]
+    assert losses[-1] < losses[0]
+
+
+def test_key_without_a_copy_to_sign_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", "--edge", "device", "--key", "KEY.pem"]) == 2
+    assert "--key signs a copy of the bundle; name one with --out" in capsys.readouterr().err
+    assert not (here / "device").exists()

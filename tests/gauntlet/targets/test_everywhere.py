@@ -1,6 +1,5 @@
 """Every target that can be had on a machine without a GPU, really run: environments are installed once."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +10,12 @@ import onnx_text
 import psutil
 import pytest
 from processors import AS_HASWELL, HASWELL, needs_haswell
+from runtime_environments import home_with
 
 from gauntlet.benchmarking.contender import RacePlan
 from gauntlet.benchmarking.expected_outputs import ExpectedOutputs
 from gauntlet.benchmarking.target_comparison import BenchResult, compare_targets
 from gauntlet.benchmarking.target_validation import TargetValidation, validate_target
-from gauntlet.core.errors import StageError
 from gauntlet.runtime.worker_client import WorkerClient
 from gauntlet.targets import OpenVino, OrtCpu, OrtOpenVino, OrtWeb, TorchCompiled, TorchEager, environments
 from gauntlet.targets.base import BaseTarget
@@ -26,16 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A home with both environments; `GAUNTLET_TEST_HOME` names one to keep between runs."""
-    root = Path(os.environ.get("GAUNTLET_TEST_HOME") or tmp_path_factory.mktemp("home"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GAUNTLET_HOME", str(root))
-        patch.setattr(environments, "TIMEOUT_S", 110)  # the test's own limit would make a failure of a slow network
-        try:
-            for name in environments.ENVIRONMENTS:
-                environments.install(name, print)
-        except StageError as error:
-            needs.missing(f"cannot be installed here: {error}")
+    with home_with(environments.ENVIRONMENTS, tmp_path_factory.mktemp("home")) as root:
         yield root
 
 
