@@ -77,7 +77,9 @@ class AnnotatedImages(Frozen, ABC):
     std: tuple[float, ...] = Field((0.229, 0.224, 0.225), description="one per channel; default: ImageNet")
     layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input")
     input_name: str = Field("input", description="name of the model's input")
-    labels: tuple[str, ...] = Field((), description="class names in the order of the class indices; default: the data's")
+    labels: tuple[str, ...] = Field(
+        (), description="class names in the order of the class indices; default: the data's"
+    )
     decode: BoxDecoding | None = Field(None, description="of a model trained elsewhere: how its outputs become boxes")
     max_skipped: int = Field(
         0, ge=0, description="unusable annotations and images that may be left out; the report names each"

@@ -1,6 +1,6 @@
 """Scenes of scikit-learn's handwritten digits on its photographs: a small detection problem that needs no download."""
 
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +46,6 @@ class DigitScenes(Frozen):
     max_digits: int = Field(12, ge=1, le=30, description="digits in an image, at most; at least one")
     digit_size: tuple[int, int] = Field((10, 28), description="smallest and largest height of a digit, in pixels")
     seed: int = Field(0, ge=0)
-
-    packages: ClassVar[dict[str, str]] = {"sklearn": "pipeline"}
 
     @model_validator(mode="after")
     def _digits_fit(self) -> Self:

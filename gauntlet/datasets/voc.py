@@ -47,7 +47,9 @@ class Voc(AnnotatedImages):
                 raise StageError(f"{lists[which]}: {repeated[0]!r} is in {other} too. Fix: remove it from one of them")
             names |= dict.fromkeys(members, split)
         if "test" not in names.values():
-            raise StageError(f"{lists['test']}: no images for the split 'test'; expected test.txt or val.txt with names")
+            raise StageError(
+                f"{lists['test']}: no images for the split 'test'; expected test.txt or val.txt with names"
+            )
         return names
 
 

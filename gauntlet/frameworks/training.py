@@ -239,9 +239,8 @@ def store_golden_and_predictions(
             shapes = {output: f"{array.dtype}{list(array.shape)}" for output, array in outputs.items()}
             fix = "name one with train.primary_output, say what the labels are with data.task, or remove them"
             fix = "say with data.decode how outputs become boxes" if signature.task == "detection" else fix
-            raise StageError(
-                f"the data has labels for {signature.task}, but no output is known to predict them: {shapes}. Fix: {fix}"
-            )
+            unknown = f"the data has labels for {signature.task}, but no output is known to predict them"
+            raise StageError(f"{unknown}: {shapes}. Fix: {fix}")
         predictions |= {name: predicted, f"{name}_labels": split.labels[chosen]}
     if predictions:
         files["predictions"] = workspace.folder / "predictions.npz"

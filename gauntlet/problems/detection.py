@@ -128,7 +128,9 @@ class Detection(Problem):
             return how.height, how.width
         height, width = shape[1:3] if self.signature.layout == "NHWC" else shape[-2:]
         if isinstance(height, str) or isinstance(width, str):
-            raise StageError(f"boxes need the size of the input, which is {list(shape)}. Fix: export it with a fixed size")
+            raise StageError(
+                f"boxes need the size of the input, which is {list(shape)}. Fix: export it with a fixed size"
+            )
         return height, width
 
     def score(self, predictions: Array, truth: Array) -> dict[str, float]:

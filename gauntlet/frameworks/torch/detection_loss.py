@@ -45,7 +45,9 @@ def assign_targets(truth: "torch.Tensor", centers: "torch.Tensor") -> Targets:
     areas = torch.where(possible.all(dim=3) & usable[:, None], sizes.prod(dim=2)[:, None], torch.inf)
     if not truth.shape[1]:
         shape = (len(truth), len(centers))
-        return Targets(torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.int64), torch.ones(*shape, 4))
+        return Targets(
+            torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.int64), torch.ones(*shape, 4)
+        )
     smallest, chosen = areas.min(dim=2)
     picked = truth.gather(1, chosen[:, :, None].expand(-1, -1, 6))
     return Targets(smallest < torch.inf, picked[:, :, 4].long(), picked[:, :, :4])

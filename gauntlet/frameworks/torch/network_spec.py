@@ -98,6 +98,4 @@ def code_of(spec: NamedArchitecture | DetectorSpec | UserNetwork | ResizedNetwor
     return base.code if isinstance(base, UserNetwork) else None
 
 
-NetworkSpec = Annotated[
-    NamedArchitecture | DetectorSpec | UserNetwork | ResizedNetwork, Field(discriminator="kind")
-]
+NetworkSpec = Annotated[NamedArchitecture | DetectorSpec | UserNetwork | ResizedNetwork, Field(discriminator="kind")]

@@ -33,7 +33,9 @@ def write_images(folder: Path) -> list[str]:
 
 def coco_content(names: list[str]) -> dict[str, Any]:
     """Return annotations with one dog in each image, in 1.png also a cat, and in 2.png a crowd of cats."""
-    dogs = [{"id": i, "image_id": i, "category_id": 3, "bbox": [10, 5, 20, 10], "iscrowd": 0} for i in range(len(names))]
+    dogs = [
+        {"id": i, "image_id": i, "category_id": 3, "bbox": [10, 5, 20, 10], "iscrowd": 0} for i in range(len(names))
+    ]
     cats = [
         {"id": 100, "image_id": 1, "category_id": 1, "bbox": [0, 0, 80, 40]},
         {"id": 101, "image_id": 2, "category_id": 1, "bbox": [40, 20, 40, 20], "iscrowd": 1},
@@ -234,7 +236,11 @@ def test_class_that_the_labels_do_not_name_is_refused(voc: Callable[..., Voc]) -
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "not valid JSON"), ("[]", "no list 'images'"), ('{"images": [], "annotations": 1}', "no list 'annotations'")],
+    [
+        ("{", "not valid JSON"),
+        ("[]", "no list 'images'"),
+        ('{"images": [], "annotations": 1}', "no list 'annotations'"),
+    ],
 )
 def test_file_that_is_not_cocos_is_refused(coco: Callable[..., Coco], content: str, message: str) -> None:
     config = coco()
@@ -244,7 +250,7 @@ def test_file_that_is_not_cocos_is_refused(coco: Callable[..., Coco], content: s
 
 
 def test_missing_folder_and_file_are_named(coco: Callable[..., Coco], tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="no such folder. Fix: set data.path"):
+    with pytest.raises(StageError, match=r"no such folder. Fix: set data.path"):
         Coco(path=tmp_path / "none").load()
     config = coco(annotations="other.json")
     with pytest.raises(StageError, match=r"other.json: No such file or directory. Fix: set data.annotations"):

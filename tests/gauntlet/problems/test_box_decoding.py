@@ -49,8 +49,8 @@ def candidates(kind: str, arrays: dict[str, np.ndarray], image: int) -> list[tup
             for column in range(12):
                 x, y = (column + 0.5) * 8, (row + 0.5) * 8
                 a, b, c, d = (math.exp(v) * 8 for v in values["b"][:, row, column])
-                for k in range(CLASSES):
-                    found.append((x - a, y - b, x + c, y + d, k, 1 / (1 + math.exp(-values["s"][k, row, column]))))
+                scores = [1 / (1 + math.exp(-value)) for value in values["s"][:, row, column]]
+                found += [(x - a, y - b, x + c, y + d, k, scores[k]) for k in range(CLASSES)]
     elif kind == "ssd":
         for (a, b, c, d), scores in zip(values["b"], values["s"], strict=True):
             found += [(a * width, b * height, c * width, d * height, k, scores[k + 1]) for k in range(CLASSES)]

@@ -159,7 +159,10 @@ def test_drawing_marks_the_edges_of_a_box() -> None:
     plain = detection().draw(pixels, BoxesPrediction(boxes=()))
     assert drawn.shape == plain.shape
     changed = np.argwhere((drawn != plain).any(axis=2)[: 4 * 40])
-    assert (changed.min(axis=0), changed.max(axis=0)) == (pytest.approx([40, 40], abs=2), pytest.approx([120, 240], abs=2))
+    assert (changed.min(axis=0), changed.max(axis=0)) == (
+        pytest.approx([40, 40], abs=2),
+        pytest.approx([120, 240], abs=2),
+    )
 
 
 def test_outputs_that_do_not_fit_are_refused_with_the_key() -> None:

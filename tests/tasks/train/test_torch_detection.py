@@ -12,8 +12,8 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.digit_scenes import DigitScenes
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.golden import Golden
-from gauntlet.frameworks.torch.detection_loss import STRIDE, assign_targets, cell_centers, detection_loss
 from gauntlet.frameworks.torch.detection_loop import TorchDetectionLoop
+from gauntlet.frameworks.torch.detection_loss import STRIDE, assign_targets, cell_centers, detection_loss
 from gauntlet.frameworks.torch.network import load_network, run_network
 from gauntlet.problems import problem_of
 from tasks.data import data
@@ -32,7 +32,9 @@ Fit = Callable[..., Report[TrainFacts]]
 
 @pytest.fixture
 def fit(workspace: Callable[..., Workspace]) -> Fit:
-    def run(out: Workspace | None = None, config: DigitScenes | Digits = SCENES, **settings: object) -> Report[TrainFacts]:
+    def run(
+        out: Workspace | None = None, config: DigitScenes | Digits = SCENES, **settings: object
+    ) -> Report[TrainFacts]:
         space = out or workspace()
         prepared = data(config, space)
         learning = TorchDetection.model_validate({"epochs": 2} | settings)
