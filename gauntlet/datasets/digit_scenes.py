@@ -126,8 +126,8 @@ class DigitScenes(Frozen):
             height = int(rng.integers(self.digit_size[0], self.digit_size[1] + 1))
             mask = mask.resize((max(4, round(height * rng.uniform(0.8, 1.1))), height), Image.Resampling.BICUBIC)
             ink = mask.point(lambda value: 255 * (value >= INK)).getbbox()
-            place = self._free_place(mask.size, ink, rows, rng)
-            if place is None:
+            place = self._free_place(mask.size, ink, rows, rng) if ink else None
+            if place is None or ink is None:
                 continue
             left, top = place
             under = np.asarray(scene.crop((left, top, left + mask.width, top + mask.height)))

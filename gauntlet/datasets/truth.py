@@ -12,6 +12,8 @@ from gauntlet.core.signature import Task
 
 IGNORED_PIXEL = 255
 """Pixels of this class in the truth do not count, as in Pascal VOC's masks."""
+BOX_COLUMNS = 6
+"""Left, top, right and bottom edge in pixels of the input, class (-1: no box), and 1 (0: it does not count)."""
 FORMS: dict[Task, tuple[str, tuple[int, ...], str]] = {
     "classification": ("iu", (1,), "one whole number per sample"),
     "embedding": ("iu", (1,), "one whole number per sample"),
@@ -34,7 +36,8 @@ def task_of(labels: Array | None) -> Task:
     if labels is None:
         return "arrays"
     order: tuple[Task, ...] = ("classification", "multi-label", "detection", "segmentation", "text", "regression")
-    return next((t for t in order if labels.dtype.kind in FORMS[t][0] and labels.ndim in FORMS[t][1]), "arrays")
+    fitting = (t for t in order if labels.dtype.kind in FORMS[t][0] and labels.ndim in FORMS[t][1])
+    return next((t for t in fitting if t != "detection" or labels.shape[2] == BOX_COLUMNS), "arrays")
 
 
 def label_names(task: Task, given: tuple[str, ...], labels: Mapping[Path, Array]) -> tuple[str, ...]:
@@ -51,7 +54,7 @@ def label_names(task: Task, given: tuple[str, ...], labels: Mapping[Path, Array]
     for path, array in labels.items():
         if array.dtype.kind not in kinds or array.ndim not in ranks:
             raise StageError(f"{path}: labels are {array.dtype}{list(array.shape)}; data.task {task} needs {form}")
-        if task == "detection" and array.shape[2] != 6:
+        if task == "detection" and array.shape[2] != BOX_COLUMNS:
             raise StageError(f"{path}: labels have {array.shape[2]} columns; data.task {task} needs {form}")
     names = given or _default_names(task, [*labels.values()])
     for path, array in labels.items():
@@ -76,10 +79,10 @@ def _default_names(task: Task, labels: list[Array]) -> tuple[str, ...]:
 
 def padded_boxes(images: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
     """Return the objects of images, each of shape (k, 6), as one array; rows without an object have class -1."""
-    boxes = np.zeros((len(images), max(map(len, images), default=0), 6), np.float32)
+    boxes = np.zeros((len(images), max(map(len, images), default=0), BOX_COLUMNS), np.float32)
     boxes[:, :, 4] = -1
     for target, rows in zip(boxes, images, strict=True):
-        target[: len(rows)] = np.reshape(rows, (-1, 6))
+        target[: len(rows)] = np.reshape(rows, (-1, BOX_COLUMNS))
     return boxes
 
 
@@ -90,7 +93,7 @@ def _unnamed(task: Task, labels: Array, names: tuple[str, ...]) -> list[int] | l
     if task == "regression":
         return []
     if task == "detection":
-        return sorted({*np.unique(labels[:, :, 4]).tolist()} - {-1, *range(len(names))})
+        return sorted(map(int, {*np.unique(labels[:, :, 4]).tolist()} - {-1, *range(len(names))}))
     if task == "multi-label":
         wide = range(labels.shape[1]) if labels.shape[1] != len(names) else ()
         return [*wide] or sorted(set(np.unique(labels).tolist()) - {0, 1})
