@@ -29,7 +29,7 @@ class TorchDetection(LoopConfig):
 
     kind: Literal["torch-detection"] = "torch-detection"
     packages: ClassVar[dict[str, str]] = {"torch": "torch", "torchvision": "torch"}
-    epochs: int = Field(12, ge=1, le=1000)
+    epochs: int = Field(8, ge=1, le=1000)
     patience: int = Field(1000, ge=1, description="stop after this many epochs without a lower validation loss")
     learning_rate: float = Field(4e-3, gt=0, description="of AdamW, at the start of the cosine schedule")
 
