@@ -20,6 +20,7 @@ def imperfect(truth: np.ndarray, rng: np.random.Generator, noise: float = 2.0) -
     """Return boxes with scores: the objects with shifted edges, some of another class, and some boxes of nothing."""
     found, extra = truth.copy(), objects(rng, len(truth), most=3)
     found[:, :, :4] += rng.normal(scale=noise, size=found[:, :, :4].shape)
+    found[:, :, 2:4] = np.maximum(found[:, :, 2:4], found[:, :, :2] + 1)
     wrong = (rng.uniform(size=found.shape[:2]) < 0.1) & (found[:, :, 4] >= 0)
     found[:, :, 4] = np.where(wrong, (found[:, :, 4] + 1) % CLASSES, found[:, :, 4])
     found[:, :, 5] = rng.uniform(0.3, 1, found.shape[:2])

@@ -133,10 +133,10 @@ class AnnotatedImages(Frozen, ABC):
     ) -> npt.NDArray[np.float32] | None:
         """Return an image's usable objects in pixels of the input, shape (k, 6); reject the others, or the image."""
         actual = (file.height, file.width)
-        if image.size not in (None, actual):
+        if image.size is not None and image.size != actual:
             allowed = f"{list(actual)}, as the file {image.file} has (rotated as its EXIF data asks)"
             fix = "correct the size, or the boxes if they belong to another size"
-            found.reject(image.place, "size (height, width)", list(image.size or ()), allowed, fix)
+            found.reject(image.place, "size (height, width)", list(image.size), allowed, fix)
             return None
         across, down = self.image_size[1] / file.width, self.image_size[0] / file.height
         rows = []

@@ -30,12 +30,15 @@ class Coco(AnnotatedImages):
 
     def read_annotations(self) -> Annotations:
         """Read all JSON files; their categories must be the same."""
-        files = self.annotations if isinstance(self.annotations, dict) else {"": self.annotations}
+        files: dict[str, Path] = {**self.annotations} if isinstance(self.annotations, dict) else {"": self.annotations}
+        folders: dict[str, Path] = (
+            {**self.images} if isinstance(self.images, dict) else dict.fromkeys(files, self.images)
+        )
         found = Annotations()
         for split, file in files.items():
-            if isinstance(self.images, dict) and split not in self.images:
-                raise StageError(f"data.images names no folder for {split or 'all'}; it has {sorted(self.images)}")
-            folder = self.images[split] if isinstance(self.images, dict) else self.images
+            if split not in folders:
+                raise StageError(f"data.images names no folder for {split or 'all'}; it has {sorted(folders)}")
+            folder = folders[split]
             labels = _CocoFile(self.path / file, str(file), split, folder, found).read()
             if found.labels and labels != found.labels:
                 raise StageError(f"{self.path / file}: its categories are not those of the other files; use the same")

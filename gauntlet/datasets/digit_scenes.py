@@ -112,8 +112,11 @@ class DigitScenes(Frozen):
             x, y, wide, high = rng.integers(0, size, 4).tolist()
             color, width = tuple(rng.integers(0, 256, 3).tolist()), int(rng.integers(1, 4))
             box = (x, y, x + wide // 3, y + high // 3)
-            shape = (pen.line, pen.rectangle, pen.ellipse)[rng.integers(3)]
-            shape(box, color, width=width) if shape == pen.line else shape(box, outline=color, width=width)
+            shape = int(rng.integers(3))
+            if shape == 0:
+                pen.line(box, color, width)
+            else:
+                (pen.rectangle if shape == 1 else pen.ellipse)(box, outline=color, width=width)
         return scene
 
     def _place_digits(

@@ -81,7 +81,9 @@ class Detection(Problem):
     def decode(self, outputs: NamedArrays) -> Iterator[BoxesPrediction]:
         """Yield the boxes of each sample whose score is at least `decode.shown_score`."""
         how, found = self.signature.decode, self.predictions_of(outputs)
-        for rows in () if how is None or found is None else found.astype(float).tolist():
+        if how is None or found is None:
+            return
+        for rows in found.astype(float).tolist():
             shown = [row for row in rows if row[4] >= 0 and row[5] >= how.shown_score]
             yield BoxesPrediction(boxes=tuple(self._box(*row) for row in shown))
 

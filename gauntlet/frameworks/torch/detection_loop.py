@@ -32,7 +32,7 @@ class TorchDetectionLoop(TorchLoop):
 
         super().__init__(config, network.to(memory_format=torch.channels_last), data, workspace)
         self.signature = signature
-        averaging = get_ema_multi_avg_fn(AVERAGE_DECAY)
+        averaging = get_ema_multi_avg_fn(AVERAGE_DECAY)  # type: ignore[no-untyped-call]
         self.average = AveragedModel(network, multi_avg_fn=averaging, use_buffers=True)
 
     @property
@@ -44,8 +44,8 @@ class TorchDetectionLoop(TorchLoop):
         import torch
 
         images = tensor(split.take(chosen)[self.signature.inputs[0].name])
-        outputs = self.network(images.contiguous(memory_format=torch.channels_last))
-        return detection_loss(*outputs, _truth(split, chosen))
+        scores, distances = self.network(images.contiguous(memory_format=torch.channels_last))
+        return detection_loss(scores, distances, _truth(split, chosen))
 
     def _step(self) -> None:
         super()._step()
@@ -58,7 +58,8 @@ class TorchDetectionLoop(TorchLoop):
         split, problem = self.data["validation"], problem_of(self.signature)
         everything = np.arange(len(split))
         arrays = run_network(self.validated, [split.take(everything)[self.signature.inputs[0].name]])
-        loss = detection_loss(*map(torch.from_numpy, arrays), _truth(split, everything))
+        scores, distances = map(torch.from_numpy, arrays)
+        loss = detection_loss(scores, distances, _truth(split, everything))
         names = [spec.name for spec in self.signature.outputs]
         predictions = problem.predictions_of(dict(zip(names, arrays, strict=True)))
         assert predictions is not None and split.labels is not None

@@ -78,7 +78,8 @@ def detection_loss(scores: "torch.Tensor", distances: "torch.Tensor", truth: "to
     focus = (quality - logits.sigmoid()).square()
     score_loss = (binary_cross_entropy_with_logits(logits, quality, reduction="none") * focus).sum()
     box_loss = (generalized_box_iou_loss(boxes, wanted) * overlaps).sum() / overlaps.sum().clamp(min=1e-6)
-    return score_loss / count + BOX_WEIGHT * box_loss
+    loss: torch.Tensor = score_loss / count + BOX_WEIGHT * box_loss
+    return loss
 
 
 def _overlaps(one: "torch.Tensor", other: "torch.Tensor") -> "torch.Tensor":
@@ -87,5 +88,5 @@ def _overlaps(one: "torch.Tensor", other: "torch.Tensor") -> "torch.Tensor":
 
     low, high = torch.maximum(one[:, :2], other[:, :2]), torch.minimum(one[:, 2:], other[:, 2:])
     shared = (high - low).clamp(min=0).prod(dim=1)
-    areas = ((box[:, 2:] - box[:, :2]).prod(dim=1) for box in (one, other))
-    return shared / (sum(areas) - shared)
+    first, second = ((box[:, 2:] - box[:, :2]).prod(dim=1) for box in (one, other))
+    return shared / (first + second - shared)

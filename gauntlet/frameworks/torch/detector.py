@@ -51,10 +51,10 @@ def _detector(channels: int, classes: int) -> "torch.nn.Module":
             self.towers = nn.ModuleList(_convolution(middle, middle) for _ in range(2))
             self.scores = nn.Conv2d(middle, classes, 3, padding=1)
             self.distances = nn.Conv2d(middle, 4, 3, padding=1)
-            nn.init.normal_(self.scores.weight, std=0.01)
-            nn.init.constant_(self.scores.bias, _logit(PRIOR))
-            nn.init.normal_(self.distances.weight, std=0.01)
-            nn.init.constant_(self.distances.bias, START_DISTANCE)
+            for layer, start in ((self.scores, _logit(PRIOR)), (self.distances, START_DISTANCE)):
+                nn.init.normal_(layer.weight, std=0.01)
+                assert layer.bias is not None
+                nn.init.constant_(layer.bias, start)
 
         def forward(self, images: "torch.Tensor") -> tuple["torch.Tensor", "torch.Tensor"]:
             fine = self.middle(self.stem(images))
@@ -78,7 +78,8 @@ def _residual(before: int, after: int, stride: int = 1) -> "torch.nn.Module":
     shortcut = None
     if stride != 1 or before != after:
         shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
-    return BasicBlock(before, after, stride, shortcut)
+    block: nn.Module = BasicBlock(before, after, stride, shortcut)
+    return block
 
 
 def _logit(probability: float) -> float:

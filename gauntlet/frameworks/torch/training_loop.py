@@ -67,7 +67,7 @@ class TorchLoop(TrainingLoop):
             loss = self._loss(split, chosen, rng)
             yield float(loss.detach())
             self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            torch.autograd.backward(loss)
             self._step()
 
     def _step(self) -> None:
