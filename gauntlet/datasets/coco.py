@@ -30,10 +30,12 @@ class Coco(AnnotatedImages):
 
     def read_annotations(self) -> Annotations:
         """Read all JSON files; their categories must be the same."""
-        files: dict[str, Path] = {**self.annotations} if isinstance(self.annotations, dict) else {"": self.annotations}
-        folders: dict[str, Path] = (
-            {**self.images} if isinstance(self.images, dict) else dict.fromkeys(files, self.images)
-        )
+        named, places = self.annotations, self.images
+        files = {str(key): file for key, file in named.items()} if isinstance(named, dict) else {"": named}
+        if isinstance(places, dict):
+            folders = {str(key): folder for key, folder in places.items()}
+        else:
+            folders = dict.fromkeys(files, places)
         found = Annotations()
         for split, file in files.items():
             if split not in folders:
