@@ -45,6 +45,7 @@ NORMALIZED = "normalized"
 
 DEFAULT_EXPORTER = {
     "torch": "torchscript",
+    "torch-detection": "torchscript",
     "torch-model": "torchscript",
     "keras": "tf2onnx",
     "keras-model": "tf2onnx",
@@ -54,7 +55,13 @@ DEFAULT_EXPORTER = {
     "flax": "jax2onnx",
     "onnx": "as-is",
 }
-FRAMEWORK = {"torch-model": "torch", "keras-model": "keras", "saved-model": "keras", "sklearn-model": "sklearn"}
+FRAMEWORK = {
+    "torch-detection": "torch",
+    "torch-model": "torch",
+    "keras-model": "keras",
+    "saved-model": "keras",
+    "sklearn-model": "sklearn",
+}
 """Train kind -> framework, where they differ."""
 
 
@@ -207,7 +214,7 @@ class PipelineConfig(Frozen):
                 f"export.kind: {self.export.kind!r} exports {self.export.framework} models, "
                 f"but train.kind is {self.train.kind!r} (allowed: {', '.join(exporters_for(framework))})"
             )
-        if self.prune and framework != "torch":
+        if self.prune and self.train.kind not in ("torch", "torch-model"):
             raise ValueError(
                 f"prune supports PyTorch networks (train.kind torch or torch-model), not {self.train.kind!r}; remove it"
             )

@@ -10,14 +10,20 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.audit import audit_splits
 from gauntlet.datasets.cifar import Cifar10, Cifar100
+from gauntlet.datasets.coco import Coco
+from gauntlet.datasets.digit_scenes import DigitScenes
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.npz_arrays import NpzArrays
 from gauntlet.datasets.splits import SkippedFile
 from gauntlet.datasets.synthetic import Synthetic
+from gauntlet.datasets.voc import Voc
 from gauntlet.problems import problem_of
 
-DataConfig = Annotated[Digits | Cifar10 | Cifar100 | ImageFolder | NpzArrays | Synthetic, Field(discriminator="kind")]
+DataConfig = Annotated[
+    Digits | DigitScenes | Cifar10 | Cifar100 | ImageFolder | Coco | Voc | NpzArrays | Synthetic,
+    Field(discriminator="kind"),
+]
 
 
 class DataFacts(Frozen):

@@ -252,3 +252,27 @@ def branches() -> onnx.ModelProto:
     """
     onnx_text.extend(proto, text)
     return proto
+
+
+def joined_head(apart: bool = False) -> onnx.ModelProto:
+    """A detector's head: boxes in pixels and scores from 0 to 1, joined in one output unless they are apart."""
+    boxes, scores = "n, 4, 256", f"n, {CLASSES}, 256"
+    outputs = f"float[{boxes}] pixels, float[{scores}] scores" if apart else f"float[n, {4 + CLASSES}, 256] y"
+    join = "" if apart else "[join] y = Concat<axis = 1>(pixels, scores)"
+    text = f"""
+        head (float[n,3,16,16] x) => ({outputs})
+        <
+            float[4,3,3,3] w1, float[{CLASSES},3,3,3] w2, float[1,1,1] size,
+            int64[3] flat = {{0, 0, -1}}
+        >
+        {{
+            [conv1] a = Conv<pads = [1, 1, 1, 1]>(x, w1)
+            [conv2] b = Conv<pads = [1, 1, 1, 1]>(x, w2)
+            [flat1] c = Reshape(a, flat)
+            [flat2] d = Reshape(b, flat)
+            [scale] pixels = Mul(c, size)
+            [squash] scores = Sigmoid(d)
+            {join}
+        }}
+    """
+    return onnx_text.model(text)

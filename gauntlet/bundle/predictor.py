@@ -25,6 +25,8 @@ Picture = bytes | str | Path | Array
 Pixels of type uint8 are 0 to 255, as image files have them; those of another type have the scale of the training data.
 """
 AnyPicture = TypeVar("AnyPicture", bound=Picture)
+Sample = tuple[Array, tuple[int, int]]
+"""A model's input made from an image, and the image's height and width."""
 
 THREADS = ("intra_op_num_threads", "inter_op_num_threads")
 
@@ -57,7 +59,10 @@ class Predictor:
 
         `batch` is the number of images per call, by default the one with the best throughput in the race.
         """
-        return self.decode(self.run(self.inputs_of(pictures), batch)) if pictures else []
+        if not pictures:
+            return []
+        samples = [self._sample(picture) for picture in pictures]
+        return self.decode(self.run(self._stacked(samples), batch), [size for _, size in samples])
 
     async def apredict(self, pictures: Sequence[Picture], batch: int | None = None) -> list[Prediction]:
         """Do what `predict` does in a thread, so that an event loop goes on meanwhile."""
@@ -71,7 +76,8 @@ class Predictor:
         while group := list(islice(remaining, batch)):
             samples = [self._sample_or_error(picture) for picture in group]
             good = [sample for sample in samples if not isinstance(sample, StageError)]
-            predictions = iter(self.decode(self.run(self._stacked(good), batch)) if good else ())
+            sizes = [size for _, size in good]
+            predictions = iter(self.decode(self.run(self._stacked(good), batch), sizes) if good else ())
             for picture, sample in zip(group, samples, strict=True):
                 yield picture, sample if isinstance(sample, StageError) else next(predictions)
 
@@ -82,9 +88,16 @@ class Predictor:
         """
         return batched_inference(self.session, inputs).run(batch or self.contract.best_batch)
 
-    def decode(self, outputs: NamedArrays) -> list[Prediction]:
-        """Return one prediction per sample of the outputs of `run`."""
-        return list(self.problem.decode(outputs))
+    def decode(self, outputs: NamedArrays, sizes: Sequence[tuple[int, int]] = ()) -> list[Prediction]:
+        """Return one prediction per sample of the outputs of `run`.
+
+        With `sizes`, height and width of the images that the inputs were made from, places are in their pixels;
+        otherwise in those of the input.
+        """
+        predictions, how = self.problem.decode(outputs), self.signature.preprocessing
+        if how is None or not sizes:
+            return list(predictions)
+        return [one.on_image(*size, how) for one, size in zip(predictions, sizes, strict=True)]
 
     def inputs_of(self, pictures: Sequence[Picture]) -> NamedArrays:
         """Return the model's input for images, shape (n, ...); `ConfigError` for a model that takes no images."""
@@ -95,7 +108,7 @@ class Predictor:
         """Whether the model has one input, with a known preprocessing."""
         return self.signature.preprocessing is not None and len(self.signature.inputs) == 1
 
-    def _sample(self, picture: Picture) -> Array:
+    def _sample(self, picture: Picture) -> Sample:
         how = self.signature.preprocessing
         if how is None or not self.takes_images:
             wanted = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
@@ -103,16 +116,16 @@ class Predictor:
         pixels = pixels_of(picture, len(how.mean))
         if pixels.dtype == np.uint8:  # the training data may have had another scale
             how = how.replace(scale=1 / 255)
-        return preprocess(pixels, how, self.signature.layout)
+        return preprocess(pixels, how, self.signature.layout), (pixels.shape[0], pixels.shape[1])
 
-    def _sample_or_error(self, picture: Picture) -> Array | StageError:
+    def _sample_or_error(self, picture: Picture) -> Sample | StageError:
         try:
             return self._sample(picture)
         except StageError as error:
             return error
 
-    def _stacked(self, samples: Sequence[Array]) -> NamedArrays:
-        return {self.signature.inputs[0].name: np.stack(samples)}
+    def _stacked(self, samples: Sequence[Sample]) -> NamedArrays:
+        return {self.signature.inputs[0].name: np.stack([sample for sample, _ in samples])}
 
 
 def pixels_of(picture: Picture, channels: int) -> Array:

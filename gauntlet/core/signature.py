@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
 
 METADATA_KEY = "gauntlet.signature"
 
-Task = Literal["classification", "multi-label", "regression", "segmentation", "text", "embedding", "arrays"]
+Task = Literal[
+    "classification", "multi-label", "regression", "detection", "segmentation", "text", "embedding", "arrays"
+]
 """The kind of problem that a model answers; see `gauntlet.problems`."""
 
 
@@ -65,6 +68,7 @@ class Signature(Frozen):
     primary_output: str | None = Field(
         None, description="the output with the prediction: a score per class, the class itself, the values"
     )
+    decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
     layout: Literal["NCHW", "NHWC", "none"] = "NCHW"
     preprocessing: Preprocessing | None = None
     labels: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
@@ -38,7 +38,7 @@ class ImageArraySplit:
     """Images of the model's input size, shape (n, height, width, channels); normalized when they are read."""
 
     pixels: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.int64]
+    labels: Array
     transform: ImageTransform
 
     def __len__(self) -> int:

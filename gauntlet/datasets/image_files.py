@@ -4,18 +4,19 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.image_arrays import ImageTransform
+from gauntlet.datasets.truth import padded_boxes
 from gauntlet.images.decoding import decode_image
 from gauntlet.images.preprocessing import preprocess
 
@@ -35,7 +36,7 @@ class ImageFileSplit:
 
     root: Path
     files: tuple[str, ...]
-    labels: npt.NDArray[np.int64] | None
+    labels: Array | None
     digests: tuple[bytes, ...]
     transform: ImageTransform
     pixel_digests: tuple[bytes, ...] = ()
@@ -66,7 +67,7 @@ class ImageFileSplit:
             "root": str(self.root),
             "recipe": self.transform.model_dump(mode="json"),
             "files": self.files,
-            "labels": None if self.labels is None else self.labels.tolist(),
+            **_listed(self.labels),
             "sha256": [digest.hex() for digest in self.digests],
         }
         path.write_text(json.dumps(content, indent=0), encoding="utf-8")
@@ -80,12 +81,25 @@ class ImageFileSplit:
             return cls(
                 Path(content["root"]),
                 tuple(content["files"]),
-                None if content["labels"] is None else np.array(content["labels"], np.int64),
+                _labels(content),
                 tuple(map(bytes.fromhex, content["sha256"])),
                 ImageTransform.model_validate(content["recipe"]),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StageError(f"{path}: not an image list of the data stage ({error})") from error
+
+
+def _listed(labels: Array | None) -> dict[str, Any]:
+    """Return labels as JSON values: classes, or the objects of each image without the padding."""
+    if labels is None or labels.ndim == 1:
+        return {"labels": None if labels is None else labels.tolist()}
+    return {"labels": None, "boxes": [rows[rows[:, 4] >= 0].tolist() for rows in labels]}
+
+
+def _labels(content: Mapping[str, Any]) -> Array | None:
+    if "boxes" in content:
+        return padded_boxes([np.array(rows, np.float32).reshape(-1, 6) for rows in content["boxes"]])
+    return None if content["labels"] is None else np.array(content["labels"], np.int64)
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

@@ -8,7 +8,6 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
-from gauntlet.core.report import Check
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.directory_index import (
     DirectoryState,
@@ -20,12 +19,8 @@ from gauntlet.datasets.directory_index import (
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.image_scan import ScannedImage, scan
-from gauntlet.datasets.splits import SPLITS, Dataset, SkippedFile
-from gauntlet.datasets.splitting import Indices, SplitFractions, split_indices, stratified_sample
-
-MAX_NAMED = 5
-"""Files named in a message; the facts of the stage list all."""
-
+from gauntlet.datasets.splits import SPLITS, Dataset, skipped_check, summary
+from gauntlet.datasets.splitting import Indices, SplitFractions, complete_splits
 
 _Square = BeforeValidator(lambda size: (size, size) if isinstance(size, int) else size)
 ImageSize = Annotated[tuple[PositiveInt, PositiveInt], _Square]
@@ -79,17 +74,9 @@ class ImageFolder(Frozen):
         try:
             indices = self._indices(images, index.splits or ("",))
         except StageError as error:
-            unusable = f"; unusable files ({len(skipped)}): {_summary(skipped)}" if skipped else ""
+            unusable = f"; unusable files ({len(skipped)}): {summary(skipped)}" if skipped else ""
             raise StageError(f"{self.path}: {error}{unusable}") from error
-        check = Check(
-            name="data.max_skipped",
-            value=len(skipped),
-            op="<=",
-            limit=self.max_skipped,
-            unit="files",
-            detail=_summary(skipped),
-            remedy="repair or remove these files, or raise data.max_skipped" if skipped else "",
-        )
+        check = skipped_check(skipped, self.max_skipped)
         parts = {name: [images[i] for i in indices[name]] for name in SPLITS if name in indices}
         places = {index.classes.index(name): labels.index(printable_name(name)) for name in index.classes if labels}
         splits = {name: _file_split(root, part, transform, places) for name, part in parts.items()}
@@ -110,21 +97,11 @@ class ImageFolder(Frozen):
     def _indices(self, images: list[ScannedImage], folders: tuple[str, ...]) -> dict[str, Indices]:
         """Return the shuffled indices by split."""
         classes = np.array([image.label for image in images], np.int64)  # all the same for unlabelled images
-        names = np.array([image.split for image in images])
-        indices = {name: np.flatnonzero(names == name) for name in folders}
-        empty = [name for name, chosen in indices.items() if not len(chosen)]
+        names = [image.split for image in images]
+        empty = [name for name in folders if name not in names]
         if empty:
             raise StageError(f"no usable image in the folder {empty[0]!r}" if empty[0] else "no usable image")
-        if "" in indices:
-            indices = split_indices(len(classes), classes, self.split_fractions, self.seed)
-        for name in ("validation", "calibration"):
-            donor = "train" if "train" in indices else "test"
-            size = round(getattr(self.split_fractions, name) * len(indices[donor]))
-            if name in indices or not size or (name == "validation" and donor == "test"):
-                continue
-            indices[donor], indices[name] = stratified_sample(indices[donor], size, classes, self.seed, name)
-        # Shuffled, because later stages calibrate on and compare the first samples, which must not be of one class.
-        return {name: np.random.default_rng(self.seed).permutation(chosen) for name, chosen in indices.items()}
+        return complete_splits(np.array(names), classes, self.split_fractions, self.seed)
 
 
 def _file_split(
@@ -139,8 +116,3 @@ def _file_split(
         transform,
         tuple(image.pixel_digest for image in images),
     )
-
-
-def _summary(skipped: list[SkippedFile]) -> str:
-    rest = f"; and {len(skipped) - MAX_NAMED} more" if len(skipped) > MAX_NAMED else ""
-    return "; ".join(f"{s.file}: {s.reason}" for s in skipped[:MAX_NAMED]) + rest

@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from gauntlet.core.arrays import Array
+from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature, Task, TensorSpec
@@ -31,6 +32,7 @@ class NpzArrays(Frozen):
     labels: tuple[str, ...] = Field(
         (), description="names of classes or values, in the order of their indices; the characters of texts"
     )
+    decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
     layout: Literal["NCHW", "NHWC", "none"] = "NCHW"
     split_fractions: SplitFractions = Field(default_factory=SplitFractions, description="used without split files")
     seed: int = Field(0, ge=0, description="determines which sample is in which split")
@@ -72,6 +74,7 @@ class NpzArrays(Frozen):
             outputs=(),
             layout=self.layout if any(len(spec.shape) == 4 for spec in inputs) else "none",
             labels=labels,
+            decode=self.decode,
         )
         if is_split:
             return Dataset({path.stem: part for path, part in parts.items()}, signature)

@@ -2,7 +2,7 @@
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +18,8 @@ from gauntlet.core.signature import Signature
 from gauntlet.datasets.truth import class_indices
 
 SPLITS = ("train", "validation", "calibration", "test")
+MAX_NAMED = 5
+"""Files named in a message."""
 NPZ_ERRORS = (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
 """What reading a damaged `.npz` file may raise."""
 
@@ -69,6 +71,25 @@ class SkippedFile(Frozen):
 
     file: str
     reason: str
+
+
+def skipped_check(skipped: Sequence[SkippedFile], most: int, what: str = "files") -> Check:
+    """Return the check that fails where more than `data.max_skipped` of the user's files are left out."""
+    return Check(
+        name="data.max_skipped",
+        value=len(skipped),
+        op="<=",
+        limit=most,
+        unit=what,
+        detail=summary(skipped),
+        remedy=f"repair or remove these {what}, or raise data.max_skipped" if skipped else "",
+    )
+
+
+def summary(skipped: Sequence[SkippedFile]) -> str:
+    """Return the first few with their reasons; the facts of the stage list all."""
+    rest = f"; and {len(skipped) - MAX_NAMED} more" if len(skipped) > MAX_NAMED else ""
+    return "; ".join(f"{s.file}: {s.reason}" for s in skipped[:MAX_NAMED]) + rest
 
 
 @dataclass(frozen=True)

@@ -55,17 +55,41 @@ def split_indices(count: int, labels: Indices | None, fractions: SplitFractions,
     return {name: found[name] for name in SPLITS if name in found}
 
 
-def stratified_sample(indices: Indices, size: int, labels: Indices, seed: int, what: str) -> tuple[Indices, Indices]:
+def complete_splits(
+    names: npt.NDArray[np.str_], classes: Indices | None, fractions: SplitFractions, seed: int
+) -> dict[str, Indices]:
+    """Return the shuffled indices by split, from the split that each sample belongs to; `""` where there are none.
+
+    Missing splits for validation and calibration are taken out of `train`; without that, calibration out of `test`.
+    """
+    if "" in names:
+        indices = split_indices(len(names), classes, fractions, seed)
+    else:
+        indices = {name: np.flatnonzero(names == name) for name in SPLITS if name in names}
+    for name in ("validation", "calibration"):
+        donor = "train" if "train" in indices else "test"
+        size = round(getattr(fractions, name) * len(indices[donor]))
+        if name in indices or not size or (name == "validation" and donor == "test"):
+            continue
+        indices[donor], indices[name] = stratified_sample(indices[donor], size, classes, seed, name)
+    # Shuffled, because later stages calibrate on and compare the first samples, which must not be of one class.
+    return {name: np.random.default_rng(seed).permutation(chosen) for name, chosen in indices.items()}
+
+
+def stratified_sample(
+    indices: Indices, size: int, labels: Indices | None, seed: int, what: str
+) -> tuple[Indices, Indices]:
     """Draw `size` samples; return the remaining and the drawn indices, sorted; raise StageError if there are too few.
 
-    `labels` are those of all samples; `what` says in messages what the samples are for.
+    `labels` are the classes of all samples, if they have one each; `what` says in messages what the samples are for.
     """
     from sklearn.model_selection import train_test_split
 
     if size >= len(indices):
         raise StageError(f"{what} needs {size} images; the data has {len(indices)}, and some must remain")
     try:
-        left, drawn = train_test_split(indices, test_size=size, stratify=labels[indices], random_state=seed)
+        classes = None if labels is None else labels[indices]
+        left, drawn = train_test_split(indices, test_size=size, stratify=classes, random_state=seed)
     except ValueError as error:
         drawn = f"{size} of {len(indices)} images for {what}"
         raise StageError(f"cannot draw {drawn} with every class in both parts ({error})") from error

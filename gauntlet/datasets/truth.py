@@ -1,6 +1,6 @@
 """Labels of every kind of problem: arrays whose first axis is the samples."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,13 @@ from gauntlet.core.signature import Task
 
 IGNORED_PIXEL = 255
 """Pixels of this class in the truth do not count, as in Pascal VOC's masks."""
+BOX_COLUMNS = 6
+"""Left, top, right and bottom edge in pixels of the input, class (-1: no box), and 1 (0: it does not count)."""
 FORMS: dict[Task, tuple[str, tuple[int, ...], str]] = {
     "classification": ("iu", (1,), "one whole number per sample"),
     "embedding": ("iu", (1,), "one whole number per sample"),
     "multi-label": ("iu", (2,), "0 or 1 for each class, shape (samples, classes)"),
+    "detection": ("f", (3,), "left, top, right, bottom, class (-1: no box) and 1, shape (samples, boxes, 6)"),
     "segmentation": ("iu", (3,), "whole numbers, shape (samples, height, width)"),
     "regression": ("fiu", (1, 2), "numbers, shape (samples,) or (samples, values)"),
     "text": ("U", (1,), "one text per sample"),
@@ -32,8 +35,9 @@ def task_of(labels: Array | None) -> Task:
     """Return the problem that labels of this type and shape, (n, ...), are most likely the truth of."""
     if labels is None:
         return "arrays"
-    order: tuple[Task, ...] = ("classification", "multi-label", "segmentation", "text", "regression")
-    return next((t for t in order if labels.dtype.kind in FORMS[t][0] and labels.ndim in FORMS[t][1]), "arrays")
+    order: tuple[Task, ...] = ("classification", "multi-label", "detection", "segmentation", "text", "regression")
+    fitting = (t for t in order if labels.dtype.kind in FORMS[t][0] and labels.ndim in FORMS[t][1])
+    return next((t for t in fitting if t != "detection" or labels.shape[2] == BOX_COLUMNS), "arrays")
 
 
 def label_names(task: Task, given: tuple[str, ...], labels: Mapping[Path, Array]) -> tuple[str, ...]:
@@ -50,6 +54,8 @@ def label_names(task: Task, given: tuple[str, ...], labels: Mapping[Path, Array]
     for path, array in labels.items():
         if array.dtype.kind not in kinds or array.ndim not in ranks:
             raise StageError(f"{path}: labels are {array.dtype}{list(array.shape)}; data.task {task} needs {form}")
+        if task == "detection" and array.shape[2] != BOX_COLUMNS:
+            raise StageError(f"{path}: labels have {array.shape[2]} columns; data.task {task} needs {form}")
     names = given or _default_names(task, [*labels.values()])
     for path, array in labels.items():
         if wrong := _unnamed(task, array, names):
@@ -62,11 +68,22 @@ def label_names(task: Task, given: tuple[str, ...], labels: Mapping[Path, Array]
 def _default_names(task: Task, labels: list[Array]) -> tuple[str, ...]:
     if task == "text":
         return tuple(sorted(set("".join(text for array in labels for text in array.tolist()))))
+    if task == "detection":
+        return tuple(map(str, range(int(max(array[:, :, 4].max(initial=-1) for array in labels)) + 1)))
     if task in ("regression", "multi-label"):
         return tuple(map(str, range(labels[0].shape[1] if labels[0].ndim == 2 else 1)))
     numbers = np.concatenate([np.unique(array) for array in labels])
     highest = int(np.max(numbers, initial=-1, where=numbers != IGNORED_PIXEL if task == "segmentation" else True))
     return tuple(map(str, range(highest + 1)))
+
+
+def padded_boxes(images: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    """Return the objects of images, each of shape (k, 6), as one array; rows without an object have class -1."""
+    boxes = np.zeros((len(images), max(map(len, images), default=0), BOX_COLUMNS), np.float32)
+    boxes[:, :, 4] = -1
+    for target, rows in zip(boxes, images, strict=True):
+        target[: len(rows)] = np.reshape(rows, (-1, BOX_COLUMNS))
+    return boxes
 
 
 def _unnamed(task: Task, labels: Array, names: tuple[str, ...]) -> list[int] | list[str]:
@@ -75,6 +92,8 @@ def _unnamed(task: Task, labels: Array, names: tuple[str, ...]) -> list[int] | l
         return sorted(set("".join(labels.tolist())) - set(names))
     if task == "regression":
         return []
+    if task == "detection":
+        return sorted(map(int, {*np.unique(labels[:, :, 4]).tolist()} - {-1, *range(len(names))}))
     if task == "multi-label":
         wide = range(labels.shape[1]) if labels.shape[1] != len(names) else ()
         return [*wide] or sorted(set(np.unique(labels).tolist()) - {0, 1})

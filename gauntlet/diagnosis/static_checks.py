@@ -14,6 +14,7 @@ from gauntlet.diagnosis.faults import (
     missing_shapes,
     old_opset,
     repeated_names,
+    shared_scale,
     training_mode,
     unregistered_operator,
     unsorted_nodes,
@@ -42,6 +43,7 @@ CHECKS = (
     local_functions.find,
     constant_branch.find,
     unused_nodes.find,
+    shared_scale.find,
 )
 
 

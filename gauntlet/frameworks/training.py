@@ -29,19 +29,18 @@ class EpochMetrics(Frozen):
     epoch: int = Field(ge=1)
     train_loss: Number
     validation_loss: Number
-    validation_accuracy: Number
+    validation_accuracy: Number = Field(description="or the primary metric of a problem without classes")
     learning_rate: Number = Field(description="at the end of the epoch")
 
 
-class LearningConfig(Frozen):
-    """Hyperparameters of a training, in any framework."""
+class LoopConfig(Frozen):
+    """Hyperparameters of a training, in any framework and for any problem."""
 
     epochs: int = Field(2, ge=1, le=1000)
     patience: int = Field(3, ge=1, description="stop after this many epochs without a lower validation loss")
     batch_size: int = Field(32, ge=2, description="images per step")
     learning_rate: float = Field(1e-3, gt=0, description="of AdamW, at the start of the cosine schedule")
     weight_decay: float = Field(0.01, ge=0)
-    label_smoothing: float = Field(0.1, ge=0, lt=1)
     seed: int = Field(0, ge=0)
 
     def files(self) -> tuple[Path, ...]:
@@ -49,10 +48,16 @@ class LearningConfig(Frozen):
         return ()
 
 
+class LearningConfig(LoopConfig):
+    """Hyperparameters of a classifier's training."""
+
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+
+
 class History:
     """The epochs of a training: which is the best, whether it stopped early, and the state to resume from."""
 
-    def __init__(self, config: LearningConfig) -> None:
+    def __init__(self, config: LoopConfig) -> None:
         self.config = config
         self.epochs: list[EpochMetrics] = []
         self.last_loss = 0.0  # of the latest training step
@@ -111,7 +116,7 @@ class TrainingLoop(ABC):
 
     checkpoint_name: str
 
-    def __init__(self, config: LearningConfig, data: Splits, workspace: Workspace) -> None:
+    def __init__(self, config: LoopConfig, data: Splits, workspace: Workspace) -> None:
         self.history, self.data, self.workspace = History(config), data, workspace
         self.steps = -(-len(data["train"]) // config.batch_size)
         self.checkpoint = workspace.folder / self.checkpoint_name
@@ -145,24 +150,13 @@ class TrainingLoop(ABC):
             self.workspace.progress(first + step, self.history.config.epochs * self.steps, "batch")
         return total / self.steps
 
+    @abstractmethod
     def _validate(self) -> tuple[float, float]:
-        """Return loss and accuracy on the validation images."""
-        split = self.data["validation"]
-        scores = np.concatenate([self._scores(inputs) for inputs in batches(split, VALIDATION_BATCH)])
-        labels = require_labels(split)
-        return self._validation_loss(scores, labels), float(np.mean(scores.argmax(1) == labels))
+        """Return the loss and the primary metric on the validation images."""
 
     @abstractmethod
     def _losses(self, number: int) -> Iterator[float]:
         """Yield the loss of each training step of an epoch."""
-
-    @abstractmethod
-    def _scores(self, inputs: NamedArrays) -> Array:
-        """Return the class scores in evaluation mode, shape (n, classes)."""
-
-    @abstractmethod
-    def _validation_loss(self, scores: Array, labels: npt.NDArray[np.int64]) -> float:
-        """Return the mean loss."""
 
     @abstractmethod
     def _rate(self, number: int) -> float:
@@ -175,6 +169,24 @@ class TrainingLoop(ABC):
     @abstractmethod
     def _resume(self) -> None:
         """Read the checkpoint."""
+
+
+class ClassifierLoop(TrainingLoop):
+    """Validates by the accuracy."""
+
+    def _validate(self) -> tuple[float, float]:
+        split = self.data["validation"]
+        scores = np.concatenate([self._scores(inputs) for inputs in batches(split, VALIDATION_BATCH)])
+        labels = require_labels(split)
+        return self._validation_loss(scores, labels), float(np.mean(scores.argmax(1) == labels))
+
+    @abstractmethod
+    def _scores(self, inputs: NamedArrays) -> Array:
+        """Return the class scores in evaluation mode, shape (n, classes)."""
+
+    @abstractmethod
+    def _validation_loss(self, scores: Array, labels: npt.NDArray[np.int64]) -> float:
+        """Return the mean loss."""
 
 
 def shuffled(count: int, size: int, rng: np.random.Generator) -> Iterator[npt.NDArray[np.int64]]:
@@ -222,13 +234,13 @@ def store_golden_and_predictions(
         if name == "train" and len(split) > len(splits["test"]):
             chosen = np.linspace(0, len(split) - 1, len(splits["test"])).round().astype(np.int64)
         outputs = golden.test_outputs if name == "test" else predict_split(predict, split, chosen)
-        predicted = problem_of(signature).predictions(outputs[primary]) if primary else None
+        predicted = problem_of(signature).predictions_of(outputs) if primary else None
         if predicted is None:
             shapes = {output: f"{array.dtype}{list(array.shape)}" for output, array in outputs.items()}
-            raise StageError(
-                f"the data has labels for {signature.task}, but no output is known to predict them: {shapes}. Fix: "
-                "name one with train.primary_output, say what the labels are with data.task, or remove them"
-            )
+            fix = "name one with train.primary_output, say what the labels are with data.task, or remove them"
+            fix = "say with data.decode how outputs become boxes" if signature.task == "detection" else fix
+            unknown = f"the data has labels for {signature.task}, but no output is known to predict them"
+            raise StageError(f"{unknown}: {shapes}. Fix: {fix}")
         predictions |= {name: predicted, f"{name}_labels": split.labels[chosen]}
     if predictions:
         files["predictions"] = workspace.folder / "predictions.npz"

@@ -63,9 +63,18 @@ def _normalized(images: Array, how: Preprocessing) -> npt.NDArray[np.float32]:
     return np.asarray((images.astype(np.float32) * np.float32(how.scale) - mean) / std, np.float32)
 
 
+def source_region(height: int, width: int, how: Preprocessing) -> tuple[int, int, int, int]:
+    """Return the part of an image that becomes the input, in pixels: left, top, width and height.
+
+    It is the whole image, or the largest centered part with the aspect ratio of the input, to the nearest pixel.
+    """
+    if how.resize == "stretch":
+        return 0, 0, width, height
+    zoom = min(height / how.height, width / how.width)
+    high, wide = max(1, round(how.height * zoom)), max(1, round(how.width * zoom))
+    return (width - wide) // 2, (height - high) // 2, wide, high
+
+
 def _center_crop(pixels: npt.NDArray[np.float32], how: Preprocessing) -> npt.NDArray[np.float32]:
-    """Return the largest centered part with the aspect ratio of the input, to the nearest pixel."""
-    zoom = min(pixels.shape[0] / how.height, pixels.shape[1] / how.width)
-    height, width = max(1, round(how.height * zoom)), max(1, round(how.width * zoom))
-    top, left = (pixels.shape[0] - height) // 2, (pixels.shape[1] - width) // 2
+    left, top, width, height = source_region(*pixels.shape[:2], how)
     return np.ascontiguousarray(pixels[top : top + height, left : left + width])

@@ -6,6 +6,7 @@ from gauntlet.datasets.truth import task_of
 from gauntlet.problems.arrays import Arrays
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
+from gauntlet.problems.detection import Detection
 from gauntlet.problems.embedding import Embedding
 from gauntlet.problems.multi_label import MultiLabel
 from gauntlet.problems.regression import Regression
@@ -16,6 +17,7 @@ PROBLEMS: dict[Task, type[Problem]] = {
     "classification": Classification,
     "multi-label": MultiLabel,
     "regression": Regression,
+    "detection": Detection,
     "segmentation": Segmentation,
     "text": Text,
     "embedding": Embedding,

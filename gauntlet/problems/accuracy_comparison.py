@@ -112,7 +112,7 @@ def compare_accuracy(
     main = signature.primary_output or outputs[0].output
     agreement = next(o.top1_agreement for o in outputs if o.output == main)
     problem = problem_of(signature, labels)
-    before, after = (problem.predictions(arrays[main]) for arrays in (expected, actual))
+    before, after = (problem.predictions_of(dict(arrays)) for arrays in (expected, actual))
     found: dict[str, Any] = {}
     if before is not None and after is not None:
         if not isinstance(problem, Classification):

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.problems.base import Floats, Problem
+from gauntlet.problems.base import Problem
 from gauntlet.problems.prediction import Prediction
 
 MOST_VALUES = 4
@@ -40,14 +40,6 @@ class Arrays(Problem):
     def predictions(self, output: Array) -> None:
         """Return None: no output is a prediction."""
         return
-
-    def statistics(self, predictions: Array, truth: Array) -> Floats:
-        """Raise `NotImplementedError`: there are no predictions."""
-        raise NotImplementedError
-
-    def scores(self, sums: Floats) -> dict[str, Floats]:
-        """Raise `NotImplementedError`: there are no predictions."""
-        raise NotImplementedError
 
 
 def _first_values(value: Any) -> str:

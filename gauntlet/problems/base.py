@@ -1,7 +1,7 @@
 """Base class of problems: what a model's outputs mean, and how good they are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,7 +18,6 @@ from gauntlet.problems.prediction import Prediction
 if TYPE_CHECKING:
     from gauntlet.metrics.paired_accuracy import LossVerdict  # loads SciPy, which predictions do not need
 
-RESAMPLES = 2000
 CHUNK_VALUES = 10_000_000
 
 Floats = npt.NDArray[np.float64]
@@ -46,13 +45,16 @@ class MetricLoss(Frozen):
 class Problem(ABC):
     """A kind of problem: how to read outputs, and how to score them.
 
-    Predictions and truth are arrays whose first axis is the samples. The primary metric is computed from statistics
-    that add up over samples, so that a bootstrap over samples costs one matrix product.
+    Predictions and truth are arrays whose first axis is the samples. The metrics of most problems are computed from
+    `statistics` that add up over samples, so that a bootstrap over samples costs one matrix product; another problem
+    has its own `score` and `weighted_metric`.
     """
 
     signature: Signature
     metric: ClassVar[str]
     """Name of the primary metric: larger is better, 1 is perfect."""
+    resamples: ClassVar[int] = 2000
+    """Of the bootstrap."""
 
     @property
     def primary_output(self) -> str:
@@ -71,13 +73,22 @@ class Problem(ABC):
     def predictions(self, output: Array) -> Array | None:
         """Return predictions that compare with the truth, shape (n, ...); None if the output cannot be one."""
 
-    @abstractmethod
+    def predictions_of(self, outputs: NamedArrays) -> Array | None:
+        """Return predictions from all outputs, by name; those of the primary one, unless a problem reads several."""
+        return self.predictions(outputs[self.signature.primary_output or next(iter(outputs))])
+
     def statistics(self, predictions: Array, truth: Array) -> Floats:
         """Return statistics of each sample, shape (n, k), that add up over samples."""
+        raise NotImplementedError
 
-    @abstractmethod
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return metrics by name, the primary one first, from sums of statistics, shape (..., k)."""
+        raise NotImplementedError
+
+    def weighted_metric(self, predictions: Array, truth: Array) -> Callable[[Floats], Floats]:
+        """Return the function from weights of the samples, shape (r, n), to the primary metric for each row."""
+        statistics = self.statistics(predictions, truth)
+        return lambda weights: self.scores(weights @ statistics)[self.metric]
 
     def score(self, predictions: Array, truth: Array) -> dict[str, float]:
         """Return the metrics of predictions, the primary one first."""
@@ -88,16 +99,20 @@ class Problem(ABC):
         """Return the primary metric of predictions, with those of the FP32 model in place of the truth."""
         return self.score(after, before)[self.metric]
 
+    def same(self, before: NamedArrays, other: "Problem", after: NamedArrays) -> npt.NDArray[np.bool_] | None:
+        """Return for which samples another model, with its own problem, predicts the same; None where noise decides."""
+        return None
+
     def loss(self, before: Array, after: Array, truth: Array, *, seed: int = 0) -> MetricLoss:
         """Return the drop of the primary metric between two sets of predictions, with its 95 % interval.
 
         Percentile bootstrap over samples, paired (Efron and Tibshirani, An Introduction to the Bootstrap, 1993).
         """
-        statistics = np.stack([self.statistics(found, truth) for found in (before, after)])
-        measured = self.scores(statistics.sum(axis=1))[self.metric]
-        drops = np.concatenate([*self._resampled_drops(statistics, seed)])
+        metrics = [self.weighted_metric(found, truth) for found in (before, after)]
+        first, last = (float(metric(np.ones((1, len(truth))))[0]) for metric in metrics)
+        weights = self._drawn(len(truth), np.random.default_rng(seed))
+        drops = np.concatenate([metrics[0](drawn) - metrics[1](drawn) for drawn in weights])
         low, high = np.percentile(drops, [2.5, 97.5])
-        first, last = measured.tolist()
         return MetricLoss(
             metric=self.metric,
             samples=len(truth),
@@ -108,13 +123,12 @@ class Problem(ABC):
             drop_high=float(high),
         )
 
-    def _resampled_drops(self, statistics: Floats, seed: int) -> Iterator[Floats]:
-        rng, samples = np.random.default_rng(seed), statistics.shape[1]
-        chunk = max(1, min(RESAMPLES, CHUNK_VALUES // samples))
-        for start in range(0, RESAMPLES, chunk):
-            drawn = rng.multinomial(samples, np.full(samples, 1 / samples), min(chunk, RESAMPLES - start))
-            before, after = self.scores(drawn.astype(np.float64) @ statistics)[self.metric]
-            yield before - after
+    def _drawn(self, samples: int, rng: np.random.Generator) -> Iterator[Floats]:
+        """Yield how often each sample is drawn, a chunk of resamples at a time, shape (r, n)."""
+        chunk = max(1, min(self.resamples, CHUNK_VALUES // samples))
+        for start in range(0, self.resamples, chunk):
+            size = min(chunk, self.resamples - start)
+            yield rng.multinomial(samples, np.full(samples, 1 / samples), size).astype(np.float64)
 
     def samples_per_class(self, truth: Array) -> list[int] | None:
         """Return how many samples have each class, in the order of the labels; None where there are no classes."""

@@ -11,12 +11,17 @@ MOST_CHARACTERS = 200
 INK, PAPER = (20, 20, 20), (245, 245, 245)
 
 
+def enlarged(pixels: Array) -> tuple[Array, int]:
+    """Return an image, shape (height, width, 1 or 3), as RGB at least `LEAST_WIDTH` wide, and the whole factor."""
+    plain = np.asarray(pixels, np.uint8)
+    factor = max(1, -(-LEAST_WIDTH // plain.shape[1]))
+    color = np.repeat(plain, 3, axis=2) if plain.shape[2] == 1 else plain
+    return color.repeat(factor, axis=0).repeat(factor, axis=1), factor
+
+
 def with_caption(pixels: Array, text: str) -> Array:
     """Return an image, shape (height, width, 1 or 3), with lines of text below, as RGB of shape (h, w, 3)."""
-    plain = np.asarray(pixels, np.uint8)
-    image = Image.fromarray(np.repeat(plain, 3, axis=2) if plain.shape[2] == 1 else plain, "RGB")
-    factor = max(1, -(-LEAST_WIDTH // image.width))
-    image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+    image = Image.fromarray(enlarged(pixels)[0])
     size = max(14, image.width // 28)
     font, lines = ImageFont.load_default(size), [line[:MOST_CHARACTERS] for line in text.split("\n")]
     height = round(1.4 * size)

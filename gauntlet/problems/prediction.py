@@ -1,6 +1,9 @@
 """Base class of predictions."""
 
+from typing import Self
+
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.signature import Preprocessing
 
 
 class Prediction(Frozen):
@@ -13,3 +16,7 @@ class Prediction(Frozen):
     def text(self) -> str:
         """Return the prediction in one line, for a table."""
         return ", ".join(self.lines())
+
+    def on_image(self, height: int, width: int, how: Preprocessing) -> Self:
+        """Return the prediction in the pixels of the image of this size, which `how` turns into the model's input."""
+        return self

@@ -145,7 +145,9 @@ def _right(
         return np.array(old) == expected, np.array(new) == expected
     if truth is not None:
         raise ConfigError("labels were given, but the models predict no classes. Fix: replay requests without labels")
-    return np.ones(len(next(iter(before.values()))), np.bool_), _agreeing(before, after)
+    problems = [problem_of(bundle.contract.signature) for bundle in (champion, challenger)]
+    same = problems[0].same(before, problems[1], after)
+    return np.ones(len(next(iter(before.values()))), np.bool_), _agreeing(before, after) if same is None else same
 
 
 def predicted_labels(bundle: Bundle, outputs: NamedArrays) -> list[str] | None:

@@ -13,6 +13,8 @@ METRICS = {
     "r2": "R²",
     "rmse": "RMSE",
     "mae": "MAE",
+    "map": "mAP@[.5:.95]",
+    "map_50": "mAP@.5",
     "miou": "mIoU",
     "pixel_accuracy": "pixel accuracy",
     "character_accuracy": "characters right",

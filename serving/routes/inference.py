@@ -100,12 +100,14 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
         with _observed_failures(model, arrived):
             files = await _images(request, model, arrived)
             loop, most_pixels = asyncio.get_running_loop(), repository.limits.max_image_pixels
-            calls, padding = await loop.run_in_executor(decoders, _image_inputs, model, files, most_pixels)
+            images = await loop.run_in_executor(decoders, _decoded_images, model, files, most_pixels)
+            calls, padding = await loop.run_in_executor(decoders, _image_inputs, model, images)
+            sizes = [(image.shape[0], image.shape[1]) for image in images]
             parts = [
                 await _computed(model, inputs, len(files) if model.max_batch else 1, request, arrived, None)
                 for inputs in calls
             ]
-            predictions = _predictions(model, parts, padding)
+            predictions = _predictions(model, parts, padding, sizes)
         _succeeded(request, model, arrived, len(files))
         milliseconds = round(1000 * (perf_counter() - arrived), 3)
         head = {"model_name": model.name, "model_version": model.version, "milliseconds": milliseconds}
@@ -161,8 +163,8 @@ async def _images(request: Request, model: ServedModel, arrived: float) -> list[
     return files
 
 
-def _image_inputs(model: ServedModel, files: list[bytes], most_pixels: int) -> tuple[list[NamedArrays], int]:
-    """Return the inputs of the calls for image files, in a thread, because decoding takes long."""
+def _decoded_images(model: ServedModel, files: list[bytes], most_pixels: int) -> list[Array]:
+    """Return the pixels of image files, in a thread, because decoding takes long."""
     how = model.signature.preprocessing
     channels = len(how.mean) if how else 3
     images: list[Array] = []
@@ -172,17 +174,24 @@ def _image_inputs(model: ServedModel, files: list[bytes], most_pixels: int) -> t
         except StageError as error:
             which = f"image {number}: " if len(files) > 1 else ""
             raise InvalidRequest(f"{which}{error}") from error
+    return images
+
+
+def _image_inputs(model: ServedModel, images: list[Array]) -> tuple[list[NamedArrays], int]:
+    """Return the inputs of the calls for images."""
     try:
         return model.image_inputs(images)
     except StageError as error:
         raise InvalidRequest(str(error)) from error
 
 
-def _predictions(model: ServedModel, parts: list[NamedArrays], padding: int) -> list[dict[str, Any]]:
+def _predictions(
+    model: ServedModel, parts: list[NamedArrays], padding: int, sizes: list[tuple[int, int]]
+) -> list[dict[str, Any]]:
     outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if padding:
         outputs = {name: array[:-padding] for name, array in outputs.items()}
-    return [prediction.model_dump(mode="json") for prediction in model.predictor.problem.decode(outputs)]
+    return [prediction.model_dump(mode="json") for prediction in model.predictor.decode(outputs, sizes)]
 
 
 def _succeeded(request: Request, model: ServedModel, arrived: float, rows: int) -> None:

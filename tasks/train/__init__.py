@@ -19,9 +19,10 @@ from tasks.train.onnx_pretrained import OnnxModel
 from tasks.train.sklearn import SklearnTraining
 from tasks.train.sklearn_pretrained import SklearnModel
 from tasks.train.torch import TorchTraining
+from tasks.train.torch_detection import TorchDetection
 from tasks.train.torch_pretrained import TorchModel
 
-FromScratch = TorchTraining | KerasTraining | SklearnTraining | FlaxTraining
+FromScratch = TorchTraining | TorchDetection | KerasTraining | SklearnTraining | FlaxTraining
 Pretrained = TorchModel | KerasModel | SavedModelFolder | SklearnModel | OnnxModel
 TrainConfig = Annotated[FromScratch | Pretrained, Field(discriminator="kind")]
 

@@ -74,8 +74,10 @@ def with_scores(signature: Signature, output: str) -> Signature:
 def find_primary_output(chosen: str | None, outputs: NamedArrays, signature: Signature) -> str | None:
     """Return the output with the prediction: `chosen`, or the first with a score per label, scores, or labels.
 
-    Raise StageError if there is no output of the chosen name.
+    Of a detector, it is the one with the scores. Raise StageError if there is no output of the chosen name.
     """
+    if signature.decode is not None:
+        return signature.decode.scores
     if chosen is not None and chosen not in outputs:
         raise StageError(f"train.primary_output: the model has no output {chosen!r}; it has {sorted(outputs)}")
     problem, labels = problem_of(signature), len(signature.labels)

@@ -16,7 +16,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Split, Splits, require_labels
 from gauntlet.frameworks.flax import network as flax_network
-from gauntlet.frameworks.training import LearningConfig, TrainingLoop, require_labelled
+from gauntlet.frameworks.training import ClassifierLoop, LearningConfig, require_labelled
 from tasks.train.facts import TrainFacts, image_fields, report_model, single_input, with_scores
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class FlaxTraining(LearningConfig):
         return report_model(facts, golden, predict, data, workspace, path, checks=(check,))
 
 
-class _FlaxTrainingLoop(TrainingLoop):
+class _FlaxTrainingLoop(ClassifierLoop):
     checkpoint_name = "checkpoint.npz"
 
     def __init__(

@@ -88,6 +88,7 @@ class OnnxModel(Frozen):
         return known.replace(
             task=data.task if known.task == "arrays" else known.task,
             labels=known.labels or data.labels,
+            decode=known.decode or data.decode,
             layout=self.layout or (known.layout if known.layout != "none" else data.layout),
             preprocessing=known.preprocessing or data.preprocessing,
         )

@@ -1,5 +1,6 @@
 """PyTorch's training loop: AdamW, a cosine schedule, the best epoch kept; for training and for fine-tuning."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,9 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.splits import Splits, require_labels
+from gauntlet.datasets.splits import Split, Splits, require_labels
 from gauntlet.frameworks.torch.network import named_outputs, ordered_inputs, run_network, tensor
-from gauntlet.frameworks.training import LearningConfig, TrainingLoop, shuffled
+from gauntlet.frameworks.training import ClassifierLoop, LearningConfig, LoopConfig, TrainingLoop, shuffled
 from gauntlet.images.augmentation import Augmentation
 
 if TYPE_CHECKING:
@@ -27,13 +28,87 @@ class TorchLoopConfig(LearningConfig):
     augment: Augmentation | None = Field(None, description="random changes to the training images")
 
 
-class TorchTrainingLoop(TrainingLoop):
-    """Trains a network on the splits `train` and `validation`; `run` leaves the best weights in the network.
+class TorchLoop(TrainingLoop):
+    """Trains a network on the splits `train` and `validation`; `run` leaves the best weights in the network."""
+
+    checkpoint_name = "checkpoint.pt"
+
+    def __init__(self, config: LoopConfig, network: "torch.nn.Module", data: Splits, workspace: Workspace) -> None:
+        import torch
+
+        super().__init__(config, data, workspace)
+        self.network = network
+        rate, decay = config.learning_rate, config.weight_decay
+        self.optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, config.epochs * self.steps)
+        self.best_weights: dict[str, Any] = {}
+
+    def run(self, part: str = "train") -> Check:
+        """Train as `TrainingLoop.run`, and leave the best weights in the network."""
+        check = super().run(part)
+        if check.passed:
+            self.network.load_state_dict(self.best_weights)
+        return check
+
+    @property
+    def validated(self) -> "torch.nn.Module":
+        """The network whose loss on the validation images decides, and whose weights are kept."""
+        return self.network
+
+    def _losses(self, number: int) -> Iterator[float]:
+        import torch
+
+        split = self.data["train"]
+        rng = np.random.default_rng([self.history.config.seed, number])
+        state = np.random.SeedSequence([self.history.config.seed, number]).generate_state(1)
+        torch.manual_seed(int(state[0]))  # of dropout
+        self.network.train()
+        for chosen in shuffled(len(split), self.history.config.batch_size, rng):
+            loss = self._loss(split, chosen, rng)
+            yield float(loss.detach())
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            self._step()
+
+    def _step(self) -> None:
+        self.optimizer.step()
+        self.schedule.step()
+
+    @abstractmethod
+    def _loss(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
+        """Return the mean loss of some training samples."""
+
+    def _rate(self, number: int) -> float:
+        return float(self.schedule.get_last_lr()[0])
+
+    def _state(self) -> dict[str, Any]:
+        """Return all parts that a checkpoint holds besides the history and the best weights."""
+        return {"network": self.network, "optimizer": self.optimizer, "schedule": self.schedule}
+
+    def _save(self, path: Path, *, best: bool) -> None:
+        import torch
+
+        if best:
+            self.best_weights = self.validated.state_dict()  # with the versions of its layers, which some need
+            self.best_weights |= {name: tensor.clone() for name, tensor in self.best_weights.items()}
+        state = {name: part.state_dict() for name, part in self._state().items()}
+        torch.save(state | {"history": self.history.dump(), "best_weights": self.best_weights}, path)
+
+    def _resume(self) -> None:
+        import torch
+
+        state = torch.load(self.checkpoint, weights_only=True)
+        for name, part in self._state().items():
+            part.load_state_dict(state[name])
+        self.history.restore(state["history"])
+        self.best_weights = state["best_weights"]
+
+
+class TorchTrainingLoop(TorchLoop, ClassifierLoop):
+    """Trains a classifier.
 
     The signature gives the order of the network's arguments, and which output has the scores.
     """
-
-    checkpoint_name = "checkpoint.pt"
 
     def __init__(
         self,
@@ -45,39 +120,18 @@ class TorchTrainingLoop(TrainingLoop):
     ) -> None:
         import torch
 
-        super().__init__(config, data, workspace)
-        self.config, self.network, self.signature = config, network, signature
+        super().__init__(config, network, data, workspace)
+        self.config, self.signature = config, signature
         self.scores_index = [spec.name for spec in signature.outputs].index(str(signature.primary_output))
-        rate, decay = config.learning_rate, config.weight_decay
-        self.optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay)
-        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, config.epochs * self.steps)
         self.loss = torch.nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
-        self.best_weights: dict[str, Any] = {}
 
-    def run(self, part: str = "train") -> Check:
-        """Train as `TrainingLoop.run`, and leave the best weights in the network."""
-        check = super().run(part)
-        if check.passed:
-            self.network.load_state_dict(self.best_weights)
-        return check
-
-    def _losses(self, number: int) -> Iterator[float]:
+    def _loss(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
         import torch
 
-        split = self.data["train"]
-        labels = require_labels(split)
-        rng = np.random.default_rng([self.config.seed, number])
-        torch.manual_seed(int(np.random.SeedSequence([self.config.seed, number]).generate_state(1)[0]))  # of dropout
-        self.network.train()
-        for chosen in shuffled(len(split), self.config.batch_size, rng):
-            inputs = [tensor(array) for array in self._augmented(split.take(chosen), rng)]
-            scores = [*named_outputs(self.network(*inputs)).values()][self.scores_index]
-            loss = self.loss(scores, torch.from_numpy(labels[chosen]))
-            yield float(loss.detach())
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            self.optimizer.step()
-            self.schedule.step()
+        inputs = [tensor(array) for array in self._augmented(split.take(chosen), rng)]
+        scores = [*named_outputs(self.network(*inputs)).values()][self.scores_index]
+        loss: torch.Tensor = self.loss(scores, torch.from_numpy(require_labels(split)[chosen]))
+        return loss
 
     def _augmented(self, inputs: NamedArrays, rng: np.random.Generator) -> list[Array]:
         """Return training samples in the order of the network's arguments, with its first input augmented."""
@@ -94,30 +148,3 @@ class TorchTrainingLoop(TrainingLoop):
         import torch
 
         return float(self.loss(torch.from_numpy(scores), torch.from_numpy(labels)))
-
-    def _rate(self, number: int) -> float:
-        return float(self.schedule.get_last_lr()[0])
-
-    def _save(self, path: Path, *, best: bool) -> None:
-        import torch
-
-        if best:
-            self.best_weights = self.network.state_dict()  # with the versions of its layers, which some need
-            self.best_weights |= {name: tensor.clone() for name, tensor in self.best_weights.items()}
-        state = {
-            "network": self.network.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "history": self.history.dump(),
-            "best_weights": self.best_weights,
-        }
-        torch.save(state, path)
-
-    def _resume(self) -> None:
-        import torch
-
-        state = torch.load(self.checkpoint, weights_only=True)
-        for part in ("network", "optimizer", "schedule"):
-            getattr(self, part).load_state_dict(state[part])
-        self.history.restore(state["history"])
-        self.best_weights = state["best_weights"]

@@ -13,6 +13,7 @@ FILE = Path("test.npz")
 LABELS = {
     "classification": np.array([0, 2, 1]),
     "multi-label": np.array([[0, 1], [1, 1]]),
+    "detection": np.array([[[0, 0, 9, 9, 2, 1], [0, 0, 0, 0, -1, 0.0]]]),
     "segmentation": np.array([[[0, 1], [255, 2]]]),
     "regression": np.array([0.5, 1.5]),
     "text": np.array(["ab", "ca"]),
@@ -20,6 +21,7 @@ LABELS = {
 NAMES = {
     "classification": ("0", "1", "2"),
     "multi-label": ("0", "1"),
+    "detection": ("0", "1", "2"),
     "segmentation": ("0", "1", "2"),
     "regression": ("0",),
     "text": ("a", "b", "c"),
@@ -51,6 +53,8 @@ def test_without_labels_there_is_no_problem_and_no_name() -> None:
         ("classification", np.array([0.5]), (), r"float64\[1\]; data.task classification needs one whole number"),
         ("multi-label", np.array([[0, 2]]), (), r"labels \[2\] are out of range"),
         ("multi-label", np.array([[0, 1, 1]]), ("a", "b"), r"data.labels names 2 classes"),
+        ("detection", np.array([[[0, 0, 9, 9, 7, 1.0]]]), ("a", "b"), r"labels \[7\] are out of range"),
+        ("detection", np.zeros((1, 2, 5)), (), r"labels have 5 columns; data.task detection needs left, top, right"),
         ("segmentation", np.array([[[0, 9]]]), ("a", "b"), r"labels \[9\] are out of range"),
         ("text", np.array(["abz"]), ("a", "b"), r"labels \['z'\] are out of range; data.labels names 2 characters"),
         ("arrays", np.zeros((1, 2, 2, 2), int), (), "belong to no problem; set data.task"),
@@ -63,5 +67,5 @@ def test_labels_that_do_not_fit_are_named(task: Task, labels: np.ndarray, names:
 
 def test_only_whole_numbers_are_class_indices() -> None:
     assert class_indices(LABELS["classification"]).tolist() == [0, 2, 1]
-    assert [class_indices(LABELS[task]) for task in LABELS if task != "classification"] == [None] * 4
+    assert [class_indices(LABELS[task]) for task in LABELS if task != "classification"] == [None] * 5
     assert class_indices(None) is None

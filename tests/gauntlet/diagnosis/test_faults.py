@@ -86,6 +86,7 @@ FAULTS = {
         "--fix",
     ),
     faulty_models.unused_node: ("unused_nodes", "warning", ["Neg 'idle'"], "--fix"),
+    faulty_models.joined_head: ("shared_scale", "warning", ["Concat 'join'", "one INT8 scale"], "float_head: true"),
     faulty_models.repeated_name: ("repeated_names", "error", ["1 nodes have the name"], "--fix"),
     faulty_models.unsorted: ("unsorted_nodes", "error", ["Relu 'relu1' comes before"], "--fix"),
     faulty_models.unread_input: ("leaked_constant", "error", ["no node reads it"], "--fix"),
@@ -118,6 +119,10 @@ def test_sound_model_has_no_finding(ask: Ask, apart: None, build: Callable[[], o
     assert set(diagnosis.unchecked) <= {"wrong_layout"}
     assert diagnosis.timing is not None
     assert 10e6 < diagnosis.peak_rss_bytes < 500e6
+
+
+def test_head_whose_scores_and_boxes_are_apart_has_no_finding(ask: Ask) -> None:
+    assert ask(faulty_models.joined_head(apart=True)).findings == ()
 
 
 def test_real_exported_model_has_no_finding(trained, ask: Ask) -> None:

@@ -1,0 +1,173 @@
+"""Boxes with a class, any number per image."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw
+from pydantic import Field
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.signature import Preprocessing
+from gauntlet.images.preprocessing import source_region
+from gauntlet.metrics.average_precision import coco_scores, match_detections, mean_average_precision
+from gauntlet.problems.base import Floats, Problem
+from gauntlet.problems.box_decoding import decode_boxes, has_form
+from gauntlet.problems.caption import enlarged, with_caption
+from gauntlet.problems.prediction import Prediction
+from gauntlet.problems.segmentation import COLORS
+
+
+class Box(Frozen):
+    """One detected object."""
+
+    label: str
+    index: int
+    score: Number
+    left: float = Field(description="edges in pixels")
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def edges(self) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom."""
+        return self.left, self.top, self.right, self.bottom
+
+
+class BoxesPrediction(Prediction):
+    """The detected objects, best score first."""
+
+    boxes: tuple[Box, ...]
+
+    def lines(self) -> list[str]:
+        """Return one line for each object."""
+        return [f"{b.label} {b.score:.0%} at {' '.join(f'{edge:.0f}' for edge in b.edges)}" for b in self.boxes] or [
+            "nothing"
+        ]
+
+    def on_image(self, height: int, width: int, how: Preprocessing) -> Self:
+        """Return the same boxes in the pixels of the image that the input was made from."""
+        left, top, wide, high = source_region(height, width, how)
+        across, down = wide / how.width, high / how.height
+        return self.replace(
+            boxes=tuple(
+                box.replace(
+                    left=left + box.left * across,
+                    top=top + box.top * down,
+                    right=left + box.right * across,
+                    bottom=top + box.bottom * down,
+                )
+                for box in self.boxes
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Detection(Problem):
+    """Boxes with a class and a score, read from the outputs as `signature.decode` says; mAP@[.5:.95] is primary.
+
+    Predictions and truth have shape (n, k, 6): left, top, right and bottom edge in pixels of the input, class (-1: no
+    box), and the score, or for an object of the truth 1, and 0 if it does not count (a crowd, a difficult object).
+    """
+
+    metric: ClassVar[str] = "map"
+    resamples: ClassVar[int] = 1000
+
+    def decode(self, outputs: NamedArrays) -> Iterator[BoxesPrediction]:
+        """Yield the boxes of each sample whose score is at least `decode.shown_score`."""
+        how, found = self.signature.decode, self.predictions_of(outputs)
+        if how is None or found is None:
+            return
+        for rows in found.astype(float).tolist():
+            shown = [row for row in rows if row[4] >= 0 and row[5] >= how.shown_score]
+            yield BoxesPrediction(boxes=tuple(self._box(*row) for row in shown))
+
+    def _box(self, left: float, top: float, right: float, bottom: float, label: float, score: float) -> Box:
+        index = int(label)
+        name = self.signature.labels[index] if index < len(self.signature.labels) else str(index)
+        return Box(label=name, index=index, score=score, left=left, top=top, right=right, bottom=bottom)
+
+    def draw(self, pixels: Array, prediction: Prediction) -> Array:
+        """Return the image, enlarged if it is small, with the boxes and their labels, as RGB."""
+        assert isinstance(prediction, BoxesPrediction)
+        image, factor = enlarged(pixels)
+        canvas = Image.fromarray(image)
+        pen = ImageDraw.Draw(canvas)
+        for box in reversed(prediction.boxes):  # the best on top
+            color = COLORS[1 + box.index % (len(COLORS) - 1)]
+            left, top, right, bottom = (round(edge * factor) for edge in box.edges)
+            pen.rectangle((left, top, right, bottom), outline=color, width=2)
+            pen.text((left + 3, top + 1), f"{box.label} {box.score:.0%}", color, stroke_width=2, stroke_fill=(0, 0, 0))
+        count = len(prediction.boxes)
+        return with_caption(np.asarray(canvas), f"{count} object{'s' * (count != 1)}")
+
+    def predictions(self, output: Array) -> None:
+        """Return None: boxes are read from outputs by their names; see `predictions_of`."""
+        return
+
+    def predictions_of(self, outputs: NamedArrays) -> Array | None:
+        """Return the detections, shape (n, k, 6); None where the signature does not say how to read them.
+
+        Raises:
+            StageError: when the outputs do not have the form that it names.
+        """
+        how = self.signature.decode
+        if how is None:
+            return None
+        if wrong := has_form(how, outputs, len(self.signature.labels)):
+            raise StageError(f"{wrong}. Fix: correct data.decode, or the number of classes")
+        return decode_boxes(how, outputs, self._input_size())
+
+    def _input_size(self) -> tuple[int, int]:
+        """Return height and width of an input."""
+        how, shape = self.signature.preprocessing, self.signature.inputs[0].shape
+        if how is not None:
+            return how.height, how.width
+        height, width = shape[1:3] if self.signature.layout == "NHWC" else shape[-2:]
+        if isinstance(height, str) or isinstance(width, str):
+            raise StageError(
+                f"boxes need the size of the input, which is {list(shape)}. Fix: export it with a fixed size"
+            )
+        return height, width
+
+    def score(self, predictions: Array, truth: Array) -> dict[str, float]:
+        """Return mAP@[.5:.95] and mAP@.5, as COCO defines them."""
+        return coco_scores(predictions, truth)
+
+    def weighted_metric(self, predictions: Array, truth: Array) -> Callable[[Floats], Floats]:
+        """Return the function from weights of the images, shape (r, n), to the mAP@[.5:.95] for each row."""
+        matches = match_detections(predictions, truth)
+        return lambda weights: mean_average_precision(matches, weights)
+
+    def agreement(self, before: Array, after: Array) -> float:
+        """Return the mAP@.5, where the truth is what the FP32 model shows; 1 where it shows nothing."""
+        truth = self._shown(before)
+        return 1.0 if (truth[:, :, 4] < 0).all() else coco_scores(after, truth)["map_50"]
+
+    def same(self, before: NamedArrays, other: Problem, after: NamedArrays) -> npt.NDArray[np.bool_] | None:
+        """Return for which samples both show the same objects, each with an IoU of at least 0.5."""
+        found, again = self.predictions_of(before), other.predictions_of(after)
+        if found is None or again is None:
+            return None
+        first, second = self._shown(found), self._shown(again)
+        wanted, shown = ((rows[:, :, 4] >= 0).sum(axis=1) for rows in (first, second))
+        right = np.zeros(len(first), np.int64)
+        for matches in match_detections(second, first):
+            right += np.bincount(matches.images[matches.correct[0]], minlength=len(first))
+        return np.asarray((wanted == shown) & (right == wanted))
+
+    def _shown(self, predictions: Array) -> npt.NDArray[np.float32]:
+        """Return the boxes that people see as objects of the truth."""
+        how, truth = self.signature.decode, predictions.astype(np.float32)
+        truth[truth[:, :, 5] < (how.shown_score if how else 0), 4] = -1
+        truth[:, :, 5] = 1
+        return truth
+
+    def samples_per_class(self, truth: Array) -> list[int]:
+        """Return how many images show each class."""
+        return [int((truth[:, :, 4] == number).any(axis=1).sum()) for number in range(len(self.signature.labels))]

@@ -1,0 +1,172 @@
+"""Boxes are read, scored, compared and drawn; a candidate that moves them fails the gate."""
+
+import numpy as np
+import pytest
+from random_boxes import CLASSES, imperfect, objects
+
+from gauntlet.core.box_decoding import BoxDecoding
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
+from gauntlet.datasets.golden import Golden
+from gauntlet.problems import problem_of
+from gauntlet.problems.accuracy_comparison import AccuracyLimits, accuracy_checks, compare_accuracy
+from gauntlet.problems.detection import Box, BoxesPrediction, Detection
+
+SIZE = 96
+LABELS = ("ant", "bee", "cat")
+HOW = Preprocessing(height=SIZE, width=SIZE, scale=1 / 255, mean=(0.5,) * 3, std=(0.5,) * 3)
+DECODING = BoxDecoding(kind="fcos", scores="scores", boxes="distances")
+
+
+def detection(how: Preprocessing | None = HOW, decode: BoxDecoding | None = DECODING) -> Detection:
+    cells = (CLASSES, SIZE // 4, SIZE // 4)
+    outputs = (
+        TensorSpec(name="scores", dtype="float32", shape=("batch", *cells)),
+        TensorSpec(name="distances", dtype="float32", shape=("batch", 4, *cells[1:])),
+    )
+    image = TensorSpec(name="input", dtype="float32", shape=("batch", 3, SIZE, SIZE))
+    found = problem_of(
+        Signature(
+            task="detection",
+            inputs=(image,),
+            outputs=outputs,
+            primary_output="scores",
+            decode=decode,
+            preprocessing=how,
+            labels=LABELS,
+        )
+    )
+    assert isinstance(found, Detection)
+    return found
+
+
+def encode(boxes: np.ndarray, shift: float = 0.0) -> dict[str, np.ndarray]:
+    """Return outputs that say these boxes, shape (n, k, 6), each in the cell of its center, moved by some pixels."""
+    cells = SIZE // 4
+    scores = np.full((len(boxes), CLASSES, cells, cells), -8, np.float32)
+    distances = np.zeros((len(boxes), 4, cells, cells), np.float32)
+    for image, rows in enumerate(boxes):
+        for left, top, right, bottom, label, score in rows[rows[:, 4] >= 0]:
+            column, row = (int(np.clip(v / 4, 0, cells - 1)) for v in ((left + right) / 2, (top + bottom) / 2))
+            x, y = 4 * column + 2, 4 * row + 2
+            edges = np.array([x - left - shift, y - top, right - x + shift, bottom - y])
+            scores[image, int(label), row, column] = np.log(score / (1 - score))
+            distances[image, :, row, column] = np.log(np.maximum(edges, 0.1) / 4)
+    return {"scores": scores, "distances": distances}
+
+
+def apart(rng: np.random.Generator, images: int) -> np.ndarray:
+    """Return one to four objects an image that do not overlap, with scores from 0.6 to 0.95."""
+    boxes = objects(rng, images, most=4)
+    corners = np.array([[4, 4], [52, 4], [4, 52], [52, 52]], np.float32)
+    boxes[:, :, :2] = corners
+    boxes[:, :, 2:4] = corners + rng.uniform(16, 40, (images, 4, 2))
+    boxes[:, :, 5] = rng.uniform(0.6, 0.95, (images, 4))
+    return boxes
+
+
+def truth_of(boxes: np.ndarray) -> np.ndarray:
+    truth = boxes.copy()
+    truth[:, :, 5] = 1
+    return truth
+
+
+def test_outputs_are_scored_as_the_boxes_that_they_say() -> None:
+    boxes = apart(np.random.default_rng(0), 20)
+    predictions = detection().predictions_of(encode(boxes))
+    assert predictions is not None
+    assert detection().score(predictions, truth_of(boxes)) == {"map": pytest.approx(1), "map_50": pytest.approx(1)}
+
+
+def test_loss_is_zero_against_itself_and_proven_for_moved_boxes() -> None:
+    rng = np.random.default_rng(1)
+    truth = objects(rng, 150)
+    before, worse = imperfect(truth, rng, noise=1.0), imperfect(truth, rng, noise=4.0)
+    same = detection().loss(before, before, truth)
+    assert (same.drop, same.drop_low, same.drop_high, same.verdict(0.01)) == (0, 0, 0, "proven good")
+    loss = detection().loss(before, worse, truth)
+    assert loss.before == pytest.approx(detection().score(before, truth)["map"])
+    assert loss.after == pytest.approx(detection().score(worse, truth)["map"])
+    assert loss.drop_low <= loss.drop <= loss.drop_high
+    assert loss.verdict(0.05) == "proven bad"
+
+
+def test_small_loss_of_few_images_is_not_resolved() -> None:
+    rng = np.random.default_rng(2)
+    truth = objects(rng, 20)
+    before = imperfect(truth, rng, noise=2.0)
+    after = before.copy()
+    after[:, :, :4] += rng.normal(scale=1.0, size=after[:, :, :4].shape)
+    loss = detection().loss(before, after, truth)
+    assert loss.verdict(loss.drop) == "not resolved"
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_gate_passes_the_same_boxes_and_fails_moved_ones(labelled: bool) -> None:
+    boxes = apart(np.random.default_rng(3), 60)
+    reference = encode(boxes)
+    golden = Golden({}, reference, truth_of(boxes) if labelled else None)
+    limits = AccuracyLimits(min_sqnr_db=-100, min_cosine=-1)
+    for shift, passes in ((0.0, True), (9.0, False)):
+        comparison = compare_accuracy(golden, detection().signature, encode(boxes, shift))
+        assert comparison.metric == "map"
+        assert all(check.passed for check in accuracy_checks(limits, comparison)) == passes
+    assert set(comparison.scores) == ({"map", "map_50"} if labelled else set())
+
+
+def test_agreement_takes_what_the_reference_shows_as_the_truth() -> None:
+    boxes = apart(np.random.default_rng(4), 10)
+    weak = boxes.copy()
+    weak[:, :, 5] = 0.1  # below decode.shown_score
+    assert detection().agreement(boxes, boxes) == pytest.approx(1)
+    assert detection().agreement(boxes, boxes + np.array([30, 0, 30, 0, 0, 0], np.float32)) < 0.1
+    assert detection().agreement(weak, boxes) == 1
+
+
+def test_images_with_the_same_objects_are_counted_by_the_replay() -> None:
+    boxes = apart(np.random.default_rng(5), 6)
+    moved = boxes.copy()
+    moved[0, :, :4] += 30
+    moved[1, 0, 4] = (moved[1, 0, 4] + 1) % CLASSES
+    moved[2, 0, 5] = 0.2  # no longer shown
+    same = detection().same(encode(boxes), detection(), encode(moved))
+    assert same is not None
+    assert same.tolist() == [False, False, False, True, True, True]
+
+
+def test_prediction_is_in_the_pixels_of_the_image() -> None:
+    box = np.array([[[24, 12, 72, 48, 1, 0.9]]], np.float32)
+    prediction = next(detection().decode(encode(box)))
+    assert [line[:7] for line in prediction.lines()] == ["bee 90%"]
+    wide = prediction.on_image(192, 384, HOW)
+    assert wide.boxes[0].edges == pytest.approx((96, 24, 288, 96), abs=1e-3)
+    cropped = prediction.on_image(192, 384, HOW.replace(resize="crop"))
+    assert cropped.boxes[0].edges == pytest.approx((144, 24, 240, 96), abs=1e-3)
+
+
+def test_boxes_below_the_shown_score_are_scored_and_not_shown() -> None:
+    box = np.array([[[24, 12, 72, 48, 1, 0.2]]], np.float32)
+    predictions = detection().predictions_of(encode(box))
+    assert predictions is not None
+    assert (predictions[:, :, 4] >= 0).sum() == 1
+    assert next(detection().decode(encode(box))).lines() == ["nothing"]
+
+
+def test_drawing_marks_the_edges_of_a_box() -> None:
+    pixels = np.full((40, 80, 3), 200, np.uint8)
+    box = Box(label="bee", index=1, score=0.9, left=10, top=10, right=60, bottom=30)
+    drawn = detection().draw(pixels, BoxesPrediction(boxes=(box,)))
+    plain = detection().draw(pixels, BoxesPrediction(boxes=()))
+    assert drawn.shape == plain.shape
+    changed = np.argwhere((drawn != plain).any(axis=2)[: 4 * 40])
+    assert (changed.min(axis=0), changed.max(axis=0)) == (
+        pytest.approx([40, 40], abs=2),
+        pytest.approx([120, 240], abs=2),
+    )
+
+
+def test_outputs_that_do_not_fit_are_refused_with_the_key() -> None:
+    arrays = encode(apart(np.random.default_rng(6), 1))
+    with pytest.raises(StageError, match=r"decode.kind 'ssd' with 3 classes does not fit.*Fix: correct data.decode"):
+        detection(decode=DECODING.replace(kind="ssd")).predictions_of(arrays)
+    assert detection(decode=None).predictions_of(arrays) is None
