@@ -7,7 +7,6 @@ import numpy as np
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.directory_index import (
@@ -20,7 +19,7 @@ from gauntlet.datasets.directory_index import (
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.image_scan import ScannedImage, scan
-from gauntlet.datasets.splits import SPLITS, Dataset, SkippedFile
+from gauntlet.datasets.splits import SPLITS, Dataset, DataSource, SkippedFile
 from gauntlet.datasets.splitting import Indices, SplitFractions, split_indices, stratified_sample
 
 MAX_NAMED = 5
@@ -31,7 +30,7 @@ _Square = BeforeValidator(lambda size: (size, size) if isinstance(size, int) els
 ImageSize = Annotated[tuple[PositiveInt, PositiveInt], _Square]
 
 
-class ImageFolder(Frozen):
+class ImageFolder(DataSource):
     """Images in `train/<class>/` and `test/<class>/`, or in `<class>/` alone, which are then split here.
 
     Validation and calibration images may have folders of their own; otherwise they are taken out of `train` (without
@@ -138,6 +137,7 @@ def _file_split(
         tuple(image.digest for image in images),
         transform,
         tuple(image.pixel_digest for image in images),
+        tuple(image.fingerprint for image in images),
     )
 
 

@@ -11,19 +11,21 @@ from gauntlet.datasets.directory_index import DirectoryIndex, printable_name
 from gauntlet.datasets.image_files import map_in_threads
 from gauntlet.datasets.splits import SkippedFile
 from gauntlet.images.decoding import decode_image
+from gauntlet.images.perceptual_hash import Fingerprint, fingerprint
 
 CHUNK = 256
 """Files between two steps of the progress bar."""
 
 
 class ScannedImage(NamedTuple):
-    """A usable image file, with the SHA-256 digests of its bytes and of its pixels."""
+    """A usable image file, with the SHA-256 digests of its bytes and of its pixels, and its fingerprint."""
 
     split: str
     label: int
     file: str
     digest: bytes
     pixel_digest: bytes
+    fingerprint: Fingerprint
 
 
 def scan(root: Path, index: DirectoryIndex, channels: int) -> tuple[list[ScannedImage], list[SkippedFile]]:
@@ -31,7 +33,7 @@ def scan(root: Path, index: DirectoryIndex, channels: int) -> tuple[list[Scanned
     images, skipped, total = [], list(index.skipped), len(index.files)
     for start in range(0, total, CHUNK):
         chunk = index.files[start : start + CHUNK]
-        results = map_in_threads(partial(_digests, root, channels), [file for _, _, file in chunk])
+        results = map_in_threads(partial(_identify, root, channels), [file for _, _, file in chunk])
         for (split, name, file), result in zip(chunk, results, strict=True):
             if isinstance(result, str):
                 skipped.append(SkippedFile(file=printable_name(file), reason=result))
@@ -42,8 +44,8 @@ def scan(root: Path, index: DirectoryIndex, channels: int) -> tuple[list[Scanned
     return images, skipped
 
 
-def _digests(root: Path, channels: int, name: str) -> tuple[bytes, bytes] | str:
-    """Return the digests of a file and of its pixels, or why it cannot be used."""
+def _identify(root: Path, channels: int, name: str) -> tuple[bytes, bytes, Fingerprint] | str:
+    """Return the digests of a file and of its pixels, and their fingerprint, or why it cannot be used."""
     path = root / name
     if not path.is_file():
         return "not a file" if path.exists() else "a broken link"
@@ -55,4 +57,5 @@ def _digests(root: Path, channels: int, name: str) -> tuple[bytes, bytes] | str:
     except StageError as error:
         return str(error)
     shape = str(pixels.shape).encode()
-    return hashlib.sha256(content).digest(), hashlib.sha256(shape + pixels.tobytes()).digest()
+    pixel_digest = hashlib.sha256(shape + pixels.tobytes()).digest()
+    return hashlib.sha256(content).digest(), pixel_digest, fingerprint(pixels)
