@@ -104,9 +104,9 @@ def _near_duplicates(splits: Splits, contents: Mapping[str, SplitContents]) -> t
     for name in SEARCHED:
         other = contents.get(name, SplitContents(()))
         for pair in similar_pairs(test.fingerprints, other.fingerprints):
-            if test.digests[pair.index] != other.digests[pair.other] and pair.index not in found:
-                found[pair.index] = NearDuplicate(
-                    test=_sample_name(splits["test"], "test", pair.index),
+            if test.digests[pair.image] != other.digests[pair.other] and pair.image not in found:
+                found[pair.image] = NearDuplicate(
+                    test=_sample_name(splits["test"], "test", pair.image),
                     other=_sample_name(splits[name], name, pair.other),
                     correlation=pair.correlation,
                 )

@@ -30,7 +30,7 @@ class NearDuplicate(Frozen):
 class SimilarPair(NamedTuple):
     """Indices of an image in one list and of the most similar one in another, and the correlation of both."""
 
-    index: int
+    image: int
     other: int
     correlation: float
 
@@ -68,7 +68,7 @@ def near_duplicates_check(pairs: Sequence[NearDuplicate], test_images: int, limi
         len(pairs),
         "<=",
         limit or 0,
-        f"{len(pairs) / test_images:.1%} of the test images; {examples}" if pairs else "",
+        f"{100 * len(pairs) / test_images:.1f} % of the test images; {examples}" if pairs else "",
         "remove the copies from all splits but one, or keep images of one origin in one split",
         unit="images",
         severity="warning" if limit is None else "error",

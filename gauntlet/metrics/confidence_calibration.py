@@ -18,8 +18,8 @@ TEMPERATURES = (0.05, 20.0)
 MOST_FITTED_SCORES = 2_000_000
 """Of more scores, an evenly spaced part of the samples fits the temperature: it is one number."""
 CHUNK_SCORES = 1_000_000
-EPSILON = float(np.finfo(np.float32).eps)
-"""Least probability of a class, as in scikit-learn's log loss."""
+EPSILON = 1e-12
+"""Least probability of a class, whose logarithm would be infinite otherwise."""
 
 Floats = npt.NDArray[np.float64]
 

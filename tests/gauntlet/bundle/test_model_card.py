@@ -96,8 +96,7 @@ def test_card_has_the_sections_in_order_and_the_figures_with_their_intervals() -
         "| accuracy lost against FP32 | 0.0050 | -0.0040 to 0.0140 |",
         "| calibration error, log loss, Brier score of calibrated confidence | 0.0250, 0.1600, 0.1000 |  |",
         "| macro ROC AUC of the source network | 0.9987 |  |",
-        "| calibration error, log loss, Brier score of calibrated confidence, source network | 0.0200, 0.1500, 0.0900 |"
-        "  |",
+        "| calibration error, log loss, Brier score of calibrated confidence, source network | 0.0200, 0.1500, 0.0900",
         "| 1 | 0.5 ms | 2.00x | 1.90 to 2.10 |",
         "| c\\|0 | 0.900 | 0.800 | 0.900 | 50 |",
         "- 4 epochs, stopped early; the weights of epoch 3 were kept",
