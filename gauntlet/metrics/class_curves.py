@@ -34,6 +34,8 @@ class ClassCurve(Frozen):
     """Points of the two curves of one class, by falling threshold, the first at the origin of the ROC curve."""
 
     label: str
+    roc_auc: Number
+    average_precision: Number
     false_positive_rate: tuple[Number, ...]
     true_positive_rate: tuple[Number, ...] = Field(description="also called recall")
     precision: tuple[Number, ...]
@@ -55,7 +57,7 @@ def rank_classes(
     The classes are ranked by their probabilities. One class after the other, so that memory does not grow with them.
     """
     ranked: list[RankedClassScore] = []
-    curves: list[tuple[float, ClassCurve]] = []
+    curves: list[ClassCurve] = []
     for one, column in zip(classes, _probability_columns(scores, len(classes)), strict=True):
         score = one
         if 0 < one.images < len(truth):
@@ -63,15 +65,15 @@ def rank_classes(
             area = float(np.trapezoid(true, false))
             average = float(np.sum(np.diff(true) * precision[1:]))
             score = one.replace(roc_auc=area, average_precision=average)
-            if len(curves) < MOST_CURVES or average < curves[-1][0]:
-                curves = [*curves, (average, _thinned(one.label, false, true, precision))]
-                curves = sorted(curves, key=lambda pair: pair[0])[:MOST_CURVES]
+            if len(curves) < MOST_CURVES or average < curves[-1].average_precision:
+                curves = [*curves, _thinned(score, false, true, precision)]
+                curves = sorted(curves, key=lambda curve: curve.average_precision)[:MOST_CURVES]
         ranked.append(score)
     known = [(one.roc_auc, one.average_precision) for one in ranked if one.roc_auc is not None]
     if not known:
         return tuple(ranked), None
     area, average = np.mean(np.array(known, np.float64), axis=0).tolist()
-    ranking = Ranking(macro_roc_auc=area, macro_average_precision=average, curves=tuple(c for _, c in curves))
+    ranking = Ranking(macro_roc_auc=area, macro_average_precision=average, curves=tuple(curves))
     return tuple(ranked), ranking
 
 
@@ -103,11 +105,12 @@ def _curve(column: Floats, positive: npt.NDArray[np.bool_]) -> tuple[Floats, Flo
     return false / false[-1], true / true[-1], precision
 
 
-def _thinned(label: str, *columns: Floats) -> ClassCurve:
+def _thinned(score: RankedClassScore, *columns: Floats) -> ClassCurve:
     """Return at most `MOST_POINTS` points: the first, the last, and the others evenly along both curves."""
     steps = sum(np.abs(np.diff(column, prepend=column[0])) for column in columns)
     along = np.cumsum(steps)
     chosen = np.unique(np.searchsorted(along, np.linspace(0, along[-1], MOST_POINTS)))
     chosen = np.unique([0, *np.minimum(chosen, len(along) - 1).tolist(), len(along) - 1])
     false, true, precision = (tuple(np.round(column[chosen], DIGITS).tolist()) for column in columns)
-    return ClassCurve(label=label, false_positive_rate=false, true_positive_rate=true, precision=precision)
+    areas = {"label": score.label, "roc_auc": score.roc_auc, "average_precision": score.average_precision}
+    return ClassCurve(**areas, false_positive_rate=false, true_positive_rate=true, precision=precision)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from gauntlet.metrics.class_curves import RankedClassScore, Ranking
+from gauntlet.metrics.class_curves import Ranking
 from gauntlet.metrics.confidence_calibration import BINS, CalibrationScores, ConfidenceCalibration
 from gauntlet.reporting.drawing import LINE, MARKERS, MUTED, SERIES, WIDTH_PX, embed, short, themed
 from gauntlet.reporting.text_format import fixed
@@ -49,17 +49,17 @@ def save_calibration(calibration: ConfidenceCalibration, path: Path) -> Path:
     return _save(lambda figure: _plot_calibration(figure, calibration, IMAGE), path)
 
 
-def draw_ranking(ranking: Ranking, classes: Sequence[RankedClassScore]) -> Markup:
+def draw_ranking(ranking: Ranking) -> Markup:
     """Return the ROC and the precision-recall curves of some classes."""
     text = f"ROC and precision-recall curves: macro AUC {fixed(ranking.macro_roc_auc, 3)}, "
     with themed(HEIGHT_PX) as figure:
-        _plot_ranking(figure, ranking, classes, PAGE)
+        _plot_ranking(figure, ranking, PAGE)
         return embed(figure, "ranking", f"{text}macro average precision {fixed(ranking.macro_average_precision, 3)}.")
 
 
-def save_ranking(ranking: Ranking, classes: Sequence[RankedClassScore], path: Path) -> Path:
+def save_ranking(ranking: Ranking, path: Path) -> Path:
     """Write the same as an image file; return the path."""
-    return _save(lambda figure: _plot_ranking(figure, ranking, classes, IMAGE), path)
+    return _save(lambda figure: _plot_ranking(figure, ranking, IMAGE), path)
 
 
 def _save(plot: Callable[["Figure"], None], path: Path) -> Path:
@@ -79,9 +79,9 @@ def _plot_calibration(figure: "Figure", calibration: ConfidenceCalibration, colo
     series = [("before", before)] if after is None else [("before", before), ("after temperature scaling", after)]
     for index, (name, scores) in enumerate(series):
         _plot_bins(reliability, counts, scores, name, index, len(series), colors)
-    _finish(reliability, f"Reliability\nexpected calibration error {change}", "confidence", "accuracy", colors)
-    reliability.legend(loc="upper left")
-    _finish(counts, "Images by confidence\nshare of the test images", "confidence", "", colors)
+    _finish(reliability, f"Accuracy by confidence\nexpected calibration error {change}", "confidence", colors)
+    _finish(counts, "Images by confidence\nshare of the test images", "confidence", colors)
+    reliability.legend(loc="best")
     counts.autoscale(axis="y")
     counts.set_ylim(bottom=0)
 
@@ -97,25 +97,25 @@ def _plot_bins(
     counts.bar(places, [b.images / total for b in scores.bins], width, align="edge", color=color)
 
 
-def _plot_ranking(figure: "Figure", ranking: Ranking, classes: Sequence[RankedClassScore], colors: Colors) -> None:
+def _plot_ranking(figure: "Figure", ranking: Ranking, colors: Colors) -> None:
     roc, recall = figure.subplots(1, 2, gridspec_kw={"wspace": 0.12})
-    by_label = {one.label: one for one in classes}
     roc.plot([0, 1], [0, 1], color=colors.muted, linewidth=1, linestyle="--")
     for curve, color in zip(ranking.curves, colors.series, strict=False):
-        one, name = by_label[curve.label], short(curve.label, LABEL_CHARACTERS)
-        area, average = f"{name}: {fixed(one.roc_auc, 3)}", f"{name}: {fixed(one.average_precision, 3)}"
+        name = short(curve.label, LABEL_CHARACTERS)
+        area, average = f"{name}: {fixed(curve.roc_auc, 3)}", f"{name}: {fixed(curve.average_precision, 3)}"
         roc.plot(curve.false_positive_rate, curve.true_positive_rate, color=color, linewidth=1.5, label=area)
         steps = {"drawstyle": "steps-pre", "color": color, "linewidth": 1.5, "label": average}
         recall.plot(curve.true_positive_rate, curve.precision, **steps)
     macro_area, macro_average = fixed(ranking.macro_roc_auc, 4), fixed(ranking.macro_average_precision, 4)
-    _finish(roc, f"ROC\nmacro AUC {macro_area}", "false positive rate", "true positive rate", colors)
-    _finish(recall, f"Precision-recall\nmacro average precision {macro_average}", "recall", "precision", colors)
+    _finish(roc, f"ROC: true positive rate\nmacro AUC {macro_area}", "false positive rate", colors)
+    _finish(recall, f"Precision by recall\nmacro average precision {macro_average}", "recall", colors)
     roc.legend(loc="lower right")
-    recall.legend(loc="lower left")
+    recall.legend(loc="best")
 
 
-def _finish(axes: Any, title: str, x: str, y: str, colors: Colors) -> None:
+def _finish(axes: Any, title: str, x: str, colors: Colors) -> None:
+    """Set titles and limits; the vertical axis is named in the title, where it needs no turned text."""
     axes.set_title(title, loc="left")
-    axes.set(xlabel=x, ylabel=y, xlim=(-MARGIN, 1 + MARGIN), ylim=(-MARGIN, 1 + MARGIN))
+    axes.set(xlabel=x, xlim=(-MARGIN, 1 + MARGIN), ylim=(-MARGIN, 1 + MARGIN))
     axes.grid(visible=True, color=colors.line)
     axes.set_axisbelow(True)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gauntlet.metrics.class_curves import RankedClassScore, Ranking
+from gauntlet.metrics.class_curves import Ranking
 from gauntlet.metrics.confidence_calibration import ConfidenceCalibration
 from gauntlet.reporting.score_plots import draw_calibration, draw_ranking
 
@@ -56,5 +56,4 @@ def _ranking(facts: Any) -> dict[str, Any]:
     if not facts.get("ranking"):
         return {"ranking": None, "curves": None}
     ranking = Ranking.model_validate(facts["ranking"])
-    classes = [RankedClassScore.model_validate(scored) for scored in facts["classes"]]
-    return {"ranking": ranking, "curves": draw_ranking(ranking, classes)}
+    return {"ranking": ranking, "curves": draw_ranking(ranking)}

@@ -96,7 +96,7 @@ def _score_classes(
         if len(labels) <= scores.shape[1]:
             found["classes"], found["ranking"] = rank_classes(scores, truth, classes)
         if ranking := found.get("ranking"):
-            images["curves"] = save_ranking(ranking, found["classes"], folder / "curves.png")
+            images["curves"] = save_ranking(ranking, folder / "curves.png")
     facts = facts.replace(
         macro_f1=float(np.mean([score.f1 for score in classes])),
         confusion=tuple(map(tuple, confusion.tolist())) if len(labels) <= MOST_CLASSES else (),

@@ -7,18 +7,17 @@ import numpy as np
 from PIL import Image
 
 from gauntlet.core.run_report import RunReport
-from gauntlet.metrics.class_curves import RankedClassScore, Ranking
+from gauntlet.metrics.class_curves import Ranking
 from gauntlet.metrics.confidence_calibration import CalibrationScores, ConfidenceCalibration, ReliabilityBin
 from gauntlet.reporting.html_report import render_html
 from gauntlet.reporting.score_plots import draw_calibration, save_calibration, save_ranking
 
 
-def facts(report: RunReport) -> tuple[ConfidenceCalibration, Ranking, list[RankedClassScore]]:
+def facts(report: RunReport) -> tuple[ConfidenceCalibration, Ranking]:
     entry = report.stage("evaluate")
     assert entry is not None
     found = entry.facts
-    classes = [RankedClassScore.model_validate(one) for one in found["classes"]]
-    return ConfidenceCalibration.model_validate(found["calibration"]), Ranking.model_validate(found["ranking"]), classes
+    return ConfidenceCalibration.model_validate(found["calibration"]), Ranking.model_validate(found["ranking"])
 
 
 def test_page_shows_calibration_ranking_verdict_folds_and_near_duplicates(passed: RunReport) -> None:
@@ -51,10 +50,10 @@ def test_report_of_a_version_without_them_is_shown_without_them(passed: RunRepor
 
 
 def test_files_are_images_with_the_curves_colors(passed: RunReport, tmp_path: Path) -> None:
-    calibration, ranking, classes = facts(passed)
+    calibration, ranking = facts(passed)
     for path in (
         save_calibration(calibration, tmp_path / "reliability.png"),
-        save_ranking(ranking, classes, tmp_path / "curves.png"),
+        save_ranking(ranking, tmp_path / "curves.png"),
     ):
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
