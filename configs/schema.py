@@ -214,6 +214,11 @@ class PipelineConfig(Frozen):
                 f"export.kind: {self.export.kind!r} exports {self.export.framework} models, "
                 f"but train.kind is {self.train.kind!r} (allowed: {', '.join(exporters_for(framework))})"
             )
+        if self.evaluate.folds and framework != "sklearn":
+            raise ValueError(
+                f"evaluate.folds: {self.evaluate.folds} trains the model again for each part, which only train.kind "
+                f"sklearn and sklearn-model do, not {self.train.kind!r}; remove it"
+            )
         if self.prune and self.train.kind not in ("torch", "torch-model"):
             raise ValueError(
                 f"prune supports PyTorch networks (train.kind torch or torch-model), not {self.train.kind!r}; remove it"

@@ -36,6 +36,7 @@ class Base:
     facts: NormalizeFacts
     golden: Artifact | None = None  # a pruned network's own outputs
     unpruned: Artifact | None = None
+    temperature: float | None = None  # of its confidence
     passes: tuple[OptimizeConfig, ...] = ()  # that made the model
     calibrated: Mapping[str, Artifact] = field(default_factory=dict)  # empty without static recipes
 

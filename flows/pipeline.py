@@ -64,18 +64,22 @@ def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
 def make_reference(line: Line, config: PipelineConfig) -> Reference:
     """Train a network or take a pretrained one, score it, and export it."""
     splits = line.stage(data, config.data, files=config.data.files())
-    trained = line.stage(
-        train,
-        config.train,
-        splits=splits.artifacts,
-        signature=splits.facts.signature,
-        files=(*config.train.files(), *operator_libraries()),
-    )
+    files = (*config.train.files(), *operator_libraries())
+    trained = line.stage(train, config.train, splits=splits.artifacts, signature=splits.facts.signature, files=files)
     network, signature, golden = trained.artifacts["model"], trained.facts.signature, trained.artifacts["golden"]
-    score = None
+    score, temperature = None, None
     if predictions := trained.artifacts.get("predictions"):  # absent without labels
-        score = line.stage(evaluate, config.evaluate, predictions=predictions, signature=signature).facts.accuracy
-    base = export_network(line, config, network, signature, golden)
+        scored = line.stage(
+            evaluate,
+            config.evaluate,
+            predictions=predictions,
+            signature=signature,
+            history=trained.facts.history,
+            model=network,
+            splits=splits.artifacts,
+        ).facts
+        score, temperature = scored.accuracy, scored.temperature
+    base = replace(export_network(line, config, network, signature, golden), temperature=temperature)
     line.run.add_candidate(REFERENCE, None, model=base.exported, accuracy=score)
     return Reference(splits.artifacts, network, signature, golden, base)
 
@@ -84,14 +88,8 @@ def export_network(
     line: Line, config: PipelineConfig, network: Artifact, signature: Signature, golden: Artifact
 ) -> Base:
     """Export and normalize a network, and prove that the file computes what the network does."""
-    exported = line.stage(
-        export,
-        config.export,
-        model=network,
-        signature=signature,
-        golden=golden,
-        files=(*files_of(config.export), *operator_libraries()),
-    )
+    files = (*files_of(config.export), *operator_libraries())
+    exported = line.stage(export, config.export, model=network, signature=signature, golden=golden, files=files)
     brought = config.export.kind == "as-is"  # an exporter's opset was chosen in the configuration
     normalized = line.stage(
         normalize,
@@ -116,7 +114,7 @@ def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> 
         model = reference.base.model
         with line.candidate(NORMALIZED) as candidate:
             line.run.update(NORMALIZED, artifact=model, size_bytes=model.size_bytes)
-            check_accuracy(candidate, config, reference, model)
+            check_accuracy(candidate, config, reference, reference.base, model)
 
 
 def optimize_base(
@@ -152,7 +150,7 @@ def optimize_with(
         model = optimized.artifacts["model"]
         candidate.stage(structure, config.structure, model=model)
         candidate.stage(numerics, config.numerics, model=model, golden=golden)
-        check_accuracy(candidate, config, reference, model, base.golden)
+        check_accuracy(candidate, config, reference, base, model)
         accepted[graph_pass.name] = optimized
 
 
@@ -200,9 +198,7 @@ def quantize_with(
             prove_quantized(fallback, config, reference, base, repaired.artifacts["model"])
 
 
-def check_accuracy(
-    candidate: Line, config: PipelineConfig, reference: Reference, model: Artifact, own: Artifact | None = None
-) -> None:
+def check_accuracy(candidate: Line, config: PipelineConfig, reference: Reference, base: Base, model: Artifact) -> None:
     """Compare a candidate's accuracy with FP32's, and its noise with the outputs of its own network, if pruned."""
     candidate.stage(
         accuracy,
@@ -210,9 +206,11 @@ def check_accuracy(
         model=model,
         golden=reference.golden,
         test=reference.splits["test"],
-        parent_golden=own,
+        parent_golden=base.golden,
+        temperature=base.temperature,
         min_recall=config.evaluate.min_recall,
         min_precision=config.evaluate.min_precision,
+        max_ece=config.evaluate.max_ece,
     )
 
 
@@ -239,7 +237,7 @@ def prove_quantized(
     """Run the gates of a quantized model."""
     test = reference.splits["test"]
     candidate.stage(structure, config.structure, model=quantized)
-    check_accuracy(candidate, config, reference, quantized, base.golden)
+    check_accuracy(candidate, config, reference, base, quantized)
     candidate.stage(
         portability,
         config.portability,
@@ -269,10 +267,12 @@ def prune_with(
             golden=reference.golden,
             splits=reference.splits,
         ).artifacts
-        candidate.stage(evaluate, config.evaluate, predictions=pruned["predictions"], signature=reference.signature)
-        base = export_network(candidate, config, pruned["network"], reference.signature, pruned["golden"])
-        check_accuracy(candidate, config, reference, base.exported, pruned["golden"])
-        base = replace(base, golden=pruned["golden"], unpruned=reference.base.exported)
+        predictions, signature = pruned["predictions"], reference.signature
+        scored = candidate.stage(evaluate, config.evaluate, predictions=predictions, signature=signature).facts
+        own, whole = pruned["golden"], reference.base.exported
+        base = export_network(candidate, config, pruned["network"], signature, own)
+        base = replace(base, golden=own, unpruned=whole, temperature=scored.temperature)
+        check_accuracy(candidate, config, reference, base, base.exported)
         base = optimize_base(candidate, config, reference, base, passes)
         quantize_base(candidate, config, reference, base)
 

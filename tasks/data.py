@@ -14,6 +14,7 @@ from gauntlet.datasets.coco import Coco
 from gauntlet.datasets.digit_scenes import DigitScenes
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.image_folder import ImageFolder
+from gauntlet.datasets.near_duplicates import NearDuplicate
 from gauntlet.datasets.npz_arrays import NpzArrays
 from gauntlet.datasets.splits import SkippedFile
 from gauntlet.datasets.synthetic import Synthetic
@@ -25,6 +26,8 @@ DataConfig = Annotated[
     Field(discriminator="kind"),
 ]
 
+MOST_PAIRS = 20
+
 
 class DataFacts(Frozen):
     """The splits and the part of the signature that they determine."""
@@ -33,6 +36,9 @@ class DataFacts(Frozen):
     images: dict[str, int] = Field(description="count by split")
     images_per_class: dict[str, dict[str, int]] = Field(description="count by split and label")
     skipped: tuple[SkippedFile, ...] = Field((), description="the user's files that are in no split, and why")
+    near_duplicates: tuple[NearDuplicate, ...] = Field(
+        (), description=f"test images that resemble one of another split, the first {MOST_PAIRS}"
+    )
 
 
 def data(config: DataConfig, workspace: Workspace, *, files: tuple[object, ...] = ()) -> Report[DataFacts]:
@@ -52,6 +58,7 @@ def data(config: DataConfig, workspace: Workspace, *, files: tuple[object, ...] 
         },
         skipped=dataset.skipped,
     )
-    checks = (*dataset.checks, *audit_splits(dataset, facts.images_per_class))
+    audit = audit_splits(dataset, facts.images_per_class, config.max_near_duplicates)
+    facts = facts.replace(near_duplicates=audit.near_duplicates[:MOST_PAIRS])
     artifacts = {name: workspace.store_file(split.save(workspace.folder, name)) for name, split in splits.items()}
-    return Report(stage="data", facts=facts, checks=checks, artifacts=artifacts)
+    return Report(stage="data", facts=facts, checks=(*dataset.checks, *audit.checks), artifacts=artifacts)

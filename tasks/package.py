@@ -18,10 +18,10 @@ from pydantic import Field
 from gauntlet.bundle.bill_of_materials import bill_of_materials
 from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, REPORT, Bundle, archive, seal
 from gauntlet.bundle.contract import BatchLatency, Contract
-from gauntlet.bundle.evidence import evidence, winner_of
+from gauntlet.bundle.evidence import evidence, temperature, winner_of
 from gauntlet.bundle.golden_check import GoldenDifference, golden_differences
 from gauntlet.bundle.mlflow_flavor import MLMODEL, mlmodel_text
-from gauntlet.bundle.model_card import model_card
+from gauntlet.bundle.model_card import CardConfig, model_card
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.bundle.provenance import statements
 from gauntlet.core.artifact import Artifact, sha256_of
@@ -53,6 +53,7 @@ class PackageConfig(Frozen):
         1e-5, ge=0, description="largest difference between the packaged model's outputs and the winner's, relative"
     )
     max_size_mb: float | None = Field(None, gt=0, description="largest bundle; by default of any size")
+    card: CardConfig = Field(default_factory=CardConfig, description="for the model card, the bundle's `README.md`")
 
 
 class PackageFacts(Frozen):
@@ -87,7 +88,7 @@ def package(
     contract = _contract(kept, final, workspace.path(model))
     _link_model(workspace.path(model), folder)
     _save_golden(config, contract, workspace.path(model), Golden.load(workspace.path(golden)), folder / GOLDEN)
-    _write_documents(contract, kept, folder)
+    _write_documents(contract, kept, config.card, folder)
     seal(folder)
     target = workspace.folder / "bundle.zip"
     archive(folder, target)
@@ -138,6 +139,7 @@ def _contract(report: RunReport, final: ConfirmFacts, model: Path) -> Contract:
         target=final.target,
         session=final.session.options if final.session else None,
         latencies=tuple(BatchLatency(batch=row.batch, median_ms=row.median_ms) for row in rows),
+        temperature=temperature(report),
         golden_tolerance=_tolerance(graph),
         runtime=f"onnxruntime {onnxruntime.__version__}",
         processor=processor.name,
@@ -178,7 +180,7 @@ def _save_golden(config: PackageConfig, contract: Contract, model: Path, golden:
     np.savez(target, allow_pickle=False, **arrays)
 
 
-def _write_documents(contract: Contract, report: RunReport, folder: Path) -> None:
+def _write_documents(contract: Contract, report: RunReport, card: CardConfig, folder: Path) -> None:
     """Write everything but the model and the golden data."""
     weights = [path for path in sorted(folder.rglob("*")) if path.is_symlink() and path.name != MODEL]
     files = {p.relative_to(folder).as_posix(): sha256_of([p]) for p in (folder / MODEL, *weights)}
@@ -193,4 +195,4 @@ def _write_documents(contract: Contract, report: RunReport, folder: Path) -> Non
         (folder / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     size = sum((folder / name).stat().st_size for name in files)
     (folder / MLMODEL).write_text(mlmodel_text(contract, report.started_at, size), encoding="utf-8")
-    (folder / "README.md").write_text(model_card(contract, report), encoding="utf-8")
+    (folder / "README.md").write_text(model_card(contract, report, card), encoding="utf-8")

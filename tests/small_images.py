@@ -108,3 +108,11 @@ def pack(folder: Path, source: Any, contents: dict[str, bytes], *, unpack: bool 
         (folder / source.base_folder).mkdir(exist_ok=True)
         for name, content in contents.items():
             (folder / source.base_folder / name).write_bytes(content)
+
+
+def photograph(seed: int, height: int = 120, width: int = 160) -> np.ndarray:
+    """Return an image with large and small shapes, uint8 of shape (height, width, 3), as photographs have them."""
+    rng = np.random.default_rng(seed)
+    parts = {side: Image.fromarray(rng.integers(0, 256, (side, side, 3), np.uint8)) for side in (4, 8, 16)}
+    total = sum(np.asarray(part.resize((width, height)), float) / side for side, part in parts.items())
+    return np.round(255 * (total - total.min()) / np.ptp(total)).astype(np.uint8)

@@ -134,7 +134,7 @@ def _add_promotion_commands(add: AddCommand) -> None:
     promote.add_argument("--requests", metavar="FILE.npz|FOLDER", help=replayed)
     drop = "accuracy that may be lost on labeled requests; by default 0.01"
     promote.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
-    differ = "without labels: share of requests that may be answered differently; by default 0.02"
+    differ = "without labels: share of requests that may be predicted differently; by default 0.02"
     promote.add_argument("--max-disagreement", type=float, metavar="SHARE", help=differ)
     promote.add_argument(
         "--max-slowdown", type=float, metavar="SHARE", help="latency that may be added; by default 0.05"

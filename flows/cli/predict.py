@@ -1,4 +1,4 @@
-"""`gauntlet predict`: what a bundle's model says of images, or of arrays."""
+"""`gauntlet predict`: the predictions of a bundle's model for images or arrays."""
 
 import argparse
 import json

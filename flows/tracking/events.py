@@ -82,8 +82,10 @@ class TrackingEvents:
                 self._datasets(facts, report.artifacts)
             case TrainFacts() as facts:
                 self.labels = facts.signature.labels
-            case EvaluateFacts() if report.candidate is None and "confusion_matrix" in report.artifacts:
-                self._file(PARENT, self.home.store.path(report.artifacts["confusion_matrix"]), "pictures")
+            case EvaluateFacts() if report.candidate is None:
+                for artifact in report.artifacts.values():
+                    if artifact.name.endswith(".png"):
+                        self._file(PARENT, self.home.store.path(artifact), "pictures")
             case AccuracyFacts(flips=flips) if report.candidate is not None and self.test is not None and flips:
                 test = self._relative(self.home.store.path(self.test))
                 self.journal.append("flips", run=report.candidate, flips=flip_rows(flips, self.labels), test=test)

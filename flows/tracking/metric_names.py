@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from configs.schema import REFERENCE
 from gauntlet.core.report import Report
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
+from gauntlet.metrics.confidence_calibration import CalibrationScores
 from tasks.accuracy import AccuracyFacts
 from tasks.evaluate import EvaluateFacts
 from tasks.numerics import NumericsFacts
@@ -53,9 +54,8 @@ def class_metrics(report: Report[Any]) -> Metrics:
     if not isinstance(report.facts, AccuracyFacts | EvaluateFacts):
         return {}
     worst = sorted(report.facts.classes, key=lambda score: score.f1)[:MOST_CLASSES]
-    return finite(
-        {f"class.{s.label}.{name}": getattr(s, name) for s in worst for name in ("precision", "recall", "f1")}
-    )
+    names = ("precision", "recall", "f1", "roc_auc", "average_precision")
+    return finite({f"class.{s.label}.{name}": getattr(s, name, None) for s in worst for name in names})
 
 
 def quality_metrics(report: Report[Any]) -> Metrics:
@@ -65,12 +65,15 @@ def quality_metrics(report: Report[Any]) -> Metrics:
             errors = [check.value for check in report.checks if check.name == "numerics.max_abs_error"]
             return finite({"quality.max_abs_error": errors[0]}) if errors else {}
         case EvaluateFacts() as facts:
-            return finite({**_scores(facts.scores), "quality.macro_f1": facts.macro_f1})
+            more = {"quality.macro_f1": facts.macro_f1, **_confidence_scores(facts)}
+            return finite({**_scores(facts.scores), **more})
         case AccuracyFacts() as facts:
             scores = _scores(facts.scores)
             if facts.classes:
                 scores["quality.macro_f1"] = sum(score.f1 for score in facts.classes) / len(facts.classes)
                 scores["quality.worst_recall"] = min(score.recall for score in facts.classes)
+            if facts.calibration is not None:
+                scores |= _calibration_scores(facts.calibration, calibrated=facts.temperature is not None)
             if facts.integer_share is not None:
                 scores["quality.integer_mac_share"] = facts.integer_share.share
             return finite(scores)
@@ -79,6 +82,25 @@ def quality_metrics(report: Report[Any]) -> Metrics:
 
 def _scores(scores: Mapping[str, float]) -> dict[str, JsonValue]:
     return {"quality.top1" if name == "accuracy" else f"quality.{name}": value for name, value in scores.items()}
+
+
+def _calibration_scores(scores: CalibrationScores, *, calibrated: bool) -> dict[str, JsonValue]:
+    prefix = "quality.calibrated" if calibrated else "quality"
+    return {f"{prefix}.{name}": getattr(scores, name) for name in ("log_loss", "ece", "brier_score")}
+
+
+def _confidence_scores(facts: EvaluateFacts) -> dict[str, JsonValue]:
+    """Return the calibration, before and after temperature scaling, and the ranking; the model's own come first."""
+    values: dict[str, JsonValue] = {}
+    if facts.ranking is not None:
+        names = ("macro_roc_auc", "macro_average_precision")
+        values |= {f"quality.{name}": getattr(facts.ranking, name) for name in names}
+    if (found := facts.calibration) is not None:
+        values |= _calibration_scores(found.before, calibrated=False) | {"quality.temperature": found.temperature}
+        values |= {} if found.after is None else _calibration_scores(found.after, calibrated=True)
+    if facts.cross_validation is not None:
+        values["quality.cross_validated_accuracy"] = facts.cross_validation.mean
+    return values
 
 
 def candidate_metrics(candidate: CandidateEntry, quality: Metrics) -> Metrics:

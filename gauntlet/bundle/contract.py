@@ -31,6 +31,12 @@ class Contract(Frozen):
         None, description="settings of ONNX Runtime's SessionOptions, by name; None for another kind of target"
     )
     latencies: tuple[BatchLatency, ...] = ()
+    temperature: Number | None = Field(
+        None,
+        gt=0,
+        description="divides a classifier's scores before the softmax, for a calibrated confidence; fitted on held-out "
+        "samples with the network that the model was made from",
+    )
     golden_tolerance: Number = Field(
         0.02,
         description="largest difference from a golden output on another processor, over the output's largest magnitude",

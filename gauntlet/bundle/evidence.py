@@ -30,6 +30,20 @@ def lineage(report: RunReport) -> tuple[str, ...]:
     return tuple(names)
 
 
+def evaluation(report: RunReport) -> StageEntry | None:
+    """Return the stage `evaluate` of the winner, or of the nearest network that it was made from."""
+    entries = (report.stage("evaluate", name) for name in (*lineage(report), None))
+    return next((entry for entry in entries if entry is not None), None)
+
+
+def temperature(report: RunReport) -> float | None:
+    """Return the temperature that calibrates the winner's confidence; None where none was fitted."""
+    entry = evaluation(report)
+    calibration = entry.facts.get("calibration") if entry else None
+    found = calibration.get("temperature") if isinstance(calibration, dict) else None
+    return float(found) if isinstance(found, int | float) else None
+
+
 def gates_of(report: RunReport) -> tuple[StageEntry, ...]:
     """Return the stages that have a check, in the order in which they ran."""
     return tuple(entry for entry in report.stages if entry.checks)

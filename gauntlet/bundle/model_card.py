@@ -1,82 +1,263 @@
-"""The bundle's `README.md`: what the model is, how it was proven, and how to use it."""
+"""The bundle's `README.md`, a model card: what the model is for, how it was made and proven, and how to use it.
 
-from gauntlet.bundle.contract import Contract
-from gauntlet.bundle.evidence import gates_of, winner_of
-from gauntlet.core.run_report import RunReport
-from gauntlet.core.signature import Preprocessing, TensorSpec
-
-MOST_LABELS = 20
-
-TEXT = """\
-# {name}
-
-{task} model, packaged from the candidate `{candidate}` of run `{run}`. {reason}.
-
-| | |
-|---|---|
-{facts}
-
-## Use it
-
-```console
-gauntlet verify BUNDLE             # digests, signatures and golden outputs, on this machine
-gauntlet predict BUNDLE {argument}
-```
-
-```python
-import gauntlet
-
-predictor = gauntlet.load("BUNDLE")
-{example}
-```
-
-`mlflow.pyfunc.load_model(FOLDER)` loads the unpacked bundle. `model.onnx` alone runs in any ONNX Runtime; its callers
-then do the preprocessing in `contract.json` themselves.
-
-## Evidence
-
-{passed} of {gates} gates passed. `report.json` has every check with its value and its limit, `provenance/` the same as
-in-toto statements, `bom.json` the bill of materials. `golden.npz` has real samples with the outputs of this file and of
-the source model. The speed was measured on {processor}, target `{target}`; elsewhere it may be different.
+The sections are those of Mitchell et al., Model Cards for Model Reporting, FAT* 2019, in the order and with the
+metadata of Hugging Face's template (https://huggingface.co/docs/hub/model-cards).
 """
 
+import math
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-def model_card(contract: Contract, report: RunReport) -> str:
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pydantic import Field
+
+from gauntlet.bundle.contract import Contract
+from gauntlet.bundle.evidence import evaluation, gates_of, lineage, winner_of
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.run_report import BenchmarkRow, RunReport
+from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
+
+MOST_LABELS = 20
+MOST_CLASSES = 10
+"""In the table of classes: those with the least recall."""
+IMAGE_TASKS = {
+    "classification": "image-classification",
+    "segmentation": "image-segmentation",
+    "text": "image-to-text",
+    "embedding": "image-feature-extraction",
+}
+"""Hugging Face's names of tasks, for models that take images."""
+ARRAY_TASKS = {"classification": "tabular-classification", "regression": "tabular-regression"}
+
+BLANK_LINES = re.compile(r"\n{3,}")
+Row = tuple[str, ...]
+
+
+class CardConfig(Frozen):
+    """What only its authors know of a model; Markdown. The card says so where something is not stated."""
+
+    description: str = Field("", description="what the model does, in a sentence or two")
+    developed_by: str = Field("", description="person or organization")
+    contact: str = Field("", description="where questions about the model go")
+    license: str = Field("", description="of the model: an SPDX identifier such as apache-2.0")
+    intended_use: str = Field("", description="what the model is for, and for whom")
+    out_of_scope_use: str = Field("", description="what the model must not be used for")
+    limitations: str = Field("", description="known limits and risks that no test here measures")
+    ethical_considerations: str = Field("", description="people affected, sensitive data, possible harm")
+
+
+def model_card(contract: Contract, report: RunReport, card: CardConfig | None = None) -> str:
     """Return the text of `README.md`."""
-    signature, images = contract.signature, contract.signature.preprocessing is not None
-    array = signature.inputs[0].name
-    example = 'print(predictor("image.png").text())' if images else f'outputs = predictor.run({{"{array}": samples}})'
-    return TEXT.format(
-        name=contract.name,
-        task=signature.task.capitalize() if signature.task != "arrays" else "A",
-        candidate=contract.candidate,
-        run=contract.run_id,
-        reason=report.reason[:1].upper() + report.reason[1:],
-        facts="\n".join(f"| {name} | {value} |" for name, value in _facts(contract, report).items()),
-        argument="IMAGE..." if images else "INPUTS.npz",
-        example=example,
+    card, images = card or CardConfig(), contract.signature.preprocessing is not None
+    passed = sum(not any(check.blocks for check in entry.checks) for entry in gates_of(report))
+    text = _template().render(
+        metadata=yaml.safe_dump(_metadata(contract, report, card), sort_keys=False, allow_unicode=True).strip(),
+        card=card,
+        contract=contract,
+        report=report,
+        details=_table(("", ""), _details(contract, report, card)),
+        input_name=contract.signature.inputs[0].name,
+        images=images,
+        training=_training(report),
+        test_images=_images(report).get("test"),
+        results=_table(("Metric", "Value", "95 % interval"), _results(report)),
+        classes=_table(("Class", "Precision", "Recall", "F1", "Images"), _classes(report)),
+        speed=_table(("Batch", "Median", "Speed-up", "95 % interval"), _speed(contract, report)),
+        limits=list(_limits(contract, report)),
         gates=len(gates_of(report)),
-        passed=sum(not any(check.blocks for check in entry.checks) for entry in gates_of(report)),
-        processor=contract.processor or "the machine of the run",
-        target=contract.target,
+        passed=passed,
+    )
+    return BLANK_LINES.sub("\n\n", text)
+
+
+@cache
+def _template() -> Any:
+    loader = FileSystemLoader(Path(__file__).with_name("templates"))
+    environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=False)
+    environment.trim_blocks = environment.lstrip_blocks = environment.keep_trailing_newline = True
+    return environment.get_template("model_card.md.j2")
+
+
+def _metadata(contract: Contract, report: RunReport, card: CardConfig) -> dict[str, Any]:
+    """Return what the Hugging Face Hub reads."""
+    names = IMAGE_TASKS if contract.signature.preprocessing is not None else ARRAY_TASKS
+    task, score, metric = names.get(contract.signature.task), winner_of(report).accuracy, report.metric or "accuracy"
+    metadata: dict[str, Any] = {"license": card.license} if card.license else {}
+    metadata |= {"library_name": "onnx", "tags": ["onnx", "onnxruntime", "onnx-gauntlet"]}
+    metadata |= {"pipeline_tag": task} if task else {}
+    if score is None or not math.isfinite(score):
+        return metadata
+    data = str(_part(report.config, "data").get("kind", "data"))
+    result = {
+        "task": {"type": task or contract.signature.task},
+        "dataset": {"type": data, "name": data, "split": "test"},
+        "metrics": [{"type": metric, "value": round(score, 6)}],
+    }
+    return metadata | {"metrics": [metric], "model-index": [{"name": contract.name, "results": [result]}]}
+
+
+def _details(contract: Contract, report: RunReport, card: CardConfig) -> Iterator[Row]:
+    signature, train, size = contract.signature, _facts(report, "train"), winner_of(report).size_bytes
+    given = {"developed by": card.developed_by, "contact": card.contact, "license": card.license}
+    yield from ((name, text) for name, text in given.items() if text)
+    if train:
+        yield "architecture", f"{train.get('architecture')}, {train.get('parameters')} parameters"
+        yield "made with", str(train.get("framework"))
+    yield "form", " ← ".join(f"`{name}`" for name in lineage(report))
+    yield "run", f"`{contract.run_id}`, {report.started_at}"
+    yield from ((f"input `{spec.name}`", _shape(spec)) for spec in signature.inputs)
+    yield from ((f"output `{spec.name}`", _shape(spec)) for spec in signature.outputs)
+    if signature.preprocessing is not None:
+        yield "preprocessing", _preprocessing(signature.preprocessing)
+    if signature.labels:
+        yield "labels", _labels(signature)
+    if size is not None:
+        yield "size", f"{size / 1e6:.1f} MB"
+
+
+def _training(report: RunReport) -> list[str]:
+    """Return sentences on data and training."""
+    counts, evaluated, train = _images(report), _facts(report, "evaluate"), _facts(report, "train")
+    kind, found = _part(report.config, "data").get("kind"), []
+    if counts:
+        found.append(f"{kind or 'data'}: {', '.join(f'{count} {split}' for split, count in counts.items())}")
+    if train.get("best_epoch"):
+        early = ", stopped early" if train.get("stopped_early") else ""
+        epochs = len(train.get("history") or [])
+        found.append(f"{epochs} epochs{early}; the weights of epoch {train['best_epoch']} were kept")
+    if fit := evaluated.get("fit"):
+        found.append(f"{fit['verdict']}: {fit['reason']}")
+    if folds := evaluated.get("cross_validation"):
+        ends = f"{_percent(folds['low'])} to {_percent(folds['high'])}"
+        parts = f"{len(folds['accuracies'])} parts of the training split"
+        found.append(f"cross-validation on {parts}: accuracy {_percent(folds['mean'])}, 95 % interval {ends}")
+    return found
+
+
+def _results(report: RunReport) -> Iterator[Row]:
+    """Yield the metrics of this file, then those of the network that it was made from."""
+    entry, measured, count = winner_of(report), _facts(report, "accuracy", report.winner), _images(report).get("test")
+    if entry.accuracy is not None:
+        yield report.metric, _score(entry.accuracy, report.metric), _interval(entry.accuracy, count, report.metric)
+    if loss := measured.get("paired") or measured.get("loss"):
+        ends = f"{float(loss['drop_low']):.4f} to {float(loss['drop_high']):.4f}"
+        yield f"{report.metric} lost against FP32", f"{float(loss['drop']):.4f}", ends
+    if entry.sqnr_db is not None and math.isfinite(entry.sqnr_db):
+        yield "signal to quantization noise", f"{entry.sqnr_db:.1f} dB", ""
+    if own := measured.get("calibration"):
+        name = "calibrated confidence" if measured.get("temperature") else "the model's own confidence"
+        yield f"calibration error, log loss, Brier score of {name}", _calibration(own), ""
+    evaluated = _facts(report, "evaluate")
+    if ranking := evaluated.get("ranking"):
+        yield "macro ROC AUC of the source network", f"{float(ranking['macro_roc_auc']):.4f}", ""
+        yield "macro average precision of the source network", f"{float(ranking['macro_average_precision']):.4f}", ""
+    if calibration := evaluated.get("calibration"):
+        steps = {"the model's own confidence": "before", "calibrated confidence": "after"}
+        for name, scores in ((name, calibration.get(key)) for name, key in steps.items()):
+            if scores:
+                yield f"calibration error, log loss, Brier score of {name}, source network", _calibration(scores), ""
+
+
+def _calibration(scores: dict[str, Any]) -> str:
+    return ", ".join(f"{float(scores[name]):.4f}" for name in ("ece", "log_loss", "brier_score"))
+
+
+def _classes(report: RunReport) -> list[Row]:
+    """Return the scores of the classes with the least recall: this file's, or the network's where it is the same."""
+    classes = _facts(report, "accuracy", report.winner).get("classes") or _facts(report, "evaluate").get("classes")
+    worst = sorted(classes or [], key=lambda one: float(one["recall"]))[:MOST_CLASSES]
+    names = ("precision", "recall", "f1")
+    return [(one["label"], *(f"{float(one[name]):.3f}" for name in names), str(one["images"])) for one in worst]
+
+
+def _speed(contract: Contract, report: RunReport) -> Iterator[Row]:
+    rows: dict[int, BenchmarkRow] = {r.batch: r for r in winner_of(report).benchmark if r.target == contract.target}
+    for one in contract.latencies:
+        row = rows.get(one.batch)
+        faster = ("", "") if row is None or row.verdict == "reference" else _speedup(row)
+        yield str(one.batch), f"{one.median_ms:.3g} ms", *faster
+
+
+def _speedup(row: BenchmarkRow) -> tuple[str, str]:
+    return f"{row.speedup:.2f}x", f"{row.speedup_low:.2f} to {row.speedup_high:.2f}"
+
+
+def _limits(contract: Contract, report: RunReport) -> Iterator[str]:
+    """Yield what was measured and limits the use of the model."""
+    machine, evaluated = contract.processor or "the machine of the run", _facts(report, "evaluate")
+    yield f"The speed was measured on {machine}, target `{contract.target}`; elsewhere it may be different."
+    if winner_of(report).accuracy is None:
+        yield "The data has no labels: how often the model is right is not known, only how well it keeps its outputs."
+    if worst := next(iter(_classes(report)), None):
+        yield f"The class with the least recall is {_cell(worst[0])}: {worst[2]} on {worst[4]} test images."
+    if contract.signature.task == "classification":
+        yield _confidence_limit(contract, evaluated)
+    if pairs := _facts(report, "data").get("near_duplicates"):
+        yield f"At least {len(pairs)} test images resemble one of another split, so that the scores may be too good."
+    entries = [entry for entry in report.stages if entry.candidate in (None, *lineage(report))]
+    for check in (check for entry in entries for check in entry.checks if not check.passed):
+        why = f" A person overrode it: {check.override}" if check.override else ""
+        yield f"Not passed, and accepted: `{check.name}` {check.detail}.{why}"
+
+
+def _confidence_limit(contract: Contract, evaluated: dict[str, Any]) -> str:
+    calibration = evaluated.get("calibration")
+    if contract.temperature is None or not calibration:
+        return "The confidence is not calibrated: 0.9 does not mean that 90 % of such predictions are right."
+    fitted = f"fitted on {calibration['fitted_images']} images of the {calibration['fitted_on']} split"
+    return (
+        f"The confidence is calibrated by the temperature {contract.temperature:.3g}, {fitted} with the source "
+        "network; on other data than these it may be wrong again."
     )
 
 
-def _facts(contract: Contract, report: RunReport) -> dict[str, str]:
-    signature, entry = contract.signature, winner_of(report)
-    facts = {f"input `{spec.name}`": _shape(spec) for spec in signature.inputs}
-    facts |= {f"output `{spec.name}`": _shape(spec) for spec in signature.outputs}
-    if signature.preprocessing is not None:
-        facts["preprocessing"] = _preprocessing(signature.preprocessing)
-    if signature.labels:
-        more = f" and {len(signature.labels) - MOST_LABELS} more" if len(signature.labels) > MOST_LABELS else ""
-        facts["labels"] = ", ".join(signature.labels[:MOST_LABELS]).replace("|", "\\|") + more
-    if entry.accuracy is not None:
-        facts["accuracy on the test images"] = f"{100 * entry.accuracy:.1f} %"
-    if entry.size_bytes is not None:
-        facts["size"] = f"{entry.size_bytes / 1e6:.1f} MB"
-    facts |= {f"latency, batch {one.batch}": f"{one.median_ms:.3g} ms" for one in contract.latencies}
-    return facts
+def _facts(report: RunReport, stage: str, candidate: str | None = None) -> dict[str, Any]:
+    entry = evaluation(report) if stage == "evaluate" else report.stage(stage, candidate)
+    return dict(entry.facts) if entry else {}
+
+
+def _images(report: RunReport) -> dict[str, Any]:
+    return _part(_facts(report, "data"), "images")
+
+
+def _part(values: Any, key: str) -> dict[str, Any]:
+    found = values.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _score(value: float, metric: str) -> str:
+    return _percent(value) if metric == "accuracy" else f"{value:.4f}"
+
+
+def _interval(value: float, count: Any, metric: str) -> str:
+    from gauntlet.metrics.paired_accuracy import accuracy_interval  # loads SciPy
+
+    if metric != "accuracy" or not isinstance(count, int) or not count:
+        return ""
+    return " to ".join(map(_percent, accuracy_interval(value, count)))
+
+
+def _percent(share: Any) -> str:
+    return f"{100 * float(share):.1f} %"
+
+
+def _table(head: Row, rows: Iterator[Row] | list[Row]) -> str:
+    """Return a Markdown table; "" without rows."""
+    found = [head, ("---",) * len(head), *(tuple(map(_cell, row)) for row in rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in found) if len(found) > 2 else ""
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _labels(signature: Signature) -> str:
+    more = f" and {len(signature.labels) - MOST_LABELS} more" if len(signature.labels) > MOST_LABELS else ""
+    return ", ".join(signature.labels[:MOST_LABELS]) + more
 
 
 def _shape(spec: TensorSpec) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -14,17 +15,18 @@ from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.images.decoding import decode_image
 from gauntlet.images.preprocessing import preprocess
 from gauntlet.problems import problem_of
+from gauntlet.problems.classification import Classification
 from gauntlet.problems.prediction import Prediction
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import open_session
 
-Picture = bytes | str | Path | Array
+Image = bytes | str | Path | Array
 """An image file's bytes, its path, or decoded pixels, shape (height, width, channels).
 
 Pixels of type uint8 are 0 to 255, as image files have them; those of another type have the scale of the training data.
 """
-AnyPicture = TypeVar("AnyPicture", bound=Picture)
+AnyImage = TypeVar("AnyImage", bound=Image)
 Sample = tuple[Array, tuple[int, int]]
 """A model's input made from an image, and the image's height and width."""
 
@@ -45,41 +47,43 @@ class Predictor:
     def __init__(self, bundle: Bundle, *, threads: int | None = None) -> None:
         self.bundle, self.contract, self.signature = bundle, bundle.contract, bundle.contract.signature
         self.problem = problem_of(self.signature)
+        if isinstance(self.problem, Classification):
+            self.problem = replace(self.problem, temperature=self.contract.temperature)
         overrides = dict(self.contract.session or {})
         for name in overrides.keys() & set(THREADS):
             overrides[name] = threads or min(int(overrides[name]), usable_threads())
         self.session = open_session(bundle.model, threads=threads, overrides=overrides)
 
-    def __call__(self, picture: Picture) -> Prediction:
+    def __call__(self, image: Image) -> Prediction:
         """Return the prediction for one image; `StageError` when it cannot be read."""
-        return self.predict([picture])[0]
+        return self.predict([image])[0]
 
-    def predict(self, pictures: Sequence[Picture], batch: int | None = None) -> list[Prediction]:
+    def predict(self, images: Sequence[Image], batch: int | None = None) -> list[Prediction]:
         """Return one prediction per image; `StageError` when one cannot be read.
 
         `batch` is the number of images per call, by default the one with the best throughput in the race.
         """
-        if not pictures:
+        if not images:
             return []
-        samples = [self._sample(picture) for picture in pictures]
+        samples = [self._sample(image) for image in images]
         return self.decode(self.run(self._stacked(samples), batch), [size for _, size in samples])
 
-    async def apredict(self, pictures: Sequence[Picture], batch: int | None = None) -> list[Prediction]:
+    async def apredict(self, images: Sequence[Image], batch: int | None = None) -> list[Prediction]:
         """Do what `predict` does in a thread, so that an event loop goes on meanwhile."""
-        return await asyncio.to_thread(self.predict, pictures, batch)
+        return await asyncio.to_thread(self.predict, images, batch)
 
     def stream(
-        self, pictures: Iterable[AnyPicture], batch: int | None = None
-    ) -> Iterator[tuple[AnyPicture, Prediction | StageError]]:
+        self, images: Iterable[AnyImage], batch: int | None = None
+    ) -> Iterator[tuple[AnyImage, Prediction | StageError]]:
         """Yield each image with its prediction, or with the reason why it cannot be read; one batch is in memory."""
-        batch, remaining = batch or self.contract.best_batch, iter(pictures)
+        batch, remaining = batch or self.contract.best_batch, iter(images)
         while group := list(islice(remaining, batch)):
-            samples = [self._sample_or_error(picture) for picture in group]
+            samples = [self._sample_or_error(image) for image in group]
             good = [sample for sample in samples if not isinstance(sample, StageError)]
             sizes = [size for _, size in good]
             predictions = iter(self.decode(self.run(self._stacked(good), batch), sizes) if good else ())
-            for picture, sample in zip(group, samples, strict=True):
-                yield picture, sample if isinstance(sample, StageError) else next(predictions)
+            for image, sample in zip(group, samples, strict=True):
+                yield image, sample if isinstance(sample, StageError) else next(predictions)
 
     def run(self, inputs: NamedArrays, batch: int | None = None) -> NamedArrays:
         """Run the model on samples, arrays of shape (n, ...) by input; return the outputs by name, shape (n, ...).
@@ -99,28 +103,28 @@ class Predictor:
             return list(predictions)
         return [one.on_image(*size, how) for one, size in zip(predictions, sizes, strict=True)]
 
-    def inputs_of(self, pictures: Sequence[Picture]) -> NamedArrays:
+    def inputs_of(self, images: Sequence[Image]) -> NamedArrays:
         """Return the model's input for images, shape (n, ...); `ConfigError` for a model that takes no images."""
-        return self._stacked([self._sample(picture) for picture in pictures])
+        return self._stacked([self._sample(image) for image in images])
 
     @property
     def takes_images(self) -> bool:
         """Whether the model has one input, with a known preprocessing."""
         return self.signature.preprocessing is not None and len(self.signature.inputs) == 1
 
-    def _sample(self, picture: Picture) -> Sample:
+    def _sample(self, image: Image) -> Sample:
         how = self.signature.preprocessing
         if how is None or not self.takes_images:
             wanted = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
             raise ConfigError(f"{self.contract.name}: the model takes {wanted}, not images")
-        pixels = pixels_of(picture, len(how.mean))
+        pixels = pixels_of(image, len(how.mean))
         if pixels.dtype == np.uint8:  # the training data may have had another scale
             how = how.replace(scale=1 / 255)
         return preprocess(pixels, how, self.signature.layout), (pixels.shape[0], pixels.shape[1])
 
-    def _sample_or_error(self, picture: Picture) -> Sample | StageError:
+    def _sample_or_error(self, image: Image) -> Sample | StageError:
         try:
-            return self._sample(picture)
+            return self._sample(image)
         except StageError as error:
             return error
 
@@ -128,15 +132,15 @@ class Predictor:
         return {self.signature.inputs[0].name: np.stack([sample for sample, _ in samples])}
 
 
-def pixels_of(picture: Picture, channels: int) -> Array:
+def pixels_of(image: Image, channels: int) -> Array:
     """Return an image's pixels, shape (height, width, channels); `StageError` when it cannot be read."""
-    if isinstance(picture, np.ndarray):
-        return picture
-    if isinstance(picture, bytes):
-        return decode_image(picture, channels)
+    if isinstance(image, np.ndarray):
+        return image
+    if isinstance(image, bytes):
+        return decode_image(image, channels)
     try:
-        return decode_image(Path(picture).read_bytes(), channels)
+        return decode_image(Path(image).read_bytes(), channels)
     except OSError as error:
-        raise StageError(f"{picture}: {error.strerror or error}") from error
+        raise StageError(f"{image}: {error.strerror or error}") from error
     except StageError as error:
-        raise StageError(f"{picture}: {error}") from error
+        raise StageError(f"{image}: {error}") from error

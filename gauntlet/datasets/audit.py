@@ -3,71 +3,120 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.report import Check
 from gauntlet.datasets.image_files import ImageFileSplit
-from gauntlet.datasets.splits import Dataset, Split, batches
+from gauntlet.datasets.near_duplicates import NearDuplicate, near_duplicates_check, similar_pairs
+from gauntlet.datasets.splits import Dataset, Split, Splits, batches
+from gauntlet.images.perceptual_hash import Fingerprint, fingerprint
+
+Layout = Literal["NCHW", "NHWC", "none"]
 
 BATCH = 64
+SEARCHED = ("train", "validation", "calibration")
+"""Splits in which near-duplicates of test images are looked for, the most important one first."""
 
 
-def audit_splits(dataset: Dataset, samples_per_class: Mapping[str, Mapping[str, int]]) -> tuple[Check, ...]:
+@dataclass(frozen=True)
+class SplitContents:
+    """What identifies each sample of a split; fingerprints of images only."""
+
+    digests: Sequence[bytes]
+    non_finite: Sequence[int] = ()
+    fingerprints: Sequence[Fingerprint] = ()
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The checks, and the pairs of images in two splits that are almost the same."""
+
+    checks: tuple[Check, ...]
+    near_duplicates: tuple[NearDuplicate, ...]
+
+
+def audit_splits(
+    dataset: Dataset, samples_per_class: Mapping[str, Mapping[str, int]], max_near_duplicates: int | None = None
+) -> Audit:
     """Check that no sample is in two splits (by content), no class is empty, and every value is finite.
 
+    Test images that are almost the same as an image of another split are warned of, or limited to a number.
     `samples_per_class` are those of each split with classes, by label.
-    The samples are read once, in batches; only their digests stay in memory.
+    The samples are read once, in batches; only their digests and fingerprints stay in memory.
     """
-    splits = dataset.splits
-    places: dict[str, dict[bytes, int]] = {}
-    non_finite: dict[str, list[int]] = {}
-    for name, split in splits.items():
-        places[name], non_finite[name] = _read(split)
-    occurrences = Counter(digest for indices in places.values() for digest in indices)
-    leaked = sorted(
-        [(name, indices[digest]) for name, indices in places.items() if digest in indices]
-        for digest, count in occurrences.items()
-        if count > 1
-    )
+    splits, layout = dataset.splits, dataset.signature.layout
+    contents = {name: _read(split, layout) for name, split in splits.items()}
     empty = [
         f"{name}: {label}"
         for name, counts in samples_per_class.items()
         for label, count in counts.items()
         if name in ("train", "test") and not count
     ]
+    fix = "add images, or remove the class from data.labels"
+    checks = (
+        _leak_check(splits, contents),
+        _none("empty_classes", len(empty), "classes", ", ".join(empty[:5]), fix),
+        _finite_check(contents),
+    )
+    if not (contents["test"].fingerprints if "test" in contents else ()):
+        return Audit(checks, ())
+    pairs = _near_duplicates(splits, contents)
+    return Audit((*checks, near_duplicates_check(pairs, len(splits["test"]), max_near_duplicates)), pairs)
 
-    def none(name: str, count: int, unit: str, detail: str, remedy: str) -> Check:
-        return Check(name=f"data.{name}", value=count, op="==", limit=0, unit=unit, detail=detail, remedy=remedy)
 
+def _none(name: str, count: int, unit: str, detail: str, remedy: str) -> Check:
+    return Check(name=f"data.{name}", value=count, op="==", limit=0, unit=unit, detail=detail, remedy=remedy)
+
+
+def _leak_check(splits: Splits, contents: Mapping[str, SplitContents]) -> Check:
+    places = {name: _first_indices(found.digests) for name, found in contents.items()}
+    occurrences = Counter(digest for indices in places.values() for digest in indices)
+    leaked = sorted(
+        [(name, indices[digest]) for name, indices in places.items() if digest in indices]
+        for digest, count in occurrences.items()
+        if count > 1
+    )
     copies = "; ".join(
         "the same image is " + " and ".join(_sample_name(splits[name], name, index) for name, index in group)
         for group in leaked[:3]
     )
+    return _none("leaked_images", len(leaked), "images", copies, "remove the copies from all splits but one")
+
+
+def _finite_check(contents: Mapping[str, SplitContents]) -> Check:
     invalid = ", ".join(
-        f"{name}: {sum(counts)}, the first in {name}[{np.flatnonzero(counts)[0]}]"
-        for name, counts in non_finite.items()
-        if any(counts)
+        f"{name}: {sum(found.non_finite)}, the first in {name}[{np.flatnonzero(found.non_finite)[0]}]"
+        for name, found in contents.items()
+        if any(found.non_finite)
     )
-    total = sum(map(sum, non_finite.values()))
-    return (
-        none("leaked_images", len(leaked), "images", copies, "remove the copies from all splits but one"),
-        none(
-            "empty_classes",
-            len(empty),
-            "classes",
-            ", ".join(empty[:5]),
-            "add images, or remove the class from data.labels",
-        ),
-        none("non_finite_values", total, "values", invalid, "replace NaN and infinity in the inputs"),
-    )
+    total = sum(sum(found.non_finite) for found in contents.values())
+    return _none("non_finite_values", total, "values", invalid, "replace NaN and infinity in the inputs")
+
+
+def _near_duplicates(splits: Splits, contents: Mapping[str, SplitContents]) -> tuple[NearDuplicate, ...]:
+    """Return each test image with an almost equal one in the first split that has one; equal ones are left out."""
+    found: dict[int, NearDuplicate] = {}
+    test = contents["test"]
+    for name in SEARCHED:
+        other = contents.get(name, SplitContents(()))
+        for pair in similar_pairs(test.fingerprints, other.fingerprints):
+            if test.digests[pair.image] != other.digests[pair.other] and pair.image not in found:
+                found[pair.image] = NearDuplicate(
+                    test=_sample_name(splits["test"], "test", pair.image),
+                    other=_sample_name(splits[name], name, pair.other),
+                    correlation=pair.correlation,
+                )
+    return tuple(found[index] for index in sorted(found))
 
 
 def shared_samples(one: Split, other: Split) -> list[tuple[int, int]]:
     """Return the index pairs of the samples that are in both splits, by content (for images in files, the bytes)."""
     first, second = (
-        _first_indices(split.digests) if isinstance(split, ImageFileSplit) else _read(split)[0]
+        _first_indices(split.digests if isinstance(split, ImageFileSplit) else _read(split).digests)
         for split in (one, other)
     )
     return [(index, second[digest]) for digest, index in first.items() if digest in second]
@@ -80,17 +129,24 @@ def _first_indices(digests: Sequence[bytes]) -> dict[bytes, int]:
     return indices
 
 
-def _read(split: Split) -> tuple[dict[bytes, int], list[int]]:
-    """Return the first index of each content, and the number of non-finite values per sample."""
+def _read(split: Split, layout: Layout | None = None) -> SplitContents:
+    """Return what identifies each sample, and how many of its values are not finite; with a layout, images' prints."""
     if isinstance(split, ImageFileSplit) and split.pixel_digests:  # integers that the data stage has just read
-        return _first_indices(split.pixel_digests), []
+        return SplitContents(split.pixel_digests, (), split.fingerprints)
     digests: list[bytes] = []
     non_finite: list[int] = []
+    fingerprints: list[Fingerprint] = []
     for samples in batches(split, BATCH):
         for rows in zip(*samples.values(), strict=True):
             digests.append(hashlib.sha256(b"".join(map(_bytes, rows))).digest())
             non_finite.append(sum(int(np.sum(~np.isfinite(row))) for row in rows if row.dtype.kind == "f"))
-    return _first_indices(digests), non_finite
+            if layout not in (None, "none") and len(rows) == 1 and _is_image(rows[0]):
+                fingerprints.append(fingerprint(rows[0].transpose(1, 2, 0) if layout == "NCHW" else rows[0]))
+    return SplitContents(digests, non_finite, fingerprints)
+
+
+def _is_image(row: Array) -> bool:
+    return row.ndim == 3 and row.dtype.kind in "fiu" and row.size > 0
 
 
 def _bytes(row: Array) -> bytes:

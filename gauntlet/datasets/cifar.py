@@ -11,17 +11,16 @@ import numpy.typing as npt
 from pydantic import Field
 
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.image_arrays import ImageArraySplit, ImageTransform
-from gauntlet.datasets.splits import SPLITS, Dataset
+from gauntlet.datasets.splits import SPLITS, Dataset, DataSource
 from gauntlet.datasets.splitting import Indices, stratified_sample
 
 SIZE = 32
 
 
-class Cifar(Frozen):
+class Cifar(DataSource):
     """Settings of both datasets. The test split is the official one; the others are parts of the training set.
 
     torchvision verifies the authors' MD5 of every file before it unpickles it.

@@ -7,11 +7,10 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw
 from pydantic import Field, model_validator
 
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.digits import MAX_PIXEL_VALUE
 from gauntlet.datasets.image_arrays import ImageArraySplit, ImageTransform
-from gauntlet.datasets.splits import SPLITS, Dataset, Splits
+from gauntlet.datasets.splits import SPLITS, Dataset, DataSource, Splits
 from gauntlet.datasets.truth import padded_boxes
 
 LABELS = tuple("0123456789")
@@ -30,7 +29,7 @@ BRIGHTNESS = np.array([0.299, 0.587, 0.114])
 Pixels = npt.NDArray[np.uint8]
 
 
-class DigitScenes(Frozen):
+class DigitScenes(DataSource):
     """RGB images of one to twelve digits in any size, color and place, among lines, rectangles and ellipses.
 
     The ground is a part of one of the two photographs that scikit-learn ships; test scenes show another half of each

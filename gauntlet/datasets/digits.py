@@ -6,16 +6,15 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import HogFeatures, Preprocessing, Signature, TensorSpec
-from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset
+from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource
 from gauntlet.images.preprocessing import preprocess
 
 IMAGES = 1797
 MAX_PIXEL_VALUE = 16
 
 
-class Digits(Frozen):
+class Digits(DataSource):
     """scikit-learn's digits, resized, in three equal channels or as HOG features."""
 
     kind: Literal["digits"] = "digits"

@@ -18,6 +18,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.truth import padded_boxes
 from gauntlet.images.decoding import decode_image
+from gauntlet.images.perceptual_hash import Fingerprint
 from gauntlet.images.preprocessing import preprocess
 
 SUFFIX = ".files.json"
@@ -31,7 +32,7 @@ Result = TypeVar("Result")
 class ImageFileSplit:
     """Images in files below `root`: names, labels and SHA-256 digests are in memory, pixels are not.
 
-    `pixel_digests` are known only in the data stage, which has just read the pixels.
+    `pixel_digests` and `fingerprints` are known only in the data stage, which has just read the pixels.
     """
 
     root: Path
@@ -40,6 +41,7 @@ class ImageFileSplit:
     digests: tuple[bytes, ...]
     transform: ImageTransform
     pixel_digests: tuple[bytes, ...] = ()
+    fingerprints: tuple[Fingerprint, ...] = ()
 
     def __len__(self) -> int:
         return len(self.files)

@@ -7,7 +7,6 @@ import numpy as np
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.directory_index import (
     DirectoryState,
@@ -19,14 +18,14 @@ from gauntlet.datasets.directory_index import (
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.image_scan import ScannedImage, scan
-from gauntlet.datasets.splits import SPLITS, Dataset, skipped_check, summary
+from gauntlet.datasets.splits import SPLITS, Dataset, DataSource, skipped_check, summary
 from gauntlet.datasets.splitting import Indices, SplitFractions, complete_splits
 
 _Square = BeforeValidator(lambda size: (size, size) if isinstance(size, int) else size)
 ImageSize = Annotated[tuple[PositiveInt, PositiveInt], _Square]
 
 
-class ImageFolder(Frozen):
+class ImageFolder(DataSource):
     """Images in `train/<class>/` and `test/<class>/`, or in `<class>/` alone, which are then split here.
 
     Validation and calibration images may have folders of their own; otherwise they are taken out of `train` (without
@@ -115,4 +114,5 @@ def _file_split(
         tuple(image.digest for image in images),
         transform,
         tuple(image.pixel_digest for image in images),
+        tuple(image.fingerprint for image in images),
     )

@@ -11,13 +11,14 @@ from gauntlet.datasets.directory_index import DirectoryIndex, printable_name
 from gauntlet.datasets.image_files import map_in_threads
 from gauntlet.datasets.splits import SkippedFile
 from gauntlet.images.decoding import decode_image
+from gauntlet.images.perceptual_hash import Fingerprint, fingerprint
 
 CHUNK = 256
 """Files between two steps of the progress bar."""
 
 
 class ScannedImage(NamedTuple):
-    """A usable image file, with the SHA-256 digests of its bytes and of its pixels, and its size in pixels."""
+    """A usable image file: SHA-256 digests of its bytes and of its pixels, its size in pixels, and its fingerprint."""
 
     split: str
     label: int
@@ -26,6 +27,7 @@ class ScannedImage(NamedTuple):
     pixel_digest: bytes
     height: int
     width: int
+    fingerprint: Fingerprint
 
 
 def scan(root: Path, index: DirectoryIndex, channels: int) -> tuple[list[ScannedImage], list[SkippedFile]]:
@@ -44,8 +46,8 @@ def scan(root: Path, index: DirectoryIndex, channels: int) -> tuple[list[Scanned
     return images, skipped
 
 
-def _examine(root: Path, channels: int, name: str) -> tuple[bytes, bytes, int, int] | str:
-    """Return the digests of a file and of its pixels, height and width, or why it cannot be used."""
+def _examine(root: Path, channels: int, name: str) -> tuple[bytes, bytes, int, int, Fingerprint] | str:
+    """Return the digests of a file and of its pixels, height, width and fingerprint, or why it cannot be used."""
     path = root / name
     if not path.is_file():
         return "not a file" if path.exists() else "a broken link"
@@ -58,4 +60,4 @@ def _examine(root: Path, channels: int, name: str) -> tuple[bytes, bytes, int, i
         return str(error)
     shape = str(pixels.shape).encode()
     digest = hashlib.sha256(shape + pixels.tobytes()).digest()
-    return hashlib.sha256(content).digest(), digest, pixels.shape[0], pixels.shape[1]
+    return hashlib.sha256(content).digest(), digest, pixels.shape[0], pixels.shape[1], fingerprint(pixels)

@@ -9,9 +9,8 @@ from pydantic import Field
 from gauntlet.core.arrays import Array
 from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature, Task, TensorSpec
-from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, read_npz_split
+from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
 from gauntlet.datasets.splitting import SplitFractions, split_indices
 from gauntlet.datasets.truth import class_indices, label_names, task_of
 
@@ -19,7 +18,7 @@ MAX_NAMED = 10
 """Files named in a message."""
 
 
-class NpzArrays(Frozen):
+class NpzArrays(DataSource):
     """One `.npz` file, or a folder of them, with one array per input under its name, and optionally `labels`.
 
     A folder whose files are named after the splits holds one file per split; any other folder holds parts of one set,

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
@@ -64,6 +65,17 @@ class ArraySplit:
         labels = {} if self.labels is None else {"labels": self.labels}
         np.savez(path, allow_pickle=False, **self.inputs, **labels)
         return path
+
+
+class DataSource(Frozen):
+    """What every kind of data has."""
+
+    max_near_duplicates: int | None = Field(
+        None,
+        ge=0,
+        description="test images that may be almost the same as an image of another split, resized or recompressed; by "
+        "default, any is a warning",
+    )
 
 
 class SkippedFile(Frozen):

@@ -8,17 +8,16 @@ from pydantic import Field
 
 from gauntlet.core.arrays import INDEX_LIMIT, Array, random_values
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature, TensorSpec, signature_from_graph
-from gauntlet.datasets.splits import ArraySplit, Dataset
+from gauntlet.datasets.splits import ArraySplit, Dataset, DataSource
 from gauntlet.onnx_model.model_file import read_graph
 
 DEFAULT_LENGTH = 16
 """Length of a dynamic axis that the configuration does not set."""
 
 
-class Synthetic(Frozen):
+class Synthetic(DataSource):
     """Random samples in the types and shapes that an ONNX model declares. There are no labels."""
 
     kind: Literal["synthetic"] = "synthetic"

@@ -19,6 +19,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, Predict, predict_split
 from gauntlet.datasets.splits import Split, Splits, batches, require_labels
 from gauntlet.problems import problem_of
+from gauntlet.problems.classification import Classification
 
 VALIDATION_BATCH = 64
 
@@ -215,26 +216,36 @@ def require_test_split(splits: Splits) -> Split:
     return splits["test"]
 
 
+def splits_to_score(splits: Splits) -> dict[str, Split]:
+    """Return what a pretrained model predicts: the test split, and one that may fit the temperature of its confidence.
+
+    Raise StageError without a test split.
+    """
+    held_out = next((name for name in ("validation", "calibration") if name in splits), None)
+    return {"test": require_test_split(splits)} | ({held_out: splits[held_out]} if held_out else {})
+
+
 def store_golden_and_predictions(
     golden: Golden, predict: Predict, splits: Splits, signature: Signature, workspace: Workspace
 ) -> dict[str, Artifact]:
     """Store the golden outputs and, with labels, what the model predicts, in the terms of its problem.
 
-    Predicted are all splits with labels except calibration: of the training split an evenly spaced sample as large as
-    the test split, and for the test split the golden outputs. `signature.primary_output` is the prediction.
+    Predicted are the splits with labels: of the test split the golden outputs, of `train` and `calibration` an evenly
+    spaced sample no larger than it. `signature.primary_output` is the prediction; where it is a score per class, the
+    scores of the splits that did not train the model are stored, too.
     """
     files = {"golden": workspace.folder / "golden.npz"}
     golden.save(files["golden"])
     predictions: NamedArrays = {}
-    primary = signature.primary_output
+    primary, problem = signature.primary_output, problem_of(signature)
     for name, split in splits.items():
-        if name == "calibration" or split.labels is None:
+        if split.labels is None:
             continue
         chosen = np.arange(len(split))
-        if name == "train" and len(split) > len(splits["test"]):
+        if name != "validation" and len(split) > len(splits["test"]):
             chosen = np.linspace(0, len(split) - 1, len(splits["test"])).round().astype(np.int64)
         outputs = golden.test_outputs if name == "test" else predict_split(predict, split, chosen)
-        predicted = problem_of(signature).predictions_of(outputs) if primary else None
+        predicted = problem.predictions_of(outputs) if primary else None
         if predicted is None:
             shapes = {output: f"{array.dtype}{list(array.shape)}" for output, array in outputs.items()}
             fix = "name one with train.primary_output, say what the labels are with data.task, or remove them"
@@ -242,6 +253,9 @@ def store_golden_and_predictions(
             unknown = f"the data has labels for {signature.task}, but no output is known to predict them"
             raise StageError(f"{unknown}: {shapes}. Fix: {fix}")
         predictions |= {name: predicted, f"{name}_labels": split.labels[chosen]}
+        scores = outputs[primary] if primary else None
+        if name != "train" and isinstance(problem, Classification) and scores is not None and scores.dtype.kind == "f":
+            predictions[f"{name}_scores"] = scores
     if predictions:
         files["predictions"] = workspace.folder / "predictions.npz"
         np.savez(files["predictions"], allow_pickle=False, **predictions)

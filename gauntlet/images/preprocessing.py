@@ -76,5 +76,5 @@ def source_region(height: int, width: int, how: Preprocessing) -> tuple[int, int
 
 
 def _center_crop(pixels: npt.NDArray[np.float32], how: Preprocessing) -> npt.NDArray[np.float32]:
-    left, top, width, height = source_region(*pixels.shape[:2], how)
+    left, top, width, height = source_region(pixels.shape[0], pixels.shape[1], how)
     return np.ascontiguousarray(pixels[top : top + height, left : left + width])

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.metrics.confidence_calibration import class_probabilities
 from gauntlet.metrics.error_metrics import predicted_classes
 from gauntlet.problems.base import Floats, Problem
 from gauntlet.problems.prediction import Prediction
@@ -22,6 +23,9 @@ class ClassConfidence(Frozen):
     label: str
     index: int
     confidence: Number | None = Field(description="softmax of the scores; None where the model returns classes alone")
+    calibrated: Number | None = Field(
+        None, description="softmax of the scores over the fitted temperature; None without one"
+    )
 
 
 class ClassPrediction(Prediction):
@@ -30,7 +34,7 @@ class ClassPrediction(Prediction):
     top: tuple[ClassConfidence, ...]
 
     def lines(self) -> list[str]:
-        """Return the first classes with their confidence: `7 98.9 %`."""
+        """Return the first classes with their confidence, calibrated if it can be: `7 98.9 %`."""
         return [_class_text(one) for one in self.top[:SHOWN]]
 
 
@@ -41,10 +45,11 @@ class Classification(Problem):
     The class with the highest score is predicted; no threshold is applied. Its confidence is the softmax of the scores;
     scores that are not negative and sum to 1 for every sample of the call are taken for probabilities as they are.
     Softmax values are no calibrated probabilities: a confidence of 0.9 does not mean that 90 % of such predictions are
-    right.
+    right. With a `temperature`, fitted on held-out samples, predictions have a calibrated confidence, too.
     """
 
     metric: ClassVar[str] = "accuracy"
+    temperature: float | None = None
 
     def decode(self, outputs: NamedArrays) -> Iterator[ClassPrediction]:
         """Yield one prediction per sample; the primary output has shape (n, classes), or (n,) with the class itself."""
@@ -53,10 +58,20 @@ class Classification(Problem):
             for index in scores.astype(int).tolist():
                 yield ClassPrediction(top=(ClassConfidence(label=self._label(index), index=index, confidence=None),))
             return
-        for row in self._probabilities(scores.reshape(len(scores), -1)):
+        scores = scores.reshape(len(scores), -1)
+        calibrated = None if self.temperature is None else class_probabilities(scores, self.temperature)
+        for number, row in enumerate(class_probabilities(scores)):
             best = np.argsort(-row, kind="stable")[:TOP].tolist()
             yield ClassPrediction(
-                top=tuple(ClassConfidence(label=self._label(i), index=i, confidence=float(row[i])) for i in best)
+                top=tuple(
+                    ClassConfidence(
+                        label=self._label(i),
+                        index=i,
+                        confidence=float(row[i]),
+                        calibrated=None if calibrated is None else float(calibrated[number, i]),
+                    )
+                    for i in best
+                )
             )
 
     def predictions(self, output: Array) -> Array | None:
@@ -78,14 +93,7 @@ class Classification(Problem):
     def _label(self, index: int) -> str:
         return self.signature.labels[index] if index < len(self.signature.labels) else str(index)
 
-    @staticmethod
-    def _probabilities(scores: np.ndarray) -> np.ndarray:
-        """Return the scores as they are where they are probabilities already, else their softmax."""
-        if scores.min(initial=0) >= 0 and np.allclose(scores.sum(axis=1), 1, atol=1e-3):
-            return scores
-        shifted = np.exp(scores.astype(np.float64) - scores.max(axis=1, keepdims=True))
-        return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
-
 
 def _class_text(one: ClassConfidence) -> str:
-    return one.label if one.confidence is None else f"{one.label} {100 * one.confidence:.1f} %"
+    shown = one.confidence if one.calibrated is None else one.calibrated
+    return one.label if shown is None else f"{one.label} {100 * shown:.1f} %"

@@ -18,7 +18,7 @@ def gates_of_winner(report: RunReport) -> tuple[Check, ...]:
 
 
 def run_checks(report: RunReport | None, why: str) -> tuple[Check, ...]:
-    """Return whether a run may be promoted: it passed, and a person answers for every gate that was overridden.
+    """Return whether a run may be promoted: it passed, and a person is responsible for every overridden gate.
 
     `why` is that person's reason; empty without one.
     """

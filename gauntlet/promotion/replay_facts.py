@@ -17,7 +17,7 @@ class ReplayLimits(Frozen):
 
     max_accuracy_drop: float = Field(0.01, ge=0, le=1, description="accuracy lost on the same labeled requests")
     max_disagreement: float = Field(
-        0.02, ge=0, le=1, description="without labels: share of requests that the champion answers differently"
+        0.02, ge=0, le=1, description="without labels: share of requests with another prediction than the champion's"
     )
     max_slowdown: float = Field(0.05, ge=0, description="latency added, as a share of the champion's: 0.05 is 5 %")
     unresolved: Literal["accept", "reject"] = Field(
@@ -34,8 +34,10 @@ class ReplayFacts(Frozen):
 
     champion: str = Field(description="digest of the champion's bundle")
     source: str = Field(description="where the requests came from")
-    requests: int = Field(description="requests that both answered")
-    labeled: bool = Field(description="whether the right answers are known; without, the champion's count as right")
+    requests: int = Field(description="requests that both models have outputs for")
+    labeled: bool = Field(
+        description="whether the true labels are known; without them, the champion's predictions count as true"
+    )
     paired: PairedAccuracy = Field(description="request by request")
     quality: LossVerdict = Field(description="whether the loss is proven within the limit, at 95 %")
     requests_to_resolve: int | None = Field(description="requests to prove it; None if proven or out of reach")
@@ -64,7 +66,7 @@ def quality_limit(limits: ReplayLimits, *, labeled: bool) -> float:
 def _quality_check(facts: ReplayFacts, limits: ReplayLimits) -> Check:
     paired = facts.paired
     kind = "max_accuracy_drop" if facts.labeled else "max_disagreement"
-    changed = f"{paired.lost} lost, {paired.gained} gained" if facts.labeled else f"{paired.lost} answered differently"
+    changed = f"{paired.lost} lost, {paired.gained} gained" if facts.labeled else f"{paired.lost} predicted differently"
     measured = f"{paired.drop:.4f}, 95 % interval {paired.drop_low:.4f} to {paired.drop_high:.4f}"
     detail = f"{facts.quality}: {measured}; {paired.images} requests, {changed}"
     fix = "train or quantize it better"

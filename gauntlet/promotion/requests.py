@@ -1,4 +1,4 @@
-"""Requests to replay: images or arrays, with the right answers where they are known."""
+"""Requests to replay: images or arrays, with their labels where they are known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Requests(Protocol):
 
     @property
     def truth(self) -> tuple[str, ...] | None:
-        """The right label of each request, or None where they are unknown."""
+        """The true label of each request, or None where they are unknown."""
 
     def inputs_for(self, bundle: Bundle) -> NamedArrays:
         """Return the inputs of a bundle's model by name, shape (n, ...); `ConfigError` when they do not fit it."""

@@ -40,7 +40,7 @@ MIN_SAMPLE_SQNR_DB = 20.0
 
 @dataclass(frozen=True)
 class ReplayedModel:
-    """One bundle with its inputs; the one place that decides which process answers its requests."""
+    """One bundle with its inputs; the one place that decides which process runs its requests."""
 
     bundle: Bundle
     inputs: Path
@@ -72,7 +72,7 @@ class ReplayedModel:
             target = target_of_session(contract.session or {})
         return RaceEntry(self.bundle.model, target.command(), target.options(), target.name, inputs=self.inputs)
 
-    def answers(self, folder: Path, threads: int, timeout_s: float) -> NamedArrays:
+    def outputs(self, folder: Path, threads: int, timeout_s: float) -> NamedArrays:
         """Return the outputs for all requests, one call each, from a new process."""
         entry, path = self.entry(), folder / f"{self.bundle.digest}-outputs.npz"
         try:
@@ -110,7 +110,7 @@ def shadow_replay(
 
     Raises:
         ConfigError: when the requests do not fit a model.
-        StageError: when a model cannot answer them.
+        StageError: when a model fails on them.
     """
     with tempfile.TemporaryDirectory(prefix="gauntlet-replay-") as name:
         folder = Path(name)
@@ -118,7 +118,7 @@ def shadow_replay(
         if old.batch != new.batch:
             raise ConfigError(f"the champion takes batches of {old.batch}, the challenger of {new.batch}")
         threads = usable_threads()
-        before, after = (model.answers(folder, threads, limits.timeout_s) for model in (old, new))
+        before, after = (model.outputs(folder, threads, limits.timeout_s) for model in (old, new))
         right_before, right_after = _right(champion, before, challenger, after, requests.truth)
         measured = _race(old, new, limits, on_round)
     paired = pair_accuracies(right_before, right_after)
@@ -138,7 +138,7 @@ def shadow_replay(
 def _right(
     champion: Bundle, before: NamedArrays, challenger: Bundle, after: NamedArrays, truth: tuple[str, ...] | None
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which requests each model answers correctly; without labels, the champion's answers are correct."""
+    """Return which requests each model predicts correctly; without labels, the champion's predictions are correct."""
     old, new = predicted_labels(champion, before), predicted_labels(challenger, after)
     if old is not None and new is not None:
         expected = np.array(old if truth is None else truth)

@@ -1,7 +1,7 @@
 """Render a run as one self-contained HTML page, without scripts."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,8 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         serving=_section(report.stage("serve"), "serving.html.j2", lambda facts: {"facts": facts}),
         gates=timeline.gates(report),
         scores=_section(report.stage("evaluate"), "scores.html.j2", scores.prepare),
-        data=_section(report.stage("data"), "data.html.j2", lambda data: {"images": data["images"]}),
-        training=_section(report.stage("train"), "training.html.j2", training_curves.prepare),
+        data=_section(report.stage("data"), "data.html.j2", _data),
+        training=_section(report.stage("train"), "training.html.j2", _training(report)),
         links={name: url for name, url in report.links.items() if is_web(url)},
     )
 
@@ -73,6 +73,16 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
 def _required_speedup(report: RunReport) -> float | None:
     by_speed = timeline.objective(report) in ("latency", "throughput")
     return stage_facts.number(report, "select", "required_speedup") if by_speed else None
+
+
+def _data(facts: Any) -> dict[str, Any]:
+    return {"images": facts["images"], "near_duplicates": facts.get("near_duplicates", [])}
+
+
+def _training(report: RunReport) -> Prepare:
+    entry = report.stage("evaluate")
+    fit = stage_facts.restored(entry.facts.get("fit")) if entry is not None else None
+    return partial(training_curves.prepare, fit=fit)
 
 
 def _passes(facts: Any) -> dict[str, Any] | None:

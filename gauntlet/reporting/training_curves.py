@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gauntlet.reporting.drawing import LINE, SERIES, embed, themed
+from gauntlet.reporting.drawing import LINE, MUTED, SERIES, embed, themed
 from gauntlet.reporting.text_format import number, percent
 
 HEIGHT_PX = 170
@@ -19,13 +19,13 @@ QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 )
 
 
-def prepare(facts: Any) -> dict[str, Any]:
-    """Return what the page shows of the facts of `train`."""
-    return {"training": facts, "drawing": draw(facts["history"])}
+def prepare(facts: Any, fit: Any = None) -> dict[str, Any]:
+    """Return what the page shows of the facts of `train`, and of the verdict on the fit."""
+    return {"training": facts, "drawing": draw(facts["history"], facts["best_epoch"]), "fit": fit}
 
 
-def draw(history: list[Any]) -> Markup | None:
-    """Return the curves, or None for fewer than two epochs."""
+def draw(history: list[Any], best_epoch: int = 0) -> Markup | None:
+    """Return the curves, the kept epoch marked, or None for fewer than two epochs."""
     if len(history) < 2:
         return None
     epochs, texts = [epoch["epoch"] for epoch in history], []
@@ -34,6 +34,8 @@ def draw(history: list[Any]) -> Markup | None:
         for axes, (name, key, write) in zip(row, QUANTITIES, strict=True):
             values = [epoch[key] for epoch in history]
             _curve(axes, epochs, values, f"{name}\n{write(values[0])} → {write(values[-1])}")
+            if best_epoch:
+                axes.axvline(best_epoch, color=MUTED, linewidth=1, linestyle=":")
             texts.append(f"{name}: {write(values[0])} after the first epoch, {write(values[-1])} after the last")
         return embed(figure, "curves", f"{len(history)} epochs. {'; '.join(texts)}.")
 

@@ -16,7 +16,7 @@ from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.keras import files
 from gauntlet.frameworks.keras.model import CallableModel, from_network, from_saved_model
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
-from gauntlet.frameworks.training import require_test_split
+from gauntlet.frameworks.training import require_test_split, splits_to_score
 from gauntlet.frameworks.trust import untrusted_code
 from tasks.train.facts import TrainFacts, find_primary_output, report_model
 from tasks.train.input_sizes import InputSizes, outputs_of, resized_samples, with_dynamic_size
@@ -55,7 +55,7 @@ class _TensorFlowModel(Frozen):
             parameters=model.parameters,
             signature=signature.replace(outputs=outputs_of(golden), primary_output=primary),
         )
-        return report_model(facts, golden, predict, {"test": test}, workspace, path)
+        return report_model(facts, golden, predict, splits_to_score(splits), workspace, path)
 
     def _load(self, workspace: Workspace) -> tuple[CallableModel, str, Path]:
         """Return the model, its name, and its copy in the workspace's folder.

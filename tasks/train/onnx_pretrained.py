@@ -15,7 +15,7 @@ from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.training import require_test_split
+from gauntlet.frameworks.training import require_test_split, splits_to_score
 from gauntlet.onnx_model import model_file
 from gauntlet.runtime.batched_inference import batched_inference, tensor_output_names
 from gauntlet.runtime.session import open_session
@@ -77,7 +77,8 @@ class OnnxModel(Frozen):
         model = model_file.read_for_editing(path)
         signature.write(model)
         companions = model_file.write_model(model, path)
-        return report_model(facts, golden, predict, {"test": test}, workspace, path, *companions, checks=(check,))
+        scored = splits_to_score(splits)
+        return report_model(facts, golden, predict, scored, workspace, path, *companions, checks=(check,))
 
     def _signature(self, proto: onnx.ModelProto, data: Signature) -> Signature:
         """Return the file's own signature, or what its graph declares, completed by the data's."""

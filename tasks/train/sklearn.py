@@ -58,7 +58,7 @@ class SklearnTraining(Frozen):
         if missing:
             names = ", ".join(signature.labels[number] for number in missing[:5])
             raise StageError(f"the training split has no sample of: {names}. Fix: add some, or remove the class")
-        inputs = np.concatenate([as_float32(batch)[name] for batch in batches(data["train"], ROWS)])
+        inputs = np.concatenate([sklearn_estimator.as_float32(batch)[name] for batch in batches(data["train"], ROWS)])
         model = self._untrained()
         try:
             model.fit(inputs, labels)
@@ -99,7 +99,8 @@ def report_estimator(
 
     def predict(inputs: NamedArrays) -> NamedArrays:
         try:
-            return sklearn_estimator.predict(model, sklearn_estimator.estimator_inputs(as_float32(inputs)))
+            floats = sklearn_estimator.as_float32(inputs)
+            return sklearn_estimator.predict(model, sklearn_estimator.estimator_inputs(floats))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StageError(f"{sklearn_estimator.describe(model)} does not take these samples: {error}") from error
 
@@ -112,11 +113,6 @@ def report_estimator(
         signature=_complete(signature, golden, getattr(model, "classes_", None), primary_output),
     )
     return report_model(facts, golden, predict, splits, workspace, path, checks=(_finite_check(golden),))
-
-
-def as_float32(inputs: NamedArrays) -> NamedArrays:
-    """Return the inputs with floats as float32, like the ONNX model's, so that both see the same rounding."""
-    return {name: a.astype(np.float32, copy=False) if a.dtype.kind == "f" else a for name, a in inputs.items()}
 
 
 def _complete(signature: Signature, golden: Golden, classes: Any, primary_output: str | None) -> Signature:

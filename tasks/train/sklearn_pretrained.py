@@ -14,7 +14,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.sklearn import estimator as sklearn_estimator
-from gauntlet.frameworks.training import require_test_split
+from gauntlet.frameworks.training import splits_to_score
 from tasks.train.facts import TrainFacts
 from tasks.train.sklearn import PACKAGES, report_estimator
 
@@ -40,7 +40,7 @@ class SklearnModel(Frozen):
         from sklearn.exceptions import InconsistentVersionWarning, NotFittedError
         from sklearn.utils.validation import check_is_fitted
 
-        test = require_test_split(splits)
+        scored = splits_to_score(splits)
         with warnings.catch_warnings():  # the gates decide whether another version gives the same outputs
             warnings.simplefilter("ignore", InconsistentVersionWarning)
             model = sklearn_estimator.load(self.model, self.trusted)
@@ -53,5 +53,5 @@ class SklearnModel(Frozen):
         path = workspace.folder / "model.skops"
         shutil.copyfile(self.model, path)
         return report_estimator(
-            model, path, {"test": test}, signature, workspace, seed=self.seed, primary_output=self.primary_output
+            model, path, scored, signature, workspace, seed=self.seed, primary_output=self.primary_output
         )

@@ -19,7 +19,7 @@ from gauntlet.frameworks.torch import network as torch_network
 from gauntlet.frameworks.torch.module_outputs import record_module_outputs
 from gauntlet.frameworks.torch.network_spec import UserNetwork
 from gauntlet.frameworks.torch.weights import put_weights, read_weights
-from gauntlet.frameworks.training import require_test_split
+from gauntlet.frameworks.training import require_test_split, splits_to_score
 from tasks.train.facts import TrainFacts, find_primary_output, report_model
 from tasks.train.input_sizes import InputSizes, outputs_of, resized_samples, with_dynamic_size
 
@@ -78,7 +78,7 @@ class TorchModel(Frozen):
         )
         path = workspace.folder / "model.pt"
         torch_network.save_network(path, spec, network, example)
-        return report_model(facts, golden, predict, {"test": test}, workspace, path)
+        return report_model(facts, golden, predict, splits_to_score(splits), workspace, path)
 
     def _output_names(self, network: "torch.nn.Module", inputs: list[Array]) -> tuple[str, ...]:
         """Return the names of the outputs; a single unnamed one is called `logits`."""

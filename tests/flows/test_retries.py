@@ -1,16 +1,15 @@
 """A crash is tried again; a clear error and a verdict are not."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from harness import quick_config
 
 from configs.schema import PipelineConfig
-from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.run_report import RunReport
-from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from tasks import evaluate as evaluating
 from tasks.evaluate import EvaluateConfig, EvaluateFacts
@@ -27,13 +26,11 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Fail:
     def install(error: Exception | None, times: int) -> list[int]:
         calls: list[int] = []
 
-        def evaluate(
-            config: EvaluateConfig, out: Workspace, *, predictions: Artifact, signature: Signature
-        ) -> Report[EvaluateFacts]:
+        def evaluate(config: EvaluateConfig, out: Workspace, **inputs: Any) -> Report[EvaluateFacts]:
             calls.append(len(calls) + 1)
             if error is not None and len(calls) <= times:
                 raise error
-            return evaluating.evaluate(config, out, predictions=predictions, signature=signature)
+            return evaluating.evaluate(config, out, **inputs)
 
         monkeypatch.setattr(pipeline, "evaluate", evaluate)
         return calls

@@ -19,9 +19,12 @@ Keep = Callable[..., tuple[Workspace, Artifact]]
 
 @pytest.fixture
 def judge(trained, keep_model: Keep) -> Callable[..., Report[AccuracyFacts]]:
-    def run(proto: onnx.ModelProto, **config: float) -> Report[AccuracyFacts]:
+    def run(
+        proto: onnx.ModelProto, confidence: dict[str, float] | None = None, **config: float
+    ) -> Report[AccuracyFacts]:
         out, model = keep_model(proto, trained.store)
-        return accuracy(AccuracyConfig(**config), out, model=model, golden=trained.golden, test=trained.test)
+        inputs = {"model": model, "golden": trained.golden, "test": trained.test, **(confidence or {})}
+        return accuracy(AccuracyConfig(**config), out, **inputs)
 
     return run
 
@@ -53,6 +56,18 @@ def test_accuracy_fails_on_both_when_the_classes_are_permuted(trained, judge) ->
     report = judge(with_last_weights(trained.proto(), lambda w: np.roll(w, 1, axis=0)), min_sqnr_db=10)
     assert failed(report) == ["max_accuracy_drop", "max_recall_drop", "min_sqnr_db"]
     assert report.facts.accuracy < 0.1
+
+
+def test_accuracy_fails_on_calibration_alone_when_the_confidence_is_no_longer_that_of_the_temperature(
+    trained, judge
+) -> None:
+    """Scores close to zero predict the same classes, with hardly any confidence."""
+    faint = with_last_weights(trained.proto(), lambda w: 0.02 * w)
+    report = judge(faint, {"temperature": 1.0, "max_ece": 0.2}, min_sqnr_db=-99)
+    assert failed(report) == ["max_ece"]
+    assert "at the temperature 1 of the source network" in report.failures[0].detail
+    assert failed(judge(faint, {"temperature": 0.02, "max_ece": 0.2}, min_sqnr_db=-99)) == []
+    assert failed(judge(faint, {"temperature": 1.0}, min_sqnr_db=-99)) == []
 
 
 def test_accuracy_fails_on_sqnr_alone_when_outputs_are_rescaled(trained, judge) -> None:

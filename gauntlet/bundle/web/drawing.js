@@ -43,8 +43,9 @@ export function bars(top) {
   const rows = top.filter((entry) => entry.confidence !== null).map((entry) => {
     const row = element("div", "row");
     const track = element("div", "track");
-    track.append(bar(entry.confidence));
-    row.append(element("span", "", entry.label), track, element("span", "share", `${(100 * entry.confidence).toFixed(1)} %`));
+    const share = entry.calibrated ?? entry.confidence;
+    track.append(bar(share));
+    row.append(element("span", "", entry.label), track, element("span", "share", `${(100 * share).toFixed(1)} %`));
     return row;
   });
   return [element("p", "best", top[0].label), ...rows];

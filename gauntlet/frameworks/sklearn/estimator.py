@@ -85,6 +85,11 @@ def last_step(estimator: Any) -> Any:
     return last_step(steps[-1][1]) if steps else estimator
 
 
+def as_float32(inputs: NamedArrays) -> NamedArrays:
+    """Return the inputs with floats as float32, like the ONNX model's, so that both see the same rounding."""
+    return {name: a.astype(np.float32, copy=False) if a.dtype.kind == "f" else a for name, a in inputs.items()}
+
+
 def estimator_inputs(inputs: NamedArrays) -> Any:
     """Return what an estimator takes: one input's array as it is, several inputs as the columns of a table."""
     arrays = {name: array.astype(object) if array.dtype.kind == "U" else array for name, array in inputs.items()}

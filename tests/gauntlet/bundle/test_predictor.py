@@ -72,9 +72,9 @@ def test_confidences_are_the_softmax_of_the_outputs(predictor: Predictor) -> Non
 
 
 def test_stream_keeps_order_and_reports_what_it_cannot_read(predictor: Predictor, tmp_path: Path) -> None:
-    pictures = [png(1), b"no image", png(2), tmp_path / "missing.png", *(png(i) for i in range(20))]
-    found = list(predictor.stream(pictures))
-    assert [picture for picture, _ in found] == pictures
+    images = [png(1), b"no image", png(2), tmp_path / "missing.png", *(png(i) for i in range(20))]
+    found = list(predictor.stream(images))
+    assert [image for image, _ in found] == images
     broken = [index for index, (_, one) in enumerate(found) if isinstance(one, StageError)]
     assert broken == [1, 3]
     assert "missing.png: No such file" in str(found[3][1])

@@ -27,7 +27,7 @@ def flip(path: Path, place: float) -> None:
     path.write_bytes(content)
 
 
-def told(path: Path, key: Path | None = None) -> str:
+def problems_of(path: Path, key: Path | None = None) -> str:
     result = verify(path, key)
     assert not result.passed
     return "\n".join((*result.damage, *result.failures))
@@ -36,7 +36,7 @@ def told(path: Path, key: Path | None = None) -> str:
 def test_untouched_bundle_is_verified_in_both_forms(signed: Path, folder: Path, keys: Keys) -> None:
     for path in (signed, folder):
         result = verify(path, keys[1])
-        assert result.passed, told(path, keys[1])
+        assert result.passed, problems_of(path, keys[1])
         assert [one.trusted for one in result.signatures] == [True]
         assert [one.max_rel_error <= result.golden_tolerance for one in result.golden] == [True]
 
@@ -46,7 +46,7 @@ def test_flipped_byte_in_any_file_of_a_folder_is_found_and_the_file_named(folder
         content = path.read_bytes()
         for place in (0.0, 0.31, 0.62, 0.9999):
             flip(path, place)
-            assert path.relative_to(folder).as_posix() in told(folder), place
+            assert path.relative_to(folder).as_posix() in problems_of(folder), place
             path.write_bytes(content)
     assert verify(folder).passed
 
@@ -57,7 +57,7 @@ def test_flipped_byte_anywhere_in_a_zip_is_found(signed: Path, place: float) -> 
     target = signed.with_name("flipped.zip")
     shutil.copyfile(signed, target)
     flip(target, place)
-    assert told(target)
+    assert problems_of(target)
 
 
 def test_flipped_byte_in_any_file_of_a_zip_names_the_file(signed: Path, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_flipped_byte_in_any_file_of_a_zip_names_the_file(signed: Path, tmp_path
         damaged = bytearray(content)
         damaged[start + 20 + info.file_size // 2] ^= 4
         (tmp_path / "x.zip").write_bytes(damaged)
-        assert info.filename in told(tmp_path / "x.zip")
+        assert info.filename in problems_of(tmp_path / "x.zip")
 
 
 def test_flipped_byte_in_the_name_of_the_manifest_is_damage(packed: Path, tmp_path: Path) -> None:
@@ -77,19 +77,19 @@ def test_flipped_byte_in_the_name_of_the_manifest_is_damage(packed: Path, tmp_pa
     damaged = content.replace(b"manifest.json", b"manifesu.json")
     assert damaged != content
     (tmp_path / "x.zip").write_bytes(damaged)
-    assert "it has no manifest.json" in told(tmp_path / "x.zip")
+    assert "it has no manifest.json" in problems_of(tmp_path / "x.zip")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, 0.5, 0.999])
 def test_cut_zip_is_one_line(packed: Path, tmp_path: Path, kept: float) -> None:
     content = packed.read_bytes()
     (tmp_path / "cut.zip").write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
-    assert "\n" not in told(tmp_path / "cut.zip")
+    assert "\n" not in problems_of(tmp_path / "cut.zip")
 
 
 def test_zip_packed_by_another_program_is_told(folder: Path, tmp_path: Path) -> None:
     again = shutil.make_archive(str(tmp_path / "again"), "zip", folder)
-    assert "packed by another program" in told(Path(again))
+    assert "packed by another program" in problems_of(Path(again))
 
 
 def test_full_disk_is_no_damage(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,12 +116,12 @@ def test_other_outputs_than_the_golden_ones_fail(packed: Path, tmp_path: Path) -
     arrays[output][0] += 0.1 * np.abs(arrays[output]).max()
     np.savez(folder / GOLDEN, **arrays)
     seal(folder)
-    assert "differs by" in told(folder)
+    assert "differs by" in problems_of(folder)
     assert verify(folder).golden[0].max_rel_error == pytest.approx(0.1, rel=0.1)
     arrays[output][:] = np.nan
     np.savez(folder / GOLDEN, **arrays)
     seal(folder)
-    assert "differs by nan" in told(folder)
+    assert "differs by nan" in problems_of(folder)
 
 
 def test_bundle_without_golden_outputs_fails(packed: Path, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_bundle_without_golden_outputs_fails(packed: Path, tmp_path: Path) -> No
     shutil.unpack_archive(packed, folder)
     np.savez(folder / GOLDEN)
     seal(folder)
-    assert "no golden outputs" in told(folder)
+    assert "no golden outputs" in problems_of(folder)
 
 
 def test_what_is_no_bundle_is_an_invalid_argument(tmp_path: Path) -> None:
@@ -143,15 +143,15 @@ def test_signature_by_another_key_and_none_at_all_fail_where_a_key_is_named(
     packed: Path, signed: Path, tmp_path: Path
 ) -> None:
     _, other = make_keys(tmp_path)
-    assert "not by the given one" in told(signed, other)
-    assert "no signature by" in told(packed, other)
+    assert "not by the given one" in problems_of(signed, other)
+    assert "no signature by" in problems_of(packed, other)
     assert verify(packed).passed
 
 
 def test_changed_and_resealed_bundle_no_longer_matches_its_signature(folder: Path, keys: Keys) -> None:
     (folder / "README.md").write_text("Trust me.")
     seal(folder)
-    assert "README.md is not as it was signed" in told(folder, keys[1])
+    assert "README.md is not as it was signed" in problems_of(folder, keys[1])
 
 
 @pytest.mark.parametrize("curve", [ec.SECP384R1, ec.SECP521R1])

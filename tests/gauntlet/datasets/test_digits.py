@@ -99,6 +99,7 @@ def test_prepare_saves_the_splits_and_passes_when_the_data_is_sound(workspace: C
         "data.leaked_images",
         "data.empty_classes",
         "data.non_finite_values",
+        "data.max_near_duplicates",
     }
     assert report.facts.images == {"train": 1389, "validation": 180, "calibration": 128, "test": 100}
     for name in SPLITS:

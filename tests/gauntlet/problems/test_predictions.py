@@ -1,5 +1,7 @@
 """What outputs mean, in text and in an image."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,16 @@ def test_scores_become_softmax_and_the_best_class_is_first() -> None:
     assert [one.index for one in found.top] == [1, 0, 2]
     assert sum(one.confidence or 0 for one in found.top) == pytest.approx(1)
     assert found.text() == "dog 87.6 %, cat 11.8 %, owl 0.6 %"
+
+
+def test_temperature_adds_a_calibrated_confidence_and_leaves_the_other() -> None:
+    plain = classifier("cat", "dog", "owl")
+    found = only(replace(plain, temperature=2.0), [1.0, 3.0, -2.0])
+    one, calibrated = only(plain, [1.0, 3.0, -2.0]).top[0], found.top[0]
+    assert one.calibrated is None
+    assert calibrated.confidence == one.confidence
+    assert calibrated.calibrated == pytest.approx(np.exp(1.5) / np.exp([0.5, 1.5, -1.0]).sum())
+    assert found.text().startswith("dog 69.0 %, cat 25.4 %")
 
 
 def test_probabilities_stay_as_they_are() -> None:

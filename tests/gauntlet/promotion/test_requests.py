@@ -19,12 +19,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return make_bundle(tmp_path_factory.mktemp("bundle") / "b")
 
 
-def picture(path: Path) -> None:
+def write_image(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(path)
 
 
-def test_arrays_with_labels_are_requests_with_their_right_answers(bundle: Bundle, tmp_path: Path) -> None:
+def test_arrays_with_labels_are_requests_with_their_true_labels(bundle: Bundle, tmp_path: Path) -> None:
     x, labels = samples(5)
     np.savez(tmp_path / "recorded.npz", x=x, labels=labels)
     found = recorded_requests(tmp_path / "recorded.npz", bundle.contract.signature)
@@ -66,9 +66,9 @@ def test_bad_file_is_refused_in_one_line(bundle: Bundle, tmp_path: Path, content
 
 
 def test_folder_of_labels_has_labels_and_a_flat_one_none(tmp_path: Path) -> None:
-    picture(tmp_path / "labeled" / "bee" / "1.png")
-    picture(tmp_path / "labeled" / "dog" / "2.png")
-    picture(tmp_path / "flat" / "1.png")
+    write_image(tmp_path / "labeled" / "bee" / "1.png")
+    write_image(tmp_path / "labeled" / "dog" / "2.png")
+    write_image(tmp_path / "flat" / "1.png")
     assert recorded_requests(tmp_path / "labeled", image_signature()).truth == ("bee", "dog")
     assert recorded_requests(tmp_path / "flat", image_signature()).truth is None
 
@@ -83,7 +83,7 @@ def test_folder_of_labels_has_labels_and_a_flat_one_none(tmp_path: Path) -> None
 )
 def test_bad_folder_is_refused(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
     for name in names:
-        picture(tmp_path / name)
+        write_image(tmp_path / name)
     with pytest.raises(ConfigError, match=message):
         recorded_requests(tmp_path, image_signature())
 

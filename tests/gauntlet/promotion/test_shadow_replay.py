@@ -91,7 +91,7 @@ def test_challenger_ten_percent_slower_is_refused(tmp_path: Path) -> None:
     ("low", "high", "verdict", "accepted"),
     [(-0.02, 0.04, "proven good", True), (0.06, 0.2, "proven bad", False), (-0.02, 0.09, "not resolved", False)],
 )
-def test_latency_has_three_answers(same: ReplayFacts, low: float, high: float, verdict: str, accepted: bool) -> None:
+def test_latency_has_three_verdicts(same: ReplayFacts, low: float, high: float, verdict: str, accepted: bool) -> None:
     facts = same.replace(slowdown=0.03, slowdown_low=low, slowdown_high=high, latency=verdict, more_rounds=8)
     limits = QUICK.replace(max_slowdown=0.05)
     checks = replay_checks(facts, limits)

@@ -2,11 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, StageEntry
+from gauntlet.metrics.class_curves import RankedClassScore, rank_classes
+from gauntlet.metrics.confidence_calibration import calibrate_confidence
 
 LABELS = tuple(str(digit) for digit in range(10))
 
@@ -47,7 +50,11 @@ def data_entry(leaked: int = 0) -> StageEntry:
             remedy="remove the copies from all splits but one",
         ),
         check("data.empty_classes", 0, "==", 0, unit="classes"),
-        facts={"images": images, "images_per_class": {}},
+        facts={
+            "images": images,
+            "images_per_class": {},
+            "near_duplicates": [{"test": "test[3]", "other": "train[17]", "correlation": 0.9987}],
+        },
         artifacts={} if leaked else {name: artifact(f"{name}.npz", 260 * n) for name, n in images.items()},
     )
 
@@ -57,6 +64,28 @@ def confusion() -> list[list[int]]:
     rows[8][1], rows[8][8] = 2, 34
     rows[3][9], rows[3][3] = 1, 35
     return rows
+
+
+def of_scores() -> dict[str, object]:
+    """What `evaluate` says of an overconfident model's scores."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 2, (720, len(LABELS)))
+    truth = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    scores, held_out = 3 * logits[:360], ("validation", 3 * logits[360:], truth[360:])
+    counts = np.bincount(truth[:360], minlength=len(LABELS)).tolist()
+    plain = tuple(
+        RankedClassScore(label=x, precision=0.98, recall=0.97, f1=0.975, images=n)
+        for x, n in zip(LABELS, counts, strict=True)
+    )
+    classes, ranking = rank_classes(scores, truth[:360], plain)
+    calibration = calibrate_confidence(scores, truth[:360], held_out)
+    assert calibration is not None
+    assert ranking is not None
+    return {
+        "classes": [one.model_dump(mode="json") for one in classes],
+        "calibration": calibration.model_dump(mode="json"),
+        "ranking": ranking.model_dump(mode="json"),
+    }
 
 
 def main_line() -> list[StageEntry]:
@@ -78,17 +107,18 @@ def main_line() -> list[StageEntry]:
         "stopped_early": False,
         "history": history,
     }
-    scores = [{"label": x, "precision": 0.98, "recall": 0.97, "f1": 0.975, "images": 36} for x in LABELS]
     evaluation = {
+        **of_scores(),
         "accuracy": 0.9917,
         "train_accuracy": 1.0,
         "macro_f1": 0.9915,
-        "classes": scores,
         "confusion": confusion(),
         "largest_confusions": [
             {"label": LABELS[8], "prediction": LABELS[1], "images": 2},
             {"label": LABELS[3], "prediction": LABELS[9], "images": 1},
         ],
+        "fit": {"verdict": "good fit", "reason": "accuracy 1.0000 on training samples, 0.9917 on test samples"},
+        "cross_validation": {"accuracies": [0.97, 0.99], "mean": 0.98, "low": 0.96, "high": 1.0, "images": 1079},
     }
     return [
         data_entry(),

@@ -71,14 +71,14 @@ def test_foreign_text_is_escaped(passed):
     assert "&lt;script&gt;" in page
 
 
-def test_tables_have_scopes_and_the_picture_has_words(passed):
+def test_tables_have_scopes_and_drawings_have_words(passed):
     page = render_html(passed)
     assert re.search(r"<th(?!ead)(?![^>]*scope=)[^>]*>", page[page.index("<body>") :]) is None
-    pictures = re.findall(r'<svg [^>]*role="img" aria-label="([^"]+)"', page)
-    assert len(pictures) == page.count("<svg ") == 3
-    assert "static-u8s8, batch 1 on ort-cpu: 3.72x [3.65, 3.80], faster, median 1.05 ms" in pictures[0]
-    assert "static-u8s8: 1.05 ms, 11.3 MB, 98.9 %; " in pictures[1]
-    assert "Training loss: 2.1 after the first epoch, 0.3979 after the last" in pictures[2]
+    drawings = re.findall(r'<svg [^>]*role="img" aria-label="([^"]+)"', page)
+    assert len(drawings) == page.count("<svg ") == 5
+    assert "static-u8s8, batch 1 on ort-cpu: 3.72x [3.65, 3.80], faster, median 1.05 ms" in drawings[0]
+    assert "static-u8s8: 1.05 ms, 11.3 MB, 98.9 %; " in drawings[1]
+    assert "Training loss: 2.1 after the first epoch, 0.3979 after the last" in drawings[-1]
 
 
 def test_no_two_elements_share_an_id(passed):

@@ -88,6 +88,7 @@ def test_train_learns_keeps_the_best_epoch_and_saves_its_answers(fit: Fit, works
     with np.load(out.path(report.artifacts["predictions"])) as file:
         right = np.mean(file["validation"] == file["validation_labels"])
         assert np.array_equal(file["test"], golden.test_outputs["scores"].argmax(1))
+        assert np.array_equal(file["validation_scores"].argmax(1), file["validation"])
     assert right == history[facts.best_epoch - 1].validation_accuracy
 
 

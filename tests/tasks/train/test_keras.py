@@ -77,6 +77,7 @@ def test_train_learns_tells_each_epoch_and_keeps_the_best(
     with np.load(out.path(report.artifacts["predictions"])) as file:
         right = np.mean(file["validation"] == file["validation_labels"])
         assert file["train"].shape == file["test"].shape  # a sample, as large
+        assert np.array_equal(file["validation_scores"].argmax(1), file["validation"])
     assert right == pytest.approx(history[facts.best_epoch - 1].validation_accuracy, abs=1e-6)
     network = files.load(out.path(report.artifacts["model"]))
     golden = Golden.load(out.path(report.artifacts["golden"]))

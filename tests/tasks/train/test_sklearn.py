@@ -42,6 +42,7 @@ def test_svc_learns_and_signs_its_outputs_when_it_is_left_alone(fit: Fit, worksp
     with np.load(out.path(report.artifacts["predictions"])) as file:
         assert np.mean(file["test"] == file["test_labels"]) > 0.9
         assert {"train", "validation", "test"} <= set(file.files)
+        assert np.array_equal(file["validation_scores"].argmax(1), file["validation"])
         assert not [name for name in file.files if name.startswith("calibration")]
 
 

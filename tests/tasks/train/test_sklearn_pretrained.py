@@ -53,7 +53,8 @@ def test_pipeline_is_taken_as_it_is_when_it_is_brought(
     kept = workspace().path(report.artifacts["model"])
     assert kept.read_bytes() == (tmp_path / "mine.skops").read_bytes()
     with np.load(workspace().path(report.artifacts["predictions"])) as file:  # nobody knows what it was trained on
-        assert set(file.files) == {"test", "test_labels"}
+        scored = [f"{split}{part}" for split in ("test", "validation") for part in ("", "_labels", "_scores")]
+        assert sorted(file.files) == scored
 
 
 def test_pipeline_is_refused_by_the_names_of_its_types_when_they_are_not_trusted(fit: Fit, tmp_path: Path) -> None:

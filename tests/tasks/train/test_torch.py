@@ -66,6 +66,8 @@ def test_train_saves_what_the_network_answers_when_it_ends(
         evenly = np.linspace(0, 192, 40).round().astype(int)
         assert np.array_equal(file["train_labels"], require_labels(read_split(out.path(splits["train"])))[evenly])
         assert np.array_equal(file["test"], golden.test_outputs["scores"].argmax(1))
+        assert np.array_equal(file["test_scores"], golden.test_outputs["scores"])
+        assert np.array_equal(file["validation_scores"].argmax(1), file["validation"])
         assert np.array_equal(file["test_labels"], golden.labels)
     assert np.array_equal(torch_network.predict(network, golden.real.inputs["input"]), golden.real.outputs["scores"])
     assert np.array_equal(example["input"], golden.real.inputs["input"][:2])

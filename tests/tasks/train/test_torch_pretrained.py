@@ -51,6 +51,7 @@ def test_network_answers_as_its_maker_when_it_is_brought(take, tmp_path: Path, w
     assert (report.facts.signature.primary_output, report.facts.architecture) == ("logits", "nets:make")
     with np.load(out.path(report.artifacts["predictions"])) as file:
         assert np.array_equal(file["test"], golden.test_outputs["logits"].argmax(1))
+        assert np.array_equal(file["test_scores"], golden.test_outputs["logits"])
 
 
 def test_network_is_built_again_when_the_users_files_are_gone(take, tmp_path: Path, workspace: Make) -> None:

@@ -1,5 +1,6 @@
 """The quality gate, on predictions whose scores are known."""
 
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_evaluate_passes_when_every_prediction_is_right(score: Score) -> None:
     assert report.facts.confusion == ((10, 0, 0), (0, 10, 0), (0, 0, 20))
 
 
-def test_evaluate_fails_on_accuracy_alone_when_many_answers_are_wrong(score: Score) -> None:
+def test_evaluate_fails_on_accuracy_alone_when_many_predictions_are_wrong(score: Score) -> None:
     predictions = [0] * 9 + [1] + [1] * 9 + [0] + [2] * 18 + [0] * 2
     report = score(predictions, train_right=0.9)
     assert report.facts.accuracy == pytest.approx(0.9)
@@ -75,7 +76,7 @@ def test_evaluate_fails_on_the_gap_alone_when_the_model_overfits(score: Score) -
     assert failed(score(predictions, train_right=0.95, min_accuracy=0.9)) == []
 
 
-def test_evaluate_counts_every_image_once_when_answers_are_mixed(score: Score) -> None:
+def test_evaluate_counts_every_image_once_when_predictions_are_mixed(score: Score) -> None:
     predictions = np.random.default_rng(0).integers(0, 3, len(TRUTH)).tolist()
     facts = score(predictions).facts
     confusion = np.array(facts.confusion)
@@ -120,3 +121,26 @@ def test_thousand_classes_are_scored_with_their_largest_confusions(workspace: Ca
     with np.load(out.path(report.artifacts["confusion"])) as file:
         assert (file["confusion"].shape, file["confusion"][7, 9]) == ((classes, classes), 3)
     assert len(report.model_dump_json()) < 200_000
+
+
+@pytest.mark.slow
+def test_thousand_classes_with_scores_stay_within_bounds(workspace: Callable[..., Workspace]) -> None:
+    """The promise of the stage: under 300 MB, and a report that a page can hold."""
+    out, classes, rng = workspace(), 1000, np.random.default_rng(0)
+    truth = np.arange(4_000) % classes
+    scores = rng.normal(0, 1, (truth.size, classes)).astype(np.float32)
+    scores[np.arange(truth.size), truth] += 5
+    arrays = {f"{name}_{part}": array for name in ("validation", "test") for part, array in
+              (("labels", truth), ("scores", scores))}  # fmt: skip
+    np.savez(out.folder / "predictions.npz", test=scores.argmax(axis=1), **arrays)
+    labels = tuple(f"class {i}" for i in range(classes))
+    kept = out.store_file(out.folder / "predictions.npz")
+    tracemalloc.start()
+    report = evaluate(EvaluateConfig(), out, predictions=kept, signature=SIGNATURE.replace(labels=labels))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 300e6
+    assert len(report.model_dump_json()) < 250_000
+    assert report.facts.ranking is not None
+    assert len(report.facts.ranking.curves) == 5
+    assert all(one.roc_auc is not None for one in report.facts.classes)

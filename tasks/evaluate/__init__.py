@@ -1,0 +1,160 @@
+"""Check the quality of the trained model before it is exported."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Check, Report
+from gauntlet.core.signature import Signature
+from gauntlet.core.workspace import Workspace
+from gauntlet.frameworks.training import EpochMetrics
+from gauntlet.metrics.class_curves import RankedClassScore, rank_classes
+from gauntlet.metrics.class_scores import class_scores
+from gauntlet.metrics.confidence_calibration import calibrate_confidence
+from gauntlet.metrics.fit_verdict import judge_fit
+from gauntlet.problems import problem_of
+from gauntlet.problems.classification import Classification
+from gauntlet.reporting.score_plots import save_calibration, save_ranking
+from tasks.evaluate.confusion import MOST_CLASSES, draw_confusion, largest_confusions
+from tasks.evaluate.cross_validation import cross_validate
+from tasks.evaluate.facts import EvaluateConfig, EvaluateFacts
+
+__all__ = ["EvaluateConfig", "EvaluateFacts", "evaluate"]
+
+HELD_OUT = ("validation", "calibration")
+"""Splits that may fit the temperature, the preferred one first."""
+
+
+def evaluate(
+    config: EvaluateConfig,
+    workspace: Workspace,
+    *,
+    predictions: Artifact,
+    signature: Signature,
+    history: tuple[EpochMetrics, ...] = (),
+    model: Artifact | None = None,
+    splits: Mapping[str, Artifact] | None = None,
+) -> Report[EvaluateFacts]:
+    """Score the predictions that the train stage stored, by the problem's own metrics.
+
+    `history` are the epochs of the training; `model` and `splits` are needed for cross-validation only. For classes,
+    the artifact `confusion` holds the counts, shape (classes, classes); `confusion_matrix` is an image of it, or, with
+    many classes, of those with the most mistakes. With a score per class, `reliability_diagram` and `curves` are images
+    of the calibration, and of ROC and precision-recall.
+    """
+    problem = problem_of(signature)
+    with np.load(workspace.path(predictions), allow_pickle=False) as file:
+        stored = {name: file[name] for name in file.files}
+    train = problem.score(stored["train"], stored["train_labels"]) if "train" in stored else {}
+    scores = problem.score(stored["test"], stored["test_labels"])
+    is_classification = isinstance(problem, Classification)
+    facts = EvaluateFacts(
+        metric=problem.metric,
+        accuracy=scores[problem.metric],
+        train_accuracy=train.get(problem.metric),
+        scores=scores,
+        fit=judge_fit(
+            problem.metric,
+            history,
+            train_score=train.get(problem.metric),
+            test_score=scores[problem.metric],
+            wanted_score=config.min_accuracy if is_classification else config.min_score,
+            max_gap=config.max_generalization_gap,
+        ),
+    )
+    if config.folds is not None and not is_classification:
+        raise StageError(f"evaluate.folds is for classification; the model predicts {signature.task}. Fix: remove it")
+    if is_classification:
+        if config.folds is not None:
+            facts = facts.replace(cross_validation=cross_validate(config.folds, workspace, model, splits or {}))
+        facts, artifacts = _score_classes(facts, workspace, stored, signature.labels)
+        return Report(stage="evaluate", facts=facts, checks=_class_checks(config, facts), artifacts=artifacts)
+    detail, fix = f"{problem.metric} on the test samples", "train longer or on more data, or lower evaluate.min_score"
+    score = Check.of("evaluate.min_score", facts.accuracy, ">=", config.min_score, detail, fix)
+    return Report(stage="evaluate", facts=facts, checks=(score, *_gap_checks(config, facts)))
+
+
+def _score_classes(
+    facts: EvaluateFacts, workspace: Workspace, stored: NamedArrays, labels: tuple[str, ...]
+) -> tuple[EvaluateFacts, dict[str, Artifact]]:
+    """Add what is known of each class and of the confidence; store the confusion matrix and the images."""
+    from sklearn.metrics import confusion_matrix
+
+    truth, predicted = stored["test_labels"], stored["test"]
+    confusion, folder = confusion_matrix(truth, predicted, labels=list(range(len(labels)))), workspace.folder
+    classes = tuple(RankedClassScore(**dict(score)) for score in class_scores(truth, predicted, labels))
+    images = {"confusion_matrix": draw_confusion(confusion, labels, folder / "confusion_matrix.png")}
+    found: dict[str, Any] = {"classes": classes}
+    scores = stored.get("test_scores")
+    if scores is not None and (calibration := calibrate_confidence(scores, truth, _held_out(stored))):
+        found["calibration"] = calibration
+        images["reliability_diagram"] = save_calibration(calibration, folder / "reliability_diagram.png")
+        if len(labels) <= scores.shape[1]:
+            found["classes"], found["ranking"] = rank_classes(scores, truth, classes)
+        if ranking := found.get("ranking"):
+            images["curves"] = save_ranking(ranking, folder / "curves.png")
+    facts = facts.replace(
+        macro_f1=float(np.mean([score.f1 for score in classes])),
+        confusion=tuple(map(tuple, confusion.tolist())) if len(labels) <= MOST_CLASSES else (),
+        largest_confusions=largest_confusions(confusion, labels),
+        **found,
+    )
+    np.savez_compressed(folder / "confusion.npz", confusion=confusion, labels=np.array(labels))
+    images["confusion"] = folder / "confusion.npz"
+    return facts, {name: workspace.store_file(path) for name, path in images.items()}
+
+
+def _held_out(stored: NamedArrays) -> tuple[str, Array, Array] | None:
+    """Return name, scores and classes of the split that fits the temperature."""
+    name = next((name for name in HELD_OUT if f"{name}_scores" in stored), None)
+    return None if name is None else (name, stored[f"{name}_scores"], stored[f"{name}_labels"])
+
+
+def _class_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:
+    fix = "train longer or on more data (train.epochs), or lower evaluate.min_accuracy"
+    accuracy = Check.of("evaluate.min_accuracy", facts.accuracy, ">=", config.min_accuracy, remedy=fix)
+    worst = min(facts.classes, key=lambda score: score.recall)
+    detail, fix = f"worst class '{worst.label}', {worst.images} images", "look at this class in the confusion matrix"
+    recall = Check.of("evaluate.min_recall", worst.recall, ">=", config.min_recall, detail, fix)
+    worst = min(facts.classes, key=lambda score: score.precision)
+    detail = f"worst class '{worst.label}', {worst.images} images"
+    precision = Check.of("evaluate.min_precision", worst.precision, ">=", config.min_precision, detail, fix)
+    more = (*_gap_checks(config, facts), *_calibration_checks(config, facts), *_fold_checks(config, facts))
+    return accuracy, recall, precision, *more
+
+
+def _gap_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:
+    if facts.train_accuracy is None:
+        return ()
+    gap, limit = facts.train_accuracy - facts.accuracy, config.max_generalization_gap
+    detail = f"{facts.metric} {facts.train_accuracy:.4f} on training images, {facts.accuracy:.4f} on test images"
+    fix = "the model overfits: use more data, more weight decay or fewer epochs"
+    return (Check.of("evaluate.max_generalization_gap", gap, "<=", limit, detail, fix),)
+
+
+def _calibration_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:
+    """Check the calibration error where there is a limit; a model without a score per class has none, and fails."""
+    if config.max_ece is None:
+        return ()
+    found = facts.calibration
+    if found is None:
+        detail, fix = "the model has no finite score per class", "remove evaluate.max_ece, or bring a model with scores"
+    else:
+        fitted = f"temperature {found.temperature:.3g}, fitted on {found.fitted_on}" if found.temperature else ""
+        detail = f"{found.before.ece:.4f} before; {fitted}" if fitted else "no held-out split fits a temperature"
+        fix = "fit the temperature on more held-out images, train with label smoothing, or raise evaluate.max_ece"
+    return (Check.of("evaluate.max_ece", None if found is None else found.best.ece, "<=", config.max_ece, detail, fix),)
+
+
+def _fold_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:
+    found = facts.cross_validation
+    if found is None:
+        return ()
+    detail = f"mean of {len(found.accuracies)} parts of the training split, 95 % interval {found.low:.4f} to "
+    detail += f"{found.high:.4f}; worst part {min(found.accuracies):.4f}"
+    fix = "train on more data, or lower evaluate.min_accuracy"
+    return (Check.of("evaluate.cross_validated_accuracy", found.mean, ">=", config.min_accuracy, detail, fix),)

@@ -1,0 +1,69 @@
+"""Learning curves with a verdict: the scores decide, the curves say what to do."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from gauntlet.metrics.fit_verdict import FitVerdict, judge_fit
+
+
+@dataclass(frozen=True)
+class Epoch:
+    epoch: int
+    train_loss: float
+    validation_loss: float
+
+
+def epochs(train: list[float], validation: list[float]) -> list[Epoch]:
+    return [Epoch(i, t, v) for i, (t, v) in enumerate(zip(train, validation, strict=True), 1)]
+
+
+def judged(history: list[Epoch], **changes: Any) -> FitVerdict:
+    scores = {"train_score": 0.97, "test_score": 0.96, "wanted_score": 0.9, "max_gap": 0.05, **changes}
+    found = judge_fit("accuracy", history, **scores)
+    assert found is not None
+    return found
+
+
+FLAT = epochs([1.0, 0.5, 0.3, 0.29], [1.1, 0.6, 0.4, 0.4])
+RISING = epochs([1.0, 0.5, 0.2, 0.1], [1.1, 0.6, 0.7, 0.9])
+FALLING = epochs([1.0, 0.8, 0.6], [1.1, 0.9, 0.7])
+
+
+def test_model_that_is_as_good_on_test_samples_fits() -> None:
+    found = judged(FLAT)
+    assert found.verdict == "good fit"
+    assert found.reason == "accuracy 0.9700 on training samples, 0.9600 on test samples"
+
+
+def test_model_that_is_much_better_on_training_samples_overfits() -> None:
+    found = judged(RISING, train_score=1.0, test_score=0.8)
+    assert found.verdict == "overfitting"
+    assert "after epoch 2, whose weights were kept, the validation loss rose by 50 %" in found.reason
+
+
+def test_model_that_misses_even_its_training_samples_underfits() -> None:
+    found = judged(FALLING, train_score=0.7, test_score=0.69)
+    assert found.verdict == "underfitting"
+    assert "both wanted at 0.9 or above" in found.reason
+    assert "more epochs may help" in found.reason
+
+
+def test_rise_after_the_kept_epoch_is_named_though_the_model_fits() -> None:
+    found = judged(RISING)
+    assert found.verdict == "good fit"
+    assert "after epoch 2" in found.reason
+
+
+def test_rise_of_both_losses_is_no_overfitting() -> None:
+    both = epochs([0.5, 0.9], [0.6, 1.0])
+    assert "rose" not in judged(both).reason
+
+
+def test_without_scores_on_training_samples_there_is_no_verdict() -> None:
+    assert judge_fit("r2", FLAT, train_score=None, test_score=0.5, wanted_score=0, max_gap=1) is None
+
+
+def test_losses_that_are_no_numbers_are_left_out_and_no_curve_is_needed() -> None:
+    assert judged(epochs([1.0, 0.5, 0.4], [math.nan, 0.6, 0.6])).verdict == "good fit"
+    assert judged([]).verdict == "good fit"
