@@ -297,4 +297,4 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
     if config.loadgen:
         target = config.benchmark.target_named(final.target)
         line.measure(loadgen, config.loadgen, model=winner, test=test, golden=golden, target=target)
-    line.stage(package, config.package, report=run.report(None, {}), final=final, model=winner, golden=golden)
+    line.stage(package, config.package, report=run.report(), final=final, model=winner, golden=golden, test=test)

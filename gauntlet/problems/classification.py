@@ -53,7 +53,7 @@ class Classification(Problem):
             for index in scores.astype(int).tolist():
                 yield ClassPrediction(top=(ClassConfidence(label=self._label(index), index=index, confidence=None),))
             return
-        for row in self._probabilities(scores.reshape(len(scores), -1)):
+        for row in self.class_probabilities(scores.reshape(len(scores), -1)):
             best = np.argsort(-row, kind="stable")[:TOP].tolist()
             yield ClassPrediction(
                 top=tuple(ClassConfidence(label=self._label(i), index=i, confidence=float(row[i])) for i in best)
@@ -79,7 +79,7 @@ class Classification(Problem):
         return self.signature.labels[index] if index < len(self.signature.labels) else str(index)
 
     @staticmethod
-    def _probabilities(scores: np.ndarray) -> np.ndarray:
+    def class_probabilities(scores: np.ndarray) -> np.ndarray:
         """Return the scores as they are where they are probabilities already, else their softmax."""
         if scores.min(initial=0) >= 0 and np.allclose(scores.sum(axis=1), 1, atol=1e-3):
             return scores

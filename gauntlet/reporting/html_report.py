@@ -38,7 +38,7 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
     obstacles, base = timeline.blocking_checks(report), timeline.reference(report)
     reference = base.name if base else ""
     candidates, batch_sizes = timeline.ordered_candidates(report), timeline.batch_sizes(report)
-    return _render(
+    return render_template(
         "report.html.j2",
         report=report,
         store=store,
@@ -81,12 +81,13 @@ def _section(entry: StageEntry | None, template: str, prepare: Prepare) -> Marku
         return Markup()
     try:
         values = prepare(stage_facts.restored(entry.facts))
-        return Markup() if values is None else _render(template, entry=entry, **values)
+        return Markup() if values is None else render_template(template, entry=entry, **values)
     except OTHER_VERSION:
-        return _render("unreadable.html.j2", entry=entry)
+        return render_template("unreadable.html.j2", entry=entry)
 
 
-def _render(template: str, **values: Any) -> Markup:
+def render_template(template: str, **values: Any) -> Markup:
+    """Return one of the templates filled with values, which are escaped."""
     return Markup(_environment().get_template(template).render(values))  # the template escapes
 
 
