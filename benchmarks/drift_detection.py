@@ -15,7 +15,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from drifting_digits import CORRUPTIONS, NAMES, SEVERITIES, Floats, Stream, concept_drift, label_shift, population, stream
+from drifting_digits import (
+    CORRUPTIONS,
+    NAMES,
+    SEVERITIES,
+    Floats,
+    Stream,
+    concept_drift,
+    label_shift,
+    population,
+    stream,
+)
 from results import Figure, add_result_option, write_result
 
 from gauntlet.monitoring.judgment import gather
@@ -148,7 +158,15 @@ def delays(repeats: int) -> Measured:
         "A monitor notices changes about as early as the best fixed-size test, whose size nobody knows before",
         f"{repeats} streams for each change, which comes after {CHANGED} samples; {AFTER} more are looked at",
         _delay_figures(np.array(ratios), missed),
-        ("change", "severity", "delay, samples", f"noticed, of {repeats}", "best fixed size: delay", "noticed", "its size"),
+        (
+            "change",
+            "severity",
+            "delay, samples",
+            f"noticed, of {repeats}",
+            "best fixed size: delay",
+            "noticed",
+            "its size",
+        ),
         rows,
     )
 
@@ -182,7 +200,10 @@ def main(words: Sequence[str] | None = None) -> int:
         print("| " + " | ".join(line) + " |")
     for figure in found.figures:
         missed = "" if figure.met is not False else ", missed"
-        print(f"{figure.name}: {figure.value:g} {figure.unit}" + (f" (goal: {figure.goal}{missed})" if figure.goal else ""))
+        print(
+            f"{figure.name}: {figure.value:g} {figure.unit}"
+            + (f" (goal: {figure.goal}{missed})" if figure.goal else "")
+        )
     if asked.result:
         write_result(asked.result, topic="monitoring", **found._asdict())
     return 1 if any(figure.met is False for figure in found.figures) else 0

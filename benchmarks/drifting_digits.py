@@ -54,9 +54,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
     "blur": lambda images, severity, _: ndimage.gaussian_filter(images, (0, 0.2 * severity, 0.2 * severity)),
     "brightness": lambda images, severity, _: images + 0.04 * severity,
     "contrast": lambda images, severity, _: 0.3 + (images - 0.3) * (1 - 0.12 * severity),
-    "rotation": lambda images, severity, _: ndimage.rotate(
-        images, 9 * severity, axes=(1, 2), reshape=False, order=1
-    ),
+    "rotation": lambda images, severity, _: ndimage.rotate(images, 9 * severity, axes=(1, 2), reshape=False, order=1),
     "shift": _shifted,
     "occlusion": _occluded,
 }

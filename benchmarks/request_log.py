@@ -87,7 +87,7 @@ def used_seconds(process: psutil.Process) -> float:
 
 
 def block(server: Server, process: psutil.Process, requests: int) -> tuple[float, float, float]:
-    """Send requests one by one; return microseconds of processor time each, the median latency, and the memory in MB."""
+    """Send requests one by one; return processor time and median latency of each in us, and the memory in MB."""
     connection = Connection(server)
     before = used_seconds(process)
     latencies = [timed(connection.ask) for _ in range(requests)]
@@ -151,7 +151,7 @@ def report(options: argparse.Namespace, rounds: list[dict[str, tuple[float, floa
             options.result,
             topic="monitoring",
             claim="The request log costs a server little",
-            conditions=f"{len(rounds)} rounds in turns of {options.requests} single requests of a {SIZE}x{SIZE} image, {load}",
+            conditions=f"{len(rounds)} rounds in turns of {options.requests} requests of a {SIZE}x{SIZE} image, {load}",
             figures=figures,
             columns=columns,
             rows=rows,

@@ -13,6 +13,7 @@ from gauntlet.monitoring.monitor import PAGE
 from gauntlet.monitoring.monitor import monitor as look
 from gauntlet.monitoring.result import MonitorLimits, MonitorResult
 from gauntlet.reporting.markdown_report import escape
+from gauntlet.reporting.text_format import number
 
 log = logging.getLogger("gauntlet")
 
@@ -38,9 +39,7 @@ def monitor(
     """
     log.setLevel(logging.INFO)
     folder = Path(out) if out else None
-    result, written = look(
-        named_bundle(Home.find(), source), Path(request_log), limits, out=folder, restart=restart
-    )
+    result, written = look(named_bundle(Home.find(), source), Path(request_log), limits, out=folder, restart=restart)
     _publish(result, written / PAGE)
     if result.is_alarm:
         raise GateFailed(f"{result.name}: {result.verdict}: {result.reason}")
@@ -53,7 +52,7 @@ def _publish(result: MonitorResult, page: Path) -> None:
         return
     head = f"**{result.verdict.capitalize()}**: {escape(result.reason)}\n\n{result.samples} samples. Page: `{page}`\n"
     rows = [
-        f"| {escape(one.name)} | {one.evidence:.1f} | {one.threshold:.1f} | {'' if one.alarm_at is None else one.alarm_at} |"
+        f"| {escape(one.name)} | {one.evidence:.1f} | {one.threshold:.1f} | {number(one.alarm_at)} |"
         for one in result.features
         if one.samples
     ]

@@ -45,11 +45,16 @@ class LogFile:
         return size_of(self.path)
 
     def write(self, requests: Iterable[Row], feedback: Iterable[Row]) -> None:
-        """Write rows in one transaction."""
+        """Write rows in one transaction, or none of them."""
         self._database.execute("BEGIN")
-        self._database.executemany(INSERT_REQUEST, requests)
-        self._database.executemany(INSERT_FEEDBACK, feedback)
-        self._database.execute("COMMIT")
+        try:
+            self._database.executemany(INSERT_REQUEST, requests)
+            self._database.executemany(INSERT_FEEDBACK, feedback)
+            self._database.execute("COMMIT")
+        except sqlite3.Error:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
 
     def close(self) -> None:
         """End with a file that needs no write-ahead log to be read."""
@@ -57,10 +62,6 @@ class LogFile:
             self._database.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.Error:  # somebody reads it, or the disk is full: it stays readable with its write-ahead log
             log.debug("the write-ahead log stays", extra={"file": str(self.path)})
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Close it after an error; an open transaction is undone."""
         try:
             self._database.close()
         except sqlite3.Error as error:

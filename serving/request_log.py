@@ -161,16 +161,13 @@ class RequestLog:
 
     def _write(self, entries: list[_Request | _Feedback]) -> None:
         try:
-            if self._file is None or self._file.size > self.config.file_bytes:
+            if self._file is None or not self._file.path.exists() or self._file.size > self.config.file_bytes:
                 self._begin_file()
             assert self._file is not None
             requests = [self._row(entry) for entry in entries if isinstance(entry, _Request)]
             feedback = [(e.id, json.dumps(e.labels)) for e in entries if isinstance(e, _Feedback)]
             self._file.write(requests, feedback)
         except (sqlite3.Error, OSError) as error:
-            if self._file is not None:
-                self._file.abandon()
-                self._file = None
             self._lost(len(entries), f"{self.config.folder}: {error}")
         else:
             self._metrics.logged.labels("written").inc(len(entries))
@@ -198,8 +195,8 @@ class RequestLog:
             total -= size_of(path)
             for part in parts_of(path):
                 part.unlink(missing_ok=True)
-        number = files[-1][0] + 1 if files else 1
-        self._file = LogFile(self.config.folder / f"{PREFIX}{number:06d}{SUFFIX}")
+        number = max(int(time.time()), files[-1][0] + 1 if files else 0)  # none is used again, whoever removes files
+        self._file = LogFile(self.config.folder / f"{PREFIX}{number}{SUFFIX}")
 
     def _lost(self, entries: int, why: str) -> None:
         """Count entries that are not written, and say why once a minute."""

@@ -43,7 +43,11 @@ def print_result(console: Console, result: MonitorResult, page: Path) -> None:
     console.print(f"{counted(result.samples, 'sample')}, {labeled}; {page}", style="dim")
     for one in result.features:
         if one.alarm_at is not None and one.recent is not None:
-            medians = f"median {one.reference[1]:.4g} in the evaluation, {one.recent[1]:.4g} since sample {one.changed_at}"
+            medians = (
+                f"median {one.reference[1]:.4g} in the evaluation, {one.recent[1]:.4g} since sample {one.changed_at}"
+            )
             console.print(f"{one.name}: {medians}; alarm at sample {one.alarm_at}")
     if result.is_full:
-        console.print("further samples are not tested. Fix: --restart, and `gauntlet serve --log-share`", style="yellow")
+        console.print(
+            "further samples are not tested. Fix: --restart, and `gauntlet serve --log-share`", style="yellow"
+        )

@@ -98,7 +98,9 @@ class RegisteredModel:
 
 
 def _limits(options: argparse.Namespace) -> Limits:
-    return _settings(Limits, {name: (f"--{name.replace('_', '-')}", getattr(options, name)) for name in Limits.model_fields})
+    return _settings(
+        Limits, {name: (f"--{name.replace('_', '-')}", getattr(options, name)) for name in Limits.model_fields}
+    )
 
 
 def _request_log(options: argparse.Namespace) -> RequestLogConfig | None:

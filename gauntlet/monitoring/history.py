@@ -4,7 +4,6 @@ The server's log forgets its first requests; the history keeps a few numbers of 
 same evidence for the first samples as a look before.
 """
 
-import os
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -86,7 +85,7 @@ class MonitorHistory:
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         try:
             np.savez(temporary, allow_pickle=False, counts=np.array([self.skipped, self.ignored]), **arrays)
-            os.replace(temporary, path)
+            temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -139,9 +138,7 @@ class MonitorHistory:
             done.update(samples)
             labeled += samples
             losses += (predicted[samples] != entry.labels).astype(float).tolist()
-        return replace(
-            self, labeled=np.array(labeled, np.int64), losses=np.array(losses), read=read, ignored=ignored
-        )
+        return replace(self, labeled=np.array(labeled, np.int64), losses=np.array(losses), read=read, ignored=ignored)
 
     def _requests_by_id(self) -> dict[bytes, range]:
         """Return the samples of each request; the last one counts where an id was used twice."""
@@ -158,7 +155,9 @@ def _features(request: LoggedRequest, signature: Signature) -> Floats | None:
         if statistics is None and request.inputs is not None:
             statistics = input_statistics(request.inputs, signature)
         if statistics is None:
-            return np.concatenate([np.full((len(outputs), len(input_names(signature))), np.nan), _known(outputs)], axis=1)
+            return np.concatenate(
+                [np.full((len(outputs), len(input_names(signature))), np.nan), _known(outputs)], axis=1
+            )
         return np.concatenate([_known(statistics), _known(outputs)], axis=1)
     except (KeyError, ValueError, IndexError, TypeError):  # another number of samples or axes
         return None

@@ -160,7 +160,7 @@ def _verdict(
 def _moved(
     drifted: Sequence[FeatureResult], history: MonitorHistory, reference: MonitoringReference, evidence: Evidence
 ) -> tuple[MovedSample, ...]:
-    """Return samples since the change of the first feature that changed: those whose bets won most, then the farthest."""
+    """Return samples since the first feature changed: those whose bets won most, then those farthest away."""
     if not drifted:
         return ()
     first = min(drifted, key=lambda one: one.alarm_at or 0)

@@ -8,10 +8,11 @@ from pathlib import Path
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import ConfigError
+from gauntlet.monitoring.features import feature_names
 from gauntlet.monitoring.history import MonitorHistory
 from gauntlet.monitoring.judgment import gather, judge
 from gauntlet.monitoring.page import render_monitor
-from gauntlet.monitoring.reference import MonitoringReference
+from gauntlet.monitoring.reference import REFERENCE, MonitoringReference
 from gauntlet.monitoring.request_log import VERSION_DIGITS, RequestLogReader
 from gauntlet.monitoring.result import MonitorLimits, MonitorResult
 
@@ -33,6 +34,12 @@ def monitor(
     reader, signature = RequestLogReader(log), bundle.contract.signature
     reader.require()
     reference = MonitoringReference.load(bundle)
+    if reference.names != feature_names(signature):
+        made = ", ".join(reference.names)
+        raise ConfigError(
+            f"{bundle.contract.name}: another version of onnx-gauntlet made its {REFERENCE}, with {made}. "
+            "Fix: make the bundle again with this one"
+        )
     version = bundle.digest[:VERSION_DIGITS]
     folder = out or log / "monitors" / f"{bundle.contract.name}-{version}"
     with _alone(folder):

@@ -63,7 +63,9 @@ def draw_evidence(result: MonitorResult, history: MonitorHistory, evidence: Evid
         axes.grid(axis="y", color=LINE)
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
         alarms = ", ".join(one.name for one in result.features if one.alarm_at is not None) or "none"
-        return embed(figure, "evidence", f"Evidence of {len(lines)} tests over {result.samples} samples; alarms: {alarms}")
+        return embed(
+            figure, "evidence", f"Evidence of {len(lines)} tests over {result.samples} samples; alarms: {alarms}"
+        )
 
 
 def _thinned(samples: np.ndarray, values: Floats) -> tuple[Floats, Floats]:

@@ -45,7 +45,9 @@ class RiskResult(Frozen):
     bound: Number = Field(description="share above which the model counts as harmed")
     above: Number = Field(description="the risk has been above this at some time, at the level of the test; 0: unknown")
     below: Number = Field(description="the risk has been below this at some time, at the level of the test; 1: unknown")
-    evidence: Number = Field(description="largest wealth of the bets against a risk within the bound; decimal logarithm")
+    evidence: Number = Field(
+        description="largest wealth of the bets against a risk within the bound; decimal logarithm"
+    )
     threshold: Number = Field(description="evidence that raises the alarm; decimal logarithm")
     alarm_at: int | None = Field(None, description="label, from 0 in the order of arrival, that sufficed")
 
@@ -75,7 +77,9 @@ class MonitorResult(Frozen):
     first: str | None = Field(None, description="time of the first sample; ISO 8601, UTC")
     last: str | None = None
     skipped_requests: int = 0
-    ignored_labels: int = Field(0, description="of other versions' requests, given twice, or of another number of samples")
+    ignored_labels: int = Field(
+        0, description="of other versions' requests, given twice, or of another number of samples"
+    )
     is_full: bool = Field(False, description="whether further samples are no longer tested")
     limits: MonitorLimits
     features: tuple[FeatureResult, ...]

@@ -54,7 +54,9 @@ def class_indices(labels: Sequence[int | str], signature: Signature) -> tuple[in
     for label in labels:
         index = names.get(label, -1) if isinstance(label, str) else label
         if index < 0 or (names and index >= len(names)):
-            known = f"names are {', '.join([*names][:20])}; indices 0 to {len(names) - 1}" if names else "indices from 0"
+            known = (
+                f"names are {', '.join([*names][:20])}; indices 0 to {len(names) - 1}" if names else "indices from 0"
+            )
             raise InvalidRequest(f"label {str(label)[:80]!r} is no class of the model; allowed {known}")
         found.append(index)
     return tuple(found)

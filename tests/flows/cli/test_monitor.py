@@ -41,7 +41,13 @@ def test_requests_like_the_evaluation_raise_no_alarm(bundle: Path, log: Path, ca
     log_requests(log, bundle, images(1, 400), wrong=[False] * 400)
     code, found = look(capsys, bundle, log)
     assert (code, found.verdict, found.samples, found.moved) == (0, "no alarm", 400, ())
-    assert [one.name for one in found.features] == ["brightness", "contrast", "sharpness", "predicted class", "confidence"]
+    assert [one.name for one in found.features] == [
+        "brightness",
+        "contrast",
+        "sharpness",
+        "predicted class",
+        "confidence",
+    ]
     assert found.risk is not None
     assert (found.risk.labeled, found.risk.wrong, found.risk.reference) == (400, 0, 0.02)
     assert "No alarm" in page(log)

@@ -29,7 +29,10 @@ def test_lower_risk_is_proven() -> None:
 
 
 def test_bounds_hold_the_risk() -> None:
-    found = [(risk_lower_bound(losses(seed, 0.2, 800), 0.05), risk_upper_bound(losses(seed, 0.2, 800), 0.05)) for seed in range(10)]
+    found = [
+        (risk_lower_bound(losses(seed, 0.2, 800), 0.05), risk_upper_bound(losses(seed, 0.2, 800), 0.05))
+        for seed in range(10)
+    ]
     assert all(0.1 < low < 0.2 < high < 0.3 for low, high in found)
 
 
