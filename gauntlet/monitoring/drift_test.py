@@ -8,14 +8,14 @@ long stream.
 """
 
 import numpy as np
+import numpy.typing as npt
 
 from gauntlet.monitoring.martingale import Floats, Wealth, wealth
 
 POWERS = (0.15, 0.4, 0.7)
 """Exponents of the bets on p-values that are small, large, or both."""
-BINS = 10
-TILTS = (-0.1, 0.15, 0.5)
-"""Shares of the wealth that are put on, or taken from, one tenth of the p-values."""
+TILTS = {2: (0.5,), 3: (0.7,), 10: (-0.1, 0.15, 0.5)}
+"""Number of equal parts of [0, 1] -> shares of the wealth that are put on, or taken from, one of them."""
 SMALLEST_P = 1e-12
 BLOCK = 256
 
@@ -54,9 +54,13 @@ def log_bets(p_values: Floats) -> Floats:
     p = np.clip(p_values, SMALLEST_P, 1 - SMALLEST_P)
     ends = np.log(np.stack([p, 1 - p, 2 * np.minimum(p, 1 - p)], axis=1))
     powers = np.concatenate([np.log(power) + (power - 1) * ends for power in POWERS], axis=1)
-    inside = np.arange(BINS) == np.minimum(p * BINS, BINS - 1).astype(int)[:, None]
-    tilts = np.concatenate([np.log1p(tilt * (BINS * inside - 1)) for tilt in TILTS], axis=1)
-    return np.concatenate([powers, tilts], axis=1)
+    tilts = [np.log1p(tilt * (parts * _inside(p, parts) - 1)) for parts, some in TILTS.items() for tilt in some]
+    return np.concatenate([powers, *tilts], axis=1)
+
+
+def _inside(p: Floats, parts: int) -> npt.NDArray[np.bool_]:
+    """Return in which of the equal parts of [0, 1] each value is, shape (n, parts)."""
+    return np.asarray(np.arange(parts) == np.minimum(p * parts, parts - 1).astype(int)[:, None])
 
 
 def _ordered(values: Floats) -> Floats:

@@ -143,7 +143,7 @@ class MonitorHistory:
     def _requests_by_id(self) -> dict[bytes, range]:
         """Return the samples of each request; the last one counts where an id was used twice."""
         starts = np.flatnonzero(self.places[:, 2] == 0)
-        ends = [*starts[1:].tolist(), len(self.places)]
+        ends = np.append(starts, len(self.places))[1:].tolist()
         return {self.ids[start]: range(start, end) for start, end in zip(starts.tolist(), ends, strict=True)}
 
 

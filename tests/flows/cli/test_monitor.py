@@ -59,7 +59,7 @@ def test_change_without_labels_is_an_alarm_that_cannot_be_told(bundle: Path, log
     code, found = look(capsys, bundle, log)
     assert (code, found.verdict) == (1, "cannot tell")
     brightness = found.features[0]
-    assert brightness.alarm_at is not None and 200 <= brightness.alarm_at < 260
+    assert brightness.alarm_at is not None and 200 <= brightness.alarm_at < 280
     assert brightness.changed_at is not None and 180 <= brightness.changed_at <= 210
     assert brightness.recent is not None and brightness.recent[1] > 0.8 > brightness.reference[1]
     assert all(one.request_id.startswith("bright-") for one in found.moved)
