@@ -10,6 +10,7 @@ from flows.cli.shared import counted, plain
 from flows.record.home import Home
 from flows.registry.named_bundle import named_bundle
 from gauntlet.core.errors import ConfigError
+from gauntlet.monitoring.features import PREDICTED
 from gauntlet.monitoring.monitor import PAGE, monitor
 from gauntlet.monitoring.result import MonitorLimits, MonitorResult
 
@@ -46,7 +47,8 @@ def print_result(console: Console, result: MonitorResult, page: Path) -> None:
             medians = (
                 f"median {one.reference[1]:.4g} in the evaluation, {one.recent[1]:.4g} since sample {one.changed_at}"
             )
-            console.print(f"{one.name}: {medians}; alarm at sample {one.alarm_at}")
+            what = f"changed at about sample {one.changed_at}" if one.name == PREDICTED else medians
+            console.print(f"{one.name}: {what}; alarm at sample {one.alarm_at}")
     if result.is_full:
         console.print(
             "further samples are not tested. Fix: --restart, and `gauntlet serve --log-share`", style="yellow"

@@ -100,7 +100,7 @@ def _feature(name: str, stream: Floats, reference: Floats, wealth: Wealth | None
         name=name,
         description=DESCRIPTIONS[name],
         samples=len(stream) if wealth else 0,
-        evidence=_decimal(wealth.log.max()) if wealth else 0.0,
+        evidence=max(0.0, _decimal(wealth.log.max())) if wealth else 0.0,  # it begins with a wealth of 1
         threshold=_decimal(-np.log(level)),
         alarm_at=alarm,
         changed_at=changed,
@@ -122,7 +122,7 @@ def _risk(
         bound=bound,
         above=risk_lower_bound(losses, evidence.risk_level),
         below=risk_upper_bound(losses, evidence.risk_level),
-        evidence=_decimal(evidence.risk.log.max()) if len(losses) else 0.0,
+        evidence=max(0.0, _decimal(evidence.risk.log.max())) if len(losses) else 0.0,
         threshold=_decimal(-np.log(evidence.risk_level)),
         alarm_at=evidence.risk.first_above(evidence.risk_level),
     )
