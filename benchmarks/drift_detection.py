@@ -4,9 +4,9 @@
     python benchmarks/drift_detection.py delays [--repeats 10]
 
 `alarms` looks at undisturbed streams after every sample. `delays` changes streams after 2,000 samples in ten ways at
-five severities. The fixed-size test compares windows of w samples with the reference by Kolmogorov and Smirnov's test,
-corrected for the windows of 10,000 samples and for the features; for each change it has the w with the least delay,
-which nobody can know before. Prints a table and exits with 1 when a goal is missed.
+five severities. The fixed-size test compares windows of w samples, one after the other, with the reference by
+Kolmogorov and Smirnov's test, corrected for the windows of 10,000 samples and for the features; for each change it has
+the w with the least delay, which nobody can know before. Prints a table and exits with 1 when a goal is missed.
 """
 
 import argparse

@@ -12,11 +12,14 @@ import sqlite3
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Literal
 
+import numpy as np
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
@@ -34,6 +37,8 @@ FLUSH_S = 0.25
 FILES = 8
 """The log is so many files, of which the first is removed as a whole."""
 QUEUE_BYTES = 64_000_000
+STATISTICS_BYTES = 4_000_000
+"""Of the inputs whose statistics are computed together."""
 ENTRY_BYTES = 1_000
 """What an entry takes besides its tensors, at most."""
 WARN_S = 60.0
@@ -164,7 +169,7 @@ class RequestLog:
             if self._file is None or not self._file.path.exists() or self._file.size > self.config.file_bytes:
                 self._begin_file()
             assert self._file is not None
-            requests = [self._row(entry) for entry in entries if isinstance(entry, _Request)]
+            requests = self._rows([entry for entry in entries if isinstance(entry, _Request)])
             feedback = [(e.id, json.dumps(e.labels)) for e in entries if isinstance(e, _Feedback)]
             self._file.write(requests, feedback)
         except (sqlite3.Error, OSError) as error:
@@ -172,15 +177,21 @@ class RequestLog:
         else:
             self._metrics.logged.labels("written").inc(len(entries))
 
-    def _row(self, entry: _Request) -> Row:
-        inputs = statistics = None
-        if self.config.inputs == "all" and entry.inputs is not None:
-            inputs = pack(entry.inputs)
-        elif entry.inputs is not None:
-            with suppress(ValueError, IndexError, TypeError):  # inputs without one entry per sample have none
-                statistics = pack({"statistics": input_statistics(entry.inputs, entry.signature)})
-        milliseconds = 1000 * entry.seconds
-        return entry.id, entry.time, entry.version, milliseconds, pack(entry.outputs), inputs, statistics
+    def _rows(self, entries: list[_Request]) -> list[Row]:
+        statistics = _packed_statistics(entries) if self.config.inputs == "statistics" else {}
+        keeps_all = self.config.inputs == "all"
+        return [
+            (
+                entry.id,
+                entry.time,
+                entry.version,
+                1000 * entry.seconds,
+                pack(entry.outputs),
+                pack(entry.inputs) if keeps_all and entry.inputs is not None else None,
+                statistics.get(place),
+            )
+            for place, entry in enumerate(entries)
+        ]
 
     def _begin_file(self) -> None:
         """Close the file, remove the first ones, and begin the next: two files of room are always left."""
@@ -205,6 +216,34 @@ class RequestLog:
         if now - self._warned >= WARN_S:
             self._warned = now
             log.warning("the request log loses entries", extra={"reason": why})
+
+
+def _packed_statistics(entries: list[_Request]) -> dict[int, bytes]:
+    """Return the statistics of inputs by the place of their entry; those of one shape are computed together."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, entry in enumerate(entries):
+        if entry.inputs is not None:
+            array = entry.inputs[entry.signature.inputs[0].name]
+            if array.ndim:
+                groups.setdefault((entry.version, array.shape[1:]), []).append(place)
+    packed: dict[int, bytes] = {}
+    for places in groups.values():
+        most = max(1, STATISTICS_BYTES // max(entries[place].size for place in places))
+        for start in range(0, len(places), most):
+            some = places[start : start + most]
+            with suppress(ValueError, IndexError, TypeError):  # inputs without one entry per sample have none
+                packed |= zip(some, _computed_together([entries[place] for place in some]), strict=True)
+    return packed
+
+
+def _computed_together(entries: list[_Request]) -> Iterator[bytes]:
+    """Yield each entry's statistics; all of them take the same shape."""
+    signature = entries[0].signature
+    name = signature.inputs[0].name
+    arrays = [entry.inputs[name] for entry in entries if entry.inputs is not None]
+    found = input_statistics({name: np.concatenate(arrays)}, signature)
+    for array, end in zip(arrays, accumulate(map(len, arrays)), strict=True):
+        yield pack({"statistics": found[end - len(array) : end]})
 
 
 def _take(folder: Path) -> IO[str]:

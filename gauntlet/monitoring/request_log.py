@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -136,9 +137,14 @@ def log_files(folder: Path) -> list[tuple[int, Path]]:
 
 def pack(arrays: NamedArrays) -> bytes:
     """Return arrays as bytes: a line of JSON with names, types and shapes, then the values."""
-    plain = {name: array.astype(np.str_) if array.dtype == object else array for name, array in arrays.items()}
-    head = json.dumps([(name, array.dtype.str, array.shape) for name, array in plain.items()])
-    return b"".join([head.encode(), b"\n", *(array.tobytes() for array in plain.values())])
+    plain = [array.astype(np.str_) if array.dtype == object else array for array in arrays.values()]
+    specs = tuple((name, array.dtype.str, array.shape) for name, array in zip(arrays, plain, strict=True))
+    return b"".join([_head(specs), *(array.tobytes() for array in plain)])
+
+
+@lru_cache(256)
+def _head(specs: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
+    return json.dumps(specs).encode() + b"\n"
 
 
 def unpack(packed: bytes) -> NamedArrays:
