@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
@@ -55,14 +56,24 @@ def input_statistics(inputs: NamedArrays, signature: Signature) -> Floats:
         return _moments(array)
     how = signature.preprocessing
     assert how is not None
-    pixels = array.transpose(0, 2, 3, 1) if signature.layout == "NCHW" else array
-    pixels = pixels * np.asarray(how.std, np.float32) + np.asarray(how.mean, np.float32)
-    steps = [np.abs(np.diff(pixels, axis=axis)) for axis in (1, 2)]
-    sharpness = sum(step.mean(axis=(1, 2, 3)) if step.size else np.zeros(len(pixels)) for step in steps) / 2
-    found = [pixels.mean(axis=(1, 2, 3)), pixels.std(axis=(1, 2, 3)), sharpness]
+    channel, *sides = (1, 2, 3) if signature.layout == "NCHW" else (3, 1, 2)  # as it lies in memory: faster
+    shape = [-1 if axis == channel else 1 for axis in range(4)]
+    std, mean = (np.asarray(values, np.float32).reshape(shape) for values in (how.std, how.mean))
+    pixels = array.astype(np.float32, copy=False) * std + mean
+    flat = pixels.reshape(len(pixels), -1)
+    sharpness = (_mean_step(pixels, sides[0]) + _mean_step(pixels, sides[1])) / 2
+    found = [flat.mean(axis=1), flat.std(axis=1), sharpness]
     if len(how.mean) >= 3:
-        found.append(np.ptp(pixels, axis=3).mean(axis=(1, 2)))
+        found.append((pixels.max(axis=channel) - pixels.min(axis=channel)).mean(axis=(1, 2)))
     return np.stack(found, axis=1).astype(np.float64)
+
+
+def _mean_step(pixels: npt.NDArray[np.floating], axis: int) -> npt.NDArray[np.floating]:
+    """Return the mean difference of neighbors along an axis, shape (n,); 0 where there is one pixel alone."""
+    steps = np.diff(pixels, axis=axis)
+    if not steps.size:
+        return np.zeros(len(pixels))
+    return np.asarray(np.abs(steps, out=steps).reshape(len(pixels), -1).mean(axis=1))
 
 
 def output_features(outputs: NamedArrays, signature: Signature) -> Floats:
