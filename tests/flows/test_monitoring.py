@@ -27,6 +27,7 @@ def champion(prefect_server: str, empty_store: Path, tmp_path: Path, monkeypatch
     return bundle
 
 
+@pytest.mark.slow
 def test_flow_judges_the_champion_and_fails_for_an_alarm(champion: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log_requests(log, champion, images(1, 100))
