@@ -28,6 +28,7 @@ Topic = Literal[
     "repair",
     "portability",
     "serving",
+    "monitoring",
 ]
 PACKAGES = ("onnx-gauntlet", "onnxruntime-gpu", "torch")
 

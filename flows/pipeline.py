@@ -316,7 +316,7 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
     if config.loadgen:
         target = config.benchmark.target_named(final.target)
         line.measure(loadgen, config.loadgen, model=winner, test=test, golden=golden, target=target)
-    record = run.report(None, {})
-    packaged = line.stage(package, config.package, report=record, final=final, model=winner, golden=golden)
+    record = run.report()
+    packaged = line.stage(package, config.package, report=record, final=final, model=winner, golden=golden, test=test)
     if config.serve.objective:
         line.measure(serve, config.serve, bundle=packaged.artifacts["bundle"])

@@ -15,13 +15,14 @@ from serving.errors import Refusal
 from serving.gate import NOTES, Gate
 from serving.protocol import InferRequest
 from serving.repository import Repository
-from serving.routes import inference, models, pages, repository
+from serving.request_log import RequestLog
+from serving.routes import feedback, inference, models, pages, repository
 
 DESCRIPTION = """The Open Inference Protocol v2 (REST, with the binary tensor, model configuration, statistics and model
 repository extensions), and `predict` for images. Try it on [the page](/)."""
 
 
-def make_app(served: Repository, token: str | None = None) -> FastAPI:
+def make_app(served: Repository, token: str | None = None, request_log: RequestLog | None = None) -> FastAPI:
     """Return the application for the models of a repository."""
 
     @asynccontextmanager
@@ -36,9 +37,9 @@ def make_app(served: Repository, token: str | None = None) -> FastAPI:
         description=DESCRIPTION,
         lifespan=lifespan,
     )
-    app.state.repository = served
+    app.state.repository, app.state.request_log = served, request_log
     app.openapi = partial(_document, app, app.openapi)  # type: ignore[method-assign]
-    for routes in (inference, models, repository, pages):  # the hottest first
+    for routes in (inference, feedback, models, repository, pages):  # the hottest first
         app.include_router(routes.router)
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(HTTPException, _http_error)

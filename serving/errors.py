@@ -49,6 +49,12 @@ class ReadTimeout(Refusal):
     reason = "timeout"
 
 
+class NotLogged(Refusal):
+    """The server keeps no request log."""
+
+    status = 409
+
+
 class TooLarge(Refusal):
     """The body or an image is larger than allowed."""
 

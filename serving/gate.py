@@ -39,7 +39,7 @@ class Gate:
         start, headers = perf_counter(), Headers(scope=scope)
         given = headers.get("x-request-id", "")
         request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        notes: dict[str, Any] = {}
+        notes: dict[str, Any] = {"request_id": request_id}
         scope[NOTES] = notes
         status, started = 499, False
 
@@ -65,12 +65,7 @@ class Gate:
         self.metrics.responses.labels(str(status)).inc()
         if log.isEnabledFor(logging.INFO):
             seconds = perf_counter() - start
-            fields = {
-                "request_id": request_id,
-                "method": scope["method"],
-                "path": scope["path"][:256],
-                "status": status,
-            }
+            fields = {"method": scope["method"], "path": scope["path"][:256], "status": status}
             log.info("request", extra={**fields, "milliseconds": round(1000 * seconds, 3), **notes})
 
     def _check(self, path: str, headers: Headers) -> None:

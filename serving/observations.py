@@ -47,6 +47,7 @@ class Metrics:
         self.batches = counter("batches_total", "Calls of the model.", *MODEL)
         self.loads = counter("model_loads_total", "Loads of a model, by outcome.", "model", "outcome")
         self.responses = counter("http_responses_total", "HTTP responses by status.", "status")
+        self.logged = counter("request_log_entries_total", "Entries of the request log, written or lost.", "outcome")
         self.waiting = Gauge("gauntlet_pending_requests", "Requests in the queue.", MODEL, registry=self.registry)
 
     def text(self) -> bytes:

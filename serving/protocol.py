@@ -122,6 +122,30 @@ class PredictResponse(Message):
     milliseconds: float = Field(description="from the request's arrival")
 
 
+class Feedback(Message):
+    """The right classes of one request."""
+
+    request_id: StrictStr = Field(
+        min_length=1, max_length=128, description="`x-request-id` of the request, or of its response"
+    )
+    labels: list[StrictInt | StrictStr] = Field(
+        min_length=1, max_length=4096, description="one for each of its samples: the name of a class, or its index"
+    )
+
+
+class FeedbackRequest(Message):
+    """Labels that became known after their requests."""
+
+    feedback: list[Feedback] = Field(min_length=1, max_length=4096)
+
+
+class FeedbackResponse(Message):
+    """What becomes of the labels."""
+
+    accepted: int = Field(description="requests whose labels are logged")
+    not_sampled: int = Field(description="requests that are not in the log, because only a share is")
+
+
 class ErrorResponse(Message):
     """Why a request was refused."""
 

@@ -15,6 +15,7 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import PipelineError, StageError, one_line
 from gauntlet.core.open_inference import DATATYPES
 from gauntlet.core.signature import Signature
+from gauntlet.monitoring.request_log import VERSION_DIGITS
 from gauntlet.runtime.batched_inference import tensor_output_names
 from serving.batcher import Batcher
 from serving.cost_model import CostModel, best_batch, measured_seconds
@@ -24,7 +25,6 @@ from serving.observations import Metrics, Observations
 from serving.settings import Limits
 
 NAME = re.compile(r"[\w.-]{1,128}")
-VERSION_DIGITS = 12
 
 
 @dataclass(eq=False)

@@ -20,6 +20,7 @@ from serving.gate import LOOPBACK
 from serving.logs import log_as_json
 from serving.observations import Metrics
 from serving.repository import Repository, Source
+from serving.request_log import RequestLog, RequestLogConfig
 from serving.settings import Limits
 
 log = logging.getLogger("gauntlet.serving")
@@ -36,13 +37,14 @@ class ServerConfig(Frozen):
     log_level: str = "info"
     stop_timeout_s: int = Field(30, ge=1)
     limits: Limits = Limits()
+    request_log: RequestLogConfig | None = None
 
 
 def serve(sources: Sequence[Source], config: ServerConfig, name: str | None, told: Callable[[str], None]) -> None:
     """Load the models, listen, and return after SIGTERM or SIGINT; `told` is called with the address when it listens.
 
     Raises:
-        ConfigError: when the address cannot be used.
+        ConfigError: when the address or the folder of the request log cannot be used.
         GateFailed: when a bundle cannot be served.
     """
     require_safe(config)
@@ -54,9 +56,10 @@ def serve(sources: Sequence[Source], config: ServerConfig, name: str | None, tol
         models = [repository.start(source, name) for source in sources]
     except LoadFailed as error:
         raise GateFailed(str(error)) from error
+    request_log = RequestLog(config.request_log, repository.metrics) if config.request_log else None
     server = uvicorn.Server(
         uvicorn.Config(
-            make_app(repository, config.token),
+            make_app(repository, config.token, request_log),
             http="httptools",
             loop="uvloop",
             ws="none",
@@ -76,6 +79,8 @@ def serve(sources: Sequence[Source], config: ServerConfig, name: str | None, tol
     log.info("serving", extra={"address": address, "models": names, "seconds": round(perf_counter() - start, 3)})
     told(address)
     server.run(sockets=[listener])
+    if request_log is not None:
+        request_log.close()
     log.info("stopped")
 
 

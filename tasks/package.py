@@ -6,6 +6,7 @@ outputs are those of ONNX Runtime on the processor all the same, because every m
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from gauntlet.bundle.mlflow_flavor import MLMODEL, mlmodel_text
 from gauntlet.bundle.model_card import CardConfig, model_card
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.bundle.provenance import statements
+from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Artifact, sha256_of
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
@@ -31,7 +33,10 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden, first_samples
+from gauntlet.datasets.splits import Split
+from gauntlet.monitoring.reference import REFERENCE, MonitoringReference
 from gauntlet.onnx_model.model_file import model_files, read_graph, stored_tensors
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.processor import Processor
@@ -40,6 +45,10 @@ from tasks.confirm import ConfirmFacts
 
 FLOAT_TOLERANCE, HALF_TOLERANCE, INTEGER_TOLERANCE = 1e-3, 1e-2, 2e-2
 """Of golden outputs on another processor: kernels there may sum in another order, and round one integer otherwise."""
+
+
+REFERENCE_CHUNK = 256
+"""Samples that are in memory at once."""
 
 
 class PackageConfig(Frozen):
@@ -54,6 +63,9 @@ class PackageConfig(Frozen):
     )
     max_size_mb: float | None = Field(None, gt=0, description="largest bundle; by default of any size")
     card: CardConfig = Field(default_factory=CardConfig, description="for the model card, the bundle's `README.md`")
+    reference_samples: int = Field(
+        2000, ge=0, description="most test samples that `gauntlet monitor` compares requests with; 0 for no reference"
+    )
 
 
 class PackageFacts(Frozen):
@@ -76,10 +88,12 @@ def package(
     final: ConfirmFacts,
     model: Artifact,
     golden: Artifact,
+    test: Artifact | None = None,
 ) -> Report[PackageFacts]:
     """Make the bundle, and open it again: it must be whole, and its model give the outputs of the winner's file.
 
     `report` is the run's record so far, `final` its decision, `model` the winner's file, `golden` the source's outputs.
+    Without `test`, the samples of the evaluation, the bundle has nothing that requests can be compared with.
     """
     folder = workspace.folder / "bundle"
     shutil.rmtree(folder, ignore_errors=True)
@@ -88,6 +102,8 @@ def package(
     contract = _contract(kept, final, workspace.path(model))
     _link_model(workspace.path(model), folder)
     _save_golden(config, contract, workspace.path(model), Golden.load(workspace.path(golden)), folder / GOLDEN)
+    if test is not None and config.reference_samples:
+        _save_reference(config, contract, workspace.path(model), read_split(workspace.path(test)), folder / REFERENCE)
     _write_documents(contract, kept, config.card, folder)
     seal(folder)
     target = workspace.folder / "bundle.zip"
@@ -161,7 +177,7 @@ def _link_model(model: Path, folder: Path) -> None:
     (folder / MODEL).symlink_to(model)
     for weights in model_files(model)[1:]:
         link = folder / weights.relative_to(model.parent)
-        if link.exists() or weights.name in (CONTRACT, GOLDEN, REPORT):
+        if link.exists() or weights.name in (CONTRACT, GOLDEN, REFERENCE, REPORT):
             raise StageError(f"{model}: its external data {weights.name!r} has the name of another file of the bundle")
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(weights)
@@ -178,6 +194,20 @@ def _save_golden(config: PackageConfig, contract: Contract, model: Path, golden:
     groups = {"inputs": inputs, "outputs": outputs, "source": source}
     arrays = {f"{group}/{name}": array for group, named in groups.items() for name, array in named.items()}
     np.savez(target, allow_pickle=False, **arrays)
+
+
+def _save_reference(config: PackageConfig, contract: Contract, model: Path, test: Split, target: Path) -> None:
+    """Save what requests are compared with: features of the winner's inputs and outputs, and which are wrong."""
+    session = open_session(model, overrides=contract.session)
+    chosen = np.unique(np.linspace(0, len(test) - 1, min(len(test), config.reference_samples)).astype(np.int64))
+
+    def calls() -> Iterator[tuple[NamedArrays, NamedArrays]]:
+        for start in range(0, len(chosen), REFERENCE_CHUNK):
+            inputs = test.take(chosen[start : start + REFERENCE_CHUNK])
+            yield inputs, batched_inference(session, inputs).run(contract.best_batch)
+
+    labels = None if test.labels is None else test.labels[chosen]
+    MonitoringReference.measure(contract.signature, calls(), labels).save(target)
 
 
 def _write_documents(contract: Contract, report: RunReport, card: CardConfig, folder: Path) -> None:

@@ -123,7 +123,7 @@ def pack(
     record = inputs.pop("report", None) or run_report(model, "static-u8s8")
     final = inputs.pop("final", None) or confirmation("static-u8s8")
     settings = PackageConfig(**(config or {}))
-    return package(settings, workspace, report=record, final=final, model=model, golden=golden)
+    return package(settings, workspace, report=record, final=final, model=model, golden=golden, **inputs)
 
 
 def samples(*shape: int) -> np.ndarray:

@@ -27,6 +27,7 @@ TOPICS = {
     "repair": "Repair",
     "portability": "Portability of INT8",
     "serving": "Serving",
+    "monitoring": "Monitoring",
 }
 STANDS = {True: "met", False: "**missed**", None: ""}
 FIGURE = ("what", "figure", "goal", "the goal is")

@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     _add_bench(add)
     _add_targets(add)
     _add_serve(add)
+    _add_monitor(add)
     return top
 
 
@@ -247,8 +248,30 @@ def _add_serve(add: AddCommand) -> None:
     serve.add_argument("--max-body-mb", type=float, metavar="MB", help="size of a request, by default 64")
     serve.add_argument("--max-image-megapixels", type=float, metavar="MP", help="size of an image, by default 32")
     serve.add_argument("--read-timeout-s", type=float, metavar="S", help="to receive a request, by default 30")
+    logged = "log outputs, latencies and ids of requests into this folder, for `gauntlet monitor`; by default no log"
+    serve.add_argument("--request-log", metavar="FOLDER", help=logged)
+    serve.add_argument("--log-share", type=float, metavar="SHARE", help="of the requests in the log, by default 1")
+    kept = "what the log keeps of inputs: by default statistics, a few numbers of each; all needs much space"
+    serve.add_argument("--log-inputs", choices=["none", "statistics", "all"], help=kept)
+    serve.add_argument("--log-max-mb", type=float, metavar="MB", help="size of the request log, by default 1000")
     levels = ["debug", "info", "warning", "error"]
     serve.add_argument("--log-level", choices=levels, default="info", help="`info` logs each request")
+
+
+def _add_monitor(add: AddCommand) -> None:
+    codes = f"exit codes: 0 no alarm, or a harmless one, 1 any other alarm, {INVALID}, 3 a file is damaged"
+    text = "find out from a request log whether a shipped model's inputs, outputs or errors have changed"
+    monitor = add("monitor", "monitor:monitor_model", text, codes)
+    monitor.add_argument("source", metavar="NAME|BUNDLE", help="a registered model, whose champion it is, or a bundle")
+    monitor.add_argument("--log", required=True, metavar="FOLDER", help="what `gauntlet serve --request-log` wrote")
+    out = "for monitor.html, monitor.json and the history; by default in the log's folder"
+    monitor.add_argument("--out", metavar="FOLDER", help=out)
+    rate = "probability of ever raising an alarm while nothing changes; by default 0.05"
+    monitor.add_argument("--false-alarms", type=float, metavar="SHARE", help=rate)
+    risk = "share of wrong predictions that may be added to the evaluation's; by default 0.05"
+    monitor.add_argument("--max-error-increase", type=float, metavar="SHARE", help=risk)
+    monitor.add_argument("--restart", action="store_true", help="forget the history; begin with what is logged now")
+    monitor.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _names(text: str) -> list[str]:

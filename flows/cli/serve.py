@@ -4,9 +4,10 @@ import argparse
 import os
 import threading
 import urllib.request
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -15,15 +16,19 @@ from flows.cli.shared import existing_file
 from flows.record.home import Home
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.frozen import Frozen
+from serving.request_log import RequestLogConfig
 from serving.server import ServerConfig, serve
 from serving.settings import Limits
 
 if TYPE_CHECKING:
     from flows.registry.bundle_cache import ResolvedBundle  # loads MLflow, which serving a file does not need
 
+LOG_OPTIONS = ("share", "inputs", "max_mb")
 POLL_S = 5.0
 TOKEN_VARIABLE = "GAUNTLET_TOKEN"  # for containers, whose secrets are often variables
 LOAD_TIMEOUT_S = 600.0
+Settings = TypeVar("Settings", bound=Frozen)
 
 
 def serve_bundles(options: argparse.Namespace) -> int:
@@ -44,6 +49,7 @@ def serve_bundles(options: argparse.Namespace) -> int:
         threads=options.threads,
         log_level=options.log_level,
         limits=_limits(options),
+        request_log=_request_log(options),
     )
     registered = {source: RegisteredModel(source) for source in options.bundles if source.startswith("models:")}
     sources = [registered[name].path if name in registered else partial(Path, name) for name in options.bundles]
@@ -94,13 +100,29 @@ class RegisteredModel:
 
 
 def _limits(options: argparse.Namespace) -> Limits:
-    given = {name: getattr(options, name) for name in Limits.model_fields}
+    return _settings(
+        Limits, {name: (f"--{name.replace('_', '-')}", getattr(options, name)) for name in Limits.model_fields}
+    )
+
+
+def _request_log(options: argparse.Namespace) -> RequestLogConfig | None:
+    """Return how requests are logged, None where they are not."""
+    given = {name: (f"--log-{name.replace('_', '-')}", getattr(options, f"log_{name}")) for name in LOG_OPTIONS}
+    if options.request_log is None:
+        if unused := [flag for flag, value in given.values() if value is not None]:
+            raise ConfigError(f"{unused[0]}: there is no request log. Fix: name its folder with --request-log FOLDER")
+        return None
+    return _settings(RequestLogConfig, {"folder": ("--request-log", options.request_log), **given})
+
+
+def _settings(kind: type[Settings], given: Mapping[str, tuple[str, Any]]) -> Settings:
+    """Return the settings from options, each with its flag; None stands for the default."""
     try:
-        return Limits.model_validate({name: value for name, value in given.items() if value is not None})
+        return kind.model_validate({name: value for name, (_, value) in given.items() if value is not None})
     except ValidationError as error:
-        first = error.errors()[0]
-        flag = f"--{str(first['loc'][0]).replace('_', '-')}"
-        raise ConfigError(f"{flag} {first['input']}: {first['msg']}") from error
+        [first, *_] = error.errors()
+        flag, value = given[str(first["loc"][0])]
+        raise ConfigError(f"{flag} {value}: {first['msg']}") from error
 
 
 def _token(name: str | None) -> str | None:

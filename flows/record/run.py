@@ -231,7 +231,7 @@ class Run:
             )
         self.winner, self.reason = final.winner, final.reason
 
-    def report(self, error: Exception | None, links: dict[str, str]) -> RunReport:
+    def report(self, error: Exception | None = None, links: dict[str, str] | None = None) -> RunReport:
         """Return the report of the run as it stands, with links to pages of other tools by title."""
         if error is not None:
             self.reason = str(error) if isinstance(error, PipelineError) else f"{type(error).__name__}: {error}"
@@ -247,7 +247,7 @@ class Run:
             seconds=time.monotonic() - self._start,
             environment=self.environment,
             config=self.config.model_dump(mode="json"),
-            links=links,
+            links=links or {},
             stages=tuple(self.stages),
             candidates=tuple(self.candidates.values()),
         )

@@ -13,7 +13,6 @@ from pydantic import Field, model_validator
 
 from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.directory_index import DirectoryIndex, DirectoryState, directory_state
 from gauntlet.datasets.image_arrays import ImageTransform
@@ -67,7 +66,7 @@ class Annotations:
         self.defects.append(SkippedFile(file=place, reason=f"{what} is {shown}; allowed: {allowed}. Fix: {fix}"))
 
 
-class AnnotatedImages(Frozen, ABC):
+class AnnotatedImages(DataSource, ABC):
     """Settings of both datasets. Images are stretched to the size of the input, and their boxes with them."""
 
     kind: str

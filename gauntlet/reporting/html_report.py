@@ -105,7 +105,7 @@ def _section(entry: StageEntry | None, template: str, prepare: Prepare) -> Marku
 
 
 def render_template(template: str, **values: Any) -> Markup:
-    """Return a template of this package, filled in."""
+    """Return one of the templates filled with values, which are escaped."""
     return Markup(_environment().get_template(template).render(values))  # the template escapes
 
 

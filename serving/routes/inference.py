@@ -22,6 +22,7 @@ from serving.gate import NOTES
 from serving.infer_codec import InferCall, decode_request, encode_response
 from serving.protocol import ErrorResponse, InferResponse, PredictResponse
 from serving.repository import Repository
+from serving.request_log import RequestLog
 from serving.served_model import ServedModel
 
 LARGE_JSON_BYTES = 1 << 16
@@ -85,7 +86,7 @@ async def infer(name: str, request: Request, version: str | None = None) -> Resp
             rows = _rows(call.inputs, model, repository.limits.max_rows)
             outputs = await _computed(model, call.inputs, rows, request, arrived, call.deadline_s)
             content, headers = encode_response(call, outputs, model.name, model.version)
-        _succeeded(request, model, arrived, rows)
+        _succeeded(request, model, arrived, rows, call.inputs, outputs)
         return Response(content, headers=headers)
 
 
@@ -107,8 +108,9 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
                 await _computed(model, inputs, len(files) if model.max_batch else 1, request, arrived, None)
                 for inputs in calls
             ]
-            predictions = _predictions(model, parts, padding, sizes)
-        _succeeded(request, model, arrived, len(files))
+            inputs, outputs = _joined(calls, padding), _joined(parts, padding)
+            predictions = [one.model_dump(mode="json") for one in model.predictor.decode(outputs, sizes)]
+        _succeeded(request, model, arrived, len(files), inputs, outputs)
         milliseconds = round(1000 * (perf_counter() - arrived), 3)
         head = {"model_name": model.name, "model_version": model.version, "milliseconds": milliseconds}
         return Response(to_json({**head, "predictions": predictions}, inf_nan_mode="strings"), headers=JSON)
@@ -185,18 +187,21 @@ def _image_inputs(model: ServedModel, images: list[Array]) -> tuple[list[NamedAr
         raise InvalidRequest(str(error)) from error
 
 
-def _predictions(
-    model: ServedModel, parts: list[NamedArrays], padding: int, sizes: list[tuple[int, int]]
-) -> list[dict[str, Any]]:
-    outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    if padding:
-        outputs = {name: array[:-padding] for name, array in outputs.items()}
-    return [prediction.model_dump(mode="json") for prediction in model.predictor.decode(outputs, sizes)]
+def _joined(parts: list[NamedArrays], padding: int) -> NamedArrays:
+    """Return the arrays of several calls as one each, without the padding of the last call."""
+    joined = parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+    return {name: array[:-padding] for name, array in joined.items()} if padding else joined
 
 
-def _succeeded(request: Request, model: ServedModel, arrived: float, rows: int) -> None:
-    model.observations.succeeded(perf_counter() - arrived)
-    request.scope[NOTES].update(model=model.name, version=model.version, rows=rows)
+def _succeeded(
+    request: Request, model: ServedModel, arrived: float, rows: int, inputs: NamedArrays, outputs: NamedArrays
+) -> None:
+    seconds, notes = perf_counter() - arrived, request.scope[NOTES]
+    model.observations.succeeded(seconds)
+    notes.update(model=model.name, version=model.version, rows=rows)
+    request_log: RequestLog | None = request.app.state.request_log
+    if request_log is not None:
+        request_log.add(notes["request_id"], model.version, model.signature, inputs, outputs, seconds)
 
 
 @contextmanager

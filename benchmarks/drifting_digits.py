@@ -1,0 +1,161 @@
+"""Streams of requests to a classifier of digits that change at a known time: corruptions, label shift, concept drift.
+
+The population is scikit-learn's digits that the classifier did not learn from; reference and streams are drawn from it
+with replacement, so an undisturbed stream has exactly the distribution of its reference.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
+from gauntlet.monitoring.features import PREDICTED, feature_names, input_statistics, output_features
+from gauntlet.monitoring.history import MonitorHistory
+from gauntlet.monitoring.reference import MonitoringReference
+
+Floats = npt.NDArray[np.float64]
+Images = npt.NDArray[np.float32]
+CLASSES, SIZE = 10, 8
+SIGNATURE = Signature(
+    inputs=(TensorSpec(name="image", dtype="float32", shape=("n", 1, SIZE, SIZE)),),
+    outputs=(TensorSpec(name="scores", dtype="float32", shape=("n", CLASSES)),),
+    preprocessing=Preprocessing(height=SIZE, width=SIZE, scale=1 / 16, mean=(0.0,), std=(1.0,)),
+    labels=tuple(map(str, range(CLASSES))),
+)
+NAMES = feature_names(SIGNATURE)
+SEVERITIES = (1, 2, 3, 4, 5)
+Corruption = Callable[[Images, int, np.random.Generator], npt.NDArray[np.floating]]
+"""Takes images of shape (n, 8, 8), 0 to 1, a severity, and a source of noise."""
+
+
+def _shifted(images: Images, severity: int, _: np.random.Generator) -> npt.NDArray[np.floating]:
+    return ndimage.shift(images, (0, 0, 0.3 * severity), order=1)
+
+
+def _occluded(images: Images, severity: int, random: np.random.Generator) -> npt.NDArray[np.floating]:
+    changed = images.copy()
+    for image, row in zip(changed, random.integers(0, SIZE - severity + 1, len(images)), strict=True):
+        image[row : row + severity, :severity] = 0
+    return changed
+
+
+def _salted(images: Images, severity: int, random: np.random.Generator) -> npt.NDArray[np.floating]:
+    hit = random.random(images.shape) < 0.02 * severity
+    return np.where(hit, random.integers(0, 2, images.shape), images)
+
+
+CORRUPTIONS: Mapping[str, Corruption] = {
+    "noise": lambda images, severity, random: images + random.normal(0, 0.05 * severity, images.shape),
+    "salt and pepper": _salted,
+    "blur": lambda images, severity, _: ndimage.gaussian_filter(images, (0, 0.2 * severity, 0.2 * severity)),
+    "brightness": lambda images, severity, _: images + 0.04 * severity,
+    "contrast": lambda images, severity, _: 0.3 + (images - 0.3) * (1 - 0.12 * severity),
+    "rotation": lambda images, severity, _: ndimage.rotate(images, 9 * severity, axes=(1, 2), reshape=False, order=1),
+    "shift": _shifted,
+    "occlusion": _occluded,
+}
+
+
+@dataclass(frozen=True)
+class Population:
+    """Samples to draw from."""
+
+    features: Floats
+    """Shape (samples, features)."""
+    truth: npt.NDArray[np.int64]
+
+    @property
+    def wrong(self) -> npt.NDArray[np.bool_]:
+        """Which of the samples are predicted wrong."""
+        return np.asarray(self.features[:, NAMES.index(PREDICTED)] != self.truth)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A reference, and what is asked after it; the change is before the sample `changed`."""
+
+    reference: MonitoringReference
+    history: MonitorHistory
+    changed: int
+
+
+@cache
+def _classifier_and_images() -> tuple[object, Images, npt.NDArray[np.int64]]:
+    from sklearn.datasets import load_digits
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    images, truth = (digits.images / 16).astype(np.float32), digits.target.astype(np.int64)
+    learned, held, learned_truth, held_truth = train_test_split(images, truth, test_size=0.5, random_state=0)
+    network = LogisticRegression(max_iter=2000).fit(learned.reshape(len(learned), -1), learned_truth)
+    return network, held, held_truth
+
+
+@cache
+def population(corruption: str = "", severity: int = 0) -> Population:
+    """Return the held-out digits as they are, or corrupted."""
+    network, images, truth = _classifier_and_images()
+    if corruption:
+        random = np.random.default_rng(severity)
+        images = np.clip(CORRUPTIONS[corruption](images, severity, random), 0, 1).astype(np.float32)
+    scores = network.predict_log_proba(images.reshape(len(images), -1))  # type: ignore[attr-defined]
+    features = np.concatenate(
+        [
+            input_statistics({"image": images[:, None]}, SIGNATURE),
+            output_features({"scores": scores}, SIGNATURE),
+        ],
+        axis=1,
+    )
+    return Population(features, truth)
+
+
+def stream(
+    seed: int,
+    samples: int,
+    *,
+    changed: int | None = None,
+    after: Population | None = None,
+    weights: Floats | None = None,
+    reference: int = 500,
+    labeled: float = 0.0,
+) -> Stream:
+    """Draw a reference and a stream that comes from another population, or with other weights, after a change.
+
+    `labeled` is the share of samples whose label arrives.
+    """
+    random, before = np.random.default_rng(seed), population()
+    after, changed = after or before, samples if changed is None else changed
+    known = random.integers(0, len(before.truth), reference)
+    first = random.integers(0, len(before.truth), changed)
+    rest = random.choice(len(after.truth), samples - changed, p=weights)
+    features = np.concatenate([before.features[first], after.features[rest]])
+    wrong = np.concatenate([before.wrong[first], after.wrong[rest]])
+    chosen = np.flatnonzero(random.random(samples) < labeled)
+    history = MonitorHistory(
+        features=features,
+        times=np.arange(samples, dtype=np.float64),
+        ids=np.arange(samples).astype(np.bytes_),
+        places=np.stack([np.ones(samples, int), np.arange(1, samples + 1), np.zeros(samples, int)], axis=1),
+        losses=wrong[chosen].astype(np.float64),
+        labeled=chosen,
+        read=np.zeros((2, 2), np.int64),
+    )
+    return Stream(MonitoringReference(NAMES, before.features[known], before.wrong[known]), history, changed)
+
+
+def label_shift(severity: int) -> Floats:
+    """Return weights with which two of the classes become so much more frequent."""
+    weights = np.where(np.isin(population().truth, (3, 8)), 1.0 + severity, 1.0)
+    return weights / weights.sum()
+
+
+def concept_drift(severity: int) -> Population:
+    """Return the same images with other right answers: a share of the samples has the next class."""
+    usual = population()
+    changed = np.random.default_rng(severity).random(len(usual.truth)) < 0.08 * severity
+    return Population(usual.features, np.where(changed, (usual.truth + 1) % CLASSES, usual.truth))

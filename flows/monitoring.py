@@ -1,0 +1,63 @@
+"""Monitoring as a Prefect flow, so that it can be scheduled and can start others."""
+
+import logging
+from pathlib import Path
+
+from prefect import flow, runtime
+from prefect.artifacts import create_markdown_artifact
+
+from flows.record.home import Home
+from flows.registry.named_bundle import named_bundle
+from gauntlet.core.errors import GateFailed
+from gauntlet.monitoring.monitor import PAGE
+from gauntlet.monitoring.monitor import monitor as look
+from gauntlet.monitoring.result import MonitorLimits, MonitorResult
+from gauntlet.reporting.markdown_report import escape
+from gauntlet.reporting.text_format import number
+
+log = logging.getLogger("gauntlet")
+
+
+@flow(name="monitor", flow_run_name="{source}", persist_result=False, log_prints=False)
+def monitor(
+    source: str,
+    request_log: str,
+    limits: MonitorLimits = MonitorLimits(),  # noqa: B008 - immutable; Prefect's form shows its fields
+    out: str | None = None,
+    restart: bool = False,
+) -> str:
+    """Judge a shipped model by its request log, as `gauntlet monitor` does; return the verdict.
+
+    An alarm that is not proven harmless raises `GateFailed`.
+
+    Args:
+        source: name of a registered model, whose champion is judged, or path of a bundle.
+        request_log: the folder that `gauntlet serve --request-log` writes.
+        limits: when an alarm is raised.
+        out: folder for the results; by default in the log's.
+        restart: forget the history and begin with what is logged from now on.
+    """
+    log.setLevel(logging.INFO)
+    folder = Path(out) if out else None
+    result, written = look(named_bundle(Home.find(), source), Path(request_log), limits, out=folder, restart=restart)
+    _publish(result, written / PAGE)
+    if result.is_alarm:
+        raise GateFailed(f"{result.name}: {result.verdict}: {result.reason}")
+    return result.verdict
+
+
+def _publish(result: MonitorResult, page: Path) -> None:
+    """Show the result on the page of the flow run; a failure is only logged."""
+    if runtime.flow_run.id is None:
+        return
+    head = f"**{result.verdict.capitalize()}**: {escape(result.reason)}\n\n{result.samples} samples. Page: `{page}`\n"
+    rows = [
+        f"| {escape(one.name)} | {one.evidence:.1f} | {one.threshold:.1f} | {number(one.alarm_at)} |"
+        for one in result.features
+        if one.samples
+    ]
+    table = ["| feature | evidence, decimal log | needed | alarm at sample |", "|---|---:|---:|---:|", *rows]
+    try:
+        create_markdown_artifact(key="monitor", markdown="\n".join([head, *table]), description="What changed")
+    except Exception as error:
+        log.warning("Prefect did not accept the artifact: %s", error)

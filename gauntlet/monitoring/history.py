@@ -1,0 +1,168 @@
+"""What a monitor has seen: the features of every sample and the losses of the labeled ones, in their order.
+
+The server's log forgets its first requests; the history keeps a few numbers of each, so that a look later on has the
+same evidence for the first samples as a look before.
+"""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gauntlet.core.arrays import Array
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Signature
+from gauntlet.datasets.splits import NPZ_ERRORS
+from gauntlet.monitoring.features import PREDICTED, feature_names, input_names, input_statistics, output_features
+from gauntlet.monitoring.request_log import Feedback, LoggedRequest, RequestLogReader
+from gauntlet.problems.base import Floats
+
+MOST_SAMPLES = 1_000_000
+"""More are not tested, so that a look takes seconds."""
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class MonitorHistory:
+    """Everything that the tests need; arrays have one entry per sample unless they say otherwise."""
+
+    features: Floats
+    """Shape (samples, features); NaN for statistics that the log did not keep."""
+    times: Floats
+    """Seconds since 1970."""
+    ids: npt.NDArray[np.bytes_]
+    places: Indices
+    """Shape (samples, 3): file and row of the request, and the sample in it."""
+    losses: Floats
+    """1 where the prediction was wrong, of the labeled samples in the order of their labels, shape (labeled,)."""
+    labeled: Indices
+    """Their samples, shape (labeled,)."""
+    read: Indices
+    """Where the next look continues, shape (2, 2): requests and feedback, each file and row."""
+    skipped: int = 0
+    """Requests whose arrays do not have one entry per sample."""
+    ignored: int = 0
+    """Labels of requests that are not this version's, were labeled before, or have another number of samples."""
+
+    @classmethod
+    def empty(cls, features: int) -> "MonitorHistory":
+        """Return the history of a monitor that has not looked yet."""
+        return cls(
+            features=np.empty((0, features)),
+            times=np.empty(0),
+            ids=np.empty(0, "S1"),
+            places=np.empty((0, 3), np.int64),
+            losses=np.empty(0),
+            labeled=np.empty(0, np.int64),
+            read=np.zeros((2, 2), np.int64),
+        )
+
+    @classmethod
+    def at_end(cls, features: int, log: RequestLogReader) -> "MonitorHistory":
+        """Return a history that begins with what is logged from now on."""
+        return replace(cls.empty(features), read=np.array([log.end("request"), log.end("feedback")]))
+
+    @classmethod
+    def load(cls, path: Path) -> "MonitorHistory | None":
+        """Read what `save` wrote; None where there is nothing; `StageError` when it is damaged."""
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                counts = file["counts"].tolist()
+                arrays = {name: file[name] for name in file.files if name != "counts"}
+            return cls(**arrays, skipped=counts[0], ignored=counts[1])
+        except NPZ_ERRORS as error:
+            fix = "remove it, and the monitor begins with what the log still has"
+            raise StageError(f"{path}: it cannot be read: {error}. Fix: {fix}") from error
+
+    def save(self, path: Path) -> None:
+        """Write one `.npz` file; a reader sees the old one or the new one."""
+        temporary = path.with_name(f".{uuid.uuid4().hex}.npz")
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        try:
+            np.savez(temporary, allow_pickle=False, counts=np.array([self.skipped, self.ignored]), **arrays)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def updated(self, log: RequestLogReader, version: str, signature: Signature) -> "MonitorHistory":
+        """Return the history with what was logged since."""
+        requests, labels = ((int(file), int(row)) for file, row in self.read)
+        feedback = list(log.feedback(labels))  # first: the requests that are read next have all that these are of
+        return self._with_requests(log.requests(version, requests), signature)._with_feedback(feedback, signature)
+
+    def _with_requests(self, requests: Iterable[LoggedRequest], signature: Signature) -> "MonitorHistory":
+        features, times, ids, places = [self.features], [self.times], [self.ids], [self.places]
+        read, skipped, samples = self.read.copy(), self.skipped, len(self.times)
+        for request in requests:
+            if samples >= MOST_SAMPLES:
+                break
+            read[0] = request.place
+            found = _features(request, signature)
+            if found is None:
+                skipped += 1
+                continue
+            count = len(found)
+            samples += count
+            features.append(found)
+            times.append(np.full(count, request.time))
+            ids.append(np.full(count, request.request_id.encode()))
+            places.append(np.array([(*request.place, sample) for sample in range(count)], np.int64).reshape(-1, 3))
+        return replace(
+            self,
+            features=np.concatenate(features),
+            times=np.concatenate(times),
+            ids=np.concatenate(ids),
+            places=np.concatenate(places),
+            read=read,
+            skipped=skipped,
+        )
+
+    def _with_feedback(self, feedback: Iterable[Feedback], signature: Signature) -> "MonitorHistory":
+        names = feature_names(signature)
+        if PREDICTED not in names:
+            return self
+        predicted = self.features[:, names.index(PREDICTED)]
+        known, labeled, losses = self._requests_by_id(), [*self.labeled.tolist()], [*self.losses.tolist()]
+        done, read, ignored = set(labeled), self.read.copy(), self.ignored
+        for entry in feedback:
+            read[1] = entry.place
+            samples = known.get(entry.request_id.encode(), range(0))
+            if len(samples) != len(entry.labels) or samples.start in done:
+                ignored += 1
+                continue
+            done.update(samples)
+            labeled += samples
+            losses += (predicted[samples] != entry.labels).astype(float).tolist()
+        return replace(self, labeled=np.array(labeled, np.int64), losses=np.array(losses), read=read, ignored=ignored)
+
+    def _requests_by_id(self) -> dict[bytes, range]:
+        """Return the samples of each request; the last one counts where an id was used twice."""
+        starts = np.flatnonzero(self.places[:, 2] == 0)
+        ends = np.append(starts, len(self.places))[1:].tolist()
+        return {self.ids[start]: range(start, end) for start, end in zip(starts.tolist(), ends, strict=True)}
+
+
+def _features(request: LoggedRequest, signature: Signature) -> Floats | None:
+    """Return the features of a request's samples, shape (n, k); None where arrays do not have one entry per sample."""
+    try:
+        outputs = output_features(request.outputs, signature)
+        statistics = request.statistics
+        if statistics is None and request.inputs is not None:
+            statistics = input_statistics(request.inputs, signature)
+        if statistics is None:
+            return np.concatenate(
+                [np.full((len(outputs), len(input_names(signature))), np.nan), _known(outputs)], axis=1
+            )
+        return np.concatenate([_known(statistics), _known(outputs)], axis=1)
+    except (KeyError, ValueError, IndexError, TypeError):  # another number of samples or axes
+        return None
+
+
+def _known(values: Array) -> Floats:
+    """Return values in which NaN is the smallest of all, so that it is not taken for one that the log lacks."""
+    return np.where(np.isnan(values), -np.inf, values)

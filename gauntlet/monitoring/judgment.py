@@ -1,0 +1,200 @@
+"""From a history to a verdict: which features changed, whether labels prove harm, and which samples moved most."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from gauntlet.monitoring.drift_test import drift_wealth, log_bets
+from gauntlet.monitoring.features import DESCRIPTIONS, PREDICTED
+from gauntlet.monitoring.history import MOST_SAMPLES, MonitorHistory
+from gauntlet.monitoring.martingale import Floats, Wealth
+from gauntlet.monitoring.reference import MonitoringReference
+from gauntlet.monitoring.result import (
+    FeatureResult,
+    MonitorLimits,
+    MonitorResult,
+    MovedSample,
+    RiskResult,
+    Verdict,
+)
+from gauntlet.monitoring.risk_test import exceeds_wealth, risk_lower_bound, risk_upper_bound, within_wealth
+
+SHOWN = 12
+"""Samples that moved most."""
+HIGHEST_BOUND = 0.99
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The wealth of every test after each sample or label; for the drawing and the result."""
+
+    features: tuple[Wealth | None, ...]
+    """None for a feature that the log does not keep."""
+    risk: Wealth | None
+    level: float
+    """The probability of a false alarm that each feature's test has."""
+    risk_level: float
+
+
+def gather(history: MonitorHistory, reference: MonitoringReference, limits: MonitorLimits) -> Evidence:
+    """Run all tests. Half of the false alarms is the risk's, the rest is shared by the features."""
+    kept = [bool(len(column)) and not np.isnan(column).any() for column in history.features.T]
+    features = tuple(
+        drift_wealth(reference.features[:, i], history.features[:, i], seed=i) if kept[i] else None
+        for i in range(len(reference.names))
+    )
+    bound = risk_bound(reference, limits)
+    risk = exceeds_wealth(history.losses, bound) if bound is not None else None
+    share = limits.false_alarms / 2 if risk is not None else limits.false_alarms
+    return Evidence(features, risk, share / len(features), limits.false_alarms / 2)
+
+
+def risk_bound(reference: MonitoringReference, limits: MonitorLimits) -> float | None:
+    """Return the share of wrong predictions above which the model is harmed; None where it is not known."""
+    return None if reference.error is None else min(HIGHEST_BOUND, reference.error + limits.max_error_increase)
+
+
+def judge(
+    name: str,
+    version: str,
+    history: MonitorHistory,
+    reference: MonitoringReference,
+    limits: MonitorLimits,
+    evidence: Evidence,
+) -> MonitorResult:
+    """Return the result of a look."""
+    features = tuple(
+        _feature(feature, history.features[:, i], reference.features[:, i], evidence.features[i], evidence.level)
+        for i, feature in enumerate(reference.names)
+    )
+    risk = _risk(history, reference, limits, evidence)
+    drifted = [one for one in features if one.alarm_at is not None]
+    verdict, reason = _verdict(drifted, risk, history, limits)
+    times = [_written(time) for time in (history.times[[0, -1]] if len(history.times) else ())]
+    return MonitorResult(
+        name=name,
+        version=version,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        verdict=verdict,
+        reason=reason,
+        samples=len(history.times),
+        reference_samples=len(reference.features),
+        first=times[0] if times else None,
+        last=times[1] if times else None,
+        skipped_requests=history.skipped,
+        ignored_labels=history.ignored,
+        is_full=len(history.times) >= MOST_SAMPLES,
+        limits=limits,
+        features=features,
+        risk=risk,
+        moved=_moved(drifted, history, reference, evidence),
+    )
+
+
+def _feature(name: str, stream: Floats, reference: Floats, wealth: Wealth | None, level: float) -> FeatureResult:
+    alarm = wealth.first_above(level) if wealth else None
+    changed = wealth.best_bet(alarm)[1] if wealth and alarm is not None else None
+    return FeatureResult(
+        name=name,
+        description=DESCRIPTIONS[name],
+        samples=len(stream) if wealth else 0,
+        evidence=max(0.0, _decimal(wealth.log.max())) if wealth else 0.0,  # it begins with a wealth of 1
+        threshold=_decimal(-np.log(level)),
+        alarm_at=alarm,
+        changed_at=changed,
+        reference=_quartiles(reference),
+        recent=_quartiles(stream[changed or 0 :]) if wealth else None,
+    )
+
+
+def _risk(
+    history: MonitorHistory, reference: MonitoringReference, limits: MonitorLimits, evidence: Evidence
+) -> RiskResult | None:
+    bound, losses = risk_bound(reference, limits), history.losses
+    if bound is None or evidence.risk is None:
+        return None
+    return RiskResult(
+        labeled=len(losses),
+        wrong=int(losses.sum()),
+        reference=reference.error or 0.0,
+        bound=bound,
+        above=risk_lower_bound(losses, evidence.risk_level),
+        below=risk_upper_bound(losses, evidence.risk_level),
+        evidence=max(0.0, _decimal(evidence.risk.log.max())) if len(losses) else 0.0,
+        threshold=_decimal(-np.log(evidence.risk_level)),
+        alarm_at=evidence.risk.first_above(evidence.risk_level),
+    )
+
+
+def _verdict(
+    drifted: Sequence[FeatureResult], risk: RiskResult | None, history: MonitorHistory, limits: MonitorLimits
+) -> tuple[Verdict, str]:
+    if risk is not None and risk.alarm_at is not None:
+        return "harmful", (
+            f"the risk is proven above {risk.bound:.1%}: {risk.wrong} of {risk.labeled} labeled predictions are wrong, "
+            f"against {risk.reference:.1%} in the evaluation. Fix: retrain with recent samples, or roll back"
+        )
+    if not drifted:
+        if not len(history.times):
+            return "no alarm", "the log has no request of this version yet"
+        return "no alarm", "no test has evidence of a change"
+    first = min(drifted, key=lambda one: one.alarm_at or 0)
+    names = ", ".join(one.name for one in drifted)
+    changed = f"changed since about sample {first.changed_at}: {names}"
+    if risk is None:
+        return "cannot tell", f"{changed}; the bundle has no labels that tell whether predictions suffer"
+    later = history.losses[history.labeled > (first.alarm_at or 0)]
+    if within_wealth(later, risk.bound).first_above(limits.false_alarms) is not None:
+        return "harmless", (
+            f"{changed}; but the risk since the alarm is proven below {risk.bound:.1%}: {int(later.sum())} of "
+            f"{len(later)} labeled predictions are wrong"
+        )
+    return "cannot tell", (
+        f"{changed}; the {len(later)} labels since the alarm do not prove whether predictions suffer. "
+        "Fix: send labels of recent requests to POST /v2/models/NAME/feedback"
+    )
+
+
+def _moved(
+    drifted: Sequence[FeatureResult], history: MonitorHistory, reference: MonitoringReference, evidence: Evidence
+) -> tuple[MovedSample, ...]:
+    """Return samples since the first feature changed: those whose bets won most, then those farthest away."""
+    if not drifted:
+        return ()
+    first = min(drifted, key=lambda one: one.alarm_at or 0)
+    place = reference.names.index(first.name)
+    wealth, stream = evidence.features[place], history.features[:, place]
+    assert wealth is not None and first.alarm_at is not None
+    bet, start = wealth.best_bet(first.alarm_at)
+    ordered = np.sort(reference.features[:, place])
+    ranks = (np.searchsorted(ordered, stream[start:], "left") + np.searchsorted(ordered, stream[start:], "right")) / 2
+    gains = log_bets((ranks + 0.5) / (len(ordered) + 1))[:, bet]
+    far = np.zeros(len(gains)) if first.name == PREDICTED else np.abs(stream[start:] - np.median(ordered))
+    chosen = np.lexsort((-np.nan_to_num(far, nan=np.inf), -gains))[:SHOWN] + start
+    return tuple(
+        MovedSample(
+            request_id=bytes(history.ids[i]).decode(),
+            time=_written(history.times[i]),
+            feature=first.name,
+            value=float(stream[i]),
+            values=dict(zip(reference.names, history.features[i].tolist(), strict=True)),
+            place=tuple(history.places[i].tolist()),
+        )
+        for i in chosen.tolist()
+    )
+
+
+def _quartiles(values: Floats) -> tuple[float, float, float]:
+    finite = values[np.isfinite(values)]
+    low, middle, high = np.percentile(finite, [25, 50, 75]).tolist() if len(finite) else [np.nan] * 3
+    return low, middle, high
+
+
+def _decimal(log: float) -> float:
+    return float(log / np.log(10))
+
+
+def _written(time: float) -> str:
+    return datetime.fromtimestamp(float(time), UTC).isoformat(timespec="milliseconds")

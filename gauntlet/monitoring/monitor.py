@@ -1,0 +1,68 @@
+"""Look at a request log: continue a monitor's history, judge it, and write what was found."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.artifact import write_atomically
+from gauntlet.core.errors import ConfigError
+from gauntlet.monitoring.features import feature_names
+from gauntlet.monitoring.history import MonitorHistory
+from gauntlet.monitoring.judgment import gather, judge
+from gauntlet.monitoring.page import render_monitor
+from gauntlet.monitoring.reference import REFERENCE, MonitoringReference
+from gauntlet.monitoring.request_log import VERSION_DIGITS, RequestLogReader
+from gauntlet.monitoring.result import MonitorLimits, MonitorResult
+
+HISTORY, RESULT, PAGE = "history.npz", "monitor.json", "monitor.html"
+
+
+def monitor(
+    bundle: Bundle, log: Path, limits: MonitorLimits, *, out: Path | None = None, restart: bool = False
+) -> tuple[MonitorResult, Path]:
+    """Judge what a bundle's model has been asked and has predicted; return the result and the folder with its files.
+
+    The folder, by default one in the log's, keeps the history, so the probability of a false alarm is that of all
+    looks together. With `restart`, the history begins anew with what is logged from now on.
+
+    Raises:
+        ConfigError: when there is no log, or the bundle has no reference.
+        StageError: when a file is damaged.
+    """
+    reader, signature = RequestLogReader(log), bundle.contract.signature
+    reader.require()
+    reference = MonitoringReference.load(bundle)
+    if reference.names != feature_names(signature):
+        made = ", ".join(reference.names)
+        raise ConfigError(
+            f"{bundle.contract.name}: another version of onnx-gauntlet made its {REFERENCE}, with {made}. "
+            "Fix: make the bundle again with this one"
+        )
+    version = bundle.digest[:VERSION_DIGITS]
+    folder = out or log / "monitors" / f"{bundle.contract.name}-{version}"
+    with _alone(folder):
+        count = len(reference.names)
+        old = None if restart else MonitorHistory.load(folder / HISTORY)
+        start = MonitorHistory.at_end(count, reader) if restart else MonitorHistory.empty(count)
+        history = (old or start).updated(reader, version, signature)
+        history.save(folder / HISTORY)
+        evidence = gather(history, reference, limits)
+        result = judge(bundle.contract.name, version, history, reference, limits, evidence)
+        write_atomically(folder / RESULT, result.model_dump_json(indent=1) + "\n")
+        write_atomically(folder / PAGE, render_monitor(result, history, evidence, reader, signature))
+    return result, folder
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder, so that two looks at once do not lose what one of them read."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("a")
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror or error}. Fix: name another folder with --out") from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

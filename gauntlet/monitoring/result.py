@@ -1,0 +1,92 @@
+"""What a monitor found, as `monitor.json` has it."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from gauntlet.core.frozen import Frozen, Number
+
+Verdict = Literal["no alarm", "harmful", "harmless", "cannot tell"]
+
+
+class MonitorLimits(Frozen):
+    """When a monitor raises an alarm."""
+
+    false_alarms: float = Field(
+        0.05, gt=0, lt=0.5, description="probability of ever raising one while nothing changes, however often one looks"
+    )
+    max_error_increase: float = Field(
+        0.05, gt=0, lt=1, description="share of wrong predictions that may be added to that of the evaluation"
+    )
+
+
+class FeatureResult(Frozen):
+    """One feature of the stream against the reference."""
+
+    name: str
+    description: str
+    samples: int = Field(description="samples for which the log has it; 0 where it keeps none")
+    evidence: Number = Field(description="largest wealth of the bets against no change; decimal logarithm")
+    threshold: Number = Field(description="evidence that raises the alarm; decimal logarithm")
+    alarm_at: int | None = Field(None, description="sample, from 0, after which the evidence sufficed")
+    changed_at: int | None = Field(None, description="sample at which the change probably began")
+    reference: tuple[Number, Number, Number] = Field(description="quartiles in the evaluation")
+    recent: tuple[Number, Number, Number] | None = Field(
+        None, description="quartiles since the change; without an alarm, of all samples"
+    )
+
+
+class RiskResult(Frozen):
+    """The share of wrong predictions among labeled samples, against its bound."""
+
+    labeled: int
+    wrong: int
+    reference: Number = Field(description="share of wrong predictions in the evaluation")
+    bound: Number = Field(description="share above which the model counts as harmed")
+    above: Number = Field(description="the risk has been above this at some time, at the level of the test; 0: unknown")
+    below: Number = Field(description="the risk has been below this at some time, at the level of the test; 1: unknown")
+    evidence: Number = Field(
+        description="largest wealth of the bets against a risk within the bound; decimal logarithm"
+    )
+    threshold: Number = Field(description="evidence that raises the alarm; decimal logarithm")
+    alarm_at: int | None = Field(None, description="label, from 0 in the order of arrival, that sufficed")
+
+
+class MovedSample(Frozen):
+    """A sample that speaks most for a change."""
+
+    request_id: str
+    time: str = Field(description="ISO 8601, UTC")
+    feature: str
+    value: Number
+    values: dict[str, Number] = Field(description="all features of the sample")
+    place: tuple[int, int, int] = Field(description="in the log: file, row, and the sample in the request")
+
+
+class MonitorResult(Frozen):
+    """Whether a model's inputs, outputs or errors have changed since its evaluation, and whether that is harmful."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    version: str
+    time: str = Field(description="when the monitor looked; ISO 8601, UTC")
+    verdict: Verdict
+    reason: str = Field(description="the evidence, and what to do")
+    samples: int
+    reference_samples: int
+    first: str | None = Field(None, description="time of the first sample; ISO 8601, UTC")
+    last: str | None = None
+    skipped_requests: int = 0
+    ignored_labels: int = Field(
+        0, description="of other versions' requests, given twice, or of another number of samples"
+    )
+    is_full: bool = Field(False, description="whether further samples are no longer tested")
+    limits: MonitorLimits
+    features: tuple[FeatureResult, ...]
+    risk: RiskResult | None = Field(None, description="None where the model predicts no classes")
+    moved: tuple[MovedSample, ...] = Field((), description="samples that speak most for the change, with an alarm")
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether there is an alarm that is not proven harmless."""
+        return self.verdict in ("harmful", "cannot tell")

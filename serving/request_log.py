@@ -1,0 +1,267 @@
+"""Writes the request log in a thread of its own: a slow or full disk costs entries, never a request.
+
+A request only joins a bounded queue. The thread writes what has queued, a few times a second, into the last of the
+log's SQLite files (`gauntlet.monitoring.request_log`), and removes the first ones before the log is too large.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import IO, Literal
+
+import numpy as np
+from pydantic import Field
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import ConfigError
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.signature import Signature
+from gauntlet.monitoring.features import input_statistics
+from gauntlet.monitoring.request_log import PREFIX, SUFFIX, log_files, pack
+from serving.log_file import LogFile, Row, parts_of, size_of
+from serving.observations import Metrics
+
+log = logging.getLogger("gauntlet.serving")
+
+FLUSH_S = 0.25
+FILES = 8
+"""The log is so many files, of which the first is removed as a whole."""
+QUEUE_BYTES = 64_000_000
+STATISTICS_BYTES = 4_000_000
+"""Of the inputs whose statistics are computed together."""
+ENTRY_BYTES = 1_000
+"""What an entry takes besides its tensors, at most."""
+WARN_S = 60.0
+CLOSE_S = 10.0
+
+
+class RequestLogConfig(Frozen):
+    """What is logged, and where."""
+
+    folder: Path
+    share: float = Field(1.0, gt=0, le=1, description="of the requests, chosen by their ids")
+    inputs: Literal["none", "statistics", "all"] = Field(
+        "statistics", description="what is kept of the inputs: nothing, a few numbers of each, or all values"
+    )
+    max_mb: float = Field(1000, ge=16, description="size of the log; its oldest requests are removed")
+
+    @property
+    def file_bytes(self) -> int:
+        """Size above which the next file is begun."""
+        return int(self.max_mb * 1e6 / FILES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    id: str
+    time: float
+    version: str
+    seconds: float
+    outputs: NamedArrays
+    inputs: NamedArrays | None
+    signature: Signature
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Feedback:
+    id: str
+    labels: tuple[int, ...]
+    size: int = ENTRY_BYTES
+
+
+class RequestLog:
+    """The log of one server; `close` writes what is queued."""
+
+    def __init__(self, config: RequestLogConfig, metrics: Metrics) -> None:
+        """Take the folder for this server.
+
+        Raises:
+            ConfigError: when the folder cannot be used, or another server has it.
+        """
+        self.config, self._metrics = config, metrics
+        self._lock = _take(config.folder)
+        self._queue: deque[_Request | _Feedback] = deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+        self._closed = False
+        self._file: LogFile | None = None
+        self._warned = -WARN_S
+        self._thread = threading.Thread(target=self._work, name="request-log", daemon=True)
+        self._thread.start()
+
+    def samples(self, request_id: str) -> bool:
+        """Return whether the request with this id is logged: the same on every server with the same share."""
+        if self.config.share == 1:
+            return True
+        digest = hashlib.blake2b(request_id.encode(), digest_size=8).digest()
+        return int.from_bytes(digest) < self.config.share * 2**64
+
+    def add(
+        self,
+        request_id: str,
+        version: str,
+        signature: Signature,
+        inputs: NamedArrays,
+        outputs: NamedArrays,
+        seconds: float,
+    ) -> None:
+        """Log a request with its outputs, if it is sampled and there is room in the queue."""
+        if not self.samples(request_id):
+            return
+        kept = None if self.config.inputs == "none" else inputs
+        size = ENTRY_BYTES + _bytes_of(outputs) + (_bytes_of(kept) if kept is not None else 0)
+        self._put(_Request(request_id, time.time(), version, seconds, outputs, kept, signature, size))
+
+    def add_feedback(self, request_id: str, labels: tuple[int, ...]) -> bool:
+        """Log labels of a request; return False when there is no room in the queue."""
+        return self._put(_Feedback(request_id, labels))
+
+    def close(self) -> None:
+        """Write what is queued and end the thread; a disk that does not answer is left alone after a while."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(CLOSE_S)
+        if not self._thread.is_alive():
+            self._lock.close()
+
+    def _put(self, entry: _Request | _Feedback) -> bool:
+        with self._changed:
+            fits = self._bytes + entry.size <= min(QUEUE_BYTES, self.config.file_bytes // 2)
+            if fits:
+                self._bytes += entry.size
+                self._queue.append(entry)
+                if len(self._queue) == 1:
+                    self._changed.notify()
+        if not fits:
+            self._lost(1, "the queue is full: the disk is too slow, or the entries are too large")
+        return fits
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closed)
+                self._changed.wait_for(lambda: self._closed, FLUSH_S)  # more may come; one transaction for all
+                entries, ended = list(self._queue), self._closed
+                self._queue.clear()
+            if entries:
+                self._write(entries)
+            with self._changed:
+                self._bytes -= sum(entry.size for entry in entries)
+            if ended:
+                break
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, entries: list[_Request | _Feedback]) -> None:
+        try:
+            if self._file is None or not self._file.path.exists() or self._file.size > self.config.file_bytes:
+                self._begin_file()
+            assert self._file is not None
+            requests = self._rows([entry for entry in entries if isinstance(entry, _Request)])
+            feedback = [(e.id, json.dumps(e.labels)) for e in entries if isinstance(e, _Feedback)]
+            self._file.write(requests, feedback)
+        except (sqlite3.Error, OSError) as error:
+            self._lost(len(entries), f"{self.config.folder}: {error}")
+        else:
+            self._metrics.logged.labels("written").inc(len(entries))
+
+    def _rows(self, entries: list[_Request]) -> list[Row]:
+        statistics = _packed_statistics(entries) if self.config.inputs == "statistics" else {}
+        keeps_all = self.config.inputs == "all"
+        return [
+            (
+                entry.id,
+                entry.time,
+                entry.version,
+                1000 * entry.seconds,
+                pack(entry.outputs),
+                pack(entry.inputs) if keeps_all and entry.inputs is not None else None,
+                statistics.get(place),
+            )
+            for place, entry in enumerate(entries)
+        ]
+
+    def _begin_file(self) -> None:
+        """Close the file, remove the first ones, and begin the next: two files of room are always left."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        files = log_files(self.config.folder)
+        total = sum(size_of(path) for _, path in files)
+        for _, path in files:
+            if total <= (FILES - 2) * self.config.file_bytes:
+                break
+            total -= size_of(path)
+            for part in parts_of(path):
+                part.unlink(missing_ok=True)
+        number = max(int(time.time()), files[-1][0] + 1 if files else 0)  # none is used again, whoever removes files
+        self._file = LogFile(self.config.folder / f"{PREFIX}{number}{SUFFIX}")
+
+    def _lost(self, entries: int, why: str) -> None:
+        """Count entries that are not written, and say why once a minute."""
+        self._metrics.logged.labels("lost").inc(entries)
+        now = time.monotonic()
+        if now - self._warned >= WARN_S:
+            self._warned = now
+            log.warning("the request log loses entries", extra={"reason": why})
+
+
+def _packed_statistics(entries: list[_Request]) -> dict[int, bytes]:
+    """Return the statistics of inputs by the place of their entry; those of one shape are computed together."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, entry in enumerate(entries):
+        if entry.inputs is not None:
+            array = entry.inputs[entry.signature.inputs[0].name]
+            if array.ndim:
+                groups.setdefault((entry.version, array.shape[1:]), []).append(place)
+    packed: dict[int, bytes] = {}
+    for places in groups.values():
+        most = max(1, STATISTICS_BYTES // max(entries[place].size for place in places))
+        for start in range(0, len(places), most):
+            some = places[start : start + most]
+            with suppress(ValueError, IndexError, TypeError):  # inputs without one entry per sample have none
+                packed |= zip(some, _computed_together([entries[place] for place in some]), strict=True)
+    return packed
+
+
+def _computed_together(entries: list[_Request]) -> Iterator[bytes]:
+    """Yield each entry's statistics; all of them take the same shape."""
+    signature = entries[0].signature
+    name = signature.inputs[0].name
+    arrays = [entry.inputs[name] for entry in entries if entry.inputs is not None]
+    found = input_statistics({name: np.concatenate(arrays)}, signature)
+    for array, end in zip(arrays, accumulate(map(len, arrays)), strict=True):
+        yield pack({"statistics": found[end - len(array) : end]})
+
+
+def _take(folder: Path) -> IO[str]:
+    """Lock the folder as long as this process lives, and return the lock."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a")
+    except OSError as error:
+        raise ConfigError(f"--request-log {folder}: {error.strerror or error}. Fix: name another folder") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise ConfigError(
+            f"--request-log {folder}: another server writes into it. Fix: give each server a folder of its own"
+        ) from error
+    return lock
+
+
+def _bytes_of(arrays: NamedArrays) -> int:
+    return sum(array.nbytes for array in arrays.values())

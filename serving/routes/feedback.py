@@ -1,0 +1,62 @@
+"""Labels that become known after their requests, joined by the request id."""
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Request
+from pydantic import ValidationError
+
+from gauntlet.core.signature import Signature
+from serving.body import read_body
+from serving.errors import InvalidRequest, NotLogged, Overloaded
+from serving.infer_codec import first_error
+from serving.protocol import ErrorResponse, FeedbackRequest, FeedbackResponse
+from serving.repository import Repository
+from serving.request_log import FLUSH_S, RequestLog
+
+router = APIRouter(prefix="/v2/models", tags=["feedback"])
+SCHEMA = {"schema": FeedbackRequest.model_json_schema()}
+BODY = {"requestBody": {"required": True, "content": {"application/json": SCHEMA}}}
+
+
+@router.post(
+    "/{name}/feedback",
+    status_code=202,
+    openapi_extra=BODY,
+    responses={409: {"model": ErrorResponse, "description": "the server keeps no request log"}},
+)
+async def feedback(name: str, request: Request) -> FeedbackResponse:
+    """Log the right classes of earlier requests; those that the log does not have are ignored when it is read."""
+    repository: Repository = request.app.state.repository
+    request_log: RequestLog | None = request.app.state.request_log
+    model = repository.model(name)
+    if request_log is None:
+        raise NotLogged("this server keeps no request log; start it with --request-log FOLDER")
+    if model.signature.task != "classification":
+        raise InvalidRequest(f"labels are joined for classification; model '{name}' is for {model.signature.task}")
+    body = await read_body(request, repository.limits)
+    try:
+        asked = FeedbackRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise InvalidRequest(f"the feedback is malformed: {first_error(error)}") from error
+    entries = [(entry.request_id, class_indices(entry.labels, model.signature)) for entry in asked.feedback]
+    sampled = [(request_id, labels) for request_id, labels in entries if request_log.samples(request_id)]
+    for number, (request_id, labels) in enumerate(sampled):
+        if not request_log.add_feedback(request_id, labels):
+            text = f"the log's queue is full: {number} of {len(sampled)} are logged; send the others again"
+            raise Overloaded(text, FLUSH_S)
+    return FeedbackResponse(accepted=len(sampled), not_sampled=len(entries) - len(sampled))
+
+
+def class_indices(labels: Sequence[int | str], signature: Signature) -> tuple[int, ...]:
+    """Return the index of each class; `InvalidRequest` for an unknown one."""
+    names = {label: index for index, label in enumerate(signature.labels)}
+    found = []
+    for label in labels:
+        index = names.get(label, -1) if isinstance(label, str) else label
+        if index < 0 or (names and index >= len(names)):
+            known = (
+                f"names are {', '.join([*names][:20])}; indices 0 to {len(names) - 1}" if names else "indices from 0"
+            )
+            raise InvalidRequest(f"label {str(label)[:80]!r} is no class of the model; allowed {known}")
+        found.append(index)
+    return tuple(found)

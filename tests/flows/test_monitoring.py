@@ -1,0 +1,41 @@
+"""The Prefect flow `monitor`, with a real server and a real registry: it judges a champion, and fails for an alarm."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from monitored_bundles import images, log_requests, monitored_bundle
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+
+from flows.monitoring import monitor
+from flows.record.home import Home
+from flows.registry.promote import PromotionRequest, promote
+from gauntlet.core.errors import GateFailed
+
+
+@pytest.fixture
+def champion(prefect_server: str, empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The bundle of the registered model `brightness`, and a home with MLflow's tables."""
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    shutil.copyfile(empty_store / "mlflow.db", home.mlflow_db)
+    monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    bundle = monitored_bundle(tmp_path / "b")
+    promote(home, PromotionRequest(str(bundle), name="brightness", why="made for this test"))
+    return bundle
+
+
+@pytest.mark.slow
+def test_flow_judges_the_champion_and_fails_for_an_alarm(champion: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log_requests(log, champion, images(1, 100))
+    assert monitor("brightness", str(log)) == "no alarm"
+    log_requests(log, champion, images(2, 200, (0.7, 1.0)), name="bright")
+    with pytest.raises(GateFailed, match="brightness: cannot tell: "):
+        monitor("brightness", str(log))
+    with get_client(sync_client=True) as prefect:
+        key = ArtifactFilter(key=ArtifactFilterKey(any_=["monitor"]))
+        texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]
+    assert sorted(text.split(":")[0] for text in texts) == ["**Cannot tell**", "**No alarm**"]

@@ -1,0 +1,63 @@
+"""A bundle with a reference to compare requests with, and logs of requests to it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from served_bundles import SIZE, brightness_bundle
+
+from gauntlet.bundle.bundle import Bundle, seal
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.monitoring.reference import REFERENCE, MonitoringReference
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from serving.observations import Metrics
+from serving.request_log import RequestLog, RequestLogConfig
+
+
+def images(seed: int, count: int, level: tuple[float, float] = (0.0, 1.0)) -> NamedArrays:
+    """Return gray images whose mean is between two levels: each is dark, middle or bright."""
+    random = np.random.default_rng(seed)
+    means = random.uniform(*level, (count, 1, 1, 1))
+    noise = random.uniform(-0.05, 0.05, (count, 1, SIZE, SIZE))
+    return {"image": np.clip(means + noise, 0, 1).astype(np.float32)}
+
+
+def outputs_of(bundle: Path, inputs: NamedArrays) -> NamedArrays:
+    return batched_inference(open_session(bundle / "model.onnx", threads=1), inputs).run(16)
+
+
+def monitored_bundle(folder: Path, *, samples: int = 300, labeled: bool = True) -> Path:
+    """Make a bundle whose evaluation had images of all levels; 2 % of its labels are not what it predicts."""
+    brightness_bundle(folder, latencies=[(1, 1.0), (8, 2.0)])
+    inputs = images(0, samples)
+    outputs = outputs_of(folder, inputs)
+    truth = outputs["y"].argmax(axis=1)
+    truth[::50] = (truth[::50] + 1) % 3
+    signature = Bundle.open(folder).contract.signature
+    reference = MonitoringReference.measure(signature, [(inputs, outputs)], truth if labeled else None)
+    reference.save(folder / REFERENCE)
+    seal(folder)
+    return folder
+
+
+def log_requests(
+    log: Path,
+    bundle: Path,
+    inputs: NamedArrays,
+    *,
+    name: str = "r",
+    wrong: Sequence[bool] | None = None,
+    keep: str = "all",
+) -> None:
+    """Log one request for each sample, as a server does; `wrong` says which labels differ from the prediction."""
+    opened = Bundle.open(bundle)
+    writer = RequestLog(RequestLogConfig(folder=log, inputs=keep), Metrics())  # type: ignore[arg-type]
+    outputs = outputs_of(bundle, inputs)
+    for i in range(len(inputs["image"])):
+        one = [{key: array[i : i + 1] for key, array in arrays.items()} for arrays in (inputs, outputs)]
+        writer.add(f"{name}-{i}", opened.digest[:12], opened.contract.signature, *one, 0.001)
+        if wrong is not None:
+            label = (int(outputs["y"][i].argmax()) + int(wrong[i])) % 3
+            writer.add_feedback(f"{name}-{i}", (label,))
+    writer.close()

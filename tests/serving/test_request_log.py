@@ -1,0 +1,314 @@
+"""What the request log keeps, and that neither a kill, nor a slow or full disk, harms it or a request."""
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from harness import command
+from monitored_bundles import images, log_requests, monitored_bundle, outputs_of
+from served_bundles import SIZE, brightness_bundle
+from server_process import ServerProcess, json_request, serving
+
+from flows.cli.main import main
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.signature import Signature
+from gauntlet.monitoring.features import input_statistics
+from gauntlet.monitoring.request_log import LoggedRequest, RequestLogReader, log_files, pack, unpack
+from serving import request_log
+from serving.log_file import LogFile
+from serving.observations import Metrics
+from serving.request_log import RequestLog, RequestLogConfig
+
+WAIT_S = 60
+Value = TypeVar("Value")
+INFER, FEEDBACK = "/v2/models/brightness/infer", "/v2/models/brightness/feedback"
+THREE = images(1, 3)
+VERSION = "a" * 12
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return brightness_bundle(tmp_path_factory.mktemp("bundle") / "b", latencies=[(1, 1.0), (4, 2.0)])
+
+
+@pytest.fixture(scope="module")
+def server(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("log")
+    with serving(folder, bundle, "--request-log", folder / "log", "--log-inputs", "all") as running:
+        yield running
+
+
+def logged(server: ServerProcess, bundle: Path) -> dict[str, LoggedRequest]:
+    """Return what the log of a running server has, once it has all that was asked so far."""
+    wanted = server.metric("gauntlet_requests_success_total")
+    reader = RequestLogReader(server.logs.parent / "log")
+    return wait_until(
+        lambda: {r.request_id: r for r in reader.requests(version_of(bundle))}, lambda r: len(r) >= wanted
+    )
+
+
+def wait_until(look: Callable[[], Value], enough: Callable[[Value], bool]) -> Value:
+    """Look until it is enough; the time limit ends a test that waits in vain."""
+    end = time.monotonic() + WAIT_S
+    while not enough(found := look()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
+
+
+def version_of(bundle: Path) -> str:
+    return Bundle.open(bundle).digest[:12]
+
+
+def written(metrics: Metrics, outcome: str) -> float:
+    return float(metrics.registry.get_sample_value("gauntlet_request_log_entries_total", {"outcome": outcome}) or 0)
+
+
+def test_log_has_inputs_outputs_latency_and_id_of_each_request(server: ServerProcess, bundle: Path) -> None:
+    before = time.time()
+    assert server.post(INFER, json_request(THREE), x_request_id="mine").status == 200
+    given = server.post(INFER, json_request(THREE)).headers["x-request-id"]
+    found = logged(server, bundle)
+    one = found["mine"]
+    assert given in found
+    assert np.array_equal(one.inputs["image"], THREE["image"])  # type: ignore[index]
+    assert np.allclose(one.outputs["y"], outputs_of(bundle, THREE)["y"], atol=1e-5)
+    assert before <= one.time <= time.time() and 0 < one.milliseconds < 60_000
+
+
+def test_image_is_logged_as_the_model_took_it(server: ServerProcess, bundle: Path, white_png: bytes) -> None:
+    answer = server.post("/v2/models/brightness/predict", white_png, content_type="image/png", x_request_id="white")
+    assert answer.json()["predictions"][0]["top"][0]["label"] == "bright"
+    one = logged(server, bundle)["white"]
+    assert one.outputs["y"].argmax() == 2
+    assert np.array_equal(one.inputs["image"], np.ones((1, 1, SIZE, SIZE)))  # type: ignore[index]
+
+
+def test_labels_are_joined_by_the_request_id(server: ServerProcess) -> None:
+    entries = [{"request_id": "mine", "labels": ["dark", 1, "bright"]}, {"request_id": "unknown", "labels": [0]}]
+    answer = server.post(FEEDBACK, {"feedback": entries})
+    assert (answer.status, answer.json()) == (202, {"accepted": 2, "not_sampled": 0})
+    reader = RequestLogReader(server.logs.parent / "log")
+    found = wait_until(lambda: list(reader.feedback()), lambda one: len(one) >= 2)
+    assert [(one.request_id, one.labels) for one in found[:2]] == [("mine", (0, 1, 2)), ("unknown", (0,))]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("[]", "the feedback is malformed"),
+        ('{"feedback": [{"request_id": "x"}]}', "labels"),
+        (
+            '{"feedback": [{"request_id": "x", "labels": ["purple"]}]}',
+            "'purple' is no class of the model; allowed names",
+        ),
+        ('{"feedback": [{"request_id": "x", "labels": [3]}]}', "indices 0 to 2"),
+        ('{"feedback": [{"request_id": "x", "labels": [-1]}]}', "'-1' is no class"),
+        ('{"feedback": [{"request_id": "x", "labels": [1.5]}]}', "malformed"),
+    ],
+)
+def test_wrong_feedback_is_refused(server: ServerProcess, body: str, words: str) -> None:
+    answer = server.post(FEEDBACK, body)
+    assert answer.status == 400
+    assert words in answer.error
+
+
+def test_without_the_option_nothing_is_logged(bundle: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, bundle) as server:
+        assert server.post(INFER, json_request(THREE)).status == 200
+        answer = server.post(FEEDBACK, {"feedback": [{"request_id": "x", "labels": [0]}]})
+        assert answer.status == 409
+        assert "--request-log FOLDER" in answer.error
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+def test_killed_server_leaves_a_readable_log_that_the_next_one_continues(bundle: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, bundle, "--request-log", tmp_path / "log") as first:
+        for number in range(20):
+            first.post(INFER, json_request(THREE), x_request_id=f"first-{number}")
+        assert len(logged(first, bundle)) == 20
+        first.stop(signal.SIGKILL)
+    with serving(tmp_path, bundle, "--request-log", tmp_path / "log") as second:
+        second.post(INFER, json_request(THREE), x_request_id="second")
+        reader = RequestLogReader(tmp_path / "log")
+        found = wait_until(lambda: list(reader.requests(version_of(bundle))), lambda rows: len(rows) == 21)
+        assert (found[0].request_id, found[-1].request_id) == ("first-0", "second")
+        refused = command(tmp_path, "serve", str(bundle), "--port", "0", "--request-log", "log")
+        assert refused.returncode == 2
+        assert "another server writes into it. Fix:" in refused.stderr
+        assert second.stop() == 0
+
+
+def test_stopped_server_has_written_everything(bundle: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, bundle, "--request-log", tmp_path / "log") as server:
+        for _ in range(5):
+            server.post(INFER, json_request(THREE))
+        assert server.stop() == 0
+    found = list(RequestLogReader(tmp_path / "log").requests(version_of(bundle)))
+    signature = Bundle.open(bundle).contract.signature
+    assert len(found) == 5
+    assert all(one.inputs is None for one in found)
+    assert np.allclose(found[0].statistics, input_statistics(THREE, signature))  # type: ignore[arg-type]
+
+
+def test_inputs_leave_no_trace_where_they_are_not_to_be_kept(tmp_path: Path) -> None:
+    folder = monitored_bundle(tmp_path / "b")
+    log_requests(tmp_path / "log", folder, images(1, 3), keep="none")
+    found = list(RequestLogReader(tmp_path / "log").requests(version_of(folder)))
+    assert [(one.inputs, one.statistics) for one in found] == [(None, None)] * 3
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (
+            ("--log-share", "0.5"),
+            "--log-share: there is no request log. Fix: name its folder with --request-log FOLDER",
+        ),
+        (("--request-log", "x", "--log-share", "2"), "--log-share 2.0: Input should be less than or equal to 1"),
+        (("--request-log", "x", "--log-max-mb", "1"), "--log-max-mb 1.0: Input should be greater than or equal to 16"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(
+    bundle: Path, words: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(bundle), "--port", "0", *words]) == 2
+    assert capsys.readouterr().err == f"gauntlet: {error}\n"
+
+
+def test_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(ConfigError, match=r"--request-log .*file: .*Fix: name another folder"):
+        RequestLog(RequestLogConfig(folder=tmp_path / "file"), Metrics())
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries are written at once."""
+    monkeypatch.setattr(request_log, "FLUSH_S", 0.0)
+
+
+@pytest.fixture
+def signature(bundle: Path) -> Signature:
+    return Bundle.open(bundle).contract.signature
+
+
+def add(log: RequestLog, name: str, signature: Signature, values: int = 3) -> None:
+    log.add(name, VERSION, signature, THREE, {"y": np.zeros((3, values), np.float32)}, 0.001)
+
+
+def test_share_is_the_same_requests_on_every_server(tmp_path: Path) -> None:
+    logs = [RequestLog(RequestLogConfig(folder=tmp_path / name, share=0.25), Metrics()) for name in "ab"]
+    names = [f"request-{number}" for number in range(4000)]
+    first, second = ([log.samples(name) for name in names] for log in logs)
+    assert first == second
+    assert 900 < sum(first) < 1100
+    for log in logs:
+        log.close()
+
+
+def test_log_keeps_within_its_size_and_loses_the_oldest(tmp_path: Path, signature: Signature, soon: None) -> None:
+    metrics, folder = Metrics(), tmp_path / "log"
+    log = RequestLog(RequestLogConfig(folder=folder, max_mb=16, inputs="none"), metrics)
+    largest = 0
+    for number in range(40):  # of 0.6 MB each
+        add(log, f"r-{number}", signature, 50_000)
+        wait_until(lambda: written(metrics, "written"), lambda count, number=number: count == number + 1)
+        largest = max(largest, sum(path.stat().st_size for path in folder.iterdir()))
+    log.close()
+    found = [one.request_id for one in RequestLogReader(folder).requests(VERSION)]
+    assert largest <= 16e6
+    assert found == [f"r-{number}" for number in range(40 - len(found), 40)]
+    assert 10 < len(found) < 35
+    assert written(metrics, "lost") == 0
+
+
+def test_slow_disk_costs_entries_and_never_a_request(
+    tmp_path: Path, signature: Signature, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, released, write = threading.Event(), threading.Event(), LogFile.write
+
+    def stuck(self: LogFile, requests: object, feedback: object) -> None:
+        writing.set()
+        released.wait()
+        write(self, requests, feedback)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LogFile, "write", stuck)
+    metrics = Metrics()
+    log = RequestLog(RequestLogConfig(folder=tmp_path, max_mb=16, inputs="none"), metrics)
+    add(log, "first", signature)
+    writing.wait()
+    for number in range(3000):  # returns although nothing is written
+        add(log, f"r-{number}", signature)
+    assert written(metrics, "lost") > 1000
+    assert not log.add_feedback("first", (0, 1, 2))
+    released.set()
+    log.close()
+    assert written(metrics, "lost") + written(metrics, "written") == 3002
+    assert len(list(RequestLogReader(tmp_path).requests(VERSION))) == written(metrics, "written") > 500
+
+
+def test_full_disk_costs_entries_until_there_is_room(
+    tmp_path: Path, signature: Signature, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLite's own limit of pages raises the error that a full disk does."""
+    full, write = [True], LogFile.write
+
+    def limited(self: LogFile, requests: object, feedback: object) -> None:
+        self._database.execute(f"PRAGMA max_page_count = {4 if full[0] else 100_000}")
+        write(self, requests, feedback)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LogFile, "write", limited)
+    metrics = Metrics()
+    log = RequestLog(RequestLogConfig(folder=tmp_path, max_mb=16, inputs="none"), metrics)
+    add(log, "lost", signature, 50_000)
+    wait_until(lambda: written(metrics, "lost"), lambda count: count == 1)
+    full[0] = False
+    add(log, "kept", signature, 50_000)
+    wait_until(lambda: written(metrics, "written"), lambda count: count == 1)
+    log.close()
+    assert [one.request_id for one in RequestLogReader(tmp_path).requests(VERSION)] == ["kept"]
+    [record] = [record for record in caplog.records if "the request log loses entries" in record.message]
+    assert "full" in record.reason  # type: ignore[attr-defined]
+
+
+def test_entry_larger_than_the_queue_is_left_out(tmp_path: Path, signature: Signature) -> None:
+    metrics = Metrics()
+    log = RequestLog(RequestLogConfig(folder=tmp_path, max_mb=16, inputs="none"), metrics)
+    add(log, "large", signature, 500_000)
+    log.close()
+    assert written(metrics, "lost") == 1
+    assert not log_files(tmp_path)
+
+
+def test_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "requests-000001.sqlite").write_bytes(b"no database" * 1000)
+    with pytest.raises(StageError, match=r"requests-000001.sqlite: it cannot be read: .*Fix: remove this file"):
+        list(RequestLogReader(tmp_path).requests(VERSION))
+
+
+def test_arrays_of_every_type_come_back() -> None:
+    arrays = {
+        "floats": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "scalar": np.array(7, np.int64),
+        "texts": np.array(["a", "näh"], object),
+        "none": np.zeros((0, 4), np.float16),
+        "flags": np.array([[True], [False]]),
+    }
+    found = unpack(pack(arrays))
+    assert [*found] == [*arrays]
+    for name, array in arrays.items():
+        assert np.array_equal(found[name], array)
+        assert found[name].shape == array.shape
+
+
+def test_feedback_json_is_documented(server: ServerProcess) -> None:
+    paths = server.get("/openapi.json").json()["paths"]
+    schema = paths["/v2/models/{name}/feedback"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "request_id" in json.dumps(schema)
