@@ -53,14 +53,14 @@ clean:  ## remove the environment and all runs
 	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))" || \
 		{ echo "$(PYTHON) is not Python 3.11 or 3.12; name one: make PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -c "import ensurepip" 2>/dev/null || .ci/debian python3-venv
-	@echo "Installing the pipeline; about GB_ONNX GB, a few minutes, once ..."
+	@echo "Installing the pipeline; about 1.5 GB, a few minutes, once ..."
 	$(PYTHON) -m venv .venv
 	$(PIP) --editable '.[pipeline]'
 	@$(BIN)/python -m flows.servers.build_templates
 	@touch $@
 
 .venv/core: .venv/onnx
-	@echo "Installing PyTorch; about 5 GB more, a few minutes, once ..."
+	@echo "Installing PyTorch; about 5.6 GB more, a few minutes, once ..."
 	$(PIP) --editable '.[pipeline,torch]'
 	@touch $@
 

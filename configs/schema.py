@@ -72,7 +72,9 @@ PRUNABLE = ("torch", "torch-model")
 def exporters_for(train: str) -> list[str]:
     """Return the kinds of the exporters for what a kind of `train` makes."""
     union, framework = get_args(get_args(ExportConfig)[0]), FRAMEWORK.get(train, train)
-    return ONE_EXPORTER.get(train) or [kind.model_fields["kind"].default for kind in union if kind.framework == framework]
+    return ONE_EXPORTER.get(train) or [
+        kind.model_fields["kind"].default for kind in union if kind.framework == framework
+    ]
 
 
 Recipes = Annotated[

@@ -157,7 +157,9 @@ def _add_file_commands(add: AddCommand) -> None:
     diagnose.add_argument("--layout", choices=["NCHW", "NHWC"], help="memory layout of the caller's images")
     diagnose.add_argument("--constants", metavar="FILE.npz", help="values of leaked constants, by input name")
     diagnose.add_argument("--fix", metavar="OUT.onnx", help="write a copy in which what can be fixed safely is fixed")
-    names = "also say which nodes each target takes and where the others run; names from `gauntlet targets`, by default "
+    names = (
+        "also say which nodes each target takes and where the others run; names from `gauntlet targets`, by default "
+    )
     names += "one target of each kind"
     diagnose.add_argument("--targets", type=_names, nargs="?", const=[], metavar="NAME,...", help=names)
     diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="by default 7, more for large files")
@@ -167,7 +169,9 @@ def _add_file_commands(add: AddCommand) -> None:
     inspect.add_argument("model", metavar="MODEL", help="an .onnx file; its external data is not read")
     views = inspect.add_mutually_exclusive_group()
     views.add_argument("--graph", action="store_true", help="print every node with its shapes")
-    views.add_argument("--weights", action="store_true", help="print the range, mean and spread of each layer's weights")
+    views.add_argument(
+        "--weights", action="store_true", help="print the range, mean and spread of each layer's weights"
+    )
     views.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -74,7 +74,8 @@ class FrameworkSession:
 
     def observe(self, samples: NamedArrays) -> None:
         """Call the model once, to learn the names of its outputs; raise StageError if it fails."""
-        self.outputs = tuple(self._outputs(batched_inference(self, samples).feed(0, 1)))
+        calls = batched_inference(self, samples)
+        self.outputs = tuple(self._outputs(calls.feed(0, calls.batch(1))))
 
     def get_inputs(self) -> list[TensorInfo]:
         """Return the inputs, in the order of the call."""

@@ -114,9 +114,7 @@ def _given_by_shape(model: LoadedModel, shapes: Shapes) -> tuple[TensorSpec, ...
     return tuple(TensorSpec(name=name, dtype="float32", shape=("batch", *shapes[name])) for name in names)
 
 
-def _try_session(
-    session: Any, declared: Signature, shapes: Shapes, given: NamedArrays | None = None
-) -> TrialRun:
+def _try_session(session: Any, declared: Signature, shapes: Shapes, given: NamedArrays | None = None) -> TrialRun:
     """Run a session on a few samples, as a batch and one by one; `given` are the user's, and else they are random."""
     whole = _whole_inputs(declared, shapes)
     axes = _lengths(declared, shapes, whole=whole)

@@ -7,16 +7,17 @@ from pydantic import Field
 from gauntlet.targets.base import OperatorList, Precision
 from gauntlet.targets.ort import OrtTarget
 
+ML_PROGRAM_OPERATORS = """
+    Add ArgMax AveragePool Cast Clip Concat Conv ConvTranspose DepthToSpace Div Elu Erf Exp Gelu Gemm
+    GlobalAveragePool GlobalMaxPool GridSample GroupNormalization InstanceNormalization
+    LayerNormalization LeakyRelu MatMul Max MaxPool Mul PRelu Pow Reciprocal ReduceMax ReduceMean
+    ReduceSum Relu Reshape Resize Round Shape Sigmoid Slice Softmax Softplus Split Sqrt Squeeze Sub
+    Tanh Transpose Unsqueeze
+"""
+"""From tools/ci_build/github/apple/coreml_supported_mlprogram_ops.md in the repository of ONNX Runtime."""
 ML_PROGRAM = OperatorList(
-    source="ONNX Runtime's list for CoreML's ML programs",
-    operators=frozenset(
-        "Add ArgMax AveragePool Cast Clip Concat Conv ConvTranspose DepthToSpace Div Elu Erf Exp Gelu Gemm "
-        "GlobalAveragePool GlobalMaxPool GridSample GroupNormalization InstanceNormalization LayerNormalization "
-        "LeakyRelu MatMul Max MaxPool Mul PRelu Pow Reciprocal ReduceMax ReduceMean ReduceSum Relu Reshape Resize "
-        "Round Shape Sigmoid Slice Softmax Softplus Split Sqrt Squeeze Sub Tanh Transpose Unsqueeze".split()
-    ),
+    source="ONNX Runtime's list for CoreML's ML programs", operators=frozenset(ML_PROGRAM_OPERATORS.split())
 )
-"""tools/ci_build/github/apple/coreml_supported_mlprogram_ops.md in the repository of ONNX Runtime."""
 
 
 class OrtCoreMl(OrtTarget):

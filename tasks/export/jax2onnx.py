@@ -1,5 +1,6 @@
 """jax2onnx: export Flax networks and JAX functions to standard ONNX operators."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -25,7 +26,9 @@ class Jax2Onnx(Frozen):
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Export what is saved in `model` to `path`. Raises StageError when jax2onnx cannot convert it."""
         flax_network.use_cpu()
-        proto = self._function(model, signature) if model.suffix == jax_function.SUFFIX else self._flax(model, signature)
+        proto = (
+            self._function(model, signature) if model.suffix == jax_function.SUFFIX else self._flax(model, signature)
+        )
         # jax2onnx moves transposes but keeps the old shapes of intermediate tensors; shape inference restores them.
         del proto.graph.value_info[:]
         onnx.save(proto, path)
@@ -49,7 +52,8 @@ class Jax2Onnx(Frozen):
             outputs = jax_function.named_outputs(function(*inputs), spec.code.name)
             return tuple(outputs[name] for name in names)
 
-        inputs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in spec.inputs]
+        described: Callable[[Any, str], Any] = jax.ShapeDtypeStruct
+        inputs = [described(each.shape, each.dtype) for each in spec.inputs]
         try:
             return self._converted(ordered, inputs, signature, model_name=spec.code.name)
         except Exception as error:  # JAX's, and jax2onnx's for a primitive that it does not know

@@ -116,7 +116,9 @@ def test_estimator_of_untrusted_types_needs_trust(tmp_path: Path) -> None:
 
 def test_what_the_file_does_not_say_is_asked_for_by_option(tmp_path: Path) -> None:
     made = framework_models.torchscript(tmp_path)
-    with pytest.raises(ConfigError, match=r"net\.pt: .*shape of its input 'image'\. Fix: .*--shape image=3x224x224, or"):
+    with pytest.raises(
+        ConfigError, match=r"net\.pt: .*shape of its input 'image'\. Fix: .*--shape image=3x224x224, or"
+    ):
         inferred(Brought(made.path))
     with pytest.raises(ConfigError, match="--shape other: unknown input; available: image"):
         inferred(Brought(made.path, made.shapes | {"other": (3,)}))
@@ -146,7 +148,7 @@ def test_file_of_another_kind_is_refused(tmp_path: Path, name: str, message: str
 
 def test_parameters_are_for_functions(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"")
-    with pytest.raises(ConfigError, match="--parameters is for a JAX function, FILE.py:FUNCTION"):
+    with pytest.raises(ConfigError, match=r"--parameters is for a JAX function, FILE\.py:FUNCTION"):
         infer_config(tmp_path / "m.onnx", None, None, {}, tmp_path / "p.npz")
 
 

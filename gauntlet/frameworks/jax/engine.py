@@ -37,7 +37,8 @@ class JaxFunctionEngine(Engine):
 
     def set_samples(self, samples: NamedArrays) -> None:
         """Call the function once, to learn its outputs."""
-        call, _ = self.bind(batched_inference(self, samples).feed(0, 1))
+        calls = batched_inference(self, samples)
+        call, _ = self.bind(calls.feed(0, calls.batch(1)))
         call()
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
@@ -45,7 +46,8 @@ class JaxFunctionEngine(Engine):
         import jax
 
         arguments = [jax.device_put(feed[each.name]) for each in self.inputs]
-        return lambda: jax.block_until_ready(self.call(*arguments)), lambda values: [np.asarray(v) for v in values]
+        wait: Callable[[Any], Any] = jax.block_until_ready
+        return lambda: wait(self.call(*arguments)), lambda values: [np.asarray(value) for value in values]
 
     def placement(self, feed: NamedArrays) -> dict[str, Any]:
         """Return the function, on the devices of its outputs."""

@@ -73,7 +73,6 @@ class CallableModel:
                 raise StageError(f"output '{name}' is {array.shape} for {count} samples; expected one row per sample")
         return outputs
 
-
     def loaded(self, architecture: str) -> LoadedModel:
         """Return the model as it is called in its own layout, NHWC; raise StageError if it fixes the batch."""
         for name, _, shape in self.inputs:

@@ -3,6 +3,7 @@
 import logging
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,9 @@ def is_scripted(path: Path) -> bool:
     return "constants.pkl" in names and any(name.startswith("code/") for name in names)
 
 
-def read_program(path: Path, suffix: str, *, trust: bool = False) -> "torch.export.ExportedProgram | torch.jit.ScriptModule":
+def read_program(
+    path: Path, suffix: str, *, trust: bool = False
+) -> "torch.export.ExportedProgram | torch.jit.ScriptModule":
     """Return the program in a file, on the CPU; raise StageError unless it is trusted and can be read.
 
     `suffix` says how to read it, whatever the file is called: as `EXPORTED` or `SCRIPTED`.
@@ -50,8 +53,8 @@ def read_program(path: Path, suffix: str, *, trust: bool = False) -> "torch.expo
             warnings.simplefilter("ignore")
             if exported:
                 return torch.export.load(path)
-            module: torch.jit.ScriptModule = torch.jit.load(path, map_location="cpu")
-            return module.eval()
+            load: Callable[..., torch.jit.ScriptModule] = torch.jit.load
+            return load(path, map_location="cpu").eval()
     except Exception as error:  # a damaged file raises many types
         kind = "an ExportedProgram (torch.export.save)" if exported else "a TorchScript program (torch.jit.save)"
         raise StageError(f"{path}: not {kind} that torch {torch.__version__} can read: {one_line(error)}") from error
@@ -64,11 +67,13 @@ def load_program(path: Path, suffix: str, *, trust: bool = False) -> LoadedModel
     import torch
 
     program = read_program(path, suffix, trust=trust)
+    declared: tuple[TensorSpec, ...] = ()
+    module: torch.nn.Module
     if isinstance(program, torch.export.ExportedProgram):
         declared = _exported_inputs(program, path)
         module, names = program.module(), tuple(spec.name for spec in declared)
     else:
-        declared, module, names = (), program, _scripted_inputs(program, path)
+        module, names = program, _scripted_inputs(program, path)
 
     def call(feed: NamedArrays) -> NamedArrays:
         with torch.inference_mode():
@@ -113,10 +118,13 @@ def _axis(axis: Any) -> int | str:
 
 def _scripted_inputs(program: "torch.jit.ScriptModule", path: Path) -> tuple[str, ...]:
     """Return the names of the arguments without a default; raise StageError where one is no tensor."""
-    arguments = [each for each in program.forward.schema.arguments[1:] if not each.has_default_value()]
+    method: Any = program.forward
+    arguments = [each for each in method.schema.arguments[1:] if not each.has_default_value()]
     other = [f"{each.name}: {each.type}" for each in arguments if str(each.type) != "Tensor"]
     if other:
-        raise StageError(f"{path}: it takes {other[0]}, which is no tensor. Fix: wrap it so that it takes tensors alone")
+        raise StageError(
+            f"{path}: it takes {other[0]}, which is no tensor. Fix: wrap it so that it takes tensors alone"
+        )
     return tuple(each.name for each in arguments)
 
 

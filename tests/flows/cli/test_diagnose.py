@@ -155,8 +155,8 @@ def test_inspect_shows_the_model_and_its_json(tmp_path: Path, model: Path) -> No
 
 def test_targets_show_what_each_takes_within_80_columns(tmp_path: Path) -> None:
     onnx.save(onnx_text.model("m (float[n,4] x) => (float[n,4] y) { s = Sin(x) y = Relu(s) }"), tmp_path / "m.onnx")
-    done = command(tmp_path, "diagnose", "m.onnx", "--targets", "ort-cpu,ort-coreml", COLUMNS="80")
-    assert done.returncode == 0, done.stderr
+    done = command(tmp_path, "diagnose", "m.onnx", "--timeout=60", "--targets", "ort-cpu,ort-coreml", COLUMNS="80")
+    assert done.returncode == 0, done.stdout + done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     rows = {line.split()[1]: line for line in done.stdout.splitlines() if "ort-" in line}
     assert "2/2" in rows["ort-cpu"]

@@ -36,7 +36,7 @@ def test_golden_outputs_are_the_functions(config: JaxModel, workspace: Callable[
         hidden = np.maximum(IMAGES.reshape(20, -1) @ weights["dense/kernel"], 0)
         scores = hidden @ weights["head"]
     assert np.allclose(golden.test_outputs["scores"], scores, atol=1e-4)
-    assert [spec.shape for spec in report.facts.signature.outputs] == [("batch", 16), ("batch", 4)]
+    assert [spec.shape for spec in report.facts.signature.outputs] == [("batch", 4), ("batch", 16)]
     assert {path.name for path in config.files()} == {"jaxnets.py", "parameters.npz"}
 
 
