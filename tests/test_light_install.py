@@ -78,7 +78,7 @@ def test_what_make_onnx_asks_for_has_no_training_framework() -> None:
 
 @pytest.mark.slow
 def test_onnx_file_runs_in_an_environment_without_a_training_framework(tmp_path: Path) -> None:
-    python = environment_of(required(asked_by_make()), tmp_path / "environment")
+    python = environment_of({"onnx-gauntlet", *required(asked_by_make())}, tmp_path / "environment")
     onnx.save(written_models.convolutions(11), tmp_path / "model.onnx")
     own = {"GAUNTLET_HOME": str(tmp_path / "home"), "GAUNTLET_HOST_LOCK": str(tmp_path / "lock")}
 
