@@ -121,9 +121,12 @@ def save(path: Path, spec: JaxFunction, parameters: NamedArrays) -> None:
 
 def load(path: Path, *, trust: bool = False) -> tuple[Callable[..., Any], JaxFunction]:
     """Return a saved function of its inputs alone, and its spec; raise StageError unless its code is trusted."""
-    with np.load(path, allow_pickle=False) as file:
-        spec = JaxFunction.model_validate_json(str(file[SPEC_KEY]))
-        parameters = {name.removeprefix(PREFIX): file[name] for name in file.files if name.startswith(PREFIX)}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            spec = JaxFunction.model_validate_json(str(file[SPEC_KEY]))
+            parameters = {name.removeprefix(PREFIX): file[name] for name in file.files if name.startswith(PREFIX)}
+    except Exception as error:  # a file of another kind raises many types
+        raise StageError(f"{path.name}: not a network saved by this project: {one_line(error)}") from error
     if not trust:
         raise untrusted_code(path.name, f"it holds the code of {spec.code.name}")
     return spec.bind(parameters), spec

@@ -58,7 +58,7 @@ def test_target_that_cannot_say_it_here_says_why(waves: Path, tmp_path: Path, mo
     openvino, torch = check_targets(waves, [by_name("openvino-f32"), by_name("torch-eager")])
     assert openvino.unknown is not None
     assert "gauntlet targets install openvino" in openvino.unknown
-    assert torch.refused == "it runs its framework's own file (.pt, .pt2, .torchscript), not ONNX"
+    assert torch.refused == "it runs its framework's own file (.pt2, .torchscript, .pt), not ONNX"
 
 
 def test_default_targets_are_one_of_each_kind_that_runs_onnx() -> None:
