@@ -8,10 +8,13 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 JAX2ONNX := $(PIP) --no-deps jax2onnx
 ARGS ?=
 
-.PHONY: demo test test-all check docs up ui clean torch tensorflow sklearn jax loadgen serving dask ray arm64
+.PHONY: demo onnx test test-all check docs up ui clean torch tensorflow sklearn jax loadgen serving dask ray arm64
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
+
+onnx: .venv/onnx  ## what `gauntlet run model.onnx` needs: everything but a training framework
+	@echo "Ready: $(BIN)/gauntlet run model.onnx --data pictures"
 
 test: .venv/dev  ## the tests; slow ones with ARGS='-m slow'
 	$(PYTEST) $(ARGS)
@@ -46,14 +49,19 @@ arm64:  ## an Arm Python with ONNX Runtime in ~/.cache, for portability.emulate
 clean:  ## remove the environment and all runs
 	rm -rf .venv .gauntlet
 
-.venv/core: pyproject.toml constraints.txt
+.venv/onnx: pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))" || \
 		{ echo "$(PYTHON) is not Python 3.11 or 3.12; name one: make PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -c "import ensurepip" 2>/dev/null || .ci/debian python3-venv
-	@echo "Installing; about 7 GB with PyTorch, a few minutes, once ..."
+	@echo "Installing the pipeline; about 1.5 GB, a few minutes, once ..."
 	$(PYTHON) -m venv .venv
-	$(PIP) --editable '.[pipeline,torch]'
+	$(PIP) --editable '.[pipeline]'
 	@$(BIN)/python -m flows.servers.build_templates
+	@touch $@
+
+.venv/core: .venv/onnx
+	@echo "Installing PyTorch; about 5.6 GB more, a few minutes, once ..."
+	$(PIP) --editable '.[pipeline,torch]'
 	@touch $@
 
 .venv/with-%: .venv/core

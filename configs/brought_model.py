@@ -1,5 +1,6 @@
-"""Infer the configuration of a run from a model file and its data."""
+"""Infer the configuration of a run from a model file, or a JAX function, and its data."""
 
+import os
 import re
 import zipfile
 from collections.abc import Mapping
@@ -7,30 +8,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from pydantic import TypeAdapter
 
+from configs.brought_data import data_part, describe, first_layout, read_arrays
 from configs.loader import presets
+from configs.required_packages import require_packages_of
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.core.signature import TensorSpec
-from gauntlet.datasets.directory_index import index_directory, printable_name
-from gauntlet.datasets.splits import SPLITS
-from gauntlet.inspection.trial_run import Shapes, TrialRun, try_model
+from gauntlet.frameworks.keras.model import nhwc
+from gauntlet.frameworks.torch.program import is_scripted
+from gauntlet.inspection.trial_run import Shapes, TrialRun, try_framework_model, try_model
 from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs
+from tasks.train import Brought
 
 KIND_OF_SUFFIX = {
     ".onnx": "onnx",
+    ".pt2": "exported-program",
+    ".torchscript": "torchscript",
     ".keras": "keras-model",
     ".h5": "keras-model",
     ".skops": "sklearn-model",
 }
 """Suffix of a model file -> kind of `train`. A folder with a `saved_model.pb` is a `saved-model`."""
-PYTORCH = (".pt", ".pth", ".pt2", ".safetensors")
-LAYOUTS = {"NCHW": 1, "NHWC": 3}
-"""Layout of a batch of images -> axis of the channels."""
-IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
-GRAY = {"mean": [0.5], "std": [0.5]}
-RANDOM_SAMPLES = 96
-FRACTIONS = {"validation": 0, "calibration": 0.3, "test": 0.7}
+WEIGHTS = (".pt", ".pth", ".safetensors")
+"""Suffixes of PyTorch's files that may hold weights alone; a TorchScript program may have the first two, too."""
+ZIPPED = (".keras", ".skops", ".pt2", ".torchscript")
+FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
+"""A JAX function: `folder/nets.py:predict`."""
+NHWC_KINDS = ("keras-model", "saved-model")
+NOTHING_STORED = Store(Path(os.devnull))
 REPAIR_BUDGET_S = 10
 """A recipe's repair is given less time than by default, because `auto` tries several recipes."""
 
@@ -47,30 +54,52 @@ class InferredConfig:
 def is_model(source: str) -> bool:
     """Return whether the argument of `gauntlet run` names a model instead of a configuration."""
     path = Path(source)
-    return path.suffix.lower() in (*KIND_OF_SUFFIX, *PYTORCH) or (path.is_dir() and source not in presets())
+    known = path.suffix.lower() in (*KIND_OF_SUFFIX, *WEIGHTS) or FUNCTION.fullmatch(source) is not None
+    return known or (path.is_dir() and source not in presets())
 
 
-def infer_config(model: Path, data: Path | None, labels: Path | None, shapes: Shapes) -> InferredConfig:
+def infer_config(
+    model: Path,
+    data: Path | None,
+    labels: Path | None,
+    shapes: Shapes,
+    parameters: Path | None = None,
+    *,
+    trust: bool = False,
+    store: Store = NOTHING_STORED,
+) -> InferredConfig:
     """Return the configuration for a model, with random samples where there is no data.
 
     Args:
-        model: a file of a kind in `KIND_OF_SUFFIX`, or the folder of a SavedModel.
+        model: a file of a kind in `KIND_OF_SUFFIX`, the folder of a SavedModel, or a `FUNCTION`.
         data: an `.npz` file or a folder of them, with inputs by name; or a folder of images.
         labels: a text file with the name of one class a line, in the order of the class indices.
         shapes: the shape of one sample by input, where the model leaves it open.
+        parameters: of a JAX function; see `JaxModel`.
+        trust: read a file that may run code.
+        store: the home's; a file in it has been trusted before.
 
     Raises:
-        ConfigError: when a file is missing or of another kind, or the model leaves a shape open.
+        ConfigError: when a file is missing, of another kind or not trusted, or the model leaves a shape open.
     """
     kind, names = kind_of(model), read_labels(labels)
-    values: dict[str, Any] = {"name": run_name(model), "train": {"kind": kind, "model": str(model.resolve())}}
+    train = _train_part(kind, model, parameters, trust=trust)
+    arrays = None if data is None else read_arrays(data)
     notes: dict[str, str] = {}
     if kind == "onnx":
-        values |= _for_onnx(model, data, names, shapes, notes)
+        trial = _try_onnx(model, data, arrays, shapes)
     else:
-        if shapes:
-            raise ConfigError(f"--shape is for ONNX files; for {model.name}, give samples with --data FILE.npz")
-        values |= {"data": _arrays(_arrays_path(model, data), names, notes)}
+        trial = _try_framework(model, train, arrays, shapes, store, notes)
+    notes |= _described(trial)
+    part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
+    values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
+    labelled = part.get("labelled", True) if part["kind"] == "image-folder" else bool(arrays and "labels" in arrays)
+    if labelled and trial.scores:
+        notes["problem"] = f"classification, {trial.scores.shape[1]} classes"
+    else:
+        notes["problem"] = "arrays: each output is compared with the original's, number by number"
+    if trial.scores is None:  # the largest value of a tensor of boxes or pixels names no class
+        values["accuracy"] = {"min_top1_agreement": 0}
     values |= {
         "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}],
         "quantize": "auto",
@@ -84,6 +113,10 @@ def infer_config(model: Path, data: Path | None, labels: Path | None, shapes: Sh
 
 def kind_of(model: Path) -> str:
     """Return the kind of `train` for a model; raise `ConfigError` for other files."""
+    if function := FUNCTION.fullmatch(str(model)):
+        if not Path(function["file"]).is_file():
+            raise ConfigError(f"{model}: {function['file']}: no such file")
+        return "jax-model"
     if not model.exists():
         raise ConfigError(f"{model}: no such file")
     if model.is_dir():
@@ -91,20 +124,23 @@ def kind_of(model: Path) -> str:
             raise ConfigError(f"{model}: a folder without saved_model.pb; expected a model file or a SavedModel folder")
         return "saved-model"
     suffix = model.suffix.lower()
-    if suffix in PYTORCH:
+    if suffix in WEIGHTS and not is_scripted(model):
         raise ConfigError(
-            f"{model}: a PyTorch file needs the code of its network. Fix: export it (torch.onnx.export) and run the "
-            ".onnx file, or write a configuration with train.kind: torch-model, which names the code and the weights"
+            f"{model}: not a TorchScript program, and weights alone need the code of their network. Fix: save the "
+            "network with torch.export.save or torch.jit.save, export it to ONNX, or write a configuration with "
+            "train.kind: torch-model, which names the code and the weights"
         )
-    zipped = suffix in (".keras", ".skops")
-    if zipped and not zipfile.is_zipfile(model):
+    if suffix in ZIPPED and not zipfile.is_zipfile(model):
         raise ConfigError(f"{model}: not a {suffix} file, which is a zip archive")
-    return KIND_OF_SUFFIX[suffix]
+    return KIND_OF_SUFFIX.get(suffix, "torchscript")
 
 
 def run_name(model: Path) -> str:
     """Return a file's name as the name of a run: lower-case letters, digits and dashes."""
+    function = FUNCTION.fullmatch(str(model))
     stem = model.resolve().name if model.is_dir() else model.stem
+    if function:
+        stem = f"{Path(function['file']).stem}-{function['function']}"
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "model"
 
 
@@ -123,87 +159,60 @@ def read_labels(path: Path | None) -> tuple[str, ...]:
     return labels
 
 
-def _for_onnx(
-    model: Path, data: Path | None, names: tuple[str, ...], shapes: Shapes, notes: dict[str, str]
-) -> dict[str, Any]:
-    """Return the parts of the configuration that depend on an ONNX model's inputs and outputs."""
-    arrays = None if data is None else _read_arrays(data)
+def _train_part(kind: str, model: Path, parameters: Path | None, *, trust: bool) -> dict[str, Any]:
+    function = FUNCTION.fullmatch(str(model))
+    if parameters is not None and function is None:
+        raise ConfigError(f"--parameters is for a JAX function, FILE.py:FUNCTION; {model} holds its own")
+    if parameters is not None and not parameters.is_file():
+        raise ConfigError(f"--parameters {parameters}: no such file")
+    if function is None:
+        allowed = {"trust": True} if trust and kind != "onnx" else {}
+        return {"kind": kind, "model": str(model.resolve())} | allowed
+    file = Path(function["file"]).resolve()
+    part = {"kind": kind, "function": f"{file.stem}:{function['function']}", "code_folder": str(file.parent)}
+    return part | ({"parameters": str(parameters.resolve())} if parameters else {})
+
+
+def _try_onnx(model: Path, data: Path | None, arrays: NamedArrays | None, shapes: Shapes) -> TrialRun:
     if data is not None and arrays is not None:
         wanted = _input_names(model)
         _require_inputs(data, arrays, wanted)
         shapes = shapes or {name: arrays[name].shape[1:] for name in wanted}
-    trial = try_model(model, shapes)
-    notes["opset"] = str(trial.opset)
+    return try_model(model, shapes)
+
+
+def _try_framework(
+    model: Path,
+    train: dict[str, Any],
+    arrays: NamedArrays | None,
+    shapes: Shapes,
+    store: Store,
+    notes: dict[str, str],
+) -> TrialRun:
+    """Load a framework's model in this process, as the stage `train` will, and run it on a few samples."""
+    config: Brought = TypeAdapter(Brought).validate_python(train)
+    require_packages_of(str(model), "train", config)
+    samples = None if arrays is None else {name: array for name, array in arrays.items() if name != "labels"}
+    layout = first_layout(array.shape for array in (samples or {}).values())
+    if samples and config.kind in NHWC_KINDS:
+        samples = {name: nhwc(array, layout) for name, array in samples.items()}
+    try:
+        loaded = config.load_model(store)
+        notes["model"] = f"{loaded.framework}, {loaded.architecture}, {loaded.parameters:,} parameters"
+        return try_framework_model(loaded, shapes, samples, layout)
+    except (ConfigError, StageError) as error:
+        text = str(error) if str(error).startswith(str(model)) else f"{model}: {error}"
+        fix = "" if "Fix:" in text else ". Fix: give samples that it takes, with --data FILE.npz"
+        raise ConfigError(f"{text}{fix}") from error
+
+
+def _described(trial: TrialRun) -> dict[str, str]:
+    notes = {} if trial.opset is None else {"opset": str(trial.opset)}
     notes |= {f"input {spec.name}": describe(spec) for spec in trial.inputs}
     notes |= {f"output {spec.name}": describe(spec) for spec in trial.outputs}
     if trial.no_batch_axis:
         notes["batch"] = f"one sample a call: {trial.reason or 'the shapes given are those of whole inputs'}"
-    if data is None:
-        part = _random(model, trial, notes)
-    elif arrays is not None:
-        part = _arrays(data, names, notes)
-    else:
-        part = _images(data, names, trial, notes)
-    values: dict[str, Any] = {"data": part}
-    labelled = part.get("labelled", True) if part["kind"] == "image-folder" else bool(arrays and "labels" in arrays)
-    if labelled and trial.scores:
-        notes["problem"] = f"classification, {trial.scores.shape[1]} classes"
-    else:
-        notes["problem"] = "arrays: each output is compared with the original's, number by number"
-    if trial.scores is None:  # the largest value of a tensor of boxes or pixels names no class
-        values["accuracy"] = {"min_top1_agreement": 0}
-    return values
-
-
-def describe(spec: TensorSpec) -> str:
-    """Return type and shape as text: `float32 [batch, 3, 224, 224]`."""
-    return f"{spec.dtype} [{', '.join(map(str, spec.shape))}]"
-
-
-def _random(model: Path, trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:
-    notes["samples"] = f"{RANDOM_SAMPLES} random ones: noise. Accuracy and ranges may differ; bring real ones: --data"
-    part: dict[str, Any] = {"kind": "synthetic", "model": str(model.resolve()), "samples": RANDOM_SAMPLES}
-    if trial.dynamic_axes:
-        part["dynamic_axes"] = trial.dynamic_axes
-    return part | ({"no_batch_axis": True} if trial.no_batch_axis else {})
-
-
-def _arrays(path: Path, names: tuple[str, ...], notes: dict[str, str]) -> dict[str, Any]:
-    arrays = dict(_read_arrays(path) or {})
-    count = len(next(iter(arrays.values()), ()))
-    labelled = arrays.pop("labels", None) is not None
-    notes["samples"] = f"{count} in {path}, {'with' if labelled else 'without'} labels; 30 % calibrate, 70 % test"
-    part: dict[str, Any] = {"kind": "arrays", "path": str(path.resolve()), "split_fractions": FRACTIONS}
-    layouts = [layout for array in arrays.values() if (layout := _layout(array.shape))]
-    return part | {"layout": next(iter(layouts), "none")} | ({"labels": list(names)} if names else {})
-
-
-def _arrays_path(model: Path, data: Path | None) -> Path:
-    if data is None or _read_arrays(data) is None:
-        given = "it" if data is None else f"{data} is no .npz file; it"
-        raise ConfigError(
-            f"{model}: {given} needs samples as arrays. Fix: --data FILE.npz, one array per input by name"
-        )
-    return data
-
-
-def _read_arrays(data: Path) -> Mapping[str, Any] | None:
-    """Return the arrays of an .npz file, or of the first in a folder; None for a folder without any."""
-    if not data.exists():
-        raise ConfigError(f"--data {data}: no such file or folder")
-    files = sorted(data.glob("*.npz")) if data.is_dir() else [data]
-    if not files:
-        return None
-    if files[0].suffix != ".npz":
-        raise ConfigError(f"--data {data}: expected an .npz file of inputs by name, or a folder of images")
-    try:
-        with np.load(files[0], allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # a damaged file fails in many ways
-        raise ConfigError(f"--data {files[0]}: not an .npz file of plain arrays ({error})") from error
-    if any(array.ndim == 0 for array in arrays.values()):
-        raise ConfigError(f"--data {files[0]}: every array needs the samples as its first axis")
-    return arrays
+    return notes
 
 
 def _input_names(model: Path) -> list[str]:
@@ -220,63 +229,3 @@ def _require_inputs(data: Path, arrays: Mapping[str, Any], wanted: list[str]) ->
         raise ConfigError(
             f"--data {data}: no array {missing[0]!r}, found: {found}. Fix: name the arrays as the inputs: {wanted}"
         )
-
-
-def _layout(shape: tuple[int | str, ...]) -> str | None:
-    """Return the layout of a batch of images: where 1 or 3 channels are; None for another shape."""
-    if len(shape) != 4:
-        return None
-    return next((layout for layout, axis in LAYOUTS.items() if shape[axis] in (1, 3)), None)
-
-
-def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:
-    """Return the part `data` for a folder of images, with the preprocessing that is known or assumed."""
-    spec = trial.inputs[0]
-    layout = trial.layout if trial.layout != "none" else _layout(spec.shape)
-    if len(trial.inputs) > 1 or layout is None or not spec.dtype.startswith("float"):
-        taken = "; ".join(f"{each.name} {describe(each)}" for each in trial.inputs)
-        raise ConfigError(
-            f"--data {data}: a folder of images fits a model with one float input of 1 or 3 channels; this one takes "
-            f"{taken}. Fix: --data FILE.npz, one array per input by name"
-        )
-    channels = LAYOUTS[layout]
-    axes = [axis for axis in (1, 2, 3) if axis != channels]
-    size = [trial.dynamic_axes.get(str(spec.shape[axis]), spec.shape[axis]) for axis in axes]
-    part: dict[str, Any] = {"kind": "image-folder", "path": str(data.resolve()), "image_size": size, "layout": layout}
-    part |= {"input_name": spec.name, "max_skipped": 1000, "split_fractions": FRACTIONS}
-    if trial.preprocessing is not None:
-        how = trial.preprocessing
-        part |= {"mean": list(how.mean), "std": list(how.std), "resize": how.resize}
-        notes["images"] = "preprocessed as the model's own signature says"
-    else:
-        part |= IMAGENET if spec.shape[channels] == 3 else GRAY
-        notes["images"] = (
-            f"ASSUMED: RGB / 255, mean {part['mean']}, std {part['std']}, center crop to {size[0]}x{size[1]}; "
-            "set with --set data.mean=[...] --set data.std=[...] --set data.resize=stretch"
-        )
-    return part | _image_labels(data, names, trial, notes)
-
-
-def _image_labels(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:
-    """Return whether the folders are the model's classes, and the names of the classes."""
-    folders = [child for child in data.iterdir() if child.is_dir() and not child.name.startswith(".")]
-    classes = trial.scores.shape[1] if trial.scores else None
-    if not folders or classes is None:
-        notes["samples"] = f"images below {data}, without labels; 30 % calibrate, 70 % test"
-        return {"labelled": False}
-    found = [printable_name(name) for name in index_directory(data).classes]
-    if names and len(names) != classes:
-        raise ConfigError(f"--labels: {len(names)} labels, but the model has scores for {classes} classes")
-    unknown = [name for name in found if names and name not in names]
-    if unknown:
-        raise ConfigError(f"--data {data}: the folder {unknown[0]!r} is not among the labels of --labels")
-    if not names and len(found) != classes:
-        notes["samples"] = (
-            f"images below {data}; its {len(found)} folders are not the model's {classes} classes, so labels are "
-            "ignored: name all classes with --labels FILE"
-        )
-        return {"labelled": False}
-    parts = " (its own splits)" if any(folder.name in SPLITS for folder in folders) else "; 30 % calibrate, 70 % test"
-    order = "as in --labels" if names else "ASSUMED to be the folders' names, sorted"
-    notes["samples"] = f"images below {data}{parts}; class indices {order}"
-    return {"labels": list(names)} if names else {}

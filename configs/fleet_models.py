@@ -4,7 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from configs.brought_model import KIND_OF_SUFFIX, PYTORCH, infer_config
+from configs.brought_model import KIND_OF_SUFFIX, WEIGHTS, infer_config
 from configs.loader import load, validated
 from configs.schema import PipelineConfig
 from gauntlet.core.artifact import sha256_of
@@ -46,7 +46,7 @@ def find_models(folder: Path) -> tuple[FleetModel, ...]:
     """
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; expected one with model files, or with configurations")
-    folder, suffixes = folder.resolve(), (*CONFIGS, *KIND_OF_SUFFIX, *PYTORCH)
+    folder, suffixes = folder.resolve(), (*CONFIGS, *KIND_OF_SUFFIX, *WEIGHTS)
     paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in suffixes and path.is_file()]
     configured = {path.with_suffix("") for path in paths if path.suffix.lower() in CONFIGS}
     found = []

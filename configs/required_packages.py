@@ -1,6 +1,7 @@
 """Frameworks are optional extras: check that those of a configuration are installed before a run starts."""
 
 import importlib.util
+from collections.abc import Mapping
 from typing import Any
 
 from configs.schema import PipelineConfig
@@ -14,10 +15,7 @@ def needed_packages(config: PipelineConfig) -> dict[str, tuple[str, str]]:
     parts: dict[str, Any] = {name: getattr(config, name) for name in ("data", "train", "export", "runner")}
     parts |= {f"optimize.{number}": graph_pass for number, graph_pass in enumerate(config.optimize)}
     parts |= {f"quantize.{number}": recipe for number, recipe in enumerate(config.quantize)}
-    needed: dict[str, tuple[str, str]] = {}
-    for key, part in parts.items():
-        for package, extra in getattr(part, "packages", {}).items():
-            needed.setdefault(package, (f"{key}.kind {part.kind!r}", extra))
+    needed = _packages_of(parts)
     if config.loadgen:
         needed |= {package: ("loadgen", extra) for package, extra in LOADGEN.items()}
     if config.serve.objective:
@@ -31,9 +29,26 @@ def require_packages(config: PipelineConfig) -> None:
     Raises:
         ConfigError: with the part that needs a missing package, and the command that installs it.
     """
-    for package, (part, extra) in needed_packages(config).items():
+    _require(config.name, needed_packages(config))
+
+
+def require_packages_of(name: str, key: str, part: object) -> None:
+    """Check that the packages of one part of a configuration are installed; raise `ConfigError` as above."""
+    _require(name, _packages_of({key: part}))
+
+
+def _packages_of(parts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    needed: dict[str, tuple[str, str]] = {}
+    for key, part in parts.items():
+        for package, extra in getattr(part, "packages", {}).items():
+            needed.setdefault(package, (f"{key}.kind {part.kind!r}", extra))
+    return needed
+
+
+def _require(name: str, needed: Mapping[str, tuple[str, str]]) -> None:
+    for package, (part, extra) in needed.items():
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
-                f"{config.name}: {part} needs {package}, which is not installed; install it with: make {extra} "
+                f"{name}: {part} needs {package}, which is not installed; install it with: make {extra} "
                 f"(in a container: build the image again with {extra} among the EXTRAS of docker/.env)"
             )

@@ -47,28 +47,38 @@ DEFAULT_EXPORTER = {
     "torch": "torchscript",
     "torch-detection": "torchscript",
     "torch-model": "torchscript",
+    "exported-program": "dynamo",
     "keras": "tf2onnx",
     "keras-model": "tf2onnx",
     "saved-model": "saved-model",
     "sklearn": "skl2onnx",
     "sklearn-model": "skl2onnx",
     "flax": "jax2onnx",
+    "jax-model": "jax2onnx",
     "onnx": "as-is",
 }
 FRAMEWORK = {
     "torch-detection": "torch",
     "torch-model": "torch",
+    "exported-program": "torch",
+    "torchscript": "torch",
     "keras-model": "keras",
     "saved-model": "keras",
     "sklearn-model": "sklearn",
+    "jax-model": "flax",
 }
 """Train kind -> framework, where they differ."""
+ONE_EXPORTER = {"exported-program": ["dynamo"], "torchscript": ["torchscript"]}
+"""Train kind -> its exporter, where not all of the framework's can read such a program."""
+PRUNABLE = ("torch", "torch-model")
 
 
-def exporters_for(framework: str) -> list[str]:
-    """Return the kinds of the exporters for a framework's models."""
-    union = get_args(get_args(ExportConfig)[0])
-    return [kind.model_fields["kind"].default for kind in union if kind.framework == framework]
+def exporters_for(train: str) -> list[str]:
+    """Return the kinds of the exporters for what a kind of `train` makes."""
+    union, framework = get_args(get_args(ExportConfig)[0]), FRAMEWORK.get(train, train)
+    return ONE_EXPORTER.get(train) or [
+        kind.model_fields["kind"].default for kind in union if kind.framework == framework
+    ]
 
 
 Recipes = Annotated[
@@ -208,18 +218,18 @@ class PipelineConfig(Frozen):
         return self
 
     def _require_fitting_framework(self) -> None:
-        framework = FRAMEWORK.get(self.train.kind, self.train.kind)
-        if self.export.framework != framework:
+        allowed = exporters_for(self.train.kind)
+        if self.export.kind not in allowed:
             raise ValueError(
                 f"export.kind: {self.export.kind!r} exports {self.export.framework} models, "
-                f"but train.kind is {self.train.kind!r} (allowed: {', '.join(exporters_for(framework))})"
+                f"but train.kind is {self.train.kind!r} (allowed: {', '.join(allowed)})"
             )
-        if self.evaluate.folds and framework != "sklearn":
+        if self.evaluate.folds and FRAMEWORK.get(self.train.kind, self.train.kind) != "sklearn":
             raise ValueError(
                 f"evaluate.folds: {self.evaluate.folds} trains the model again for each part, which only train.kind "
                 f"sklearn and sklearn-model do, not {self.train.kind!r}; remove it"
             )
-        if self.prune and self.train.kind not in ("torch", "torch-model"):
+        if self.prune and self.train.kind not in PRUNABLE:
             raise ValueError(
                 f"prune supports PyTorch networks (train.kind torch or torch-model), not {self.train.kind!r}; remove it"
             )

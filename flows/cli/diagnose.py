@@ -4,16 +4,20 @@ import argparse
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.text import Text
 
 from flows.cli.shared import counted, existing_file, plain
+from flows.cli.target_support import print_target_support
 from gauntlet.core.errors import ConfigError
 from gauntlet.diagnosis import diagnose, fix
 from gauntlet.diagnosis.findings import ALWAYS_LISTED, TITLES, CallerHints, Diagnosis, Finding, FixResult
+from gauntlet.diagnosis.target_support import TargetSupport, check_targets, onnx_targets
 from gauntlet.reporting.text_format import milliseconds, number, printable, size
+from gauntlet.targets import by_name
 
 MARKS = {"error": ("✗", "bold red"), "warning": ("!", "bold yellow")}
 
@@ -25,6 +29,8 @@ def diagnose_model(options: argparse.Namespace) -> int:
     model, target = Path(options.model), Path(options.fix) if options.fix else None
     if target is not None and target.suffix != ".onnx":
         raise ConfigError(f"--fix {target}: the result needs a name that ends in .onnx")
+    names = options.targets
+    asked = None if names is None else [by_name(name) for name in names] or onnx_targets()
     found, fixed, after = diagnose(model, hints, options.timeout), None, None
     if target is not None:
         fixed = fix(model, target, hints, found, options.timeout)
@@ -32,20 +38,36 @@ def diagnose_model(options: argparse.Namespace) -> int:
             hints = hints.replace(constants=None)  # bound constants are no longer inputs
         if fixed.output is not None:
             after = diagnose(target, hints, options.timeout)
+    support = None
+    if asked is not None:
+        support = check_targets(target if after is not None and target is not None else model, asked)
     if options.json:
         parts = {"diagnosis": found, "fix": fixed, "after": after}
-        dumped = {name: part.model_dump(mode="json") if part else None for name, part in parts.items()}
+        dumped: dict[str, Any] = {name: part.model_dump(mode="json") if part else None for name, part in parts.items()}
+        dumped |= {} if support is None else {"targets": [row.model_dump(mode="json") for row in support]}
         print(json.dumps(dumped, indent=2))  # noqa: T201
     else:
-        console = Console()
-        print_diagnosis(console, found)
-        if fixed is None:
-            _print_next_step(console, options, found)
-        else:
-            print_fixes(console, fixed)
-        if after is not None:
-            print_diagnosis(console, after)
+        _print_all(options, found, fixed, after, support)
     return 1 if (after or found).errors else 0
+
+
+def _print_all(
+    options: argparse.Namespace,
+    found: Diagnosis,
+    fixed: FixResult | None,
+    after: Diagnosis | None,
+    support: tuple[TargetSupport, ...] | None,
+) -> None:
+    console = Console()
+    print_diagnosis(console, found)
+    if fixed is None:
+        _print_next_step(console, options, found)
+    else:
+        print_fixes(console, fixed)
+    if after is not None:
+        print_diagnosis(console, after)
+    if support is not None:
+        print_target_support(console, support)
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:

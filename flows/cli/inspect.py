@@ -23,9 +23,26 @@ def inspect_model(options: argparse.Namespace) -> int:
     elif options.graph:
         for line in inspection.graph:
             print(printable(line))  # noqa: T201
+    elif options.weights:
+        print_weights(Console(), inspection)
     else:
         print_inspection(Console(), inspection)
     return 0
+
+
+def print_weights(console: Console, inspection: Inspection) -> None:
+    """Print the statistics of each layer's largest stored tensor of floats."""
+    table = Table(title="Weights", title_justify="left", header_style="bold")
+    table.add_column("layer", overflow="fold")
+    for column in ("min", "max", "mean", "std", "zeros"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for layer in inspection.layers:
+        values = layer.weights
+        if values is not None:
+            numbers = (values.minimum, values.maximum, values.mean, values.std)
+            bad = f" {values.non_finite} not finite" if values.non_finite else ""
+            table.add_row(plain(layer.name), *(f"{each:.3g}" for each in numbers), f"{values.zeros:.0%}{bad}")
+    console.print(table)
 
 
 def print_inspection(console: Console, inspection: Inspection) -> None:
@@ -35,6 +52,7 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
     macs = number(inspection.macs) + (f" and those of {unknown} nodes whose shapes are unknown" if unknown else "")
     signature = inspection.signature
     facts = {
+        "graph": inspection.graph_name or "without a name",
         "file": f"{size(inspection.size_bytes)}, IR {inspection.ir_version}, opset {opsets}"
         + (f", by {inspection.producer}" if inspection.producer else ""),
         "inputs": "\n".join(f"{name}  {kind}" for name, kind in inspection.inputs.items()),
@@ -59,7 +77,7 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
     console.print(f"[bold]{plain(inspection.model)}[/]", highlight=False)
     for part in (sheet, operators, layers):
         console.print(part)
-    console.print("Every node: --graph. For programs: --json.", style="dim")
+    console.print("Every node: --graph. Weights: --weights. For programs: --json.", style="dim")
 
 
 def _table(title: str, name: str, *texts: str, numbers: tuple[str, ...] = ()) -> Table:

@@ -53,12 +53,17 @@ class _PrintVersion(argparse.Action):
 def _add_pipeline_commands(add: AddCommand) -> None:
     run = add("run", "run:run_pipeline", "run the pipeline", EXIT_CODES)
     run.add_argument("--fresh", action="store_true", help="repeat everything; use no results of earlier runs")
-    run.add_argument("config", metavar="CONFIG|MODEL", help="a YAML file, the name of a preset, or a model file")
+    source = "a YAML file, the name of a preset, a model file, or a JAX function as FILE.py:FUNCTION"
+    run.add_argument("config", metavar="CONFIG|MODEL", help=source)
     data = "samples for a model: a folder of images, or an .npz file with inputs by name; random ones by default"
     run.add_argument("--data", metavar="FOLDER|FILE.npz", help=data)
     run.add_argument("--labels", metavar="FILE", help="names of a model's classes, one a line, by class index")
     shape = "shape of one sample, where a model leaves it open; may be repeated"
     run.add_argument("--shape", type=_shape, action="append", default=[], metavar="INPUT=3x224x224", help=shape)
+    parameters = "a JAX function's first argument: an .npz or .msgpack file of arrays"
+    run.add_argument("--parameters", metavar="FILE", help=parameters)
+    trust = "read a model file that may run code, because you trust its author; needed once for each file"
+    run.add_argument("--trust", action="store_true", help=trust)
     validate = add("validate", "validate:validate_config", "check a configuration without running it")
     validate.add_argument("--schema", action="store_true", help="print the JSON Schema of a configuration and exit")
     validate.add_argument("config", nargs="?", help="a YAML file, or the name of a preset")
@@ -165,6 +170,11 @@ def _add_file_commands(add: AddCommand) -> None:
     diagnose.add_argument("--layout", choices=["NCHW", "NHWC"], help="memory layout of the caller's images")
     diagnose.add_argument("--constants", metavar="FILE.npz", help="values of leaked constants, by input name")
     diagnose.add_argument("--fix", metavar="OUT.onnx", help="write a copy in which what can be fixed safely is fixed")
+    names = (
+        "also say which nodes each target takes and where the others run; names from `gauntlet targets`, by default "
+    )
+    names += "one target of each kind"
+    diagnose.add_argument("--targets", type=_names, nargs="?", const=[], metavar="NAME,...", help=names)
     diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="by default 7, more for large files")
     diagnose.add_argument("--json", action="store_true", help="print JSON")
     shows = "show what a model holds: shapes, parameters, MACs, layers, graph"
@@ -172,6 +182,9 @@ def _add_file_commands(add: AddCommand) -> None:
     inspect.add_argument("model", metavar="MODEL", help="an .onnx file; its external data is not read")
     views = inspect.add_mutually_exclusive_group()
     views.add_argument("--graph", action="store_true", help="print every node with its shapes")
+    views.add_argument(
+        "--weights", action="store_true", help="print the range, mean and spread of each layer's weights"
+    )
     views.add_argument("--json", action="store_true", help="print JSON")
 
 

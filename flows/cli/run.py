@@ -22,6 +22,14 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import RunReport
 from gauntlet.reporting.text_format import printable
 
+MODEL_OPTIONS = {
+    "data": "the key under data",
+    "labels": "the key under data",
+    "shape": "the key under data",
+    "parameters": "train.parameters",
+    "trust": "train.trust",
+}
+"""Options that are for models alone -> what a configuration has for it."""
 CONFIG_FILE = "config.yaml"
 """In a brought model's run folder: what was inferred, with the settings of the command."""
 
@@ -30,7 +38,7 @@ def run_pipeline(options: argparse.Namespace) -> int:
     """Run the pipeline and print its report; the exit code is the verdict."""
     console, home, inferred = Console(), Home.find(), None
     if is_model(options.config):
-        inferred, config = _infer(options)
+        inferred, config = _infer(options, home)
         require_packages(config)
         print_inferred(console, options.config, inferred, config)
     else:
@@ -52,17 +60,20 @@ def run_pipeline(options: argparse.Namespace) -> int:
     return code
 
 
-def _infer(options: argparse.Namespace) -> tuple[InferredConfig, PipelineConfig]:
-    data, labels = (Path(name) if name else None for name in (options.data, options.labels))
-    inferred = infer_config(Path(options.config), data, labels, dict(options.shape))
+def _infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
+    files = (options.data, options.labels, options.parameters)
+    data, labels, parameters = (Path(name) if name else None for name in files)
+    inferred = infer_config(
+        Path(options.config), data, labels, dict(options.shape), parameters, trust=options.trust, store=home.store
+    )
     return inferred, validated(Path(options.config), inferred.values, tuple(options.set))
 
 
 def _refuse_model_options(options: argparse.Namespace) -> None:
     """Refuse what is for models alone; a configuration has keys for it."""
-    for name in ("data", "labels", "shape"):
+    for name, key in MODEL_OPTIONS.items():
         if getattr(options, name):
-            raise ConfigError(f"--{name} is for a model; {options.config} is a configuration: set the key under data")
+            raise ConfigError(f"--{name} is for a model; {options.config} is a configuration: set {key}")
 
 
 def print_inferred(console: Console, model: str, inferred: InferredConfig, config: PipelineConfig) -> None:

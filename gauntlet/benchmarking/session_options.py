@@ -12,6 +12,7 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.core.workspace import Workspace
+from gauntlet.runtime.session import CONFIG_ENTRIES
 from gauntlet.targets.base import BaseTarget
 from gauntlet.targets.ort_cpu import OrtCpu
 
@@ -27,13 +28,20 @@ def describe_sessions(targets: Sequence[OrtCpu], threads: int, usable: int) -> t
     """Return the session variants; the first is the baseline of the others, `threads` the default number.
 
     Raises:
-        ConfigError: when a target asks for more than `usable` threads, or has the same options as another one.
+        ConfigError: when a target asks for more than `usable` threads, has the same options as another one, or an
+            entry of the configuration that no bundle may have.
     """
     variants: list[SessionVariant] = []
     for target in targets:
         if target.threads and target.threads > usable:
             problem = f"{target.name} asks for {target.threads} threads, and this process may use {usable}"
             raise ConfigError(f"sessions: {problem}; lower its threads, or remove it")
+        refused = [key for key in target.config_entries if key not in CONFIG_ENTRIES]
+        if refused:
+            raise ConfigError(
+                f"sessions: {target.name} sets {refused[0]}, which a bundle may not have (allowed: "
+                f"{', '.join(CONFIG_ENTRIES)}); race it as a later one of benchmark.targets"
+            )
         options = target.session_options(threads)
         same = next((variant.name for variant in variants if variant.options == options), None)
         if same is not None:

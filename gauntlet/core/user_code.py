@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.metadata
 import re
 import sys
 import tempfile
@@ -76,6 +77,18 @@ def source_files(folder: Path, name: str) -> tuple[Path, ...]:
             modules += imported_modules(path.read_bytes(), package)
         modules += [module.rpartition(".")[0]] if "." in module else []  # a package's own __init__.py
     return tuple(sorted(found.values()))
+
+
+def code_files(folder: Path, name: str) -> tuple[Path, ...]:
+    """Return the files that a function depends on: its source, or the metadata of the package that has it."""
+    return source_files(folder, name) or _package_metadata(name)
+
+
+def _package_metadata(name: str) -> tuple[Path, ...]:
+    root = name.partition(":")[0].partition(".")[0]
+    names = importlib.metadata.packages_distributions().get(root, [])
+    files = [file for each in names for file in importlib.metadata.files(each) or [] if file.name == "METADATA"]
+    return tuple(Path(str(file.locate())) for file in files[:1])
 
 
 def module_file(folder: Path, module: str) -> Path | None:

@@ -19,7 +19,7 @@ from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.image_folder import ImageSize
 from gauntlet.datasets.image_scan import ScannedImage, scan
-from gauntlet.datasets.splits import SPLITS, Dataset, SkippedFile, skipped_check, summary
+from gauntlet.datasets.splits import SPLITS, Dataset, DataSource, SkippedFile, skipped_check, summary
 from gauntlet.datasets.splitting import SplitFractions, complete_splits
 from gauntlet.datasets.truth import padded_boxes
 

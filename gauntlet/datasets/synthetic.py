@@ -1,12 +1,13 @@
 """Random inputs for a model without data: good enough to compare and to time, not for calibration ranges."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from gauntlet.core.arrays import INDEX_LIMIT, Array, random_values
+from gauntlet.core.arrays import INDEX_LIMIT, NamedArrays, random_values
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature, TensorSpec, signature_from_graph
@@ -18,10 +19,12 @@ DEFAULT_LENGTH = 16
 
 
 class Synthetic(DataSource):
-    """Random samples in the types and shapes that an ONNX model declares. There are no labels."""
+    """Random samples in the types and shapes that an ONNX model declares, or that are listed. There are no labels."""
 
     kind: Literal["synthetic"] = "synthetic"
-    model: Path = Field(description="the ONNX file that declares the inputs")
+    model: Path | None = Field(None, description="the ONNX file that declares the inputs")
+    inputs: tuple[TensorSpec, ...] = Field((), description="of any other model; the first axis is the batch")
+    layout: Literal["NCHW", "NHWC", "none"] = Field("none", description="of the listed inputs, where they are images")
     samples: int = Field(64, ge=16, le=100_000, description="a third of them for calibration, the others for the test")
     dynamic_axes: dict[str, int] = Field({}, description="lengths of dynamic axes but the batch, by name; default 16")
     integer_high: int = Field(INDEX_LIMIT, ge=1, description="integers are drawn from 0 to below this")
@@ -30,14 +33,27 @@ class Synthetic(DataSource):
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read."""
-        return (self.model,)
+        return () if self.model is None else (self.model,)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.model is None) == (not self.inputs):
+            raise ValueError("give either model, an ONNX file, or inputs, a list of name, dtype and shape")
+        return self
 
     def load(self) -> Dataset:
         """Draw the samples; raise StageError if the model cannot be read or takes strings."""
-        signature = signature_from_graph(read_graph(self.model))
-        skipped_axes = 1 if has_batch(signature) and not self.no_batch_axis else 0
-        rng = np.random.default_rng(self.seed)
-        arrays = {spec.name: self._draw(spec, skipped_axes, rng) for spec in signature.inputs}
+        signature = Signature(task="arrays", inputs=self.inputs, outputs=(), layout=self.layout)
+        if self.model is not None:
+            signature = signature_from_graph(read_graph(self.model))
+        arrays = draw_samples(
+            signature,
+            self.samples,
+            self.dynamic_axes,
+            no_batch_axis=self.no_batch_axis,
+            seed=self.seed,
+            integer_high=self.integer_high,
+        )
         third = self.samples // 3
         splits = {
             "calibration": ArraySplit({name: array[:third] for name, array in arrays.items()}),
@@ -55,15 +71,38 @@ class Synthetic(DataSource):
         )
         return Dataset(splits, signature.replace(outputs=()), checks=(random,))
 
-    def _draw(self, spec: TensorSpec, skipped_axes: int, rng: np.random.Generator) -> Array:
-        shape = [axis if isinstance(axis, int) else self.dynamic_axes.get(axis, DEFAULT_LENGTH) for axis in spec.shape]
+
+def draw_samples(
+    signature: Signature,
+    samples: int,
+    lengths: Mapping[str, int],
+    *,
+    no_batch_axis: bool = False,
+    seed: int = 0,
+    integer_high: int = INDEX_LIMIT,
+) -> NamedArrays:
+    """Return random samples for the inputs of a signature, each of shape (samples, ...).
+
+    `lengths` are those of open axes, by name, 16 where there is none; with `no_batch_axis`, each sample is a whole
+    input. Raise StageError for an input of strings.
+    """
+    skipped_axes = 1 if has_batch(signature) and not no_batch_axis else 0
+    rng = np.random.default_rng(seed)
+    arrays: NamedArrays = {}
+    for spec in signature.inputs:
+        shape = _shape(spec.shape, lengths)[skipped_axes:]
         try:
-            return random_values(np.dtype(spec.dtype), (self.samples, *shape[skipped_axes:]), rng, self.integer_high)
+            arrays[spec.name] = random_values(np.dtype(spec.dtype), (samples, *shape), rng, integer_high)
         except (TypeError, ValueError) as error:
             raise StageError(
-                f"{self.model}: no random values for input '{spec.name}' of type {spec.dtype}. "
-                "Fix: bring samples (data.kind: arrays)"
+                f"no random values for input '{spec.name}' of type {spec.dtype}. "
+                "Fix: bring samples (--data FILE.npz, or data.kind: arrays)"
             ) from error
+    return arrays
+
+
+def _shape(axes: Sequence[int | str], lengths: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(axis if isinstance(axis, int) else lengths.get(axis, DEFAULT_LENGTH) for axis in axes)
 
 
 def has_batch(signature: Signature) -> bool:

@@ -2,7 +2,9 @@
 
 from gauntlet.core.errors import StageError
 
-TRUST = "if you trust its author, allow it: train.trust=true in a configuration, --trust with gauntlet bench"
+TRUST = (
+    "if you trust its author, allow it: --trust with gauntlet run MODEL or bench, train.trust=true in a configuration"
+)
 
 
 def untrusted_code(file: object, why: str) -> StageError:

@@ -21,6 +21,7 @@ class Inspection(Frozen):
     """The result of `gauntlet inspect`. MACs are those of convolutions and matrix products for one sample."""
 
     model: str
+    graph_name: str
     size_bytes: int = Field(description="of the file itself, without external data")
     producer: str
     ir_version: int
@@ -54,6 +55,7 @@ def _read(path: Path) -> Inspection:
     rows = layers(proto)
     return Inspection(
         model=path.name,
+        graph_name=proto.graph.name,
         size_bytes=path.stat().st_size,
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         ir_version=proto.ir_version,

@@ -2,15 +2,28 @@
 
 import math
 
+import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 from pydantic import Field
 
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.frozen import Frozen, Number
 from gauntlet.onnx_model.graph import all_nodes, constants, format_shape, inferred_shapes, operator_name
 from gauntlet.onnx_model.macs import node_macs, with_batch_of_one
 
+FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
 NOT_PARAMETERS = {onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.STRING}
+
+
+class WeightStatistics(Frozen):
+    """The values of a node's largest stored tensor of floats."""
+
+    minimum: Number
+    maximum: Number
+    mean: Number
+    std: Number
+    zeros: float = Field(description="share of values that are 0")
+    non_finite: int = Field(description="how many values are not finite; the others are described")
 
 
 class Layer(Frozen):
@@ -22,6 +35,7 @@ class Layer(Frozen):
     parameters: int
     weights_bytes: int
     macs: int | None = Field(description="None where a shape is unknown")
+    weights: WeightStatistics | None = Field(None, description="None without floats, and for external data")
 
 
 class OperatorRow(Frozen):
@@ -55,9 +69,31 @@ def layers(proto: onnx.ModelProto) -> list[Layer]:
                 parameters=sum(math.prod(t.dims) for t in own if t.data_type not in NOT_PARAMETERS),
                 weights_bytes=sum(_bytes(t) for t in own),
                 macs=node_macs(node, shapes),
+                weights=_statistics(own),
             )
         )
     return rows
+
+
+def _statistics(tensors: list[onnx.TensorProto]) -> WeightStatistics | None:
+    largest = max(tensors, key=lambda tensor: math.prod(tensor.dims), default=None)
+    if largest is None or largest.data_type not in FLOATS or largest.data_location == onnx.TensorProto.EXTERNAL:
+        return None
+    try:
+        values = numpy_helper.to_array(largest)
+    except (ValueError, TypeError):  # fewer bytes than its shape says
+        return None
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return None
+    return WeightStatistics(
+        minimum=float(finite.min()),
+        maximum=float(finite.max()),
+        mean=float(finite.mean(dtype=np.float64)),
+        std=float(finite.std(dtype=np.float64)),
+        zeros=1 - np.count_nonzero(finite) / finite.size,
+        non_finite=values.size - finite.size,
+    )
 
 
 def by_operator(rows: list[Layer]) -> tuple[OperatorRow, ...]:

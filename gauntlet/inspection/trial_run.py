@@ -11,7 +11,8 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec, signature_from_graph
-from gauntlet.datasets.synthetic import Synthetic, has_batch
+from gauntlet.datasets.synthetic import draw_samples, has_batch
+from gauntlet.frameworks.session import FrameworkSession, LoadedModel
 from gauntlet.onnx_model.graph import opset_versions, read_untrusted_graph
 from gauntlet.onnx_model.model_file import is_large_file
 from gauntlet.runtime.batched_inference import batched_inference
@@ -23,7 +24,6 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 TIMEOUT_S = 120.0
 MEMORY_BYTES = 8 << 30
-SAMPLES = 16
 TRIED = 4
 """Samples that are run, once one by one and once together."""
 CLOSE = 1e-3
@@ -31,9 +31,9 @@ CLOSE = 1e-3
 
 
 class TrialRun(Frozen):
-    """What the file declares, and what a run on random samples has shown."""
+    """What the model declares, and what a run on random samples, or on the user's, has shown."""
 
-    opset: int
+    opset: int | None = Field(None, description="of an ONNX file")
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...] = Field(description="with the shapes of one call; the first axis is the batch")
     dynamic_axes: dict[str, int] = Field(description="lengths of the open axes, as far as they are given")
@@ -66,18 +66,63 @@ def try_model(model: Path, shapes: Shapes) -> TrialRun:
 def _try(model: Path, shapes: dict[str, tuple[int, ...]]) -> TrialRun:
     proto = read_untrusted_graph(model)
     own, declared = Signature.find(proto), signature_from_graph(proto)
-    opset = opset_versions(proto).get("ai.onnx", 0)
-    known: dict[str, Any] = {"opset": opset, "inputs": declared.inputs}
+    known: dict[str, Any] = {"opset": opset_versions(proto).get("ai.onnx", 0)}
     if own is not None:
         known |= {"layout": own.layout, "preprocessing": own.preprocessing}
+    session = open_session(model, level="basic" if is_large_file(model) else "all")
+    try:
+        return _try_session(session, declared, shapes).replace(**known)
+    except StageError as error:
+        raise StageError(f"{model}: {error}") from error
+
+
+def try_framework_model(
+    model: LoadedModel, shapes: Shapes, samples: NamedArrays | None, layout: str = "none"
+) -> TrialRun:
+    """Run a framework's model in this process, on the first of the user's samples, or else on random ones.
+
+    `samples` are those of each input, shape (n, ...); without them, `shapes` are those that the model leaves open.
+
+    Raises:
+        ConfigError: when the shape of an input is not known, or is not the model's.
+        StageError: when the model fails on the samples.
+    """
+    first = None
+    if samples is not None:
+        inputs = model.inputs_of(samples)
+        shapes = {spec.name: samples[spec.name].shape[1:] for spec in inputs}
+        first = {name: array[:TRIED] for name, array in samples.items()}
+    else:
+        inputs = model.inputs_for(model.declared or _given_by_shape(model, shapes))
+    declared = Signature(task="arrays", inputs=inputs, outputs=(), layout="none")
+    return _try_session(FrameworkSession(inputs, model.call), declared, shapes, first).replace(layout=layout)
+
+
+def _given_by_shape(model: LoadedModel, shapes: Shapes) -> tuple[TensorSpec, ...]:
+    """Return inputs of the given shapes; raise `ConfigError` where one has none, or there is no such input."""
+    names = model.names or tuple(shapes)
+    missing = [name for name in names if name not in shapes]
+    if missing or not names:
+        name = missing[0] if missing else "INPUT"
+        raise ConfigError(
+            f"the model does not say the shape of its input {name!r}. Fix: give the shape of one sample, for example "
+            f"--shape {name}=3x224x224, or samples with --data FILE.npz"
+        )
+    unknown = [name for name in shapes if name not in names]
+    if unknown:
+        raise ConfigError(f"--shape {unknown[0]}: unknown input; available: {', '.join(names)}")
+    return tuple(TensorSpec(name=name, dtype="float32", shape=("batch", *shapes[name])) for name in names)
+
+
+def _try_session(session: Any, declared: Signature, shapes: Shapes, given: NamedArrays | None = None) -> TrialRun:
+    """Run a session on a few samples, as a batch and one by one; `given` are the user's, and else they are random."""
     whole = _whole_inputs(declared, shapes)
     axes = _lengths(declared, shapes, whole=whole)
     single = {spec.shape[0]: 1 for spec in declared.inputs if spec.shape and isinstance(spec.shape[0], str)}
-    session = open_session(model, level="basic" if is_large_file(model) else "all")
     problems = list[str]() if whole or has_batch(declared) else ["the inputs and outputs share no first axis"]
     for no_batch_axis in (True,) if whole or problems else (False, True):
         lengths = single | axes if no_batch_axis and not whole else axes
-        samples = _samples(model, lengths, no_batch_axis=no_batch_axis)
+        samples = given or draw_samples(declared, TRIED, lengths, no_batch_axis=no_batch_axis)
         try:
             outputs = _outputs(session, samples)
         except StageError as error:
@@ -87,13 +132,21 @@ def _try(model: Path, shapes: dict[str, tuple[int, ...]]) -> TrialRun:
             TensorSpec(name=name, dtype=array.dtype.name, shape=("batch", *array.shape[1:]))
             for name, array in outputs.items()
         )
-        reason = problems[0] if problems else ""
-        return TrialRun(outputs=specs, dynamic_axes=lengths, no_batch_axis=no_batch_axis, reason=reason, **known)
-    raise StageError(f"{model}: it fails on random samples: {problems[-1]}")
+        return TrialRun(
+            inputs=declared.inputs,
+            outputs=specs,
+            dynamic_axes=lengths,
+            no_batch_axis=no_batch_axis,
+            reason=problems[0] if problems else "",
+        )
+    which = "random samples" if given is None else "the first samples"
+    raise StageError(f"it fails on {which}: {problems[-1]}")
 
 
 def _outputs(session: Any, samples: NamedArrays) -> NamedArrays:
     """Return the outputs for some samples; `StageError` where a sample's depend on those beside it."""
+    if isinstance(session, FrameworkSession):
+        session.observe(samples)
     single = batched_inference(session, samples)
     alone, together = single.run(1), single.run(TRIED)
     for name, array in alone.items():
@@ -102,11 +155,6 @@ def _outputs(session: Any, samples: NamedArrays) -> NamedArrays:
             if not np.allclose(array, together[name], rtol=0, atol=CLOSE * float(scale), equal_nan=True):
                 raise StageError(f"the output {name!r} of a sample depends on the other samples of its batch")
     return alone
-
-
-def _samples(model: Path, axes: dict[str, int], *, no_batch_axis: bool) -> NamedArrays:
-    drawn = Synthetic(model=model, samples=SAMPLES, dynamic_axes=axes, no_batch_axis=no_batch_axis).load()
-    return drawn.splits["test"].take(slice(0, TRIED))
 
 
 def _whole_inputs(declared: Signature, shapes: Shapes) -> bool:

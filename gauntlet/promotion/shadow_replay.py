@@ -27,10 +27,10 @@ from gauntlet.problems.classification import ClassPrediction
 from gauntlet.promotion.replay_facts import ReplayFacts, ReplayLimits, quality_limit
 from gauntlet.promotion.requests import Requests
 from gauntlet.runtime.resources import usable_threads
-from gauntlet.runtime.session import LEVELS, Level
+from gauntlet.runtime.session import CONFIG_ENTRIES, LEVELS, Level
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
 from gauntlet.targets import by_name
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort_cpu import NO_SPINNING, OrtCpu
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 REQUESTS_PER_TIMEOUT = 100
@@ -89,13 +89,18 @@ class ReplayedModel:
 def target_of_session(session: dict[str, str | int | bool]) -> OrtCpu:
     """Return the target whose `session_options` a contract has; more threads than there are here become all."""
     levels = {LEVELS[level].name: level for level in get_args(Level)}
-    threads = session.get("intra_op_num_threads")
+    threads, branches = session.get("intra_op_num_threads"), session.get("inter_op_num_threads")
+    parallel = session.get("execution_mode") == "ORT_PARALLEL" and usable_threads() > 1
     return OrtCpu(
         level=levels.get(session.get("graph_optimization_level"), "all"),
         threads=min(int(threads), usable_threads()) if threads else None,
         arena=bool(session.get("enable_cpu_mem_arena", True)),
-        parallel=session.get("execution_mode") == "ORT_PARALLEL" and usable_threads() > 1,
+        memory_pattern=bool(session.get("enable_mem_pattern", True)),
+        memory_reuse=bool(session.get("enable_mem_reuse", True)),
+        parallel=parallel,
+        inter_op_threads=min(int(branches), usable_threads()) if branches and parallel else None,
         spinning=session.get("session.intra_op.allow_spinning", "1") != "0",
+        config_entries={key: str(session[key]) for key in CONFIG_ENTRIES if key in session and key not in NO_SPINNING},
     )
 
 

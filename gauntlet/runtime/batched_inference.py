@@ -73,6 +73,8 @@ class BatchedInference:
         feed = self.feed(start, batch)
         try:
             values = self.session.run(names, feed)
+        except StageError:  # a framework's model, which says itself what fails
+            raise
         except Exception as error:  # the runtime's own exceptions share no public base
             shapes = {name: np.shape(array) for name, array in feed.items()}
             raise StageError(f"ONNX Runtime fails on inputs of shape {shapes}: {error}") from error

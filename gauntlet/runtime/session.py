@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import onnxruntime as ort
 
@@ -13,6 +13,9 @@ from gauntlet.runtime.processor import EXACT_KERNELS, Processor, session_setting
 from gauntlet.runtime.resources import usable_threads
 
 Level = Literal["off", "basic", "extended", "all"]
+LogLevel = Literal["verbose", "info", "warning", "error", "fatal"]
+LOG_LEVELS = get_args(LogLevel)
+"""In the order of ONNX Runtime's severities, 0 to 4."""
 
 LEVELS = {
     "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -22,8 +25,17 @@ LEVELS = {
 }
 
 NAMED_VALUES = {"graph_optimization_level": ort.GraphOptimizationLevel, "execution_mode": ort.ExecutionMode}
-PLAIN_VALUES = ("intra_op_num_threads", "inter_op_num_threads", "enable_cpu_mem_arena")
-CONFIG_ENTRIES = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning", EXACT_KERNELS)
+MEMORY_VALUES = ("enable_mem_pattern", "enable_mem_reuse")
+PLAIN_VALUES = ("intra_op_num_threads", "inter_op_num_threads", "enable_cpu_mem_arena", *MEMORY_VALUES)
+CONFIG_ENTRIES = (
+    "session.intra_op.allow_spinning",
+    "session.inter_op.allow_spinning",
+    "session.dynamic_block_base",
+    "session.disable_prepacking",
+    "session.force_spinning_stop",
+    "session.set_denormal_as_zero",
+    EXACT_KERNELS,
+)
 """The only settings that a bundle may have: others write files, or load code."""
 
 EXTERNAL_FILE = "session.optimized_model_external_initializers_file_name"
@@ -37,7 +49,11 @@ def open_session(
     level: Level = "all",
     threads: int | None = None,
     parallel: bool = False,
+    inter_op_threads: int | None = None,
     arena: bool = True,
+    memory_pattern: bool = True,
+    memory_reuse: bool = True,
+    log_level: LogLevel = "error",
     save_to: Path | None = None,
     profile_to: Path | None = None,
     provider: str = "CPUExecutionProvider",
@@ -50,7 +66,7 @@ def open_session(
     """Return an `InferenceSession`, with the operators of `gauntlet.runtime.operator_libraries`.
 
     Another provider may pass nodes, or silently all of them, to `others` and to the CPU: ask the session what it uses.
-    `parallel` runs branches of the graph on as many `threads` again, by default all usable ones. `save_to` is a file
+    `parallel` runs branches of the graph on `inter_op_threads`, by default as many `threads` again. `save_to` is a file
     for the optimized graph, `profile_to` the prefix of the file that `end_profiling` returns. `settings` are further
     entries of the session configuration; the model's metadata may require some for `processor`, by default this one.
     `overrides` win over all these: settings by the names of ONNX Runtime's SessionOptions, as a bundle holds them.
@@ -63,10 +79,11 @@ def open_session(
     options.graph_optimization_level = LEVELS[level]
     options.intra_op_num_threads = threads or usable_threads()
     options.enable_cpu_mem_arena = arena
-    options.log_severity_level = 3
+    options.enable_mem_pattern, options.enable_mem_reuse = memory_pattern, memory_reuse
+    options.log_severity_level = LOG_LEVELS.index(log_level)
     if parallel:
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-        options.inter_op_num_threads = options.intra_op_num_threads
+        options.inter_op_num_threads = inter_op_threads or options.intra_op_num_threads
     if save_to is not None:
         from gauntlet.onnx_model.model_file import is_large_file  # a worker needs neither it nor onnx
 

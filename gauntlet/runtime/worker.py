@@ -3,6 +3,7 @@
 It reads one JSON object per line on standard input, and replies to each with one on standard output:
 
     {"do": "check_available", "options"}                      -> {"unavailable": a reason, or null}
+    {"do": "check_operators", "model", "options"}             -> {"runtime", "nodes", "elsewhere", "refused"}, or {}
     {"do": "load", "model", "inputs", "threads", "options"}   -> {"load_ms", "runtime", "fixed_batch": or null}
     {"do": "run", "batch", "at_least_ms", "calls"}            -> {"samples_ms", "peak_rss_bytes", "repeatability_db"}
     {"do": "write_outputs", "batch", "path"}                  -> {"outputs": names}, and the arrays in the file
@@ -17,6 +18,10 @@ after another process has run finds cold caches.
 `engine` is the module of the runtime, `memory_bytes` a limit, by default `MEMORY_SHARE` of what this process may use.
 `repeatability_db` is the worst signal-to-noise ratio so far between a timed output and the first one at that batch
 size. An error is reported as {"error": message}.
+
+`check_operators` loads the model and calls nothing. `nodes` counts those of the graph as it is, `elsewhere` those that
+the target's device does not take, by where they run and by operator; `refused` is why the runtime does not load the
+model, or null. A runtime that cannot say it replies nothing.
 
 This file also runs in another Python environment, which has numpy and a runtime but not this project.
 """
@@ -68,6 +73,17 @@ class Worker:
         module = importlib.import_module(options.get("engine", ENGINE))
         reason = module.unavailable_reason(options) if hasattr(module, "unavailable_reason") else None
         return {"unavailable": reason}
+
+    def check_operators(self, model: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Return which nodes the target does not take."""
+        from gauntlet.runtime.resources import usable_memory_bytes
+
+        limit_memory(int(MEMORY_SHARE * usable_memory_bytes()))
+        module = importlib.import_module(options.get("engine", ENGINE))
+        checked: dict[str, Any] = {}
+        if hasattr(module, "check_operators"):
+            checked = module.check_operators(Path(model), options)
+        return checked
 
     def load(self, model: str, inputs: str, threads: int, options: dict[str, Any] | None = None) -> dict[str, Any]:
         """Load the model and read the inputs."""

@@ -18,6 +18,13 @@ Precision = Literal["f32", "tf32", "f16", "bf16", "int8"]
 PROBE_TIMEOUT_S = 60.0
 
 
+class OperatorList(Frozen):
+    """The operators of ONNX's default domain that a runtime documents; some take only certain types or attributes."""
+
+    source: str
+    operators: frozenset[str]
+
+
 class BaseTarget(Frozen):
     """A runtime with its options, on a device, in a Python environment."""
 
@@ -36,6 +43,11 @@ class BaseTarget(Frozen):
     """Options that are part of the name."""
     named_if_changed: ClassVar[dict[str, str]] = {}
     """Options that are part of the name unless they have their default, and how: a word, or {} for the value."""
+
+    documented_operators: ClassVar[OperatorList | None] = None
+    """For a device that is elsewhere: there is no one to ask here."""
+    fallback: ClassVar[str | None] = None
+    """Where the nodes run that it does not take; None where it refuses a model with any."""
 
     @property
     def name(self) -> str:

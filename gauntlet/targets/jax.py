@@ -2,13 +2,13 @@
 
 from typing import ClassVar, Literal
 
-from gauntlet.targets.base import BaseTarget
+from gauntlet.targets.base import FrameworkTarget
 
 
-class JaxJit(BaseTarget):
-    """A Flax network under `jax.jit`, compiled once for each batch size."""
+class JaxJit(FrameworkTarget):
+    """A Flax network or a JAX function under `jax.jit`, compiled once for each batch size."""
 
     kind: Literal["jax-jit"] = "jax-jit"
     engine: ClassVar[str] = "gauntlet.frameworks.flax.engine"
-    model_suffixes: ClassVar[tuple[str, ...]] = (".npz",)
+    model_suffixes: ClassVar[tuple[str, ...]] = (".npz", ".jax")
     packages: ClassVar[dict[str, str]] = {"jax": "jax", "flax": "jax"}

@@ -13,6 +13,7 @@ class OrtTarget(BaseTarget):
     """A session with one execution provider; nodes that it does not support run on the CPU, and are counted."""
 
     engine: ClassVar[str] = "gauntlet.runtime.engines.ort"
+    fallback: ClassVar[str | None] = "CPUExecutionProvider"
     provider: ClassVar[str]
     device: ClassVar[str | None] = None
     """Device that holds inputs and outputs during timing, if not the CPU."""

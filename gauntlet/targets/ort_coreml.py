@@ -4,8 +4,20 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from gauntlet.targets.base import Precision
+from gauntlet.targets.base import OperatorList, Precision
 from gauntlet.targets.ort import OrtTarget
+
+ML_PROGRAM_OPERATORS = """
+    Add ArgMax AveragePool Cast Clip Concat Conv ConvTranspose DepthToSpace Div Elu Erf Exp Gelu Gemm
+    GlobalAveragePool GlobalMaxPool GridSample GroupNormalization InstanceNormalization
+    LayerNormalization LeakyRelu MatMul Max MaxPool Mul PRelu Pow Reciprocal ReduceMax ReduceMean
+    ReduceSum Relu Reshape Resize Round Shape Sigmoid Slice Softmax Softplus Split Sqrt Squeeze Sub
+    Tanh Transpose Unsqueeze
+"""
+"""From tools/ci_build/github/apple/coreml_supported_mlprogram_ops.md in the repository of ONNX Runtime."""
+ML_PROGRAM = OperatorList(
+    source="ONNX Runtime's list for CoreML's ML programs", operators=frozenset(ML_PROGRAM_OPERATORS.split())
+)
 
 
 class OrtCoreMl(OrtTarget):
@@ -15,6 +27,7 @@ class OrtCoreMl(OrtTarget):
     units: Literal["ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"] = Field("ALL", description="MLComputeUnits")
     format: Literal["MLProgram", "NeuralNetwork"] = Field("MLProgram", description="ModelFormat")
     provider: ClassVar[str] = "CoreMLExecutionProvider"
+    documented_operators: ClassVar[OperatorList | None] = ML_PROGRAM
     named_if_changed: ClassVar[dict[str, str]] = {"units": "{}", "format": "{}"}
 
     @property

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from gauntlet.core.frozen import JsonObject
-from gauntlet.runtime.session import LEVELS, Level
+from gauntlet.runtime.session import LEVELS, Level, LogLevel
 from gauntlet.targets.ort import OrtTarget
 
 NO_SPINNING = {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
@@ -19,25 +19,45 @@ class OrtCpu(OrtTarget):
     threads: int | None = Field(None, ge=1, description="of the session; by default, those of the benchmark")
     spinning: bool = Field(True, description="busy waiting, which is faster on free cores and slower on shared ones")
     arena: bool = Field(True, description="keep memory between calls")
-    parallel: bool = Field(False, description="run branches of the graph in parallel, on as many threads again")
+    memory_pattern: bool = Field(True, description="plan memory ahead for inputs of a known shape")
+    memory_reuse: bool = Field(True, description="let tensors share memory when they are not needed together")
+    parallel: bool = Field(False, description="run branches of the graph in parallel, on threads of their own")
+    inter_op_threads: int | None = Field(
+        None, ge=1, description="for the branches, with `parallel`; by default, as many as `threads`"
+    )
+    log_level: LogLevel = Field("error", description="what ONNX Runtime prints; not part of the name")
+    config_entries: dict[str, str] = Field(
+        default_factory=dict, description="further entries of ONNX Runtime's session configuration, by key"
+    )
     provider: ClassVar[str] = "CPUExecutionProvider"
+    fallback: ClassVar[str | None] = None
     named_if_changed: ClassVar[dict[str, str]] = {"level": "{}", "threads": "{}t"}
     named_if_changed |= {"spinning": "nospin", "arena": "noarena", "parallel": "parallel"}
+    named_if_changed |= {"memory_pattern": "nopattern", "memory_reuse": "noreuse", "inter_op_threads": "{}branches"}
 
     @model_validator(mode="after")
     def _branches_need_threads(self) -> Self:
         if self.parallel and self.threads == 1:
             raise ValueError("parallel: branches need at least two threads, got threads: 1")
+        if self.inter_op_threads and not self.parallel:
+            raise ValueError("inter_op_threads run branches in parallel; set parallel: true, too")
         return self
+
+    def name_suffix(self) -> tuple[str, ...]:
+        """Return the options, and the entries of the configuration."""
+        return (*super().name_suffix(), *(f"{key}={value}" for key, value in sorted(self.config_entries.items())))
 
     def settings(self) -> dict[str, str]:
         """Return the entries of the session's configuration."""
-        return {} if self.spinning else {**NO_SPINNING}
+        return ({} if self.spinning else {**NO_SPINNING}) | self.config_entries
 
     def engine_options(self) -> JsonObject:
         """Return also the session's options."""
         options: JsonObject = {"level": self.level, "arena": self.arena, "parallel": self.parallel}
+        options |= {"memory_pattern": self.memory_pattern, "memory_reuse": self.memory_reuse}
         options |= {"threads": self.threads} if self.threads else {}
+        options |= {"inter_op_threads": self.inter_op_threads} if self.inter_op_threads else {}
+        options |= {"log_level": self.log_level}
         return super().engine_options() | options | {"settings": {**self.settings()}}
 
     def session_options(self, threads: int) -> dict[str, str | int | bool]:
@@ -48,5 +68,8 @@ class OrtCpu(OrtTarget):
             "intra_op_num_threads": threads,
             "enable_cpu_mem_arena": self.arena,
         }
-        options |= {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": threads} if self.parallel else {}
+        options |= {} if self.memory_pattern else {"enable_mem_pattern": False}
+        options |= {} if self.memory_reuse else {"enable_mem_reuse": False}
+        branches = self.inter_op_threads or threads
+        options |= {"execution_mode": "ORT_PARALLEL", "inter_op_num_threads": branches} if self.parallel else {}
         return options | self.settings()

@@ -11,7 +11,7 @@ from gauntlet.targets.base import FrameworkTarget
 class _TorchTarget(FrameworkTarget):
     engine: ClassVar[str] = "gauntlet.frameworks.torch.engine"
     packages: ClassVar[dict[str, str]] = {"torch": "torch"}
-    model_suffixes: ClassVar[tuple[str, ...]] = (".pt",)
+    model_suffixes: ClassVar[tuple[str, ...]] = (".pt2", ".torchscript", ".pt")
 
 
 class TorchEager(_TorchTarget):

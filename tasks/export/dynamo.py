@@ -32,13 +32,16 @@ class Dynamo(TorchExport):
         import torch
 
         warnings.simplefilter("ignore")  # about its own deprecated functions and generated names
+        model, axes = arguments["model"], tuple(dynamic_axes(spec) for spec in signature.inputs)
+        captured = isinstance(model, torch.export.ExportedProgram)  # it says which of its axes are open
+        weights = model.state_dict if captured else model.state_dict()
         torch.onnx.export(
             **arguments,
             dynamo=True,
-            dynamic_shapes=tuple(dynamic_axes(spec) for spec in signature.inputs),
+            dynamic_shapes=None if captured else axes,
             custom_translation_table=functions or None,
             optimize=self.optimize,
-            external_data=sum(t.nbytes for t in arguments["model"].state_dict().values()) > MAX_ONE_FILE_BYTES,
+            external_data=sum(t.nbytes for t in weights.values()) > MAX_ONE_FILE_BYTES,
             verbose=False,
         )
         proto = onnx.load(arguments["f"], load_external_data=False)
@@ -48,8 +51,20 @@ class Dynamo(TorchExport):
 
 
 def _name_axes(proto: onnx.ModelProto, signature: Signature) -> None:
-    """Give the outputs' dynamic axes the names in the signature; the exporter may write expressions instead."""
-    names = {spec.name: dynamic_axes(spec) for spec in signature.outputs}
+    """Give the dynamic axes of inputs and outputs the names in the signature.
+
+    The exporter may write expressions instead, or the symbols of a program that was captured before.
+    """
+    names = {spec.name: dynamic_axes(spec) for spec in (*signature.inputs, *signature.outputs)}
+    symbols: dict[str, str] = {}
+    for value in proto.graph.input:
+        for index, name in names.get(value.name, {}).items():
+            symbols[value.type.tensor_type.shape.dim[index].dim_param] = name
+    symbols.pop("", None)  # a fixed axis
+    for value in (*proto.graph.input, *proto.graph.value_info):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param in symbols:
+                axis.dim_param = symbols[axis.dim_param]
     for value in proto.graph.output:
         for index, name in names.get(value.name, {}).items():
             axes = value.type.tensor_type.shape.dim

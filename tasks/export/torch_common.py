@@ -17,6 +17,7 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.user_code import UserCode, source_files
 from gauntlet.frameworks.torch import network as torch_network
+from gauntlet.frameworks.torch.program import EXPORTED, SCRIPTED, read_program
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 LOCATION = re.compile(r'File "(?!<)([^"]+)", line (\d+)')
@@ -58,11 +59,11 @@ class TorchExport(Frozen, ABC):
 
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Export the network saved in `model` to `path`. Raises StageError when that fails."""
-        network, example = torch_network.load_network(model, trust=True)
+        network, example = _load(model, signature)
         functions = self.functions()
         arguments = {
             "model": network,
-            "args": tuple(example[spec.name] for spec in signature.inputs),
+            "args": example,
             "f": path,
             "input_names": [spec.name for spec in signature.inputs],
             "output_names": [spec.name for spec in signature.outputs],
@@ -74,6 +75,23 @@ class TorchExport(Frozen, ABC):
     @abstractmethod
     def export(self, arguments: dict[str, Any], signature: Signature, functions: dict[Any, Any]) -> None:
         """Call `torch.onnx.export` with these arguments and this exporter's own."""
+
+
+def _load(model: Path, signature: Signature) -> tuple[Any, tuple[Any, ...]]:
+    """Return a saved network or program, and the arguments of one call; a program does not depend on their values."""
+    if model.suffix not in (EXPORTED, SCRIPTED):
+        network, example = torch_network.load_network(model, trust=True)
+        return network, tuple(example[spec.name] for spec in signature.inputs)
+    import torch
+
+    arguments = tuple(
+        torch.zeros(
+            [torch_network.EXAMPLES if isinstance(axis, str) else axis for axis in spec.shape],
+            dtype=getattr(torch, spec.dtype),
+        )
+        for spec in signature.inputs
+    )
+    return read_program(model, model.suffix, trust=True), arguments
 
 
 def dynamic_axes(spec: TensorSpec) -> dict[int, str]:

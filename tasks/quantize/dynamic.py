@@ -25,11 +25,12 @@ class DynamicInt8(Frozen):
     weights: Literal["u8", "s8"] = Field("u8", description="data type of the weights")
     op_types: Literal["all", "matmul"] = Field("all", description="all supported operators, or only MatMul and Gemm")
     reduce_range: bool = Field(False, description="7-bit weights: no saturation on processors without VNNI")
+    per_channel: bool = Field(False, description="a scale for each output channel of a matrix product's weights")
 
     @property
     def name(self) -> str:
         """The candidate's name."""
-        marks = {"matmul": self.op_types == "matmul", "7bit": self.reduce_range}
+        marks = {"matmul": self.op_types == "matmul", "7bit": self.reduce_range, "channel": self.per_channel}
         return "-".join([f"dynamic-{self.weights}", *(mark for mark, applies in marks.items() if applies)])
 
     def quantize(
@@ -52,6 +53,7 @@ class DynamicInt8(Frozen):
                     source,
                     target,
                     op_types_to_quantize=OPERATORS[self.op_types],
+                    per_channel=self.per_channel,
                     reduce_range=self.reduce_range,
                     weight_type=TYPES[self.weights],
                     nodes_to_exclude=sorted([*excluded, *(f"{name}_MatMul" for name in excluded)]),

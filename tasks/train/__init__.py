@@ -13,6 +13,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from tasks.train.facts import TrainFacts
 from tasks.train.flax import FlaxTraining
+from tasks.train.jax_pretrained import JaxModel
 from tasks.train.keras import KerasTraining
 from tasks.train.keras_pretrained import KerasModel, SavedModelFolder
 from tasks.train.onnx_pretrained import OnnxModel
@@ -21,9 +22,12 @@ from tasks.train.sklearn_pretrained import SklearnModel
 from tasks.train.torch import TorchTraining
 from tasks.train.torch_detection import TorchDetection
 from tasks.train.torch_pretrained import TorchModel
+from tasks.train.torch_program import ExportedProgram, ScriptedModule
 
 FromScratch = TorchTraining | TorchDetection | KerasTraining | SklearnTraining | FlaxTraining
-Pretrained = TorchModel | KerasModel | SavedModelFolder | SklearnModel | OnnxModel
+Brought = ExportedProgram | ScriptedModule | KerasModel | SavedModelFolder | SklearnModel | JaxModel
+"""Models that are loaded, and tried, without further code of the user's, or with a function that is named."""
+Pretrained = TorchModel | Brought | OnnxModel
 TrainConfig = Annotated[FromScratch | Pretrained, Field(discriminator="kind")]
 
 

@@ -1,12 +1,14 @@
 """Pretrained TensorFlow models: a `.keras` file, or a SavedModel folder."""
 
 import shutil
+import tempfile
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.artifact import Store
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
@@ -16,6 +18,7 @@ from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.keras import files
 from gauntlet.frameworks.keras.model import CallableModel, from_network, from_saved_model
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
+from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import require_test_split, splits_to_score
 from gauntlet.frameworks.trust import untrusted_code
 from tasks.train.facts import TrainFacts, find_primary_output, report_model
@@ -34,7 +37,7 @@ class _TensorFlowModel(Frozen):
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Load the model and record its golden outputs. See `tasks.train.train`."""
-        model, name, path = self._load(workspace)
+        model, name, path = self._load(workspace.store, workspace.folder)
         test = require_test_split(splits)
         sizes = resized_samples(test, self.input_sizes, signature)
         signature = with_dynamic_size(signature) if sizes else signature
@@ -57,8 +60,14 @@ class _TensorFlowModel(Frozen):
         )
         return report_model(facts, golden, predict, splits_to_score(splits), workspace, path)
 
-    def _load(self, workspace: Workspace) -> tuple[CallableModel, str, Path]:
-        """Return the model, its name, and its copy in the workspace's folder.
+    def load_model(self, store: Store) -> LoadedModel:
+        """Return the model; raise StageError if it cannot be read, or its code is neither trusted nor in the store."""
+        with tempfile.TemporaryDirectory() as folder:
+            model, name, _ = self._load(store, Path(folder))
+        return model.loaded(name)
+
+    def _load(self, store: Store, folder: Path) -> tuple[CallableModel, str, Path]:
+        """Return the model, its name, and its copy in the folder.
 
         Raise StageError if reading it would run code that is not trusted.
         """
@@ -78,9 +87,9 @@ class KerasModel(_TensorFlowModel):
         """Return the user's files that are read."""
         return (self.model,)
 
-    def _load(self, workspace: Workspace) -> tuple[CallableModel, str, Path]:
-        network = files.load(self.model, trust=self.trust or workspace.store.holds(self.model))
-        path = workspace.folder / f"model{self.model.suffix}"
+    def _load(self, store: Store, folder: Path) -> tuple[CallableModel, str, Path]:
+        network = files.load(self.model, trust=self.trust or store.holds(self.model))
+        path = folder / f"model{self.model.suffix}"
         shutil.copyfile(self.model, path)
         return from_network(network), network.name, path
 
@@ -99,9 +108,9 @@ class SavedModelFolder(_TensorFlowModel):
         """Return the user's files that are read."""
         return files.files_of(self.model)
 
-    def _load(self, workspace: Workspace) -> tuple[CallableModel, str, Path]:
-        path = workspace.folder / f"model{files.SAVED_MODEL}"
+    def _load(self, store: Store, folder: Path) -> tuple[CallableModel, str, Path]:
+        path = folder / f"model{files.SAVED_MODEL}"
         files.pack_saved_model(self.model, path, self.signature)
-        if not (self.trust or workspace.store.holds(path)):
+        if not (self.trust or store.holds(path)):
             raise untrusted_code(self.model, files.PROGRAM)
         return from_saved_model(self.model, self.signature), self.model.resolve().name, path

@@ -1,6 +1,5 @@
 """A pretrained PyTorch network: a user's function builds it, and a file holds its weights."""
 
-import importlib.metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -11,7 +10,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
-from gauntlet.core.user_code import FunctionName, UserCode, source_files
+from gauntlet.core.user_code import FunctionName, UserCode, code_files
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, record_golden
 from gauntlet.datasets.splits import Splits
@@ -44,7 +43,7 @@ class TorchModel(Frozen):
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read; for a function of an installed package, the file with its version."""
-        return (self.weights, *(source_files(self.code_folder, self.factory) or _package(self.factory)))
+        return (self.weights, *code_files(self.code_folder, self.factory))
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Load the network and record its golden outputs. See `tasks.train.train`."""
@@ -120,11 +119,3 @@ class TorchModel(Frozen):
         signature = with_dynamic_size(signature) if self.input_sizes else signature
         primary = find_primary_output(self.primary_output, golden.test_outputs, signature)
         return signature.replace(outputs=outputs_of(golden), primary_output=primary)
-
-
-def _package(factory: str) -> tuple[Path, ...]:
-    """Return the file with the version of the installed package that contains a function."""
-    root = factory.partition(":")[0].partition(".")[0]
-    names = importlib.metadata.packages_distributions().get(root, [])
-    files = [file for name in names for file in importlib.metadata.files(name) or [] if file.name == "METADATA"]
-    return tuple(Path(str(file.locate())) for file in files[:1])

@@ -1,6 +1,5 @@
 """A configuration inferred from a model file and its data, and one clear error where that is not possible."""
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -159,30 +158,9 @@ def test_own_signature_says_how_images_are_preprocessed(tmp_path: Path) -> None:
     assert "ASSUMED" not in found.notes["images"]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("m.keras", "keras-model"), ("m.skops", "sklearn-model"), ("saved", "saved-model")]
-)
-def test_other_formats_need_samples_and_are_loaded_by_their_kind(tmp_path: Path, name: str, kind: str) -> None:
-    model = tmp_path / name
-    if kind == "saved-model":
-        model.mkdir()
-        (model / "saved_model.pb").touch()
-    else:
-        with zipfile.ZipFile(model, "w"):
-            pass
-    with pytest.raises(ConfigError, match=f"{name}: it needs samples as arrays. Fix: --data FILE.npz"):
-        infer_config(model, None, None, {})
-    np.savez(tmp_path / "samples.npz", image=np.zeros((20, 8, 8, 3), np.float32))
-    _, config = inferred(model, tmp_path / "samples.npz")
-    assert (config.train.kind, config.data.layout) == (kind, "NHWC")
-    with pytest.raises(ConfigError, match="--shape is for ONNX files"):
-        infer_config(model, tmp_path / "samples.npz", None, {"image": (8, 8, 3)})
-
-
 def spoilt(tmp_path: Path) -> Path:
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
     (tmp_path / "bad.keras").write_bytes(b"not a zip file")
-    (tmp_path / "weights.pt").write_bytes(b"")
     (tmp_path / "folder").mkdir()
     (tmp_path / "bad.npz").write_bytes(b"PK")
     (tmp_path / "one.txt").write_text("cat\n")
@@ -199,7 +177,6 @@ def spoilt(tmp_path: Path) -> Path:
         (("missing.onnx",), "missing.onnx: no such file"),
         (("bad.onnx",), "bad.onnx: not a readable ONNX model"),
         (("bad.keras",), "not a .keras file, which is a zip archive"),
-        (("weights.pt",), "needs the code of its network. Fix: export it .* train.kind: torch-model"),
         (("folder",), "a folder without saved_model.pb"),
         (("m.onnx", "missing"), "--data .*missing: no such file or folder"),
         (("m.onnx", "bad.npz"), "--data .*bad.npz: not an .npz file of plain arrays"),
@@ -233,7 +210,8 @@ def test_images_are_refused_by_a_model_that_takes_none(tmp_path: Path) -> None:
 
 
 def test_what_is_a_model_is_told_from_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [is_model(name) for name in ("m.onnx", "M.ONNX", "m.keras", "m.skops", str(tmp_path))] == [True] * 5
+    names = ("m.onnx", "M.ONNX", "m.keras", "m.skops", "m.pt2", "m.pt", "nets.py:predict", str(tmp_path))
+    assert [is_model(name) for name in names] == [True] * len(names)
     (tmp_path / "digits-resnet18").mkdir()
     monkeypatch.chdir(tmp_path)
     assert [is_model(name) for name in ("digits-resnet18", "my.yaml")] == [False, False]

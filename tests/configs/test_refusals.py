@@ -56,6 +56,7 @@ FILLERS: dict[str, Any] = {
     "scenario": "Offline",
     "factory": "models:build",
     "function": "passes:fuse",
+    "shape": [1],
     "check": "evaluate.min_recall",
     "reason": "long enough to pass",
     "p99_ms": 50,

@@ -13,6 +13,7 @@ import yaml
 from small_images import write_cifar, write_pictures
 from torch_networks import NEGPOS, SIZE, SOUND, write_network
 
+from configs.brought_model import is_model
 from configs.loader import load
 from configs.schema import PipelineConfig
 from flows.cli.main import main
@@ -45,8 +46,9 @@ def configured(words: list[str], written: str) -> PipelineConfig:
 
 
 def is_configured(words: list[str]) -> bool:
-    """Tell whether a command runs a configuration that is known here: no model file (test_run_model.py has these)."""
-    return words[0] == "run" and not words[1].endswith(".onnx") and "RUN" not in words[1]
+    """Tell whether a command runs a configuration that is known here: no model (test_run_model.py has these)."""
+    brought = is_model(words[1]) or "--data" in words  # the folder of a SavedModel is not there
+    return words[0] == "run" and not brought and "RUN" not in words[1]
 
 
 def way(config: PipelineConfig) -> tuple[str, ...]:
@@ -62,7 +64,12 @@ for words, written in COMMANDS:
     if is_configured(words):
         WAYS.setdefault(way(configured(words, written)), (words, written))
 RUN_ELSEWHERE = {way(load(preset)) for preset in ("digits-small-cnn", "digits-hog-svm", "digits-cnn-flax")}
-"""In nearly every test of this folder, and in test_sklearn_flax.py."""
+RUN_ELSEWHERE |= {
+    ("arrays", "exported-program", "dynamo"),
+    ("arrays", "torchscript", "torchscript"),
+    ("arrays", "jax-model", "jax2onnx"),
+}
+"""In nearly every test of this folder, in test_sklearn_flax.py, and in test_brought_frameworks.py."""
 
 
 def first_of_a_kind() -> Iterator[tuple[str, ...]]:
@@ -82,8 +89,8 @@ def test_every_kind_of_source_has_a_command() -> None:
     data, train, export = (set(kinds) for kinds in zip(*(known[:3] for known in WAYS), strict=True))
     assert data == {"digits", "cifar10", "image-folder", "arrays"}  # `run model.onnx` alone takes random samples
     assert train == {
-        *("torch", "torch-model", "keras", "keras-model", "saved-model"),
-        *("sklearn", "sklearn-model", "flax", "onnx"),
+        *("torch", "torch-model", "exported-program", "torchscript", "keras", "keras-model", "saved-model"),
+        *("sklearn", "sklearn-model", "flax", "jax-model", "onnx"),
     }
     assert export == {"torchscript", "dynamo", "both", "tf2onnx", "saved-model", "skl2onnx", "jax2onnx", "as-is"}
 

@@ -10,6 +10,8 @@ import numpy as np
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.frameworks.flax.network import load, use_cpu
+from gauntlet.frameworks.jax.engine import JaxFunctionEngine
+from gauntlet.frameworks.jax.function import SUFFIX
 from gauntlet.runtime.engines.base import Engine, TensorInfo, type_name
 
 
@@ -59,4 +61,8 @@ class FlaxEngine(Engine):
         return {"asked": "cpu", "nodes": {devices: [[str(index), name] for index, name in enumerate(names)]}}
 
 
-load_engine = FlaxEngine
+def load_engine(model: Path, threads: int, options: dict[str, Any]) -> Engine:
+    """Return the engine of a Flax network, or of a user's function."""
+    if model.suffix == SUFFIX:
+        return JaxFunctionEngine(model, threads, options)
+    return FlaxEngine(model, threads, options)

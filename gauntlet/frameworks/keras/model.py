@@ -11,6 +11,7 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
+from gauntlet.frameworks.session import LoadedModel
 
 TO_NHWC = (0, 2, 3, 1)
 ACCEPTED_KINDS = {"float": "fiub", "int": "iu", "uint": "iu", "bool": "b"}
@@ -71,6 +72,33 @@ class CallableModel:
             if array.shape[:1] != (count,):
                 raise StageError(f"output '{name}' is {array.shape} for {count} samples; expected one row per sample")
         return outputs
+
+    def loaded(self, architecture: str) -> LoadedModel:
+        """Return the model as it is called in its own layout, NHWC; raise StageError if it fixes the batch."""
+        for name, _, shape in self.inputs:
+            _require_free_batch(name, shape)
+
+        def call(feed: NamedArrays) -> NamedArrays:
+            import tensorflow as tf
+
+            values = self.call(*(tf.constant(array) for array in feed.values()))
+            return {name: value.numpy() for name, value in zip(self.outputs, values, strict=True)}
+
+        return LoadedModel(
+            framework=f"keras {start_tensorflow().__version__}",
+            architecture=architecture,
+            parameters=self.parameters,
+            call=call,
+            names=tuple(name for name, _, _ in self.inputs),
+            declared=tuple(
+                TensorSpec(name=name, dtype="str" if dtype == "string" else dtype, shape=_named_axes(name, shape))
+                for name, dtype, shape in self.inputs
+            ),
+        )
+
+
+def _named_axes(name: str, shape: Sequence[int | None]) -> tuple[int | str, ...]:
+    return ("batch", *(f"{name}_{index}" if a is None else a for index, a in enumerate(shape[1:], start=1)))
 
 
 def nhwc(array: np.ndarray, layout: str) -> np.ndarray:
@@ -140,10 +168,14 @@ def _check_input(name: str, dtype: str, shape: Sequence[int | None], spec: Tenso
             f"the model's input '{name}' takes {expected} (images as NHWC); the data's '{spec.name}' is {axes} after "
             f"any transposition (layout {layout}). Fix: change the data's size or layout"
         )
-    if shape[0] is not None:
-        raise StageError(f"the model's input '{name}' takes {shape[0]} samples at once. Fix: use a dynamic batch")
+    _require_free_batch(name, shape)
     if np.dtype(spec.dtype).kind not in ACCEPTED_KINDS.get(dtype.rstrip("0123456789"), ""):
         raise StageError(f"the model's input '{name}' is {dtype}, the data's '{spec.name}' {spec.dtype}; convert it")
+
+
+def _require_free_batch(name: str, shape: Sequence[int | None]) -> None:
+    if shape[0] is not None:
+        raise StageError(f"the model's input '{name}' takes {shape[0]} samples at once. Fix: use a dynamic batch")
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:

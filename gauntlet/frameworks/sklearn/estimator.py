@@ -12,6 +12,8 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
+from gauntlet.core.signature import TensorSpec
+from gauntlet.frameworks.session import LoadedModel
 
 LABEL = "label"
 ADDRESS = re.compile(r'("__id__": |"file": ")(\d+)')
@@ -54,7 +56,7 @@ def load(path: Path, trusted: Sequence[str] | None) -> Any:
     raise StageError(
         f"{path}: holds types that are not trusted: {', '.join(untrusted)}. A file can run code or read memory through "
         "them. Fix: if you trust its author, name them in train.trusted or in `trusted` of the target sklearn, or give "
-        "gauntlet bench --trust"
+        "--trust to gauntlet run MODEL or gauntlet bench"
     )
 
 
@@ -149,6 +151,24 @@ def estimator_outputs(estimator: Any) -> tuple[EstimatorOutput, ...]:
 def predict(estimator: Any, inputs: Any) -> NamedArrays:
     """Return a fitted estimator's outputs as its ONNX model returns them, or raise StageError if there can be none."""
     return {each.output: each.compute(estimator, inputs) for each in estimator_outputs(estimator)}
+
+
+def loaded(estimator: Any, parameters: int) -> LoadedModel:
+    """Return a fitted estimator as a model: of a matrix, where it knows its width, or of whatever the data has."""
+    import sklearn
+
+    def call(feed: NamedArrays) -> NamedArrays:
+        return predict(estimator, estimator_inputs(feed))
+
+    width = getattr(estimator, "n_features_in_", None)
+    matrix = () if width is None else (TensorSpec(name="input", dtype="float32", shape=("batch", int(width))),)
+    return LoadedModel(
+        framework=f"scikit-learn {sklearn.__version__}",
+        architecture=describe(estimator),
+        parameters=parameters,
+        call=call,
+        declared=matrix,
+    )
 
 
 def _single_label(estimator: Any, labels: Any) -> Array:

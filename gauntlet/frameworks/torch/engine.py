@@ -5,9 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
+from gauntlet.frameworks.session import FrameworkSession, LoadedModel
 from gauntlet.frameworks.torch.network import load_network, named_outputs, tensor
+from gauntlet.frameworks.torch.program import EXPORTED, SCRIPTED, load_program
 from gauntlet.runtime.engines.base import Engine, TensorInfo, type_name
 
 if TYPE_CHECKING:
@@ -35,6 +39,23 @@ class TorchEngine(Engine):
 
         self.runtime = f"torch {torch.__version__}"
         torch.set_num_threads(threads)
+        self.loaded: LoadedModel | None = None
+        self.call: Callable[..., Any]
+        if model.suffix in (EXPORTED, SCRIPTED):
+            self.loaded = load_program(model, model.suffix, trust=options.get("trust", False))
+            self.network = self.loaded.module
+        else:
+            self._load_network(model, options)
+        self.call = self.network
+        if options["compile"]:
+            from torch._inductor import config
+
+            config.freezing = options["freezing"]
+            self.call = torch.compile(self.network, dynamic=False)
+
+    def _load_network(self, model: Path, options: dict[str, Any]) -> None:
+        import torch
+
         try:
             self.network, example = load_network(model, trust=options.get("trust", False))
         except StageError:
@@ -45,18 +66,20 @@ class TorchEngine(Engine):
         self.inputs = [_tensor_info(name, values) for name, values in example.items()]
         with torch.inference_mode():
             self.outputs = [_tensor_info(n, v) for n, v in named_outputs(self.network(*example.values())).items()]
-        self.call: Callable[..., Any] = self.network
-        if options["compile"]:
-            from torch._inductor import config
 
-            config.freezing = options["freezing"]
-            self.call = torch.compile(self.network, dynamic=False)
+    def set_samples(self, samples: NamedArrays) -> None:
+        """Take the inputs of a program from the samples, and its outputs from one call; others know theirs."""
+        if self.loaded is not None:
+            session = FrameworkSession(self.loaded.inputs_of(samples), self.loaded.call)
+            session.observe(samples)
+            self.inputs, self.outputs = session.get_inputs(), session.get_outputs()
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
         """Convert the inputs to tensors; a call is timed in inference mode, as users make it."""
         import torch
 
-        arguments = [tensor(feed[each.name]) for each in self.inputs]
+        as_tensor = tensor if self.loaded is None else torch.from_numpy  # a program says its types
+        arguments = [as_tensor(np.ascontiguousarray(feed[each.name])) for each in self.inputs]
 
         def call() -> Any:
             with torch.inference_mode():

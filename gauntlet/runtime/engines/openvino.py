@@ -17,6 +17,7 @@ from gauntlet.runtime.engines.base import ONE_RELU, Engine, TensorInfo
 HINT = "INFERENCE_PRECISION_HINT"
 VERSION = ov.__version__.partition("-")[0]
 MULTIPLY = {"Convolution", "GroupConvolution", "Deconvolution", "FullyConnected", "MatMul"}
+NO_WORK = ("Parameter", "Constant", "Result")
 ORT_TYPES = {"f32": "float", "f16": "float16", "f64": "double", "boolean": "bool", "string": "string"}
 ORT_TYPES |= {f"{s}{n}": f"{kind}{n}" for s, kind in (("i", "int"), ("u", "uint")) for n in (8, 16, 32, 64)}
 
@@ -32,6 +33,20 @@ def unavailable_reason(options: dict[str, Any]) -> str | None:
         name = core.get_property(device, "FULL_DEVICE_NAME").strip()
         return f"OpenVINO {VERSION} computes in {actual} instead of {asked[HINT]} on the {name}"
     return None
+
+
+def check_operators(model: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Return which nodes of the converted graph the device does not take; see `gauntlet.runtime.worker`."""
+    core, device, runtime = ov.Core(), options["device"], f"openvino {VERSION}"
+    try:
+        graph = core.read_model(str(model))
+        taken = core.query_model(graph, device)
+    except RuntimeError as error:
+        return {"runtime": runtime, "nodes": None, "elsewhere": {}, "refused": str(error)}
+    nodes = [node for node in graph.get_ordered_ops() if node.get_type_name() not in NO_WORK]
+    missing = Counter(node.get_type_name() for node in nodes if node.get_friendly_name() not in taken)
+    refused = f"{device} does not take {', '.join(missing)}" if missing else None
+    return {"runtime": runtime, "nodes": len(nodes), "elsewhere": {}, "refused": refused}
 
 
 class OpenVinoEngine(Engine):

@@ -25,7 +25,8 @@ CPU = "CPUExecutionProvider"
 TYPES = {"float": "f32", "float16": "f16", "bfloat16": "bf16", "double": "f64"}
 ONE_BY_ONE = {CPU, "CUDAExecutionProvider"}
 """Providers that run node by node; the others compile parts of the graph."""
-SESSION_OPTIONS = ("level", "threads", "parallel", "arena", "others")
+MEMORY_OPTIONS = ("arena", "memory_pattern", "memory_reuse")
+SESSION_OPTIONS = ("level", "threads", "parallel", "inter_op_threads", "others", "log_level", *MEMORY_OPTIONS)
 RECORD_PLACEMENT = {"session.record_ep_graph_assignment_info": "1"}
 CAUSES = (re.compile(r"CUDA failure \d+: [^;\n]+"), re.compile(r"(?<=with error: ).+"))
 """The device's message, which follows 400 characters of ONNX Runtime's source, and the loader's."""
@@ -50,6 +51,23 @@ def unavailable_reason(options: dict[str, Any]) -> str | None:
         log.seek(0)
         printed = log.read().decode(errors="replace")
     return None if provider in got else provider_failure(printed, why)
+
+
+def check_operators(model: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Return where a session would run the nodes of the graph as it is; see `gauntlet.runtime.worker`."""
+    asked, runtime = options.get("provider", CPU), f"onnxruntime {ort.__version__}"
+    try:
+        session = _session(model, 1, options | {"level": "off"})
+    except StageError as error:
+        return {"runtime": runtime, "nodes": None, "elsewhere": {}, "refused": str(error)}
+    elsewhere: dict[str, Counter[str]] = {}
+    count = 0
+    for part in session.get_provider_graph_assignment_info():
+        operators = [node.op_type for node in part.get_nodes()]
+        count += len(operators)
+        if part.ep_name != asked:
+            elsewhere.setdefault(part.ep_name, Counter()).update(operators)
+    return {"runtime": runtime, "nodes": count, "elsewhere": elsewhere, "refused": None}
 
 
 def provider_failure(printed: str, why: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import faulty_models
 import numpy as np
 import onnx
+import onnx_text
 import pytest
 from harness import command
 from mutations import one_of_each
@@ -150,3 +151,23 @@ def test_inspect_shows_the_model_and_its_json(tmp_path: Path, model: Path) -> No
     assert Inspection.model_validate_json(command(tmp_path, "inspect", "model.onnx", "--json").stdout).macs == 76_524
     lines = command(tmp_path, "inspect", "model.onnx", "--graph").stdout.splitlines()
     assert lines[-1] == "y [batch, 10] = Gemm(f, w3, b3)"
+
+
+def test_targets_show_what_each_takes_within_80_columns(tmp_path: Path) -> None:
+    onnx.save(onnx_text.model("m (float[n,4] x) => (float[n,4] y) { s = Sin(x) y = Relu(s) }"), tmp_path / "m.onnx")
+    done = command(tmp_path, "diagnose", "m.onnx", "--timeout=60", "--targets", "ort-cpu,ort-coreml", COLUMNS="80")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    rows = {line.split()[1]: line for line in done.stdout.splitlines() if "ort-" in line}
+    assert "2/2" in rows["ort-cpu"]
+    assert "1/2" in rows["ort-coreml"]
+    assert "1 node on CPUExecutionProvider: Sin" in done.stdout
+
+
+def test_targets_are_in_the_json_and_an_unknown_one_is_an_error(tmp_path: Path, model: Path) -> None:
+    done = command(tmp_path, "diagnose", "model.onnx", "--json", "--targets", "ort-cpu")
+    [row] = json.loads(done.stdout)["targets"]
+    assert (row["target"], row["elsewhere"], row["refused"]) == ("ort-cpu", {}, None)
+    done = command(tmp_path, "diagnose", "model.onnx", "--targets", "ort-gpu")
+    assert done.returncode == 2
+    assert done.stderr.startswith("gauntlet: unknown target 'ort-gpu'; available: ort-cpu, ")

@@ -99,6 +99,19 @@ def test_quantized_weights_count_for_the_node_that_computes_with_them(tmp_path: 
     assert layer.macs == 7 * 7 * 6 * 8 * 9
 
 
+def test_weights_are_described_and_the_graph_named(tmp_path: Path) -> None:
+    text = "two_products (float[n,2] x) => (float[n,2] y) <float[2,2] w, float[2,2] v> "
+    text += "{ [first] h = MatMul(x, w) [second] y = MatMul(h, v) }"
+    found = of(onnx_text.model(text, {"w": [-1, 0, 0, 3], "v": [1, 1, np.nan, 1]}), tmp_path)
+    assert found.graph_name == "two_products"
+    first, second = (layer.weights for layer in found.layers)
+    assert first is not None
+    assert second is not None
+    assert (first.minimum, first.maximum, first.mean, first.zeros, first.non_finite) == (-1, 3, 0.5, 0.5, 0)
+    assert first.std == pytest.approx(1.5)
+    assert (second.minimum, second.std, second.non_finite) == (1, 0, 1)
+
+
 def test_external_data_is_never_read(tmp_path: Path) -> None:
     proto = faulty_models.cnn()
     onnx.save(proto, tmp_path / "model.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
@@ -106,6 +119,7 @@ def test_external_data_is_never_read(tmp_path: Path) -> None:
     found = inspect(tmp_path / "model.onnx")
     assert found.parameters == sum(int(np.prod(t.dims)) for t in faulty_models.cnn().graph.initializer)
     assert found.weights_bytes == 4 * found.parameters
+    assert not any(layer.weights for layer in found.layers)
 
 
 def test_wrong_files_are_refused(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_names_are_short_and_unique_when_every_field_is_changed() -> None:
     )
     assert everything.name == "static-u8s8-qoperator-per-tensor-percentile99.9-symmetric-7bit"
     assert DynamicInt8(op_types="matmul", reduce_range=True).name == "dynamic-u8-matmul-7bit"
+    assert DynamicInt8(per_channel=True).name == "dynamic-u8-channel"
 
 
 @pytest.mark.parametrize(
@@ -155,6 +156,9 @@ def test_each_field_of_a_recipe_shows_in_the_model(
     operators = apply(DynamicInt8(op_types="matmul"))[2]
     assert "ConvInteger" not in operators
     assert "MatMulInteger" in operators
+    columns, _, _ = apply(DynamicInt8(op_types="matmul", per_channel=True))
+    scales = [t for t in columns.graph.initializer if t.name.endswith("_scale")]
+    assert [list(t.dims) for t in scales] == [[10]]  # one for each class
     proto, _, _ = apply(StaticInt8(float_head=True))
     makers = {name: node.op_type for node in proto.graph.node for name in node.output}
     assert [makers[value.name] for value in proto.graph.output] == ["Gemm"]

@@ -1,0 +1,157 @@
+"""Infer where a brought model's samples come from, and what they are."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import ConfigError
+from gauntlet.core.signature import TensorSpec
+from gauntlet.datasets.directory_index import index_directory, printable_name
+from gauntlet.datasets.splits import SPLITS
+from gauntlet.inspection.trial_run import TrialRun
+
+LAYOUTS = {"NCHW": 1, "NHWC": 3}
+"""Layout of a batch of images -> axis of the channels."""
+IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+GRAY = {"mean": [0.5], "std": [0.5]}
+RANDOM_SAMPLES = 96
+FRACTIONS = {"validation": 0, "calibration": 0.3, "test": 0.7}
+
+
+def describe(spec: TensorSpec) -> str:
+    """Return type and shape as text: `float32 [batch, 3, 224, 224]`."""
+    return f"{spec.dtype} [{', '.join(map(str, spec.shape))}]"
+
+
+def read_arrays(data: Path) -> NamedArrays | None:
+    """Return the arrays of an .npz file, or of the first in a folder; None for a folder without any.
+
+    Raises:
+        ConfigError: when there is no such file or folder, or it holds anything else.
+    """
+    if not data.exists():
+        raise ConfigError(f"--data {data}: no such file or folder")
+    files = sorted(data.glob("*.npz")) if data.is_dir() else [data]
+    if not files:
+        return None
+    if files[0].suffix != ".npz":
+        raise ConfigError(f"--data {data}: expected an .npz file of inputs by name, or a folder of images")
+    try:
+        with np.load(files[0], allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except Exception as error:  # a damaged file fails in many ways
+        raise ConfigError(f"--data {files[0]}: not an .npz file of plain arrays ({error})") from error
+    if any(array.ndim == 0 for array in arrays.values()):
+        raise ConfigError(f"--data {files[0]}: every array needs the samples as its first axis")
+    return arrays
+
+
+def layout_of(shape: tuple[int | str, ...]) -> str | None:
+    """Return the layout of a batch of images: where 1 or 3 channels are; None for another shape."""
+    if len(shape) != 4:
+        return None
+    return next((layout for layout, axis in LAYOUTS.items() if shape[axis] in (1, 3)), None)
+
+
+def first_layout(shapes: Iterable[tuple[int | str, ...]]) -> str:
+    """Return the layout of the first of several inputs that holds images, or `none`."""
+    return next((layout for shape in shapes if (layout := layout_of(shape))), "none")
+
+
+def data_part(
+    data: Path | None,
+    arrays: NamedArrays | None,
+    names: tuple[str, ...],
+    trial: TrialRun,
+    notes: dict[str, str],
+    onnx_file: Path | None,
+) -> dict[str, Any]:
+    """Return the part `data` of a configuration, and note what was found or assumed.
+
+    `arrays` are those of `data`, None where it is a folder of images; `names` are the classes; `onnx_file` is the model
+    where it declares its inputs itself.
+
+    Raises:
+        ConfigError: when the data does not fit the model.
+    """
+    if data is None:
+        return _random(trial, notes, onnx_file)
+    return _images(data, names, trial, notes) if arrays is None else _arrays(data, arrays, names, notes)
+
+
+def _random(trial: TrialRun, notes: dict[str, str], onnx_file: Path | None) -> dict[str, Any]:
+    notes["samples"] = f"{RANDOM_SAMPLES} random ones: noise. Accuracy and ranges may differ; bring real ones: --data"
+    part: dict[str, Any] = {"kind": "synthetic", "samples": RANDOM_SAMPLES}
+    if onnx_file is not None:
+        part["model"] = str(onnx_file.resolve())
+    else:
+        part["inputs"] = [spec.model_dump(mode="json") for spec in trial.inputs]
+        part["layout"] = first_layout(spec.shape for spec in trial.inputs)
+    if trial.dynamic_axes:
+        part["dynamic_axes"] = trial.dynamic_axes
+    return part | ({"no_batch_axis": True} if trial.no_batch_axis else {})
+
+
+def _arrays(path: Path, arrays: NamedArrays, names: tuple[str, ...], notes: dict[str, str]) -> dict[str, Any]:
+    count = len(next(iter(arrays.values()), ()))
+    labelled = "with" if "labels" in arrays else "without"
+    notes["samples"] = f"{count} in {path}, {labelled} labels; 30 % calibrate, 70 % test"
+    layout = first_layout(array.shape for name, array in arrays.items() if name != "labels")
+    part: dict[str, Any] = {"kind": "arrays", "path": str(path.resolve()), "split_fractions": FRACTIONS}
+    return part | {"layout": layout} | ({"labels": list(names)} if names else {})
+
+
+def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:
+    """Return the part `data` for a folder of images, with the preprocessing that is known or assumed."""
+    spec = trial.inputs[0]
+    layout = trial.layout if trial.layout != "none" else layout_of(spec.shape)
+    if len(trial.inputs) > 1 or layout is None or not spec.dtype.startswith("float"):
+        taken = "; ".join(f"{each.name} {describe(each)}" for each in trial.inputs)
+        raise ConfigError(
+            f"--data {data}: a folder of images fits a model with one float input of 1 or 3 channels; this one takes "
+            f"{taken}. Fix: --data FILE.npz, one array per input by name"
+        )
+    channels = LAYOUTS[layout]
+    axes = [axis for axis in (1, 2, 3) if axis != channels]
+    size = [trial.dynamic_axes.get(str(spec.shape[axis]), spec.shape[axis]) for axis in axes]
+    part: dict[str, Any] = {"kind": "image-folder", "path": str(data.resolve()), "image_size": size, "layout": layout}
+    part |= {"input_name": spec.name, "max_skipped": 1000, "split_fractions": FRACTIONS}
+    if trial.preprocessing is not None:
+        how = trial.preprocessing
+        part |= {"mean": list(how.mean), "std": list(how.std), "resize": how.resize}
+        notes["images"] = "preprocessed as the model's own signature says"
+    else:
+        part |= IMAGENET if spec.shape[channels] == 3 else GRAY
+        notes["images"] = (
+            f"ASSUMED: RGB / 255, mean {part['mean']}, std {part['std']}, center crop to {size[0]}x{size[1]}; "
+            "set with --set data.mean=[...] --set data.std=[...] --set data.resize=stretch"
+        )
+    return part | _image_labels(data, names, trial, notes)
+
+
+def _image_labels(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:
+    """Return whether the folders are the model's classes, and the names of the classes."""
+    folders = [child for child in data.iterdir() if child.is_dir() and not child.name.startswith(".")]
+    classes = trial.scores.shape[1] if trial.scores else None
+    if not folders or classes is None:
+        notes["samples"] = f"images below {data}, without labels; 30 % calibrate, 70 % test"
+        return {"labelled": False}
+    found = [printable_name(name) for name in index_directory(data).classes]
+    if names and len(names) != classes:
+        raise ConfigError(f"--labels: {len(names)} labels, but the model has scores for {classes} classes")
+    unknown = [name for name in found if names and name not in names]
+    if unknown:
+        raise ConfigError(f"--data {data}: the folder {unknown[0]!r} is not among the labels of --labels")
+    if not names and len(found) != classes:
+        notes["samples"] = (
+            f"images below {data}; its {len(found)} folders are not the model's {classes} classes, so labels are "
+            "ignored: name all classes with --labels FILE"
+        )
+        return {"labelled": False}
+    parts = " (its own splits)" if any(folder.name in SPLITS for folder in folders) else "; 30 % calibrate, 70 % test"
+    order = "as in --labels" if names else "ASSUMED to be the folders' names, sorted"
+    notes["samples"] = f"images below {data}{parts}; class indices {order}"
+    return {"labels": list(names)} if names else {}

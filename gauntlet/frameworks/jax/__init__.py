@@ -1,0 +1,1 @@
+"""JAX functions that users bring, with their parameters."""

@@ -1,0 +1,118 @@
+"""A framework's loaded model behind the interface of an ONNX Runtime session, so that samples are batched alike."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.signature import TensorSpec
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.engines.base import TensorInfo, type_name
+
+Call = Callable[[NamedArrays], NamedArrays]
+"""One batch in the order of the model's inputs -> the outputs by name."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A framework's model in inference mode, and what its file or its function says about its inputs.
+
+    `names` are the inputs in the order of the call; empty where they are unknown. `declared` are their types and
+    shapes, where known; the first axis is the batch, a named axis is open. `narrowed` maps types of samples to those
+    that the framework computes in. `module` is the framework's own object behind the call, where there is one.
+    """
+
+    framework: str
+    architecture: str
+    parameters: int
+    call: Call
+    names: tuple[str, ...] = ()
+    declared: tuple[TensorSpec, ...] = ()
+    module: Any = None
+    narrowed: Mapping[str, str] = field(default_factory=lambda: {"float64": "float32"})
+
+    def inputs_of(self, samples: NamedArrays) -> tuple[TensorSpec, ...]:
+        """Return the inputs for samples, each of shape (n, ...), as `inputs_for` does."""
+        given = [
+            TensorSpec(name=name, dtype=_dtype_name(array), shape=("batch", *array.shape[1:]))
+            for name, array in samples.items()
+        ]
+        return self.inputs_for(given)
+
+    def inputs_for(self, given: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        """Return the inputs in the order of the call, under the names of the data.
+
+        They are matched by name, or else by order. Types and shapes are the model's where it declares them. Raise
+        StageError if the data has another number of inputs.
+        """
+        by_name = {spec.name: spec for spec in given}
+        known = all(name in by_name for name in self.names)
+        if self.names and not known and len(given) != len(self.names):
+            raise StageError(
+                f"the model takes the inputs {', '.join(self.names)}; the data has {', '.join(by_name)}. "
+                "Fix: give one array for each input, under its name"
+            )
+        ordered = [by_name[name] for name in self.names] if known and self.names else list(given)
+        if self.declared and self.names:
+            return tuple(own.replace(name=spec.name) for own, spec in zip(self.declared, ordered, strict=True))
+        return tuple(spec.replace(dtype=self.narrowed.get(spec.dtype, spec.dtype)) for spec in ordered)
+
+
+class FrameworkSession:
+    """A loaded model for inputs of known types and shapes, as `gauntlet.runtime.batched_inference` calls it.
+
+    `observe` must have seen samples before the first run: no framework declares its outputs.
+    """
+
+    def __init__(self, inputs: Sequence[TensorSpec], call: Call) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs: tuple[str, ...] = ()
+        self._call = call
+
+    def observe(self, samples: NamedArrays) -> None:
+        """Call the model once, to learn the names of its outputs; raise StageError if it fails."""
+        calls = batched_inference(self, samples)
+        self.outputs = tuple(self._outputs(calls.feed(0, calls.batch(1))))
+
+    def get_inputs(self) -> list[TensorInfo]:
+        """Return the inputs, in the order of the call."""
+        return [TensorInfo(spec.name, type_name(spec.dtype), spec.shape) for spec in self.inputs]
+
+    def get_outputs(self) -> list[TensorInfo]:
+        """Return the outputs that `observe` found; their types and shapes are unknown."""
+        return [TensorInfo(name, type_name("float32"), ()) for name in self.outputs]
+
+    def run(self, names: Sequence[str], feed: NamedArrays) -> list[Array]:
+        """Return the named outputs of one call; raise StageError if the model fails."""
+        outputs = self._outputs(feed)
+        missing = [name for name in names if name not in outputs]
+        if missing:
+            raise StageError(f"the model returns {sorted(outputs)}, and returned {missing[0]!r} before")
+        return [outputs[name] for name in names]
+
+    def output_specs(self, outputs: NamedArrays, *, whole: bool) -> tuple[TensorSpec, ...]:
+        """Return the specs of the outputs, given for many samples, each of shape (n, ...).
+
+        Their batch is that of the inputs; with `whole`, each sample is a whole input, and there is none.
+        """
+        batch = () if whole else self.inputs[0].shape[:1]
+        return tuple(
+            TensorSpec(name=name, dtype=_dtype_name(array), shape=(*batch, *array.shape[1:]))
+            for name, array in outputs.items()
+        )
+
+    def _outputs(self, feed: NamedArrays) -> NamedArrays:
+        try:
+            return self._call(feed)
+        except StageError:
+            raise
+        except Exception as error:  # each framework raises its own types
+            shapes = {name: f"{array.dtype}{list(np.shape(array))}" for name, array in feed.items()}
+            raise StageError(f"the model fails on inputs {shapes}: {one_line(error)}") from error
+
+
+def _dtype_name(array: Array) -> str:
+    return "str" if array.dtype.kind == "U" else array.dtype.name

@@ -1,0 +1,56 @@
+"""What the pretrained models share that are called as `gauntlet.frameworks.session` describes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import record_golden
+from gauntlet.datasets.splits import Splits
+from gauntlet.frameworks.session import FrameworkSession, LoadedModel
+from gauntlet.frameworks.training import require_test_split
+from gauntlet.runtime.batched_inference import batched_inference
+from tasks.train.facts import TrainFacts, find_primary_output, report_model
+
+BATCH = 64
+
+
+def report_loaded(
+    model: LoadedModel,
+    store_as: Callable[[tuple[TensorSpec, ...]], Path],
+    splits: Splits,
+    signature: Signature,
+    workspace: Workspace,
+    *,
+    seed: int,
+    primary_output: str | None = None,
+) -> Report[TrainFacts]:
+    """Record the golden outputs of a loaded model; raise StageError if the data does not fit it.
+
+    `store_as` writes the model's file, given the inputs for this data, and returns it; `primary_output` is found if it
+    is None.
+    """
+    test = require_test_split(splits)
+    session = FrameworkSession(model.inputs_for(signature.inputs), model.call)
+    first = test.take(slice(0, 1))
+    session.observe(first)
+
+    def predict(inputs: NamedArrays) -> NamedArrays:
+        return batched_inference(session, inputs).run(BATCH)
+
+    # Random integers may lie outside an embedding's table.
+    indices = any(not spec.dtype.startswith("float") for spec in session.inputs)
+    golden = record_golden(predict, test, seed=seed, observed_values_only=indices)
+    whole = batched_inference(session, first).one_sample_per_call
+    outputs = session.output_specs(golden.test_outputs, whole=whole)
+    signature = signature.replace(inputs=session.inputs, outputs=outputs)
+    primary = find_primary_output(primary_output, golden.test_outputs, signature)
+    facts = TrainFacts(
+        framework=model.framework,
+        architecture=model.architecture,
+        parameters=model.parameters,
+        signature=signature.replace(primary_output=primary),
+    )
+    return report_model(facts, golden, predict, {"test": test}, workspace, store_as(session.inputs))
