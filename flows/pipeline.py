@@ -1,41 +1,25 @@
 """The gauntlet: the diagram of the README, as code. Every `line.stage` runs a stage's work, then its gate."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from prefect import flow
 
 from configs.required_packages import require_packages
-from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
-from flows.composition import Base, Reference, TimeBudget
+from configs.schema import REFERENCE, PipelineConfig
+from flows.candidates import add_normalized, export_network, optimize_base, prune_network, quantize_base
+from flows.composition import Reference
 from flows.recording import recording
 from flows.stage import Line
-from gauntlet.core.artifact import Artifact
-from gauntlet.core.report import Report
-from gauntlet.core.signature import Signature
-from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.runtime.operator_libraries import operator_libraries, with_operator_libraries
-from tasks.accuracy import accuracy
 from tasks.benchmark import benchmark
-from tasks.calibrate import calibrate
 from tasks.confirm import confirm
 from tasks.data import data
 from tasks.evaluate import evaluate
 from tasks.explain import explain
-from tasks.export import export, files_of
 from tasks.loadgen import loadgen
-from tasks.normalize import normalize
-from tasks.numerics import numerics
-from tasks.optimize import OptimizeConfig, OptimizeFacts, optimize, user_files
 from tasks.package import package
-from tasks.portability import portability
-from tasks.prune import PruneConfig, prune
-from tasks.quantize import QuantizeConfig, methods_of, quantize
-from tasks.repair import REPAIRED, repair
 from tasks.select import select
 from tasks.serve import serve
-from tasks.structure import structure
 from tasks.train import train
 
 
@@ -82,199 +66,6 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
     base = replace(export_network(line, config, network, signature, golden), temperature=temperature)
     line.run.add_candidate(REFERENCE, None, model=base.exported, accuracy=score)
     return Reference(splits.artifacts, network, signature, golden, base)
-
-
-def export_network(
-    line: Line, config: PipelineConfig, network: Artifact, signature: Signature, golden: Artifact
-) -> Base:
-    """Export and normalize a network, and prove that the file computes what the network does."""
-    files = (*files_of(config.export), *operator_libraries())
-    exported = line.stage(export, config.export, model=network, signature=signature, golden=golden, files=files)
-    brought = config.export.kind == "as-is"  # an exporter's opset was chosen in the configuration
-    normalized = line.stage(
-        normalize,
-        config.normalize,
-        model=exported.artifacts["model"],
-        golden=golden,
-        limits=config.numerics,
-        max_opset=config.structure.max_opset if brought else PER_CHANNEL_OPSET,
-        max_ir_version=config.structure.max_ir_version,
-        files=operator_libraries(),
-    )
-    model = normalized.artifacts["normalized"]
-    base = Base(line.name or REFERENCE, exported.artifacts["model"], model, normalized.facts)
-    line.stage(structure, config.structure, model=model)
-    line.stage(numerics, config.numerics, model=model, golden=golden)
-    return base
-
-
-def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Make a candidate of the normalized model, where the runtime makes another graph of it than of the reference."""
-    if not reference.base.facts.same_graph:
-        model = reference.base.model
-        with line.candidate(NORMALIZED) as candidate:
-            line.run.update(NORMALIZED, artifact=model, size_bytes=model.size_bytes)
-            check_accuracy(candidate, config, reference, reference.base, model)
-
-
-def optimize_base(
-    line: Line, config: PipelineConfig, reference: Reference, base: Base, passes: tuple[OptimizeConfig, ...]
-) -> Base:
-    """Make a candidate with every graph pass; return the base with what the accepted passes made of it."""
-    accepted: dict[str, Report[OptimizeFacts]] = {}
-    with line.together() as lines:
-        for graph_pass in passes:
-            lines.branch(optimize_with, config, reference, base, graph_pass, accepted)
-    return base.after([(one, accepted[one.name]) for one in passes if one.name in accepted])
-
-
-def optimize_with(
-    line: Line,
-    config: PipelineConfig,
-    reference: Reference,
-    base: Base,
-    graph_pass: OptimizeConfig,
-    accepted: dict[str, Report[OptimizeFacts]],
-) -> None:
-    """Make a candidate with a graph pass, run its gates, and add it to those that passed them."""
-    golden = base.golden or reference.golden
-    with line.candidate(base.candidate(graph_pass.name), parent=base.name) as candidate:
-        optimized = candidate.stage(
-            optimize,
-            graph_pass,
-            model=base.model,
-            golden=golden,
-            limits=config.numerics,
-            files=(*user_files(graph_pass), *operator_libraries()),
-        )
-        model = optimized.artifacts["model"]
-        candidate.stage(structure, config.structure, model=model)
-        candidate.stage(numerics, config.numerics, model=model, golden=golden)
-        check_accuracy(candidate, config, reference, base, model)
-        accepted[graph_pass.name] = optimized
-
-
-def quantize_base(line: Line, config: PipelineConfig, reference: Reference, base: Base) -> None:
-    """Make a candidate with every recipe, from one calibration."""
-    time = TimeBudget(config.quantize_budget_s)
-    base = replace(base, calibrated=calibrate_base(line, config, reference, base))
-    for place, recipe in enumerate(base.recipes(config)):
-        line.branch(quantize_with, config, reference, base, recipe, partial(time.require_time, place))
-
-
-def quantize_with(
-    line: Line,
-    config: PipelineConfig,
-    reference: Reference,
-    base: Base,
-    recipe: QuantizeConfig,
-    require_time: Callable[[], None],
-) -> None:
-    """Make a candidate with a recipe, run its gates, and repair it if it loses too much accuracy."""
-    name = base.candidate(recipe.name)
-    with line.candidate(name, parent=base.parent) as candidate:
-        base.facts.require_float32()
-        require_time()
-        prepared, ranges = base.calibrated.get("prepared"), base.calibrated.get("ranges")
-        quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
-        prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
-    images = reference.splits.get("validation", reference.splits.get("calibration"))
-    lost = images and base.calibrated and line.rejected_by(accuracy, name)
-    if images and lost and config.repair.can_repair(recipe, base.recipes(config)):
-        with line.candidate(name + REPAIRED, parent=name) as fallback:
-            repaired = fallback.stage(
-                repair,
-                config.repair,
-                recipe=recipe,
-                accuracy=config.accuracy,
-                model=base.model,
-                quantized=quantized.artifacts["model"],
-                prepared=base.calibrated["prepared"],
-                ranges=base.calibrated["ranges"],
-                images=images,
-                test=reference.splits["test"],
-                whole=base.unpruned,
-            )
-            prove_quantized(fallback, config, reference, base, repaired.artifacts["model"])
-
-
-def check_accuracy(candidate: Line, config: PipelineConfig, reference: Reference, base: Base, model: Artifact) -> None:
-    """Compare a candidate's accuracy with FP32's, and its noise with the outputs of its own network, if pruned."""
-    candidate.stage(
-        accuracy,
-        config.accuracy,
-        model=model,
-        golden=reference.golden,
-        test=reference.splits["test"],
-        parent_golden=base.golden,
-        temperature=base.temperature,
-        min_recall=config.evaluate.min_recall,
-        min_precision=config.evaluate.min_precision,
-        max_ece=config.evaluate.max_ece,
-    )
-
-
-def calibrate_base(line: Line, config: PipelineConfig, reference: Reference, base: Base) -> Mapping[str, Artifact]:
-    """Find the activation ranges that static recipes need; where it fails, these recipes fail one by one."""
-    methods, calibration = methods_of(base.recipes(config)), reference.splits.get("calibration")
-    calibrated: Mapping[str, Artifact] = {}
-    if methods and calibration and base.facts.precision == "float32":
-        with line.continue_on_failure():
-            calibrated = line.stage(
-                calibrate,
-                config.calibrate,
-                model=base.model,
-                calibration=calibration,
-                test=reference.splits["test"],
-                methods=methods,
-            ).artifacts
-    return calibrated
-
-
-def prove_quantized(
-    candidate: Line, config: PipelineConfig, reference: Reference, base: Base, quantized: Artifact
-) -> None:
-    """Run the gates of a quantized model."""
-    test = reference.splits["test"]
-    candidate.stage(structure, config.structure, model=quantized)
-    check_accuracy(candidate, config, reference, base, quantized)
-    candidate.stage(
-        portability,
-        config.portability,
-        model=quantized,
-        samples=reference.splits.get("calibration", test),
-        test=test,
-        emulators=config.portability.emulators(),
-    )
-
-
-def prune_network(line: Line, config: PipelineConfig, reference: Reference, passes: tuple[OptimizeConfig, ...]) -> None:
-    """Make a smaller network with every pruning; it goes through the `passes` that helped the whole one."""
-    for pruning in config.prune:
-        line.branch(prune_with, config, reference, pruning, passes)
-
-
-def prune_with(
-    line: Line, config: PipelineConfig, reference: Reference, pruning: PruneConfig, passes: tuple[OptimizeConfig, ...]
-) -> None:
-    """Make a smaller network; it passes the gates of the main line, and is quantized too."""
-    with line.candidate(pruning.name) as candidate:
-        pruned = candidate.stage(
-            prune,
-            pruning,
-            network=reference.network,
-            signature=reference.signature,
-            golden=reference.golden,
-            splits=reference.splits,
-        ).artifacts
-        predictions, signature = pruned["predictions"], reference.signature
-        scored = candidate.stage(evaluate, config.evaluate, predictions=predictions, signature=signature).facts
-        own, whole = pruned["golden"], reference.base.exported
-        base = export_network(candidate, config, pruned["network"], signature, own)
-        base = replace(base, golden=own, unpruned=whole, temperature=scored.temperature)
-        check_accuracy(candidate, config, reference, base, base.exported)
-        base = optimize_base(candidate, config, reference, base, passes)
-        quantize_base(candidate, config, reference, base)
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:

@@ -75,9 +75,12 @@ def test_no_source_file_is_too_long_to_hold_one_idea() -> None:
     assert sorted(lengths.values())[len(lengths) // 2] <= 110
 
 
+FLOW = "\n".join((PROJECT / "flows" / name).read_text() for name in ("pipeline.py", "candidates.py"))
+
+
 def stages_of_the_pipeline() -> set[str]:
-    """Return the stages that `flows/pipeline.py` calls: the first argument of `stage` and `measure`."""
-    tree = ast.parse((PROJECT / "flows" / "pipeline.py").read_text())
+    """Return the stages that the flow calls: the first argument of `stage` and `measure`."""
+    tree = ast.parse(FLOW)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     return {
         call.args[0].id
@@ -104,7 +107,7 @@ def test_pipeline_tasks_and_diagram_are_the_same_stages() -> None:
 
 def test_stage_bears_the_name_of_its_module() -> None:
     for name in stages_of_the_pipeline():
-        assert f"from tasks.{name} import" in (PROJECT / "flows" / "pipeline.py").read_text()
+        assert f"from tasks.{name} import" in FLOW
 
 
 @cache

@@ -10,7 +10,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.session import FrameworkSession, LoadedModel
-from gauntlet.frameworks.training import require_test_split
+from gauntlet.frameworks.training import splits_to_score
 from gauntlet.runtime.batched_inference import batched_inference
 from tasks.train.facts import TrainFacts, find_primary_output, report_model
 
@@ -32,7 +32,8 @@ def report_loaded(
     `store_as` writes the model's file, given the inputs for this data, and returns it; `primary_output` is found if it
     is None.
     """
-    test = require_test_split(splits)
+    scored = splits_to_score(splits)
+    test = scored["test"]
     session = FrameworkSession(model.inputs_for(signature.inputs), model.call)
     first = test.take(slice(0, 1))
     session.observe(first)
@@ -53,4 +54,4 @@ def report_loaded(
         parameters=model.parameters,
         signature=signature.replace(primary_output=primary),
     )
-    return report_model(facts, golden, predict, {"test": test}, workspace, store_as(session.inputs))
+    return report_model(facts, golden, predict, scored, workspace, store_as(session.inputs))

@@ -1,0 +1,41 @@
+"""What arguments are read as: types for argparse."""
+
+import argparse
+from collections.abc import Callable
+
+
+def names(text: str) -> list[str]:
+    """Return the names in a list with commas."""
+    return [name for name in text.split(",") if name]
+
+
+def sizes(text: str) -> list[int]:
+    """Return the sizes in a list with commas."""
+    return [at_least(1)(size) for size in text.split(",")]
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Return the options in a list with commas."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name and value for name, _, value in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r}: write OPTION=VALUE,...")
+    return {name: value for name, _, value in pairs}
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return a type: whole numbers of at least `least`."""
+
+    def number(text: str) -> int:
+        if not text.strip().isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    return number
+
+
+def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Return an input's name and the shape of a sample."""
+    name, _, axes = text.rpartition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text!r}: write INPUT=3x224x224")
+    return name, tuple(at_least(1)(axis) for axis in axes.split("x"))
