@@ -5,7 +5,7 @@ Each command names the function that runs it as text; `main` imports it when the
 
 import argparse
 
-from flows.cli.argument_types import at_least, input_shape, pairs, sizes
+from flows.cli.argument_types import at_least, input_shape, names, pairs, sizes
 from flows.cli.shipping_options import EXIT_CODES, INVALID, AddCommand, add_shipping_commands
 
 
@@ -104,7 +104,7 @@ def _add_file_commands(add: AddCommand) -> None:
     which = (
         "also say which nodes each target takes and where the others run; names from `gauntlet targets`, by default "
     )
-    names += "one target of each kind"
+    which += "one target of each kind"
     diagnose.add_argument("--targets", type=names, nargs="?", const=[], metavar="NAME,...", help=which)
     diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="by default 7, more for large files")
     diagnose.add_argument("--json", action="store_true", help="print JSON")
