@@ -67,7 +67,12 @@ FILLERS: dict[str, Any] = {
 def needed(model: type[BaseModel]) -> dict[str, Any]:
     """Return what a mapping must say at the least."""
     said: dict[str, Any] = {"kind": model.model_fields["kind"].default} if "kind" in model.model_fields else {}
-    return said | {n: FILLERS.get(n, "nowhere") for n, f in model.model_fields.items() if f.is_required()}
+    return said | {n: FILLERS.get(n, filler(f.annotation)) for n, f in model.model_fields.items() if f.is_required()}
+
+
+def filler(annotation: Any) -> str:
+    """Return the first choice where there are some, else any text."""
+    return str(typing.get_args(annotation)[0]) if typing.get_origin(annotation) is typing.Literal else "nowhere"
 
 
 def document(path: Path_, owners: Owners, model: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
