@@ -144,6 +144,7 @@ def test_report_is_the_same_as_without_workers(run: Run, home: Home, workers: Ca
     assert last < [event["op"] for event in works].index("alone")  # the race begins behind all of them
 
 
+@pytest.mark.slow
 def test_gate_that_fails_stops_no_other_candidate(run: Run, passes: Callable[..., str]) -> None:
     quantize = "quantize=[{kind: dynamic, weights: s8}]"
     report = run(quick_config(passes("spoil", "keep"), quantize, "runner={kind: threads, workers: 3}"))
