@@ -58,12 +58,12 @@ def test_fresh_run_uses_nothing_of_earlier_runs(run: Run) -> None:
 
 
 def test_work_in_which_a_clock_decided_is_repeated(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows import pipeline
+    from flows import candidates
 
     def structure(config: StructureConfig, workspace: Workspace, *, model: Artifact) -> Report[StructureFacts]:
         return checked.structure(config, workspace, model=model).replace(timed=True)
 
-    monkeypatch.setattr(pipeline, "structure", structure)
+    monkeypatch.setattr(candidates, "structure", structure)
     only_export = quick_config("optimize=[]", "quantize=[]")
     for _ in range(2):
         assert "structure" in repeated(run(only_export))

@@ -48,7 +48,7 @@ def let_a_constant_leak(model: onnx.ModelProto) -> None:
 @pytest.fixture
 def with_defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[onnx.ModelProto], None]], None]:
     """Replaces the pipeline's exporter by one that damages what it exports; all else is the real thing."""
-    from flows import pipeline
+    from flows import candidates
     from tasks import export as exporting
     from tasks.export import ExportConfig, ExportFacts
 
@@ -61,7 +61,7 @@ def with_defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[onnx.Mod
             path.write_bytes(proto.SerializeToString())
             return report.replace(artifacts={"model": out.store_file(path)})
 
-        monkeypatch.setattr(pipeline, "export", export)
+        monkeypatch.setattr(candidates, "export", export)
 
     return install
 

@@ -111,7 +111,7 @@ def test_mlflow_shows_the_run_with_its_candidates(finished_home: Path, finished:
     files = {f.path for folder in folders for f in client.list_artifacts(parent.info.run_id, folder)}
     reports = {f"report/{name}" for name in ("report.json", "report.md", "report.html", "environment.json")}
     images = {f"pictures/{name}.png" for name in ("confusion_matrix", "reliability_diagram", "curves")}
-    assert files == reports | images | {"artifacts/package/bundle/bundle.zip"}
+    assert files == reports | images | {"pictures/pareto.svg", "artifacts/package/bundle/bundle.zip"}
     for candidate in report.candidates:
         child = runs[f"digits-small-cnn-{candidate.name}"]
         assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
