@@ -206,7 +206,8 @@ class RequestLog:
             total -= size_of(path)
             for part in parts_of(path):
                 part.unlink(missing_ok=True)
-        number = max(int(time.time()), files[-1][0] + 1 if files else 0)  # none is used again, whoever removes files
+        now_ms = time.time_ns() // 1_000_000
+        number = max(now_ms, files[-1][0] + 1 if files else 0)  # none is used again, whoever removes files
         self._file = LogFile(self.config.folder / f"{PREFIX}{number}{SUFFIX}")
 
     def _lost(self, entries: int, why: str) -> None:
