@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -108,7 +109,9 @@ def ray_cluster() -> Iterator[str]:
         import prefect_ray  # noqa: F401
     except ImportError:
         needs.missing("Ray is not installed: pip install 'onnx-gauntlet[ray]'")
-    yield "{kind: ray, workers: 2}"
+    with pytest.MonkeyPatch.context() as environment:  # a class of pydantic's may bear the name of a test's module
+        environment.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        yield "{kind: ray, workers: 2}"
 
 
 @contextmanager
