@@ -31,12 +31,12 @@ def test_torchscript_program_runs_as_pytorch_does(tmp_path: Path) -> None:
     import torch
 
     made = framework_models.torchscript(tmp_path).path.rename(tmp_path / "model.torchscript")
-    found = outputs(TorchEngine(made, 1, EAGER), {"picture": IMAGES})
+    found = outputs(TorchEngine(made, torch.get_num_threads(), EAGER), {"picture": IMAGES})
     with torch.inference_mode():
         expected = torch.jit.load(made)(torch.from_numpy(IMAGES)).numpy()
     np.testing.assert_allclose(found["output"], expected, atol=1e-5)
     with pytest.raises(StageError, match="PyTorch unpickles"):
-        TorchEngine(made, 1, {"compile": False})
+        TorchEngine(made, torch.get_num_threads(), {"compile": False})
     assert by_name("torch-eager").rejection_reason(made) is None
 
 
