@@ -17,10 +17,10 @@ from server_process import ServerProcess, json_request, serving
 
 from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
 from gauntlet.monitoring.features import input_statistics
-from gauntlet.monitoring.request_log import LoggedRequest, RequestLogReader, log_files, pack, unpack
+from gauntlet.monitoring.request_log import LoggedRequest, RequestLogReader, log_files
 from serving import request_log
 from serving.log_file import LogFile
 from serving.observations import Metrics
@@ -285,27 +285,6 @@ def test_entry_larger_than_the_queue_is_left_out(tmp_path: Path, signature: Sign
     log.close()
     assert written(metrics, "lost") == 1
     assert not log_files(tmp_path)
-
-
-def test_damaged_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "requests-000001.sqlite").write_bytes(b"no database" * 1000)
-    with pytest.raises(StageError, match=r"requests-000001.sqlite: it cannot be read: .*Fix: remove this file"):
-        list(RequestLogReader(tmp_path).requests(VERSION))
-
-
-def test_arrays_of_every_type_come_back() -> None:
-    arrays = {
-        "floats": np.arange(6, dtype=np.float32).reshape(2, 3),
-        "scalar": np.array(7, np.int64),
-        "texts": np.array(["a", "näh"], object),
-        "none": np.zeros((0, 4), np.float16),
-        "flags": np.array([[True], [False]]),
-    }
-    found = unpack(pack(arrays))
-    assert [*found] == [*arrays]
-    for name, array in arrays.items():
-        assert np.array_equal(found[name], array)
-        assert found[name].shape == array.shape
 
 
 def test_feedback_json_is_documented(server: ServerProcess) -> None:
