@@ -12,13 +12,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from serving.batcher import Job
+from serving.errors import Refusal
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 MODEL = ("model", "version")
-REASONS = ("invalid", "rejected", "canceled", "timeout", "model", "error")
+REASONS = tuple(sorted({refusal.reason for refusal in Refusal.__subclasses__()}))
 OUTCOMES = ("success", "failure")
 
 
