@@ -26,7 +26,7 @@ from drifting_digits import (
     population,
     stream,
 )
-from results import Figure, add_result_option, write_result
+from results import Figure, Measured, add_result_option, write_result
 
 from gauntlet.monitoring.judgment import gather
 from gauntlet.monitoring.result import MonitorLimits
@@ -76,16 +76,6 @@ def fixed_size_alarm(one: Stream, size: int, p_value: float) -> int | None:
         windows = one.history.features[:whole, i].reshape(-1, size)
         found += (np.flatnonzero(statistics(one.reference.features[:, i], windows) > limit)[:1] + 1).tolist()
     return min(found) * size - 1 if found else None
-
-
-class Measured(NamedTuple):
-    """A result without where and when it was measured."""
-
-    claim: str
-    conditions: str
-    figures: tuple[Figure, ...]
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
 
 
 def alarms(streams: int, samples: int, seed: int = 0) -> Measured:

@@ -11,10 +11,9 @@ the figures depend on the statistics alone; `tests/` repeats the hardest noises 
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-from results import Figure, add_result_option, write_result
+from results import Figure, Measured, add_result_option, write_result
 from simulated_noise import NOISES, Blocks, Noise, rounds
 
 from gauntlet.benchmarking.confidence import median_shift_interval
@@ -151,16 +150,6 @@ def many_sessions(noise: Noise, races: int, seed: int = 1) -> tuple[int, float]:
         worse += costs[early] > costs[whole] * (1 + MIN_DIFFERENCE) or misnamed
         shares.append(blocks_of(drops, [*costs]))
     return worse, float(np.mean(shares))
-
-
-class Measured(NamedTuple):
-    """A result without where and when it was measured."""
-
-    claim: str
-    conditions: str
-    figures: tuple[Figure, ...]
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
 
 
 def spread(counts: Sequence[int]) -> str:

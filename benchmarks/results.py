@@ -9,7 +9,7 @@ import shlex
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -58,6 +58,16 @@ class Result(Frozen):
     figures: tuple[Figure, ...] = Field(min_length=1)
     columns: tuple[str, ...] = Field((), description="of the table with the details")
     rows: tuple[tuple[str, ...], ...] = ()
+
+
+class Measured(NamedTuple):
+    """A result without where and when it was measured."""
+
+    claim: str
+    conditions: str
+    figures: tuple[Figure, ...]
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
 
 
 def add_result_option(parser: argparse.ArgumentParser) -> None:
