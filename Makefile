@@ -14,7 +14,7 @@ demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest fi
 	$(BIN)/gauntlet run digits-resnet18
 
 onnx: .venv/onnx  ## what `gauntlet run model.onnx` needs: everything but a training framework
-	@echo "Ready: $(BIN)/gauntlet run model.onnx --data pictures"
+	@echo "Ready: $(BIN)/gauntlet run model.onnx --data images"
 
 test: .venv/dev  ## the tests; slow ones with ARGS='-m slow'
 	$(PYTEST) $(ARGS)

@@ -155,7 +155,7 @@ def label_shift(severity: int) -> Floats:
 
 
 def concept_drift(severity: int) -> Population:
-    """Return the same images with other right answers: a share of the samples has the next class."""
+    """Return the same images with other labels: a share of the samples has the next class."""
     usual = population()
     changed = np.random.default_rng(severity).random(len(usual.truth)) < 0.08 * severity
     return Population(usual.features, np.where(changed, (usual.truth + 1) % CLASSES, usual.truth))

@@ -128,7 +128,7 @@ class RequestLog:
         return self._put(_Feedback(request_id, labels))
 
     def close(self) -> None:
-        """Write what is queued and end the thread; a disk that does not answer is left alone after a while."""
+        """Write what is queued and end the thread; a disk that does not respond is left alone after a while."""
         with self._changed:
             self._closed = True
             self._changed.notify()

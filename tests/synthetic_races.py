@@ -9,7 +9,7 @@ from tasks.benchmark.facts import BenchmarkFacts, CandidateTiming
 
 Interval = tuple[float, float, float]
 """Lower end, estimate and upper end of a ratio to the reference."""
-Told = Interval | str | tuple[BenchmarkRow, ...]
+Outcome = Interval | str | tuple[BenchmarkRow, ...]
 """A candidate's speed-up at both batch sizes, or why it was not measured, or its rows."""
 
 
@@ -54,7 +54,7 @@ def result(candidate: str, rows: tuple[BenchmarkRow, ...], error: str | None = N
 
 
 def synthetic_race(
-    candidates: Mapping[str, Told],
+    candidates: Mapping[str, Outcome],
     aa_deviation: float = 0.01,
     *,
     at_batch_8: Interval | None = None,
@@ -64,13 +64,13 @@ def synthetic_race(
 ) -> BenchmarkFacts:
     """Return a race of `fp32` and the candidates at batch sizes 1 and 8."""
     results = [result("fp32", tuple(row(b, (1, 1, 1), reference=True) for b in (1, 8)))]
-    for name, told in candidates.items():
-        if isinstance(told, str):
-            results.append(result(name, (), error=told))
-        elif isinstance(told[0], BenchmarkRow):
-            results.append(result(name, told))
+    for name, outcome in candidates.items():
+        if isinstance(outcome, str):
+            results.append(result(name, (), error=outcome))
+        elif isinstance(outcome[0], BenchmarkRow):
+            results.append(result(name, outcome))
         else:
-            results.append(result(name, (row(1, told), row(8, at_batch_8 or told))))
+            results.append(result(name, (row(1, outcome), row(8, at_batch_8 or outcome))))
     return BenchmarkFacts(
         reference="fp32",
         threads=1,

@@ -10,7 +10,7 @@ from gauntlet.core.errors import ConfigError, PipelineError
 
 EXTRAS = {
     **dict.fromkeys(("prefect", "mlflow", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),
-    **dict.fromkeys(("onnxoptimizer", "onnxscript", "onnxsim", "onnxslim"), "pipeline"),
+    **dict.fromkeys(("faster_coco_eval", "onnxoptimizer", "onnxscript", "onnxsim", "onnxslim"), "pipeline"),
     **dict.fromkeys(("torch", "torchvision", "torch_pruning", "safetensors"), "torch"),
     **dict.fromkeys(("fastapi", "fastapi_offline", "prometheus_client", "starlette", "uvicorn"), "serving"),
     **dict.fromkeys(("httptools", "python_multipart", "uvloop"), "serving"),

@@ -22,7 +22,7 @@ DEFAULT_DOMAIN = ("", "ai.onnx")
 
 
 class TargetSupport(Frozen):
-    """What a target does with the nodes of a model. Exactly one of `nodes`, `refused` and `unknown` is the answer."""
+    """What a target does with the nodes of a model. Exactly one of `nodes`, `refused` and `unknown` is set."""
 
     target: str
     nodes: int | None = Field(None, description="all of the graph as it is, where the target loads the model")

@@ -74,15 +74,15 @@ def passes(tmp_path: Path) -> Callable[..., str]:
 
 def before_the_race(report: RunReport) -> dict[str, Any]:
     """Return everything that a report says, in its order, but for times and what the race decides."""
-    told = report.model_dump(mode="json", include={"stages", "candidates", "config", "verdict", "metric"})
-    told["config"].pop("runner")
-    told["stages"] = [entry for entry in told["stages"] if entry["stage"] not in RACED]
-    for entry in told["stages"]:
+    kept = report.model_dump(mode="json", include={"stages", "candidates", "config", "verdict", "metric"})
+    kept["config"].pop("runner")
+    kept["stages"] = [entry for entry in kept["stages"] if entry["stage"] not in RACED]
+    for entry in kept["stages"]:
         for name in ("seconds", "peak_rss_bytes", "cached"):
             entry.pop(name)
     keep = ("name", "parent", "accuracy", "sqnr_db", "size_bytes", "artifact")
-    told["candidates"] = [{name: candidate[name] for name in keep} for candidate in told["candidates"]]
-    return told
+    kept["candidates"] = [{name: candidate[name] for name in keep} for candidate in kept["candidates"]]
+    return kept
 
 
 def forget_candidates(home: Home) -> None:

@@ -83,8 +83,8 @@ def test_log_has_inputs_outputs_latency_and_id_of_each_request(server: ServerPro
 
 
 def test_image_is_logged_as_the_model_took_it(server: ServerProcess, bundle: Path, white_png: bytes) -> None:
-    answer = server.post("/v2/models/brightness/predict", white_png, content_type="image/png", x_request_id="white")
-    assert answer.json()["predictions"][0]["top"][0]["label"] == "bright"
+    response = server.post("/v2/models/brightness/predict", white_png, content_type="image/png", x_request_id="white")
+    assert response.json()["predictions"][0]["top"][0]["label"] == "bright"
     one = logged(server, bundle)["white"]
     assert one.outputs["y"].argmax() == 2
     assert np.array_equal(one.inputs["image"], np.ones((1, 1, SIZE, SIZE)))  # type: ignore[index]
@@ -92,8 +92,8 @@ def test_image_is_logged_as_the_model_took_it(server: ServerProcess, bundle: Pat
 
 def test_labels_are_joined_by_the_request_id(server: ServerProcess) -> None:
     entries = [{"request_id": "mine", "labels": ["dark", 1, "bright"]}, {"request_id": "unknown", "labels": [0]}]
-    answer = server.post(FEEDBACK, {"feedback": entries})
-    assert (answer.status, answer.json()) == (202, {"accepted": 2, "not_sampled": 0})
+    response = server.post(FEEDBACK, {"feedback": entries})
+    assert (response.status, response.json()) == (202, {"accepted": 2, "not_sampled": 0})
     reader = RequestLogReader(server.logs.parent / "log")
     found = wait_until(lambda: list(reader.feedback()), lambda one: len(one) >= 2)
     assert [(one.request_id, one.labels) for one in found[:2]] == [("mine", (0, 1, 2)), ("unknown", (0,))]
@@ -114,17 +114,17 @@ def test_labels_are_joined_by_the_request_id(server: ServerProcess) -> None:
     ],
 )
 def test_wrong_feedback_is_refused(server: ServerProcess, body: str, words: str) -> None:
-    answer = server.post(FEEDBACK, body)
-    assert answer.status == 400
-    assert words in answer.error
+    response = server.post(FEEDBACK, body)
+    assert response.status == 400
+    assert words in response.error
 
 
 def test_without_the_option_nothing_is_logged(bundle: Path, tmp_path: Path) -> None:
     with serving(tmp_path, bundle) as server:
         assert server.post(INFER, json_request(THREE)).status == 200
-        answer = server.post(FEEDBACK, {"feedback": [{"request_id": "x", "labels": [0]}]})
-        assert answer.status == 409
-        assert "--request-log FOLDER" in answer.error
+        response = server.post(FEEDBACK, {"feedback": [{"request_id": "x", "labels": [0]}]})
+        assert response.status == 409
+        assert "--request-log FOLDER" in response.error
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 
 

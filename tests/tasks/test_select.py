@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from synthetic_races import Interval, Told, row, synthetic_race
+from synthetic_races import Interval, Outcome, row, synthetic_race
 
 from gauntlet.benchmarking.budget import NO_BUDGET, Budget
 from gauntlet.core.errors import GateFailed
@@ -19,7 +19,7 @@ MISSING = "more rounds would probably decide it"
 @pytest.fixture
 def choose(workspace: Callable[..., Workspace]) -> Choose:
     def run(
-        candidates: dict[str, Told],
+        candidates: dict[str, Outcome],
         aa_deviation: float = 0.01,
         *,
         at_batch_8: Interval | None = None,

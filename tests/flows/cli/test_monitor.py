@@ -159,11 +159,11 @@ def test_without_labels_in_the_evaluation_there_is_no_risk(tmp_path: Path, log: 
 def test_text_names_the_verdict_and_the_page(bundle: Path, log: Path, tmp_path: Path, capsys) -> None:
     log_requests(log, bundle, images(1, 200, BRIGHT))
     assert main(["monitor", str(bundle), "--log", str(log), "--out", str(tmp_path / "out")]) == 1
-    told = capsys.readouterr().out
-    assert "Cannot tell: brightness" in told
-    assert "200 samples, 0 labels" in told
-    assert str(tmp_path / "out" / "monitor.html") in told
-    assert "brightness: median" in told
+    printed = capsys.readouterr().out
+    assert "Cannot tell: brightness" in printed
+    assert "200 samples, 0 labels" in printed
+    assert str(tmp_path / "out" / "monitor.html") in printed
+    assert "brightness: median" in printed
     assert (tmp_path / "out" / "monitor.html").is_file()
 
 
