@@ -155,16 +155,20 @@ class RequestLog:
                 self._changed.wait_for(lambda: self._closed, FLUSH_S)  # more may come; one transaction for all
                 entries, ended = list(self._queue), self._closed
                 self._queue.clear()
-            if entries:
-                self._write(entries)
-            with self._changed:
+            refused = self._write(entries) if entries else ""
+            with self._changed:  # there is room before an entry is counted: who waits for the count may add the next
                 self._bytes -= sum(entry.size for entry in entries)
+            if refused:
+                self._lost(len(entries), refused)
+            else:
+                self._metrics.logged.labels("written").inc(len(entries))
             if ended:
                 break
         if self._file is not None:
             self._file.close()
 
-    def _write(self, entries: list[_Request | _Feedback]) -> None:
+    def _write(self, entries: list[_Request | _Feedback]) -> str:
+        """Write entries in one transaction; return why none of them could be written, or nothing."""
         try:
             if self._file is None or not self._file.path.exists() or self._file.size > self.config.file_bytes:
                 self._begin_file()
@@ -173,9 +177,8 @@ class RequestLog:
             feedback = [(e.id, json.dumps(e.labels)) for e in entries if isinstance(e, _Feedback)]
             self._file.write(requests, feedback)
         except (sqlite3.Error, OSError) as error:
-            self._lost(len(entries), f"{self.config.folder}: {error}")
-        else:
-            self._metrics.logged.labels("written").inc(len(entries))
+            return f"{self.config.folder}: {error}"
+        return ""
 
     def _rows(self, entries: list[_Request]) -> list[Row]:
         statistics = _packed_statistics(entries) if self.config.inputs == "statistics" else {}

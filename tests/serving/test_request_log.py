@@ -268,10 +268,10 @@ def test_full_disk_costs_entries_until_there_is_room(
     metrics = Metrics()
     log = RequestLog(RequestLogConfig(folder=tmp_path, max_mb=16, inputs="none"), metrics)
     add(log, "lost", signature, 50_000)
-    wait_until(lambda: written(metrics, "lost"), lambda count: count == 1)
+    assert wait_until(lambda: written(metrics, "lost"), lambda count: count >= 1) == 1
     full[0] = False
     add(log, "kept", signature, 50_000)
-    wait_until(lambda: written(metrics, "written"), lambda count: count == 1)
+    assert wait_until(lambda: written(metrics, "written"), lambda count: count >= 1) == 1
     log.close()
     assert [one.request_id for one in RequestLogReader(tmp_path).requests(VERSION)] == ["kept"]
     [record] = [record for record in caplog.records if "the request log loses entries" in record.message]
