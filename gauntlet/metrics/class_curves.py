@@ -82,17 +82,12 @@ def _probability_columns(scores: Array, classes: int) -> Iterator[Floats]:
     if are_probabilities(scores):
         yield from (scores[:, index].astype(np.float64) for index in range(classes))
         return
-    totals = np.concatenate(
-        [_log_totals(scores[start : start + CHUNK_ROWS]) for start in range(0, len(scores), CHUNK_ROWS)]
-    )
+    from scipy.special import logsumexp
+
+    chunks = (scores[start : start + CHUNK_ROWS] for start in range(0, len(scores), CHUNK_ROWS))
+    totals = np.concatenate([logsumexp(chunk.astype(np.float64), axis=1) for chunk in chunks])
     for index in range(classes):
         yield np.exp(scores[:, index] - totals)
-
-
-def _log_totals(scores: Array) -> Floats:
-    wide = scores.astype(np.float64)
-    most = wide.max(axis=1)
-    return np.asarray(most + np.log(np.exp(wide - most[:, None]).sum(axis=1)))
 
 
 def _curve(column: Floats, positive: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:

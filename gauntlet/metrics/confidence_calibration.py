@@ -170,5 +170,6 @@ def _logits(scores: Array, as_given: bool) -> Floats:
 
 
 def _log_probabilities(logits: Floats, temperature: float) -> Floats:
-    scaled = logits / temperature
-    return np.asarray(scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True)))
+    from scipy.special import log_softmax
+
+    return np.asarray(log_softmax(logits / temperature, axis=1))

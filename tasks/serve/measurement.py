@@ -116,7 +116,7 @@ def _times_ms(call: Callable[[int], object], count: int) -> list[float]:
 
 def _require_ok(status: int) -> None:
     if status != OK:
-        raise StageError(f"the server answered a single request of a golden input with status {status}")
+        raise StageError(f"a single request of a golden input got status {status} from the server")
 
 
 class Client:

@@ -129,7 +129,7 @@ def test_damaged_files_never_break_the_command(tmp_path: Path) -> None:
         path.write_bytes(mutation.content)
         start = time.monotonic()
         done = command(tmp_path, "diagnose", path.name)
-        assert time.monotonic() - start < 10, mutation.name
+        assert time.monotonic() - start < 60, mutation.name
         assert done.returncode in (0, 1, 3), mutation.name
         assert "Traceback" not in done.stdout + done.stderr, mutation.name
         assert len(done.stderr.splitlines()) == (done.returncode == 3), mutation.name

@@ -67,7 +67,7 @@ def test_child_that_hangs_is_ended_in_time() -> None:
     with pytest.raises(SubprocessFailed, match=r"timed out after 0\.5 s") as caught:
         run_in_subprocess(time.sleep, 60, timeout_s=0.5, memory_bytes=GIGABYTE)
     assert caught.value.ending == "time"
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30  # it would have slept for 60
 
 
 def test_child_that_fills_memory_slowly_is_ended_by_the_watch() -> None:
@@ -92,9 +92,8 @@ def test_child_of_a_child_does_not_outlive_it() -> None:
     code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
     before = {p.pid for p in psutil.process_iter()}
     run_in_subprocess(exec, code, **LIMITS)
-    time.sleep(0.2)
     sleepers = [p for p in psutil.process_iter(["cmdline"]) if "time.sleep(60)" in " ".join(p.info["cmdline"] or [])]
-    assert [p for p in sleepers if p.pid not in before and p.status() != psutil.STATUS_ZOMBIE] == []
+    assert psutil.wait_procs([p for p in sleepers if p.pid not in before], timeout=30)[1] == []
 
 
 def test_child_does_not_import_what_lies_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
