@@ -1,5 +1,6 @@
 """One registered model in MLflow: its versions by the digest of their bundle, its aliases, and the ledger's head."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,9 +27,16 @@ DIGEST = "bundle.digest"
 """Tag of a version, and of the logged model that holds its files."""
 HEAD = "gauntlet.ledger"
 """Tag of a registered model: digest of the ledger's intent that last changed it."""
+ACCOUNT_VARIABLE, PASSWORD_VARIABLE = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
+"""MLflow's own names, read by its client."""
 ORDER: tuple[Alias, ...] = ("previous", "champion", "challenger")
 """In which aliases are set: the champion never lacks a way back."""
 READY = "READY"
+DENIED = ("PERMISSION_DENIED", "UNAUTHENTICATED")
+
+
+class AccessError(ConfigError):
+    """The server's own accounts do not allow what was asked of it."""
 
 
 class ModelRegistry:
@@ -148,6 +156,13 @@ class ModelRegistry:
             raise
         except Exception as error:  # whatever is wrong with the server
             where = without_password(self.uri)
+            if isinstance(error, MlflowException) and error.error_code in DENIED:
+                account = os.environ.get(ACCOUNT_VARIABLE, "")
+                raise AccessError(
+                    f"{where} does not allow {f'the account {account}' if account else 'requests without an account'} "
+                    f"to do this with the model {self.name}. Fix: set {ACCOUNT_VARIABLE} and {PASSWORD_VARIABLE} to an "
+                    "account that may, or ask for EDIT permission on the registered model"
+                ) from error
             raise StageError(
                 f"the model registry at {where} did not respond as expected ({without_password(one_line(error))}). "
                 "Fix: start or repair the server and run the same command again; it finishes what was begun"

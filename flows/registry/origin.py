@@ -99,7 +99,8 @@ def _record_in_mlflow(home: Home, folder: Path) -> tuple[str, str, str]:
         raise ConfigError(f"{folder}: the run has no record of its tracking server")
     if not Sender(home, folder).send():
         raise StageError(
-            f"MLflow at {start['uri']} did not accept the run's record. Fix: start it, then: gauntlet sync"
+            f"MLflow at {start['uri']} did not accept the run's record. Fix: start it, or use an account that may "
+            "record runs, then: gauntlet sync"
         )
     sent = json.loads((folder / "sent.json").read_text())
     return with_password(start["uri"]), str(sent["experiment"]), str(sent["runs"][PARENT])

@@ -5,6 +5,7 @@ What a kill interrupts is finished by the next command on the model, or undone w
 
 import getpass
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 
 from flows.record.home import Home
 from flows.record.locks import locked
-from flows.registry.model_registry import ModelRegistry
+from flows.registry.model_registry import ACCOUNT_VARIABLE, AccessError, ModelRegistry
 from flows.registry.origin import find_origin
 from gauntlet.core.errors import ConfigError, GateFailed, without_password
 from gauntlet.promotion.ledger import Aliases, Entry, Ledger, last_committed, pending, registry_address
@@ -37,15 +38,25 @@ class Transaction:
         return self.ledger.append("refuse", **self._signed(), before=self.state, after=self.state, **fields)
 
     def change(self, op: str, after: Aliases, **fields: Any) -> Entry:
-        """Let the aliases stand as `after` says; return the entry that says so, which is committed."""
+        """Let the aliases stand as `after` says; return the entry that says so, which is committed.
+
+        Raises:
+            AccessError: when this account may not change the model; nobody's later command finishes the change.
+        """
         intent = self.ledger.append(op, **self._signed(), before=self.state, after=after, **fields)
-        _apply(self.home, self.registry, self.ledger, intent)
+        try:
+            _apply(self.home, self.registry, self.ledger, intent)
+        except AccessError as error:
+            if self.registry.state() == self.state:
+                self.ledger.append("undo", by=intent.by, intent=intent.number, why=str(error))
+            raise
         return intent
 
     def _signed(self) -> dict[str, str]:
         uri = self.registry.uri
         address = "" if uri == self.home.mlflow_uri else without_password(uri)
-        return {"by": f"{getpass.getuser()}@{socket.gethostname()}", "registry": address}
+        person, account = f"{getpass.getuser()}@{socket.gethostname()}", os.environ.get(ACCOUNT_VARIABLE)
+        return {"by": f"{account} ({person})" if account else person, "registry": address}
 
 
 @contextmanager
