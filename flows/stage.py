@@ -144,6 +144,7 @@ class Line:
             work = Work(
                 run_id=run.id,
                 root=run.home.root,
+                store=run.home.store.address,
                 label=label,
                 candidate=self.name,
                 key=key,
