@@ -18,6 +18,7 @@ from gauntlet.core.object_store import ObjectStore, open_store
 
 SECRET = "a-secret-that-no-file-may-hold"
 BUCKET = "models"
+MIB = 1 << 20
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
 
 

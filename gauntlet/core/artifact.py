@@ -69,6 +69,10 @@ class Store:
         """Return whether the artifact is there and its content matches its digest."""
         return self._is_intact_here(artifact)
 
+    def uri(self, artifact: Artifact) -> str:
+        """Return the address at which other machines find the artifact; empty for a folder alone."""
+        return ""
+
     def publish(self, name: str, text: str) -> None:
         """Give a small record to the machines that share the store; a folder alone has none."""
 

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from object_server import BUCKET, ObjectServer, machine, made
+from object_server import BUCKET, MIB, ObjectServer, machine, made
 
 from gauntlet.core import object_store
 from gauntlet.core.artifact import Artifact, Store

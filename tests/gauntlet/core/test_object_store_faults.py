@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from object_server import BUCKET, SECRET, ObjectServer, machine, made
+from object_server import BUCKET, MIB, SECRET, ObjectServer, machine, made
 
 from gauntlet.core import object_store, object_store_client
 from gauntlet.core.artifact import Store, sha256_of
