@@ -1,4 +1,4 @@
-"""A real PostgreSQL on a free port, with the two databases that `docker/postgres-init.sql` makes for Prefect and MLflow."""
+"""A real PostgreSQL on a free port, with the databases that `docker/postgres-init.sql` makes."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""Makes the tables of Prefect and MLflow in PostgreSQL: `python -m flows.servers.prepare_databases`, before servers start.
+"""Makes the tables of Prefect and MLflow in PostgreSQL: `python -m flows.servers.prepare_databases`.
 
 Two servers that start on an empty database at the same time both make its tables, and one of them ends with an error.
 Here a lock of the database lets one process at a time do it; the others find everything made.

@@ -1,4 +1,4 @@
-"""Prefect and MLflow on a real PostgreSQL: tables made once, a run recorded whole, passwords kept, a backup restored."""
+"""Prefect and MLflow on a real PostgreSQL: tables made once, a run recorded whole, no password, a backup restored."""
 
 import json
 import os
