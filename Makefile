@@ -76,6 +76,6 @@ clean:  ## remove the environment and all runs
 	@command -v qemu-x86_64 >/dev/null || .ci/debian qemu-user
 	@command -v g++ >/dev/null || .ci/debian g++
 	@command -v npm >/dev/null || .ci/debian npm
-	@command -v initdb /usr/lib/postgresql/*/bin/initdb >/dev/null || .ci/debian postgresql
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || .ci/debian postgresql
 	@command -v promtool >/dev/null || .ci/debian prometheus
 	@touch $@

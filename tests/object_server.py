@@ -70,6 +70,13 @@ class ObjectServer:
         return True
 
 
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
 def object_server(folder: Path) -> Iterator[ObjectServer]:
     """Start a server that is killed at the end; skip the test where it is not installed."""
@@ -78,9 +85,7 @@ def object_server(folder: Path) -> Iterator[ObjectServer]:
         import obstore  # noqa: F401
     except ModuleNotFoundError as error:
         needs.missing(f"{error.name} is not installed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        server = ObjectServer(probe.getsockname()[1], folder)
+    server = ObjectServer(free_port(), folder)
     try:
         server.start()
         yield server

@@ -14,7 +14,6 @@ EXTRAS = {
     **dict.fromkeys(("torch", "torchvision", "torch_pruning", "safetensors"), "torch"),
     **dict.fromkeys(("fastapi", "fastapi_offline", "prometheus_client", "starlette", "uvicorn"), "serving"),
     **dict.fromkeys(("httptools", "python_multipart", "uvloop"), "serving"),
-    "obstore": "store",
     "skimage": "sklearn",
     "prefect_dask": "dask",
     "prefect_ray": "ray",

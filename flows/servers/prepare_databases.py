@@ -7,6 +7,7 @@ Here a lock of the database lets one process at a time do it; the others find ev
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
@@ -18,6 +19,7 @@ from gauntlet.core.errors import ConfigError, PipelineError, StageError, one_lin
 PREFECT = "PREFECT_API_DATABASE_CONNECTION_URL"
 MLFLOW = "MLFLOW_BACKEND_STORE_URI"
 LOCK = 0x676175  # of PostgreSQL's advisory locks; any number that others do not use
+PAUSE_S = 0.5
 WRONG_SETTINGS = ("authentication failed", "does not exist", "permission denied")
 
 
@@ -66,7 +68,11 @@ def one_at_a_time(variable: str, url: URL) -> Iterator[None]:
         raise kind(f"{variable}: {one_line(error)}") from error
     with closing(connection):
         connection.autocommit = True
-        connection.cursor().execute("SELECT pg_advisory_lock(%s)", (LOCK,))
+        cursor = connection.cursor()
+        # Asked for again and again: a statement that waits for the lock would itself be waited for by Prefect's
+        # CREATE INDEX CONCURRENTLY.
+        while cursor.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)) or cursor.fetchone() != (True,):
+            time.sleep(PAUSE_S)
         yield
 
 

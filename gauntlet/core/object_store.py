@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 from urllib.parse import urlsplit
@@ -56,7 +57,7 @@ def open_store(folder: Path, address: str) -> Store:
     """Return the store at an address such as `s3://bucket/prefix`, or, without one, the folder alone.
 
     Raises:
-        ConfigError: for an address that is none, or that holds credentials.
+        ConfigError: for an address that is none, or that holds credentials, and without the package.
     """
     if not address:
         return Store(folder)
@@ -69,6 +70,8 @@ def open_store(folder: Path, address: str) -> Store:
     if parts.scheme not in SCHEMES or not (parts.netloc or parts.scheme in ("file", "memory")):
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise ConfigError(f"{VARIABLE}={address}: not the address of a store ({known}). Fix: s3://BUCKET/PREFIX")
+    if find_spec("obstore") is None:
+        raise ConfigError(f"{VARIABLE}={address}: needs obstore. Fix: pip install 'onnx-gauntlet[store]'")
     return ObjectStore(folder, address.rstrip("/"))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from gauntlet.core.errors import ConfigError, StageError, one_line
+from gauntlet.core.errors import ConfigError, StoreUnavailable, one_line
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -75,7 +75,7 @@ def patiently(address: str, do: Callable[[], Result], patience_s: float = PATIEN
         FileNotFoundError: when there is no such object.
         AlreadyExistsError: of obstore, when one was to be created that exists.
         ConfigError: when it cannot succeed: no such bucket, no permission, no credentials.
-        StageError: when the server did not respond in time.
+        StoreUnavailable: when the server did not respond in time.
     """
     from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
@@ -93,7 +93,7 @@ def patiently(address: str, do: Callable[[], Result], patience_s: float = PATIEN
             if isinstance(error, FileNotFoundError):
                 raise
             if time.monotonic() > deadline:
-                raise StageError(
+                raise StoreUnavailable(
                     f"{address} did not respond for {patience_s:g} s ({short_text(error)}). Fix: start the server or "
                     "correct its address, and run the same command again: it continues where this run stopped"
                 ) from error

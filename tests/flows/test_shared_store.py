@@ -2,22 +2,25 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_text
 import pytest
-from harness import latest_report
+from harness import latest_report, quick_config
 from object_server import BUCKET, SECRET, ObjectServer, machine, object_server
 
 from configs.loader import load
 from configs.schema import PipelineConfig
 from flows.cli.main import main
 from flows.record.home import Home
+from flows.record.run import Run
 from flows.record.shared_cleanup import plan_shared_cleanup
-from gauntlet.core.errors import PipelineError
+from flows.stage import Line
+from gauntlet.core.errors import PipelineError, StageError, StoreUnavailable
 from gauntlet.core.object_store import ObjectStore
 from gauntlet.core.object_store_client import connect
 from gauntlet.core.run_report import RunReport
@@ -167,3 +170,15 @@ def test_clean_up_without_a_shared_store_names_the_fix(
     monkeypatch.delenv("GAUNTLET_STORE", raising=False)
     assert main(["clean", "--shared"]) == 2
     assert "there is no shared store. Fix: set GAUNTLET_STORE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("guard", [lambda line: line.candidate("static"), lambda line: line.continue_on_failure()])
+def test_lost_store_ends_the_run_and_no_candidate_is_blamed(
+    tmp_path: Path, guard: Callable[[Line], AbstractContextManager[object]]
+) -> None:
+    line = Line(Run("one", Home(tmp_path), quick_config()))
+    with pytest.raises(StoreUnavailable, match="lost"), guard(line):
+        raise StoreUnavailable("lost")
+    assert {candidate.status for candidate in line.run.candidates.values()} <= {"accepted"}
+    with guard(line):
+        raise StageError("this stage alone")

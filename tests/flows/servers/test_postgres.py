@@ -26,6 +26,9 @@ QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=
 QUICK += ("numerics.samples=8", "quantize=[]", "optimize=[]", "benchmark.profile=false")
 
 
+pytestmark = pytest.mark.timeout(1200)
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresCluster]:
     with postgres_cluster(tmp_path_factory.mktemp("postgres")) as cluster:

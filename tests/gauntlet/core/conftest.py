@@ -9,7 +9,7 @@ from object_server import BUCKET, ObjectServer, object_server
 from gauntlet.core.object_store_client import connect
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
     with object_server(tmp_path_factory.mktemp("objects")) as server:
         yield server

@@ -3,18 +3,36 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from object_server import BUCKET, MIB, SECRET, ObjectServer, machine, made
+from object_server import BUCKET, MIB, SECRET, ObjectServer, free_port, machine, made
 
 from gauntlet.core import object_store, object_store_client
 from gauntlet.core.artifact import Store, sha256_of
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import ConfigError, StoreUnavailable
 from gauntlet.core.object_store import open_store
 from gauntlet.core.object_store_client import connect
+
+BIG = """
+import resource
+import sys
+from pathlib import Path
+from gauntlet.core.object_store import open_store
+
+folder, address, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with (folder / "model.onnx").open("wb") as file:
+    file.truncate(size)
+    file.seek(size // 2)
+    file.write(b"the middle")
+artifact = open_store(folder / "here", address).put(folder / "model.onnx")
+fetched = open_store(folder / "there", address).path(artifact)
+print(fetched.stat().st_size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb)
+"""
 
 
 @pytest.mark.slow
@@ -99,16 +117,17 @@ def test_put_that_is_killed_leaves_nothing_half(server: ObjectServer, tmp_path: 
     assert other.path(artifact).read_bytes() == content
 
 
-def test_server_that_cannot_be_reached_is_named_with_the_fix(
-    own_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_that_cannot_be_reached_is_named_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "FIRST_PATIENCE_S", 0.0)
-    own_server.kill()
+    for name, value in ObjectServer(free_port(), tmp_path).environment.items():
+        monkeypatch.setenv(name, value)
+    connect.cache_clear()
     store = machine(f"s3://{BUCKET}/x", tmp_path)
     message = rf"s3://{BUCKET}/x did not respond for 0 s .*Fix: start the server"
-    with pytest.raises(StageError, match=message) as error, store.in_use("run"):
+    with pytest.raises(StoreUnavailable, match=message) as error, store.in_use("run"):
         pass
     assert SECRET not in str(error.value)
+    connect.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -173,3 +192,21 @@ def test_address_that_is_none_is_refused_and_its_secrets_are_not_repeated(
         open_store(tmp_path, address)
     assert message in str(error.value)
     assert "hidden" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_model_of_more_than_2_gb_passes_through_with_little_memory(tmp_path: Path) -> None:
+    size = 2_100_000_000
+    with tempfile.TemporaryDirectory(dir=tmp_path) as folder:  # pytest would keep 6 GB
+        words = [sys.executable, "-c", BIG, folder, f"file://{folder}/mounted", str(size)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    fetched, grown_kb = map(int, done.stdout.split())
+    assert fetched == size
+    assert grown_kb < 300_000
+
+
+def test_missing_package_is_named_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(ConfigError, match=r"needs obstore. Fix: pip install 'onnx-gauntlet\[store\]'"):
+        open_store(tmp_path, "s3://bucket/prefix")
