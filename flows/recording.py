@@ -20,6 +20,7 @@ from flows.record.locks import is_locked, locked
 from flows.record.prefect_artifacts import MLFLOW_RUN, publish_artifacts
 from flows.record.report_files import write_report
 from flows.record.run import CANCELLED, Run, new_run_id
+from flows.record.shared_store import publish_run
 from flows.tracking.events import TrackingEvents
 from flows.tracking.sender import Sender
 from gauntlet.core.errors import PipelineError, StageError
@@ -31,25 +32,31 @@ INTERRUPTED = "interrupted: the process ended without a verdict"
 def recording(config: PipelineConfig, *, fresh: bool = False) -> Iterator[Run]:
     """Record the run that happens inside; however it ends, its report is written."""
     logging.getLogger("gauntlet").setLevel(logging.INFO)
-    home = Home.find()
-    close_interrupted(home)
-    run_id = new_run_id(config.name)
-    tracking = TrackingEvents(home, config, Journal(home.runs / run_id / "journal.jsonl"))
-    run = Run(run_id, home, config, fresh=fresh, listeners=(tracking,))
-    with locked(home.in_use, shared=True), locked(run.folder / "lock"):
-        try:
+    home, run_id = Home.find(), new_run_id(config.name)
+    with home.store.in_use(run_id), locked(home.in_use, shared=True):
+        close_interrupted(home)
+        tracking = TrackingEvents(home, config, Journal(home.runs / run_id / "journal.jsonl"))
+        run = Run(run_id, home, config, fresh=fresh, listeners=(tracking,))
+        with locked(run.folder / "lock"), _closed(run, tracking):
             run.open()
             yield run
-        except Exception as error:
-            if not isinstance(error, PipelineError):
-                (run.folder / "error.txt").write_text("".join(traceback.format_exception(error)))
-            _close(run, tracking, error)
-            raise
-        except BaseException:  # a signal: Ctrl-C, SIGTERM, or "Cancel" in Prefect
-            _close(run, tracking, StageError(CANCELLED))
-            raise
-        else:
-            _close(run, tracking, None)
+
+
+@contextmanager
+def _closed(run: Run, tracking: TrackingEvents) -> Iterator[None]:
+    """Close the record, however what happens inside ends."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, PipelineError):
+            (run.folder / "error.txt").write_text("".join(traceback.format_exception(error)))
+        _close(run, tracking, error)
+        raise
+    except BaseException:  # a signal: Ctrl-C, SIGTERM, or "Cancel" in Prefect
+        _close(run, tracking, StageError(CANCELLED))
+        raise
+    else:
+        _close(run, tracking, None)
 
 
 def _close(run: Run, tracking: TrackingEvents, error: Exception | None) -> None:
@@ -57,6 +64,7 @@ def _close(run: Run, tracking: TrackingEvents, error: Exception | None) -> None:
     pages = {"Prefect flow run": runtime.flow_run.ui_url, MLFLOW_RUN: tracking.run_url()}
     report = run.report(error, links={title: str(url) for title, url in pages.items() if url})
     summary = write_report(report, run.folder, run.home.store.root)
+    publish_run(run.home, run.folder)
     run.close(report)
     publish_artifacts(report, summary)
 

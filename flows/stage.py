@@ -27,7 +27,7 @@ from flows.record.run import Place, Run
 from flows.record.work import Work, WorkerError
 from flows.side_by_side import Workers, side_by_side
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.errors import GateFailed, PipelineError, StageError
+from gauntlet.core.errors import GateFailed, PipelineError, StageError, StoreUnavailable
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
@@ -109,6 +109,8 @@ class Line:
         self.run.add_candidate(name, parent, line.place)
         try:
             yield line
+        except StoreUnavailable:
+            raise
         except PipelineError as error:
             broken = "" if isinstance(error, GateFailed) else f"{line.at_stage} broke: "
             self.run.update(name, status="rejected", reason=f"{broken}{error}")
@@ -121,6 +123,8 @@ class Line:
         """Continue when a stage inside fails or breaks: only what needs its artifacts is lost."""
         try:
             yield
+        except StoreUnavailable:
+            raise
         except PipelineError as error:
             log.warning("%s: %s", self.at_stage, error)
 
@@ -144,6 +148,7 @@ class Line:
             work = Work(
                 run_id=run.id,
                 root=run.home.root,
+                store=run.home.store.address,
                 label=label,
                 candidate=self.name,
                 key=key,
@@ -211,7 +216,7 @@ def _report_of(done: State[Any], label: str) -> Report[Any]:
     if isinstance(error, WorkerError):
         raise StageError(f"{label}: {error}") from error
     if isinstance(error, StageError):
-        raise StageError(f"{label}: {error}") from error
+        raise type(error)(f"{label}: {error}") from error
     if isinstance(error, PipelineError) or not isinstance(error, Exception):  # the latter: a signal ended it
         raise error
     raise StageError(f"{label}: {type(error).__name__}: {error}") from error

@@ -90,6 +90,7 @@ def _add_home_commands(add: AddCommand) -> None:
     clean = add("clean", "clean:clean_home", "free the disk space of old runs, and of what no kept run refers to")
     clean.add_argument("--keep-runs", type=at_least(0), metavar="N", help="keep the N newest runs; by default all")
     clean.add_argument("--older-than", type=float, metavar="DAYS", help="remove only runs that ended longer ago")
+    clean.add_argument("--shared", action="store_true", help="clean $GAUNTLET_STORE, for the runs of all machines")
     clean.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
 
 

@@ -1,16 +1,14 @@
 """What a home can lose: old runs, and results, artifacts and leftovers that no kept run refers to."""
 
-import json
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
 from flows.record.locks import is_locked
+from flows.record.shared_store import artifact_paths
 
 DAY_S = 86_400
 
@@ -67,8 +65,7 @@ def plan_cleanup(home: Home, keep_runs: int | None = None, older_than_days: floa
     keys = {event["key"] for run in kept for event in Journal(run / "journal.jsonl") if "key" in event}
     results = [path for path in home.results.glob("*.json") if path.stem not in keys]
     records = [run / "report.json" for run in kept] + [home.results / f"{key}.json" for key in keys]
-    named = {path for record in records if record.exists() for path in _artifact_paths(json.loads(record.read_bytes()))}
-    kept_artifacts = {(home.store.root / path).parent for path in named}
+    kept_artifacts = {(home.store.root / path).parent for path in artifact_paths(records)}
     artifacts = [path for path in home.store.root.glob("??/*") if path not in kept_artifacts]
     leftovers = [
         *home.store.root.glob("incoming/*"),
@@ -82,16 +79,3 @@ def plan_cleanup(home: Home, keep_runs: int | None = None, older_than_days: floa
 
 def _ended(run: Path) -> float:
     return max(path.stat().st_mtime for path in (run, *run.iterdir()))
-
-
-def _artifact_paths(value: Any) -> Iterator[str]:
-    """Yield the path of every artifact in a JSON value."""
-    if isinstance(value, dict):
-        if {"sha256", "path"} <= value.keys():
-            yield value["path"]
-        else:
-            for part in value.values():
-                yield from _artifact_paths(part)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _artifact_paths(part)

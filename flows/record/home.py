@@ -1,18 +1,24 @@
 """The folder that holds everything a run leaves: `.gauntlet`, or `$GAUNTLET_HOME`."""
 
+import os
 from pathlib import Path
 
-from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.object_store import open_store
+from gauntlet.core.object_store_client import VARIABLE
 from gauntlet.core.workspace import gauntlet_home
 
 
 class Home:
-    """Paths under one root. Deleting `work` and `results` is always safe: they are computed again."""
+    """Paths under one root. Deleting `work` and `results` is always safe: they are computed again.
 
-    def __init__(self, root: Path) -> None:
+    `store` is the address of an object store that machines share, by default `$GAUNTLET_STORE`; empty for none.
+    """
+
+    def __init__(self, root: Path, store: str | None = None) -> None:
         self.root = root
-        self.store = Store(root / "store")  # every artifact, by content
+        address = os.environ.get(VARIABLE, "") if store is None else store
+        self.store = open_store(root / "store", address)  # every artifact, by content
         self.results = root / "results"  # reports of finished work, by cache key
         self.work = root / "work"  # unfinished work, by cache key
         self.runs = root / "runs"  # one folder a run: journal and report files

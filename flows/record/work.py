@@ -37,6 +37,8 @@ class Work:
     run_id: str
     root: Path
     """Of the home."""
+    store: str
+    """Address of the store that machines share, if there is one."""
     label: str
     candidate: str | None
     key: str
@@ -52,7 +54,7 @@ class Work:
 
     def run(self) -> Report[Any]:
         """Return the report of the same work where it is known; otherwise do the work, in one process at a time."""
-        home = Home(self.root)
+        home = Home(self.root, self.store)
         journal = Journal(home.runs / self.run_id / "journal.jsonl")
         named = {"stage": self.function.__name__, "candidate": self.candidate, "key": self.key}
         journal.append("work_started", **named, host=socket.gethostname(), pid=os.getpid())

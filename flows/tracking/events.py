@@ -150,7 +150,8 @@ class TrackingEvents:
             if key in ("model", "normalized") and artifact.name.endswith(".onnx"):
                 continue
             path, run = self._relative(self.home.store.path(artifact)), report.candidate or PARENT
-            what = {"sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
+            content = {"sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
+            what = {**content, "uri": self.home.store.uri(artifact)}
             self.journal.append("artifact", run=run, path=path, folder=f"artifacts/{report.stage}/{key}", **what)
 
     def _close_candidate(self, candidate: CandidateEntry, *, won: bool) -> None:

@@ -161,8 +161,11 @@ class _Replay:
         self.client.log_artifact(run, str(self.home.root / event["path"]), event["folder"])
 
     def _artifact(self, event: Event, run: str) -> None:
-        """Send a stage's artifact, or, where its content is on the server already, a file that says where."""
+        """Send a stage's artifact, or a file that says where it is: on the server already, or in a shared store."""
         path, folder = self.home.root / event["path"], event["folder"]
+        if event.get("uri"):
+            self._link(event, run, event["uri"])
+            return
         with self.sent.one_sender(event["sha256"]):
             place = self.sent.place(event["sha256"])
             if place is None or not self._has(place):
@@ -170,9 +173,11 @@ class _Replay:
                     self.client.log_artifact(run, str(file), folder)
                 self.sent.add(event["sha256"], run_id=run, folder=folder, name=path.name)
             elif (place["run_id"], place["folder"]) != (run, folder):
-                link = {name: event[name] for name in ("sha256", "size_bytes")}
-                link["uri"] = f"runs:/{place['run_id']}/{place['folder']}/{place['name']}"
-                self.client.log_dict(run, link, f"{folder}/{path.name}.link.json")
+                self._link(event, run, f"runs:/{place['run_id']}/{place['folder']}/{place['name']}")
+
+    def _link(self, event: Event, run: str, uri: str) -> None:
+        link = {"sha256": event["sha256"], "size_bytes": event["size_bytes"], "uri": uri}
+        self.client.log_dict(run, link, f"{event['folder']}/{Path(event['path']).name}.link.json")
 
     def _has(self, place: Place) -> bool:
         """Tell whether a file is where it was sent to."""

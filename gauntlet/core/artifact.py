@@ -4,6 +4,8 @@ import hashlib
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +26,14 @@ class Artifact(Frozen):
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of artifacts. Each appears complete or not at all: written elsewhere, flushed to disk, and renamed."""
+    """A folder of artifacts. Each appears complete or not at all: written elsewhere, flushed to disk, and renamed.
+
+    `gauntlet.core.object_store` has the form that machines share; the folder is then this machine's copy.
+    """
 
     root: Path
+    address: str = ""
+    """Of the object store behind the folder; empty without one."""
 
     def put(self, file: Path, *companions: Path) -> Artifact:
         """Move `file`, and the `companions` that it refers to by name, into the store; names must be distinct."""
@@ -36,26 +43,14 @@ class Store:
         digest, size = sha256_of(files), sum(f.stat().st_size for f in files)
         path = f"{digest[:2]}/{digest}-{file.name}/{file.name}"  # the same bytes may have two names
         artifact = Artifact(name=file.name, sha256=digest, size_bytes=size, path=path)
-        if self.is_intact(artifact):
+        if self._is_intact_here(artifact):
             for f in files:
                 f.unlink()
             return artifact
-        home = self.path(artifact).parent
-        shutil.rmtree(home, ignore_errors=True)
-        incoming = self.root / "incoming" / uuid.uuid4().hex
-        incoming.mkdir(parents=True)
+        incoming = self._incoming()
         for f in files:
             shutil.move(f, incoming / f.name)
-            fsync(incoming / f.name)
-        fsync(incoming)
-        home.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            incoming.rename(home)
-        except OSError:  # another process stored the same bytes first
-            if not self.is_intact(artifact):
-                raise
-            shutil.rmtree(incoming)
-        fsync(home.parent)
+        self._accept(incoming, artifact)
         return artifact
 
     def path(self, artifact: Artifact) -> Path:
@@ -72,8 +67,49 @@ class Store:
 
     def is_intact(self, artifact: Artifact) -> bool:
         """Return whether the artifact is there and its content matches its digest."""
-        path = self.path(artifact)
+        return self._is_intact_here(artifact)
+
+    def uri(self, artifact: Artifact) -> str:
+        """Return the address at which other machines find the artifact; empty for a folder alone."""
+        return ""
+
+    def publish(self, name: str, text: str) -> None:
+        """Give a small record to the machines that share the store; a folder alone has none."""
+
+    def published(self, name: str) -> bytes | None:
+        """Return the record that a machine has published under a name; None where there is none."""
+        return None
+
+    @contextmanager
+    def in_use(self, run: str) -> Iterator[None]:
+        """Keep clean-ups of other machines from removing anything meanwhile; a folder's home has a lock for that."""
+        yield
+
+    def _is_intact_here(self, artifact: Artifact) -> bool:
+        path = self.root / artifact.path
         return path.is_file() and sha256_of([f for f in path.parent.iterdir() if f.is_file()]) == artifact.sha256
+
+    def _incoming(self) -> Path:
+        """Return a new folder for the files of one artifact."""
+        incoming = self.root / "incoming" / uuid.uuid4().hex
+        incoming.mkdir(parents=True)
+        return incoming
+
+    def _accept(self, incoming: Path, artifact: Artifact) -> None:
+        """Make a folder with all files of an artifact the artifact's."""
+        home = (self.root / artifact.path).parent
+        shutil.rmtree(home, ignore_errors=True)
+        for f in incoming.iterdir():
+            fsync(f)
+        fsync(incoming)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            incoming.rename(home)
+        except OSError:  # another process stored the same bytes first
+            if not self._is_intact_here(artifact):
+                raise
+            shutil.rmtree(incoming)
+        fsync(home.parent)
 
 
 def sha256_of(files: list[Path]) -> str:

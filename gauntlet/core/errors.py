@@ -36,6 +36,10 @@ class StageError(PipelineError):
     """A stage could not do its work; the cause is chained."""
 
 
+class StoreUnavailable(StageError):  # noqa: N818 - a state of the server, not of a stage
+    """The store that machines share did not respond for minutes. No candidate is to blame, so it ends the run."""
+
+
 def one_line(text: object) -> str:
     """Return a library's message as one line of at most `MAX_TEXT` characters; an error's type if it has no text."""
     line = " ".join(str(text).split()) or type(text).__name__

@@ -1,0 +1,212 @@
+"""The object store under violence and with wrong settings: one line with the fix, and nothing half."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from object_server import BUCKET, MIB, SECRET, ObjectServer, free_port, machine, made
+
+from gauntlet.core import object_store, object_store_client
+from gauntlet.core.artifact import Store, sha256_of
+from gauntlet.core.errors import ConfigError, StoreUnavailable
+from gauntlet.core.object_store import open_store
+from gauntlet.core.object_store_client import connect
+
+BIG = """
+import resource
+import sys
+from pathlib import Path
+from gauntlet.core.object_store import open_store
+
+folder, address, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with (folder / "model.onnx").open("wb") as file:
+    file.truncate(size)
+    file.seek(size // 2)
+    file.write(b"the middle")
+artifact = open_store(folder / "here", address).put(folder / "model.onnx")
+fetched = open_store(folder / "there", address).path(artifact)
+print(fetched.stat().st_size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb)
+"""
+
+
+@pytest.mark.slow
+def test_two_machines_put_the_same_object_at_once(server: ObjectServer, tmp_path: Path) -> None:
+    content = os.urandom(24 * MIB)
+    put = (
+        "import sys; from pathlib import Path; from gauntlet.core.object_store import open_store\n"
+        "sys.stdin.readline(); print(open_store(Path(sys.argv[1]), sys.argv[2]).put(Path(sys.argv[3])).path)"
+    )
+    address, processes = f"s3://{BUCKET}/both", []
+    for name in ("a", "b"):
+        command = [
+            sys.executable,
+            "-c",
+            put,
+            str(tmp_path / name),
+            address,
+            str(made(tmp_path / f"{name}-in", "m", content)),
+        ]
+        processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    paths = {process.communicate(timeout=120)[0].strip() for process in processes}
+    assert [process.returncode for process in processes] == [0, 0]
+    third = machine(address, tmp_path / "c")
+    assert {f"store/{path}" for path in paths} == {one["path"] for one in third.objects("store")}
+    artifact = Store(tmp_path / "plain").put(made(tmp_path, "m", content))
+    assert sha256_of([third.path(artifact)]) == artifact.sha256
+
+
+@pytest.mark.slow
+def test_put_waits_for_a_server_that_was_killed(
+    own_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, content, said = machine(f"s3://{BUCKET}/killed", tmp_path / "a"), os.urandom(40 * MIB), []
+    progress = threading.Event()
+
+    def put() -> None:
+        store.put(made(tmp_path, "m", content))
+        progress.set()
+
+    def warn(text: str, *words: object) -> None:
+        said.append(text % words)
+        progress.set()
+
+    monkeypatch.setattr(object_store_client.log, "warning", warn)
+    for _ in range(10):  # until one is interrupted
+        begun, putting = len(own_server.requests("POST")), threading.Thread(target=put)
+        putting.start()
+        while len(own_server.requests("POST")) == begun:
+            assert putting.is_alive()
+        own_server.kill()
+        assert progress.wait(60)
+        own_server.start()
+        putting.join(120)
+        if said:
+            break
+        progress.clear()  # it was done before; what the server held is lost, so the next put sends it again
+    assert "does not respond (" in said[0]
+    artifact = Store(tmp_path / "plain").put(made(tmp_path, "m", content))
+    assert machine(f"s3://{BUCKET}/killed", tmp_path / "b").path(artifact).read_bytes() == content
+
+
+@pytest.mark.slow
+def test_put_that_is_killed_leaves_nothing_half(server: ObjectServer, tmp_path: Path) -> None:
+    put = (
+        "import sys; from pathlib import Path; from gauntlet.core.object_store import open_store\n"
+        "open_store(Path(sys.argv[1]), sys.argv[2]).put(Path(sys.argv[3]))"
+    )
+    address, content = f"s3://{BUCKET}/client", os.urandom(40 * MIB)
+    begun = len(server.requests("POST"))
+    file = made(tmp_path / "in", "m", content)
+    process = subprocess.Popen([sys.executable, "-c", put, str(tmp_path / "a"), address, str(file)])
+    while len(server.requests("POST")) == begun:
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    other = machine(address, tmp_path / "b")
+    assert {one["size"] for one in other.objects("store")} <= {len(content)}
+    artifact = machine(address, tmp_path / "a").put(made(tmp_path / "in", "m", content))
+    assert other.path(artifact).read_bytes() == content
+
+
+def test_server_that_cannot_be_reached_is_named_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "FIRST_PATIENCE_S", 0.0)
+    for name, value in ObjectServer(free_port(), tmp_path).environment.items():
+        monkeypatch.setenv(name, value)
+    connect.cache_clear()
+    store = machine(f"s3://{BUCKET}/x", tmp_path)
+    message = rf"s3://{BUCKET}/x did not respond for 0 s .*Fix: start the server"
+    with pytest.raises(StoreUnavailable, match=message) as error, store.in_use("run"):
+        pass
+    assert SECRET not in str(error.value)
+    connect.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("bucket", "unset", "message"),
+    [
+        ("no-such", (), "GAUNTLET_STORE=s3://no-such/x: no such bucket. Fix: create it"),
+        (
+            BUCKET,
+            ("AWS_ALLOW_HTTP",),
+            "the address of the server is not allowed. Fix: https://, or AWS_ALLOW_HTTP=true",
+        ),
+    ],
+)
+def test_wrong_settings_are_refused_at_once(
+    server: ObjectServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bucket: str,
+    unset: tuple[str, ...],
+    message: str,
+) -> None:
+    for name in unset:
+        monkeypatch.delenv(name)
+    with pytest.raises(ConfigError) as error, machine(f"s3://{bucket}/x", tmp_path).in_use("run"):
+        pass
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_missing_permission_is_named_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_error(status)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as refusing:
+        threading.Thread(target=refusing.serve_forever, daemon=True).start()
+        for name, value in ObjectServer(refusing.server_port, tmp_path).environment.items():
+            monkeypatch.setenv(name, value)
+        connect.cache_clear()
+        with pytest.raises(ConfigError, match=r"no permission .*Fix: allow these credentials to list, read"):
+            machine(f"s3://{BUCKET}/x", tmp_path).publish("results/a.json", "{}")
+        refusing.shutdown()
+    connect.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("bucket/prefix", "GAUNTLET_STORE=bucket/prefix: not the address of a store"),
+        ("ftp://bucket", "s3://, gs://, az://, file://, memory://"),
+        ("s3://", "not the address of a store"),
+        ("s3://name:hidden@bucket/prefix", "an address must not hold credentials. Fix: set s3://BUCKET/PREFIX"),
+        ("az://container/prefix?sig=hidden", "an address must not hold credentials"),
+    ],
+)
+def test_address_that_is_none_is_refused_and_its_secrets_are_not_repeated(
+    tmp_path: Path, address: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        open_store(tmp_path, address)
+    assert message in str(error.value)
+    assert "hidden" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_model_of_more_than_2_gb_passes_through_with_little_memory(tmp_path: Path) -> None:
+    size = 2_100_000_000
+    with tempfile.TemporaryDirectory(dir=tmp_path) as folder:  # pytest would keep 6 GB
+        words = [sys.executable, "-c", BIG, folder, f"file://{folder}/mounted", str(size)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    fetched, grown_kb = map(int, done.stdout.split())
+    assert fetched == size
+    assert grown_kb < 300_000
+
+
+def test_missing_package_is_named_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(ConfigError, match=r"needs obstore. Fix: pip install 'onnx-gauntlet\[store\]'"):
+        open_store(tmp_path, "s3://bucket/prefix")

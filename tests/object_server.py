@@ -1,0 +1,107 @@
+"""A real S3 server (moto's, over HTTP) on a free port, in a process of its own that can be killed and started again."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import needs
+
+from gauntlet.core.object_store import ObjectStore, open_store
+
+SECRET = "a-secret-that-no-file-may-hold"
+BUCKET = "models"
+MIB = 1 << 20
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+
+
+@dataclass
+class ObjectServer:
+    """The server; what it holds is lost when it is killed."""
+
+    port: int
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"AWS_ENDPOINT_URL": self.url, "AWS_ALLOW_HTTP": "true", **CREDENTIALS}
+
+    def start(self) -> None:
+        """Start it, wait until it responds, and create the bucket."""
+        command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(self.port)]
+        environment = {**os.environ, "TMPDIR": str(self.folder), "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": "65536"}
+        with (self.folder / "object-server.log").open("ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        while not self._made_bucket():
+            assert self.process.poll() is None, (self.folder / "object-server.log").read_text()
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def requests(self, method: str) -> list[str]:
+        """Return the paths of the requests with a method that it has logged."""
+        words = [line.split('"')[1].split() for line in self._log().splitlines() if '"' in line]
+        return [line[1] for line in words if line[0] == method]
+
+    def _log(self) -> str:
+        return (self.folder / "object-server.log").read_text()
+
+    def _made_bucket(self) -> bool:
+        try:
+            urllib.request.urlopen(urllib.request.Request(f"{self.url}/{BUCKET}", method="PUT"), timeout=10).close()
+        except OSError as error:
+            return isinstance(error, urllib.error.HTTPError) and error.code == 409
+        return True
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def object_server(folder: Path) -> Iterator[ObjectServer]:
+    """Start a server that is killed at the end; skip the test where it is not installed."""
+    try:
+        import moto  # noqa: F401
+        import obstore  # noqa: F401
+    except ModuleNotFoundError as error:
+        needs.missing(f"{error.name} is not installed")
+    server = ObjectServer(free_port(), folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+def machine(address: str, folder: Path) -> ObjectStore:
+    """The store as a machine with its own folder sees it."""
+    store = open_store(folder, address)
+    assert isinstance(store, ObjectStore)
+    return store
+
+
+def made(folder: Path, name: str = "model.onnx", content: bytes = b"weights") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_bytes(content)
+    return path
