@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 JAX2ONNX := $(PIP) --no-deps jax2onnx
 ARGS ?=
 
-.PHONY: demo onnx test test-all check docs up ui clean torch tensorflow sklearn jax loadgen serving dask ray store arm64
+.PHONY: demo onnx test test-all check docs up ui clean torch tensorflow sklearn boosting jax loadgen serving dask ray store arm64
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
@@ -41,7 +41,7 @@ up: .venv/core  ## Prefect, MLflow, the deployments and a worker on this machine
 ui: .venv/core  ## the Prefect and MLflow pages, until Ctrl-C
 	$(BIN)/gauntlet ui
 
-torch tensorflow sklearn jax loadgen serving dask ray store: %: .venv/with-%  ## what not every user needs
+torch tensorflow sklearn boosting jax loadgen serving dask ray store: %: .venv/with-%  ## what not every user needs
 
 arm64:  ## an Arm Python with ONNX Runtime in ~/.cache, for portability.emulate
 	PYTHON=$(BIN)/python .ci/arm64
@@ -70,7 +70,7 @@ clean:  ## remove the environment and all runs
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --editable '.[dev,pipeline,torch,tensorflow,sklearn,jax,loadgen,serving,dask,ray,access,store,postgres]'
+	$(PIP) --editable '.[dev,pipeline,torch,tensorflow,sklearn,jax,loadgen,serving,dask,ray,access,store,postgres,boosting]'
 	@$(JAX2ONNX)
 	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
 	@command -v qemu-x86_64 >/dev/null || .ci/debian qemu-user

@@ -53,6 +53,8 @@ DEFAULT_EXPORTER = {
     "saved-model": "saved-model",
     "sklearn": "skl2onnx",
     "sklearn-model": "skl2onnx",
+    "boosting": "onnxmltools",
+    "boosting-model": "onnxmltools",
     "flax": "jax2onnx",
     "jax-model": "jax2onnx",
     "onnx": "as-is",
@@ -65,6 +67,7 @@ FRAMEWORK = {
     "keras-model": "keras",
     "saved-model": "keras",
     "sklearn-model": "sklearn",
+    "boosting-model": "boosting",
     "jax-model": "flax",
 }
 """Train kind -> framework, where they differ."""

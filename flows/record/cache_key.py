@@ -16,6 +16,7 @@ import tasks
 from gauntlet.core.artifact import Artifact, sha256_of
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.user_code import imported_modules, module_file
+from gauntlet.runtime.gpu import has_gpu
 from gauntlet.runtime.processor import Processor
 
 OUR_PACKAGES = ("tasks", "gauntlet")
@@ -25,12 +26,18 @@ sums saturate, which layout and which graph is fast."""
 
 
 def cache_key(
-    function: Callable[..., Any], config: Any, inputs: Mapping[str, Any], here: Processor | None = None
+    function: Callable[..., Any],
+    config: Any,
+    inputs: Mapping[str, Any],
+    here: Processor | None = None,
+    *,
+    gpu: bool | None = None,
 ) -> str:
     """Return the digest that names a piece of work.
 
     It is the same on every machine with the same Python and packages and, unless the stage is in
-    `PROCESSOR_INDEPENDENT`, the same instructions; `here` is by default this machine's processor.
+    `PROCESSOR_INDEPENDENT`, the same instructions; `here` is by default this machine's processor. A training with
+    `device: auto` has another key where there is a GPU; `gpu` says so, by default as it is on this machine.
     """
     parts = {
         "stage": f"{function.__module__}.{function.__qualname__}",
@@ -42,6 +49,8 @@ def cache_key(
     if function.__module__ not in PROCESSOR_INDEPENDENT:
         here = here or Processor.current()
         parts["processor"] = [here.architecture, *here.instructions]
+    if "auto" in (getattr(part, "device", None) for part in (config, getattr(config, "fine_tune", None))):
+        parts["gpu"] = has_gpu() if gpu is None else gpu  # another device gives other weights
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

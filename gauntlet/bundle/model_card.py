@@ -129,6 +129,9 @@ def _training(report: RunReport) -> list[str]:
         early = ", stopped early" if train.get("stopped_early") else ""
         epochs = len(train.get("history") or [])
         found.append(f"{epochs} epochs{early}; the weights of epoch {train['best_epoch']} were kept")
+    if started := train.get("initial_weights"):
+        head = "; its head was replaced" if started.get("replaced") else ""
+        found.append(f"started from the weights {started['source']}{head}")
     if fit := evaluated.get("fit"):
         found.append(f"{fit['verdict']}: {fit['reason']}")
     if folds := evaluated.get("cross_validation"):

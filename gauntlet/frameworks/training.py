@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
 
 VALIDATION_BATCH = 64
+
+Device = Literal["auto", "cpu", "cuda"]
 
 
 class EpochMetrics(Frozen):
@@ -43,6 +45,9 @@ class LoopConfig(Frozen):
     learning_rate: float = Field(1e-3, gt=0, description="of AdamW, at the start of the cosine schedule")
     weight_decay: float = Field(0.01, ge=0)
     seed: int = Field(0, ge=0)
+    device: Device = Field(
+        "auto", description="where to train; auto: on an NVIDIA GPU if the framework finds one, else on the CPU"
+    )
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read: none."""

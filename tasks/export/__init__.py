@@ -23,13 +23,14 @@ from tasks.export.as_is import AsIs
 from tasks.export.cross_check import BothTorchExporters, CrossCheck
 from tasks.export.dynamo import Dynamo
 from tasks.export.jax2onnx import Jax2Onnx
+from tasks.export.onnxmltools import OnnxMlTools
 from tasks.export.saved_model import SavedModel
 from tasks.export.skl2onnx import Skl2Onnx
 from tasks.export.tf2onnx import Tf2Onnx
 from tasks.export.torchscript import TorchScript
 
 ExportConfig = Annotated[
-    TorchScript | Dynamo | BothTorchExporters | Tf2Onnx | SavedModel | Skl2Onnx | Jax2Onnx | AsIs,
+    TorchScript | Dynamo | BothTorchExporters | Tf2Onnx | SavedModel | Skl2Onnx | OnnxMlTools | Jax2Onnx | AsIs,
     Field(discriminator="kind", description="the exporter"),
 ]
 

@@ -1,8 +1,9 @@
-"""Give a converted graph the names and shapes of the signature."""
+"""Give a converted graph the names and shapes of the signature, and the configured operator set."""
 
 from collections.abc import Iterable
 
 import onnx
+from onnx.version_converter import convert_version
 
 from gauntlet.core.signature import TensorSpec
 from gauntlet.onnx_model.model_file import bodies
@@ -29,3 +30,20 @@ def set_shapes(graph: onnx.GraphProto, specs: Iterable[TensorSpec]) -> None:
         if value.name in shapes:
             kind = value.type.tensor_type.elem_type
             value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, kind, shapes[value.name]))
+
+
+def at_opset(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Return the model at the configured operator set.
+
+    skl2onnx and onnxmltools declare the oldest sufficient operator set, sometimes twice, and none for a forest alone;
+    quantizers and optimizers reject such models.
+    """
+    versions = {"": opset} | {entry.domain: entry.version for entry in proto.opset_import}
+    del proto.opset_import[:]
+    proto.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
+    if versions[""] == opset:
+        return proto
+    try:
+        return convert_version(proto, opset)
+    except RuntimeError:  # the converter does not support every operator; the model runs at the older set too
+        return proto

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import onnx
-from onnx.version_converter import convert_version
 from pydantic import Field
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.frameworks.sklearn import estimator as sklearn_estimator
-from tasks.export.graph_interface import rename_tensors, set_shapes
+from tasks.export.graph_interface import at_opset, rename_tensors, set_shapes
 
 ML_OPSET = 3
 """Opset of `ai.onnx.ml`. Newer ones replace the tree operators, which skl2onnx does not yet support for all models."""
@@ -30,7 +29,7 @@ class Skl2Onnx(Frozen):
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Convert the estimator saved in `model` to `path`. Raises StageError when skl2onnx cannot convert it."""
         estimator = sklearn_estimator.load(model, None)
-        proto = _at_opset(self._convert(estimator, signature), self.opset)
+        proto = at_opset(self._convert(estimator, signature), self.opset)
         if len(proto.graph.output) != len(signature.outputs):
             actual, expected = ([t.name for t in ts] for ts in (proto.graph.output, signature.outputs))
             name = sklearn_estimator.describe(estimator)
@@ -69,23 +68,6 @@ class Skl2Onnx(Frozen):
         fix = "Use a supported estimator (skl2onnx.supported_converters()), or provide the model as ONNX"
         name = sklearn_estimator.describe(estimator)
         raise StageError(f"skl2onnx cannot convert {name}: {line}. {fix}") from failure
-
-
-def _at_opset(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Return the model at the configured operator set.
-
-    skl2onnx declares the oldest sufficient operator set, sometimes twice, and none for a forest alone; quantizers and
-    optimizers reject such models.
-    """
-    versions = {"": opset} | {entry.domain: entry.version for entry in proto.opset_import}
-    del proto.opset_import[:]
-    proto.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
-    if versions[""] == opset:
-        return proto
-    try:
-        return convert_version(proto, opset)
-    except RuntimeError:  # the converter does not support every operator; the model runs at the older set too
-        return proto
 
 
 def _type(spec: TensorSpec) -> Any:

@@ -11,6 +11,7 @@ from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
+from tasks.train.boosting import BoostingModel, BoostingTraining
 from tasks.train.facts import TrainFacts
 from tasks.train.flax import FlaxTraining
 from tasks.train.jax_pretrained import JaxModel
@@ -24,10 +25,10 @@ from tasks.train.torch_detection import TorchDetection
 from tasks.train.torch_pretrained import TorchModel
 from tasks.train.torch_program import ExportedProgram, ScriptedModule
 
-FromScratch = TorchTraining | TorchDetection | KerasTraining | SklearnTraining | FlaxTraining
+FromScratch = TorchTraining | TorchDetection | KerasTraining | SklearnTraining | BoostingTraining | FlaxTraining
 Brought = ExportedProgram | ScriptedModule | KerasModel | SavedModelFolder | SklearnModel | JaxModel
 """Models that are loaded, and tried, without further code of the user's, or with a function that is named."""
-Pretrained = TorchModel | Brought | OnnxModel
+Pretrained = TorchModel | Brought | BoostingModel | OnnxModel
 TrainConfig = Annotated[FromScratch | Pretrained, Field(discriminator="kind")]
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
@@ -15,7 +15,26 @@ from gauntlet.datasets.golden import Golden, Predict
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.training import EpochMetrics, store_golden_and_predictions
 from gauntlet.metrics.error_metrics import predicted_classes
+from gauntlet.metrics.paired_accuracy import PairedAccuracy
 from gauntlet.problems import problem_of
+
+
+class InitialWeights(Frozen):
+    """The weights that a training started from, and what of them was trained."""
+
+    source: str = Field(description="the file's name, or the name of published weights")
+    replaced: tuple[str, ...] = Field(
+        (), description="tensors of a head of another number of classes, in whose place a new one was trained"
+    )
+    trained_parameters: int = Field(description="the others were frozen")
+
+
+class FineTuning(Frozen):
+    """A brought network before and after fine-tuning, on the validation images."""
+
+    before: Number = Field(description="accuracy of the network as it was brought")
+    after: Number
+    paired: PairedAccuracy = Field(description="image by image")
 
 
 class TrainFacts(Frozen):
@@ -27,6 +46,8 @@ class TrainFacts(Frozen):
     best_epoch: int = Field(0, description="the epoch whose weights were kept: the lowest validation loss; 0 for none")
     stopped_early: bool = False
     history: tuple[EpochMetrics, ...] = ()
+    initial_weights: InitialWeights | None = Field(None, description="what the training started from, if not at random")
+    fine_tuning: FineTuning | None = Field(None, description="of a brought network: before and after")
     signature: Signature = Field(description="of the trained or pretrained model")
 
 

@@ -47,7 +47,8 @@ class FlaxTraining(LearningConfig):
         spec = flax_network.SmallCnn(layout=signature.layout, widths=self.widths, **image)
         network = spec.build(self.seed)
         loop = _FlaxTrainingLoop(self, spec, network, data, name, workspace)
-        check = loop.run()
+        with flax_network.training_device(self.device):
+            check = loop.run()
         facts = TrainFacts(
             framework=f"flax {flax.__version__}",
             architecture=f"convolutions {'-'.join(str(width) for width in self.widths)}",

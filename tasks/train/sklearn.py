@@ -13,14 +13,14 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, record_golden
-from gauntlet.datasets.splits import Splits, batches, require_labels
+from gauntlet.datasets.splits import Splits, require_labels
 from gauntlet.frameworks.sklearn import estimator as sklearn_estimator
 from gauntlet.frameworks.training import require_labelled
 from tasks.train.facts import TrainFacts, find_primary_output, report_model, single_input
 from tasks.train.input_sizes import outputs_of
+from tasks.train.vectors import read_vectors, require_all_classes, require_vectors
 
 PACKAGES = {"skops": "sklearn"}
-ROWS = 1024  # read at once
 
 
 class SklearnTraining(Frozen):
@@ -47,18 +47,9 @@ class SklearnTraining(Frozen):
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Train on the training split, which must fit into memory. See `tasks.train.train`."""
         data, name = require_labelled(splits, "train", "validation", "test"), single_input(signature)
-        shape = signature.inputs[0].shape[1:]
-        if len(shape) != 1:
-            raise StageError(
-                f"train.kind: sklearn trains on one vector per sample; the data has samples of shape {shape}. "
-                "Fix: turn images into vectors (data.hog), or save arrays of shape (samples, features)"
-            )
-        labels = require_labels(data["train"])
-        missing = sorted(set(range(len(signature.labels))) - set(labels.tolist()))
-        if missing:
-            names = ", ".join(signature.labels[number] for number in missing[:5])
-            raise StageError(f"the training split has no sample of: {names}. Fix: add some, or remove the class")
-        inputs = np.concatenate([sklearn_estimator.as_float32(batch)[name] for batch in batches(data["train"], ROWS)])
+        require_vectors(signature, self.kind)
+        require_all_classes(data["train"], signature)
+        inputs, labels = read_vectors(data["train"], name), require_labels(data["train"])
         model = self._untrained()
         try:
             model.fit(inputs, labels)

@@ -1,9 +1,11 @@
-"""PyTorch training: a network by its architecture's name, from scratch."""
+"""PyTorch training: a network by its architecture's name, from random weights or from pretrained ones."""
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Report
@@ -13,15 +15,20 @@ from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.torch import network as torch_network
 from gauntlet.frameworks.torch.architectures import NamedArchitecture, check_name
+from gauntlet.frameworks.torch.freezing import Trainable, freeze
+from gauntlet.frameworks.torch.initial_weights import start_from, weights_file
 from gauntlet.frameworks.torch.module_outputs import record_module_outputs
 from gauntlet.frameworks.torch.training_loop import TorchLoopConfig, TorchTrainingLoop
 from gauntlet.frameworks.training import require_labelled
-from tasks.train.facts import TrainFacts, image_fields, report_model, single_input, with_scores
+from tasks.train.facts import InitialWeights, TrainFacts, image_fields, report_model, single_input, with_scores
 from tasks.train.input_sizes import InputSizes, resized_samples, with_dynamic_size
+
+if TYPE_CHECKING:
+    import torch
 
 
 class TorchTraining(TorchLoopConfig):
-    """Train a PyTorch network from scratch."""
+    """Train a PyTorch network."""
 
     kind: Literal["torch"] = "torch"
     packages: ClassVar[dict[str, str]] = {"torch": "torch", "torchvision": "torch"}
@@ -30,8 +37,27 @@ class TorchTraining(TorchLoopConfig):
         description="any torchvision classifier by name; resnet18 is its CIFAR variant (torchvision/resnet18 is not), "
         "small-cnn a network of three convolutions",
     )
+    weights: str | None = Field(
+        None,
+        description="weights to start from: a state dict (.pt, .pth or .safetensors), or torchvision's name of "
+        "published ones, such as DEFAULT, which are downloaded once; a head of another number of classes is replaced; "
+        "default: random ones",
+    )
+    weights_key: str | None = Field(None, description="key of the state dict in a larger checkpoint")
+    trainable: Trainable = "all"
     input_sizes: InputSizes = ()
     output_name: str = Field("logits", min_length=1, description="name of the model's output")
+
+    @model_validator(mode="after")
+    def _freezes_pretrained_weights(self) -> Self:
+        if self.trainable != "all" and self.weights is None:
+            raise ValueError(f"trainable: {self.trainable} would freeze random weights; set train.weights, too")
+        return self
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that are read: that of the weights."""
+        file = weights_file(self.weights)
+        return (file,) if file else ()
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Train, keep the best epoch, and record its golden outputs. See `tasks.train.train`."""
@@ -45,15 +71,17 @@ class TorchTraining(TorchLoopConfig):
         network = spec.build()
         for size in ((spec.height, spec.width), *self.input_sizes):
             spec.check_image_size(network, *size)
+        initial, frozen = self._start(spec.inner(network))
         signature = with_scores(signature, self.output_name)
         signature = with_dynamic_size(signature) if self.input_sizes else signature
-        loop = TorchTrainingLoop(self, network, data, signature, workspace)
+        loop = TorchTrainingLoop(self, network, data, signature, workspace, frozen)
         check = loop.run()
         facts = TrainFacts(
             framework=f"torch {torch.__version__}",
             architecture=self.architecture,
             parameters=sum(p.numel() for p in network.parameters()),
             signature=signature,
+            initial_weights=initial,
             **loop.history.facts(),
         )
         if not check.passed:
@@ -69,3 +97,13 @@ class TorchTraining(TorchLoopConfig):
         path = workspace.folder / "model.pt"
         torch_network.save_network(path, spec, network, {name: example})
         return report_model(facts, golden, predict, data, workspace, path, checks=(check,))
+
+    def _start(self, network: "torch.nn.Module") -> tuple[InitialWeights | None, Sequence["torch.nn.Module"]]:
+        """Load the weights to start from, and freeze layers; return what was loaded, and the frozen layers."""
+        if self.weights is None:
+            return None, ()
+        replaced = start_from(network, self.weights, self.architecture, self.weights_key)
+        frozen = freeze(network, self.trainable)
+        trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+        source = file.name if (file := weights_file(self.weights)) else self.weights
+        return InitialWeights(source=source, replaced=replaced, trained_parameters=trained), frozen

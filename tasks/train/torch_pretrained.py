@@ -1,5 +1,6 @@
 """A pretrained PyTorch network: a user's function builds it, and a file holds its weights."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -12,14 +13,15 @@ from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.user_code import FunctionName, UserCode, code_files
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import Golden, record_golden
+from gauntlet.datasets.golden import Golden, Predict, record_golden
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.torch import network as torch_network
 from gauntlet.frameworks.torch.module_outputs import record_module_outputs
 from gauntlet.frameworks.torch.network_spec import UserNetwork
-from gauntlet.frameworks.torch.weights import put_weights, read_weights
+from gauntlet.frameworks.torch.weights import put_weights, read_weights, without_other_head
 from gauntlet.frameworks.training import require_test_split, splits_to_score
-from tasks.train.facts import TrainFacts, find_primary_output, report_model
+from tasks.train.facts import InitialWeights, TrainFacts, find_primary_output, report_model
+from tasks.train.fine_tune import FineTune, Tuned, fine_tune
 from tasks.train.input_sizes import InputSizes, outputs_of, resized_samples, with_dynamic_size
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class TorchModel(Frozen):
     weights_key: str | None = Field(None, description="key of the state dict in a larger checkpoint")
     outputs: tuple[str, ...] = Field((), description="names of the outputs, in their order; by default the network's")
     primary_output: str | None = Field(None, description="output that names the class; default: the first with scores")
+    fine_tune: FineTune | None = Field(None, description="train the network further; default: leave it as it is")
     input_sizes: InputSizes = ()
     seed: int = Field(0, ge=0, description="of the random inputs")
 
@@ -46,13 +49,12 @@ class TorchModel(Frozen):
         return (self.weights, *code_files(self.code_folder, self.factory))
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
-        """Load the network and record its golden outputs. See `tasks.train.train`."""
+        """Load the network, fine-tune it if asked to, and record its golden outputs. See `tasks.train.train`."""
         import torch
 
         test = require_test_split(splits)
         spec = UserNetwork(code=UserCode.read(self.code_folder, self.factory), arguments=self.arguments)
-        network = spec.build().eval()
-        put_weights(network, read_weights(self.weights, self.weights_key), self.weights)
+        network, replaced = self._network(spec)
         samples = test.take(slice(0, torch_network.EXAMPLES))
         example = {each.name: samples[each.name] for each in signature.inputs}
         names = self._output_names(network, list(example.values()))
@@ -60,6 +62,16 @@ class TorchModel(Frozen):
         def predict(inputs: NamedArrays) -> NamedArrays:
             return self._run(network, names, {name: inputs[name] for name in example})
 
+        tuned = self._tuned(network, replaced, predict, splits, signature, workspace)
+        facts = TrainFacts(
+            framework=f"torch {torch.__version__}",
+            architecture=self.factory,
+            parameters=sum(p.numel() for p in network.parameters()),
+            signature=signature,
+            **tuned.facts,
+        )
+        if not tuned.usable:
+            return Report(stage="train", facts=facts, checks=tuned.checks)
         golden = record_golden(
             predict,
             test,
@@ -69,15 +81,52 @@ class TorchModel(Frozen):
             # Other integers may lie outside an embedding's table.
             observed_values_only=any(array.dtype.kind != "f" for array in samples.values()),
         )
-        facts = TrainFacts(
-            framework=f"torch {torch.__version__}",
-            architecture=self.factory,
-            parameters=sum(p.numel() for p in network.parameters()),
-            signature=self._complete(signature, golden, example),
-        )
+        facts = facts.replace(signature=self._complete(signature, golden, example))
         path = workspace.folder / "model.pt"
         torch_network.save_network(path, spec, network, example)
-        return report_model(facts, golden, predict, splits_to_score(splits), workspace, path)
+        return report_model(facts, golden, predict, tuned.data, workspace, path, checks=tuned.checks)
+
+    def _network(self, spec: UserNetwork) -> tuple["torch.nn.Module", tuple[str, ...]]:
+        """Return the network with its weights, and the names of the tensors of a replaced head.
+
+        A head is replaced only where it will be trained; otherwise its weights do not fit.
+        """
+        import torch
+
+        if self.fine_tune:
+            torch.manual_seed(self.fine_tune.seed)
+        network, replaced = spec.build().eval(), tuple[str, ...]()
+        weights = read_weights(self.weights, self.weights_key)
+        if self.fine_tune:
+            weights, replaced = without_other_head(network, weights)
+        put_weights(network, weights, self.weights)
+        return network, replaced
+
+    def _tuned(
+        self,
+        network: "torch.nn.Module",
+        replaced: tuple[str, ...],
+        predict: Predict,
+        splits: Splits,
+        signature: Signature,
+        workspace: Workspace,
+    ) -> Tuned:
+        """Fine-tune the network if asked to; return also the splits that it is scored on."""
+        if self.fine_tune is None:
+            return Tuned(splits_to_score(splits), (), {})
+        tuned = fine_tune(
+            self.fine_tune,
+            network,
+            predict,
+            splits,
+            signature,
+            self.primary_output,
+            workspace,
+            new_head=bool(replaced),
+        )
+        trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+        started = InitialWeights(source=self.weights.name, replaced=replaced, trained_parameters=trained)
+        return replace(tuned, facts=tuned.facts | {"initial_weights": started})
 
     def _output_names(self, network: "torch.nn.Module", inputs: list[Array]) -> tuple[str, ...]:
         """Return the names of the outputs; a single unnamed one is called `logits`."""

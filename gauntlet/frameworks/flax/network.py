@@ -1,7 +1,10 @@
 """Flax NNX networks: build, save, load and run one."""
 
+import importlib.util
 import itertools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,12 +16,15 @@ from pydantic import Field, PositiveInt
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
+from gauntlet.frameworks.training import Device
+from gauntlet.runtime.gpu import has_gpu
 
 if TYPE_CHECKING:
     from flax import nnx
 
 BATCH = 64
 SPEC_KEY = "recipe"
+GPU_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 
 
 class SmallCnn(Frozen):
@@ -58,10 +64,33 @@ class SmallCnn(Frozen):
 
 
 def use_cpu() -> None:
-    """Keep JAX on the CPU, without warnings about unused devices."""
+    """Keep JAX on the CPU, without warnings about unused devices; a GPU is used only by `training_device`."""
     import jax
 
-    jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
+    platforms = "cpu"
+    if has_gpu() and any(map(importlib.util.find_spec, GPU_PLUGINS)):
+        platforms = "cpu,cuda"  # the first is the default, where all but a training on the GPU is computed
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    jax.config.update("jax_platforms", platforms)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def training_device(asked: Device) -> Iterator[None]:
+    """Have JAX compute on the device to train on; raise StageError if `cuda` is asked for and JAX has no GPU."""
+    import jax
+
+    use_cpu()
+    device = jax.devices("cpu")[0]
+    if asked != "cpu":
+        with suppress(RuntimeError):  # there is no such platform
+            device = jax.devices("cuda")[0]
+    if asked == "cuda" and device.platform == "cpu":
+        raise StageError(
+            f"device: cuda, but JAX {jax.__version__} finds no GPU here. Fix: set device to auto or cpu, check the "
+            "driver with nvidia-smi, or install JAX's plug-in: pip install 'jax[cuda13]'"
+        )
+    with jax.default_device(device), jax.default_matmul_precision("float32"):
+        yield
 
 
 def get_weights(network: "nnx.Module") -> NamedArrays:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.artifact import fsync, write_atomically
@@ -18,7 +18,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Splits, batches, require_labels
 from gauntlet.frameworks.keras.model import nhwc
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
-from gauntlet.frameworks.training import VALIDATION_BATCH, History, LearningConfig, shuffled
+from gauntlet.frameworks.training import VALIDATION_BATCH, Device, History, LearningConfig, shuffled
 from gauntlet.images.augmentation import Augmentation
 
 Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
@@ -33,6 +33,16 @@ class KerasLoopConfig(LearningConfig):
     plateau_patience: int = Field(1, ge=1, description="epochs without a lower validation loss that make a plateau")
     plateau_factor: float = Field(0.3, gt=0, lt=1, description="factor on the learning rate at a plateau")
     augment: Augmentation | None = Field(None, description="random changes to the training images")
+
+    @field_validator("device")
+    @classmethod
+    def _on_the_cpu(cls, device: Device) -> Device:
+        if device == "cuda":
+            raise ValueError(
+                "Keras trains on the CPU here, because TensorFlow's libraries for CUDA 12 do not go with the others' "
+                "for CUDA 13; allowed: auto, cpu. Fix: remove it, or train with PyTorch (train.kind: torch)"
+            )
+        return device
 
 
 class KerasTrainingLoop:

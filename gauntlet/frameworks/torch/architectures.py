@@ -45,6 +45,10 @@ class NamedArchitecture(Frozen):
             network = torch.nn.Sequential(Permute([0, 3, 1, 2]), network)
         return network
 
+    def inner(self, network: "torch.nn.Module") -> "torch.nn.Module":
+        """Return the part of a built network that takes NCHW: the architecture itself, under its own names."""
+        return network.get_submodule("1") if self.layout == "NHWC" else network
+
     def check_image_size(self, network: "torch.nn.Module", height: int, width: int) -> None:
         """Run the network on one image, because the smallest size is undocumented; raise StageError if it fails."""
         import torch

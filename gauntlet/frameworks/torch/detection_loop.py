@@ -43,9 +43,9 @@ class TorchDetectionLoop(TorchLoop):
     def _loss(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
         import torch
 
-        images = tensor(split.take(chosen)[self.signature.inputs[0].name])
+        images = tensor(split.take(chosen)[self.signature.inputs[0].name]).to(self.device)
         scores, distances = self.network(images.contiguous(memory_format=torch.channels_last))
-        return detection_loss(scores, distances, _truth(split, chosen))
+        return detection_loss(scores, distances, _truth(split, chosen).to(self.device))
 
     def _step(self) -> None:
         super()._step()

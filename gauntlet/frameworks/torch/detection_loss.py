@@ -44,10 +44,8 @@ def assign_targets(truth: "torch.Tensor", centers: "torch.Tensor") -> Targets:
     usable = (truth[:, :, 4] >= 0) & (truth[:, :, 5] > 0)
     areas = torch.where(possible.all(dim=3) & usable[:, None], sizes.prod(dim=2)[:, None], torch.inf)
     if not truth.shape[1]:
-        shape = (len(truth), len(centers))
-        return Targets(
-            torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.int64), torch.ones(*shape, 4)
-        )
+        nothing = truth.new_zeros((len(truth), len(centers)))
+        return Targets(nothing.bool(), nothing.long(), torch.ones_like(nothing)[..., None].expand(-1, -1, 4))
     smallest, chosen = areas.min(dim=2)
     picked = truth.gather(1, chosen[:, :, None].expand(-1, -1, 6))
     return Targets(smallest < torch.inf, picked[:, :, 4].long(), picked[:, :, :4])
@@ -63,7 +61,7 @@ def detection_loss(scores: "torch.Tensor", distances: "torch.Tensor", truth: "to
     from torch.nn.functional import binary_cross_entropy_with_logits
     from torchvision.ops import generalized_box_iou_loss
 
-    centers = cell_centers(*scores.shape[2:])
+    centers = cell_centers(*scores.shape[2:]).to(scores.device)
     logits, reach = scores.flatten(2).transpose(1, 2), distances.flatten(2).transpose(1, 2)
     targets = assign_targets(truth, centers)
     count = max(1, int(targets.positive.sum()))

@@ -109,16 +109,17 @@ def named_outputs(result: object) -> dict[str, "torch.Tensor"]:
 
 
 def run_network(network: "torch.nn.Module", inputs: Sequence[Array], batch_size: int = 64) -> list[Array]:
-    """Return the outputs in order, each of shape (n, ...), in evaluation mode."""
+    """Return the outputs in order, each of shape (n, ...), in evaluation mode, computed where the network is."""
     import torch
 
     network.eval()
+    device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
     parts: list[list[torch.Tensor]] = []
     with torch.inference_mode():
         for start in range(0, len(inputs[0]), batch_size):
-            result = network(*(tensor(array[start : start + batch_size]) for array in inputs))
+            result = network(*(tensor(array[start : start + batch_size]).to(device) for array in inputs))
             parts.append([*named_outputs(result).values()])
-    return [torch.cat(values).numpy() for values in zip(*parts, strict=True)]
+    return [torch.cat(values).cpu().numpy() for values in zip(*parts, strict=True)]
 
 
 def predict(network: "torch.nn.Module", inputs: Array, batch_size: int = 64) -> npt.NDArray[np.float32]:

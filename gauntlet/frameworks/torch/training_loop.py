@@ -1,7 +1,7 @@
 """PyTorch's training loop: AdamW, a cosine schedule, the best epoch kept; for training and for fine-tuning."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Split, Splits, require_labels
+from gauntlet.frameworks.torch.device import float32_kernels, training_device
 from gauntlet.frameworks.torch.network import named_outputs, ordered_inputs, run_network, tensor
 from gauntlet.frameworks.training import ClassifierLoop, LearningConfig, LoopConfig, TrainingLoop, shuffled
 from gauntlet.images.augmentation import Augmentation
@@ -29,25 +30,41 @@ class TorchLoopConfig(LearningConfig):
 
 
 class TorchLoop(TrainingLoop):
-    """Trains a network on the splits `train` and `validation`; `run` leaves the best weights in the network."""
+    """Trains a network on the splits `train` and `validation`; `run` leaves the best weights in the network.
+
+    It trains on the configured device, and leaves the network on the CPU. `frozen` are the modules that
+    `gauntlet.frameworks.torch.freezing.freeze` returned.
+    """
 
     checkpoint_name = "checkpoint.pt"
 
-    def __init__(self, config: LoopConfig, network: "torch.nn.Module", data: Splits, workspace: Workspace) -> None:
+    def __init__(
+        self,
+        config: LoopConfig,
+        network: "torch.nn.Module",
+        data: Splits,
+        workspace: Workspace,
+        frozen: Sequence["torch.nn.Module"] = (),
+    ) -> None:
         import torch
 
         super().__init__(config, data, workspace)
-        self.network = network
+        self.device = training_device(config.device)
+        self.network = network.to(self.device)
+        self.frozen = frozen
         rate, decay = config.learning_rate, config.weight_decay
-        self.optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay)
+        trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, config.epochs * self.steps)
         self.best_weights: dict[str, Any] = {}
 
     def run(self, part: str = "train") -> Check:
         """Train as `TrainingLoop.run`, and leave the best weights in the network."""
-        check = super().run(part)
+        with float32_kernels():
+            check = super().run(part)
         if check.passed:
             self.network.load_state_dict(self.best_weights)
+        self.network.to("cpu")
         return check
 
     @property
@@ -63,6 +80,8 @@ class TorchLoop(TrainingLoop):
         state = np.random.SeedSequence([self.history.config.seed, number]).generate_state(1)
         torch.manual_seed(int(state[0]))  # of dropout
         self.network.train()
+        for module in self.frozen:  # batch normalization would update its statistics
+            module.eval()
         for chosen in shuffled(len(split), self.history.config.batch_size, rng):
             loss = self._loss(split, chosen, rng)
             yield float(loss.detach())
@@ -97,7 +116,7 @@ class TorchLoop(TrainingLoop):
     def _resume(self) -> None:
         import torch
 
-        state = torch.load(self.checkpoint, weights_only=True)
+        state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)  # which may be of a GPU
         for name, part in self._state().items():
             part.load_state_dict(state[name])
         self.history.restore(state["history"])
@@ -117,10 +136,11 @@ class TorchTrainingLoop(TorchLoop, ClassifierLoop):
         data: Splits,
         signature: Signature,
         workspace: Workspace,
+        frozen: Sequence["torch.nn.Module"] = (),
     ) -> None:
         import torch
 
-        super().__init__(config, network, data, workspace)
+        super().__init__(config, network, data, workspace, frozen)
         self.config, self.signature = config, signature
         self.scores_index = [spec.name for spec in signature.outputs].index(str(signature.primary_output))
         self.loss = torch.nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
@@ -128,9 +148,9 @@ class TorchTrainingLoop(TorchLoop, ClassifierLoop):
     def _loss(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
         import torch
 
-        inputs = [tensor(array) for array in self._augmented(split.take(chosen), rng)]
+        inputs = [tensor(array).to(self.device) for array in self._augmented(split.take(chosen), rng)]
         scores = [*named_outputs(self.network(*inputs)).values()][self.scores_index]
-        loss: torch.Tensor = self.loss(scores, torch.from_numpy(require_labels(split)[chosen]))
+        loss: torch.Tensor = self.loss(scores, torch.from_numpy(require_labels(split)[chosen]).to(self.device))
         return loss
 
     def _augmented(self, inputs: NamedArrays, rng: np.random.Generator) -> list[Array]:

@@ -1,5 +1,6 @@
 """Pretrained weights: read without running code, and compared with the network that takes them."""
 
+import copy
 import pickle
 import re
 import warnings
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gauntlet.core.errors import StageError
+from gauntlet.frameworks.torch.freezing import head_of
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +44,7 @@ def read_weights(path: Path, key: str | None = None) -> "dict[str, torch.Tensor]
     return found
 
 
-def put_weights(network: "torch.nn.Module", weights: "dict[str, torch.Tensor]", path: Path) -> None:
+def put_weights(network: "torch.nn.Module", weights: "dict[str, torch.Tensor]", path: Path | str) -> None:
     """Load the weights; raise StageError with the names of missing, unexpected or differently shaped weights."""
     state = network.state_dict()
     problems = {
@@ -63,6 +65,27 @@ def put_weights(network: "torch.nn.Module", weights: "dict[str, torch.Tensor]", 
         state.update(weights)
         weights = state
     network.load_state_dict(weights)
+
+
+def without_other_head(
+    network: "torch.nn.Module", weights: "dict[str, torch.Tensor]"
+) -> "tuple[dict[str, torch.Tensor], tuple[str, ...]]":
+    """Return the weights with the network's own head in place of one of another number of classes, and its names.
+
+    Without such a head, the weights are as they were, and there are no names.
+    """
+    state, head = network.state_dict(), head_of(network)
+    names = tuple(f"{head}.{name}" if head else name for name, _ in network.get_submodule(head).named_parameters())
+
+    def other_classes(name: str) -> bool:
+        own, given = state[name].shape, weights[name].shape if name in weights else state[name].shape
+        return bool(own[1:] == given[1:] and own != given)
+
+    if not any(map(other_classes, names)):
+        return weights, ()
+    replaced = copy.copy(weights)  # with the versions of the layers
+    replaced.update({name: state[name] for name in names})
+    return replaced, names
 
 
 def _safetensors(path: Path) -> "dict[str, torch.Tensor]":

@@ -19,6 +19,8 @@ from tasks.prune import prune
 from tasks.quantize import quantize
 from tasks.repair import repair
 from tasks.train import train
+from tasks.train.torch import TorchTraining
+from tasks.train.torch_pretrained import TorchModel
 
 ARTIFACT = Artifact(name="model.onnx", sha256="ab" * 32, size_bytes=3, path="ab/abab/model.onnx")
 
@@ -54,6 +56,21 @@ def test_work_is_done_again_when_the_processor_computes_with_other_instructions(
 @pytest.mark.parametrize("stage", [data, train, prune])
 def test_data_and_training_are_not_repeated_on_another_processor(stage) -> None:
     assert cache_key(stage, None, {}, HASWELL) == cache_key(stage, None, {}, CASCADE_LAKE)
+
+
+def brought(device: str) -> TorchModel:
+    tuning = {"device": device}
+    return TorchModel.model_validate({"factory": "nets:make", "weights": "weights.pt", "fine_tune": tuning})
+
+
+@pytest.mark.parametrize("config", [lambda device: TorchTraining(device=device), brought], ids=["trained", "tuned"])
+def test_training_is_repeated_on_a_gpu_exactly_when_it_would_run_there(config) -> None:
+    def key(device: str, *, gpu: bool) -> str:
+        return cache_key(train, config(device), {}, gpu=gpu)
+
+    assert key("auto", gpu=True) != key("auto", gpu=False)
+    assert key("cpu", gpu=True) == key("cpu", gpu=False)
+    assert key("cpu", gpu=False) != key("auto", gpu=False)
 
 
 def test_canonical_follows_content_and_not_the_path_of_a_file(tmp_path: Path) -> None:

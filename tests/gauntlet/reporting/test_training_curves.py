@@ -3,7 +3,9 @@
 import math
 import re
 
+from gauntlet.core.run_report import RunReport
 from gauntlet.reporting import training_curves
+from gauntlet.reporting.html_report import render_html
 
 
 def epoch(number: int, loss: float, accuracy: float = 0.5) -> dict[str, float]:
@@ -32,3 +34,18 @@ def test_a_curve_is_broken_where_a_value_is_no_number() -> None:
     for odd in (math.nan, math.inf, 1e300):
         broken = training_curves.draw([epoch(n, odd if n == 3 else 1.0 / n) for n in range(1, 6)])
         assert [lines(svg)[0].count("M") for svg in (whole, broken)] == [1, 2]
+
+
+def test_page_says_what_the_training_started_from_and_what_was_replaced(passed: RunReport) -> None:
+    started = {"source": "half.pt", "replaced": ["fc.weight", "fc.bias"], "trained_parameters": 650}
+    paired = {"images": 60, "lost": 1, "gained": 9}
+    more = {"initial_weights": started, "fine_tuning": {"before": 0.75, "after": 0.8833, "paired": paired}}
+
+    def tuned(entry):
+        return entry.replace(facts={**entry.facts, **more}) if entry.stage == "train" else entry
+
+    html = " ".join(render_html(passed.replace(stages=tuple(map(tuned, passed.stages)))).split())
+    assert "It started from the weights half.pt; 650 parameters were trained, the others frozen." in html
+    assert "The head of another number of classes (fc.weight, fc.bias) was replaced by a new one." in html
+    assert "Accuracy on the 60 validation images: 0.7500 before, 0.8833 now; 1 lost, 9 gained." in html
+    assert "It started from" not in render_html(passed)

@@ -1,0 +1,1 @@
+"""Gradient-boosted trees of LightGBM and XGBoost: load, save, predict."""
