@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from pydantic import Field
@@ -26,6 +26,7 @@ class DynamicInt8(Frozen):
     op_types: Literal["all", "matmul"] = Field("all", description="all supported operators, or only MatMul and Gemm")
     reduce_range: bool = Field(False, description="7-bit weights: no saturation on processors without VNNI")
     per_channel: bool = Field(False, description="a scale for each output channel of a matrix product's weights")
+    takes_fused_attention: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
