@@ -21,6 +21,8 @@ from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from tasks.normalize.config import NormalizeFacts
 from tasks.optimize import OptimizeConfig, OptimizeFacts
+from tasks.optimize.chain import Chain
+from tasks.optimize.ort import OrtGraph
 from tasks.optimize.transformers import TransformerFusions
 from tasks.quantize import QuantizeConfig
 
@@ -71,13 +73,21 @@ class Base:
         """
         base = self
         for one, report in accepted:
-            if isinstance(one, TransformerFusions) and one.keeps_products:
+            if report.facts.custom_operators and _keeps_products(one):
                 base = replace(base, fused=report.artifacts["model"], fusion=one)
         standard = [(one, report) for one, report in accepted if not report.facts.custom_operators]
         if not standard:
             return base
         best, report = min(standard, key=lambda pair: pair[1].facts.nodes_after)
         return replace(base, model=report.artifacts["model"], passes=(best,))
+
+
+def _keeps_products(one: OptimizeConfig) -> bool:
+    """Return whether a pass or chain fuses attention, and makes no other operator that recipes do not know."""
+    passes = one.passes if isinstance(one, Chain) else (one,)
+    fusions = [part for part in passes if isinstance(part, TransformerFusions)]
+    others = any(isinstance(part, OrtGraph) and part.level != "basic" for part in passes)
+    return bool(fusions) and not others and all(part.keeps_products for part in fusions)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from pydantic import Field
 
@@ -59,6 +60,8 @@ class DynamicInt8(Frozen):
                     weight_type=TYPES[self.weights],
                     nodes_to_exclude=sorted([*excluded, *(f"{name}_MatMul" for name in excluded)]),
                     use_external_data_format=is_large_file(model),
+                    # ONNX infers no types behind ONNX Runtime's own operators; recipes take float32 models only.
+                    extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
                 )
 
             return quantize_what_works(write, target, proto.graph, without_stored_weights(proto.graph))
