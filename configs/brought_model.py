@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from configs.brought_data import data_part, describe, first_layout, read_arrays
 from configs.loader import presets
+from configs.recipe_expansion import reads_attention
 from configs.required_packages import require_packages_of
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
@@ -100,8 +101,9 @@ def infer_config(
         notes["problem"] = "arrays: each output is compared with the original's, number by number"
     if trial.scores is None:  # the largest value of a tensor of boxes or pixels names no class
         values["accuracy"] = {"min_top1_agreement": 0}
+    fusions = [{"kind": "transformers"}] if kind == "onnx" and reads_attention(model) else []
     values |= {
-        "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}],
+        "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}, *fusions],
         "quantize": "auto",
         "benchmark": {"deploy_targets": "auto"},
         "repair": {"budget_s": REPAIR_BUDGET_S},

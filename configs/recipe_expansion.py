@@ -3,10 +3,14 @@
 import re
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationInfo
 
+from gauntlet.core.errors import StageError
+from gauntlet.onnx_model.attention import has_attention
+from gauntlet.onnx_model.graph import read_untrusted_graph
 from gauntlet.runtime.processor import Processor
 from tasks.quantize.auto import Operators, recommended_recipes
 from tasks.train import TrainConfig
@@ -65,6 +69,18 @@ def combinations(value: Any) -> Iterator[Any]:
 
 def model_kind(train: TrainConfig | None) -> Operators:
     """Return which operators dominate the models of a `train` part, as far as the configuration shows it."""
-    if train is None or train.kind not in ("torch", "torch-detection", "keras", "flax"):
-        return "matrices" if train and train.kind.startswith("sklearn") else "unknown"
-    return "unknown" if re.search("vit|swin", getattr(train, "architecture", "")) else "convolutions"
+    if train is None:
+        return "unknown"
+    if train.kind == "onnx":
+        return "attention" if reads_attention(train.model) else "unknown"
+    if train.kind not in ("torch", "torch-detection", "keras", "flax"):
+        return "matrices" if train.kind.startswith("sklearn") else "unknown"
+    return "attention" if re.search("vit|swin", getattr(train, "architecture", "")) else "convolutions"
+
+
+def reads_attention(model: Path) -> bool:
+    """Return whether an ONNX file has attention; false for one that cannot be read, which a stage will say."""
+    try:
+        return has_attention(read_untrusted_graph(model).graph)
+    except (OSError, StageError):
+        return False

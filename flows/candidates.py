@@ -113,12 +113,12 @@ def quantize_with(
     require_time: Callable[[], None],
 ) -> None:
     """Make a candidate with a recipe, run its gates, and repair it if it loses too much accuracy."""
-    name = base.candidate(recipe.name)
-    with line.candidate(name, parent=base.parent) as candidate:
+    name, (parent, model) = base.candidate(recipe.name), base.source(recipe)
+    with line.candidate(name, parent=parent) as candidate:
         base.facts.require_float32()
         require_time()
         prepared, ranges = base.calibrated.get("prepared"), base.calibrated.get("ranges")
-        quantized = candidate.stage(quantize, recipe, model=base.model, prepared=prepared, ranges=ranges)
+        quantized = candidate.stage(quantize, recipe, model=model, prepared=prepared, ranges=ranges)
         prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
     images = reference.splits.get("validation", reference.splits.get("calibration"))
     lost = images and base.calibrated and line.rejected_by(accuracy, name)

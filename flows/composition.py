@@ -3,7 +3,8 @@
 Two rules keep out combinations that cannot win:
 
 1. Recipes start from the file of the accepted passes, not also from the plain one. Passes are proven to keep the
-   outputs and not to be slower, so that the same recipe on the plain file cannot win.
+   outputs and not to be slower, so that the same recipe on the plain file cannot win. A file with fused attention is
+   for the recipes that leave ONNX Runtime's own operators as they are; the others start from one of the standard's.
 2. A pruned network goes through the passes that helped the whole one, and through no others: it has the same graph
    with fewer channels, so what the runtime's own optimizer makes superfluous there is superfluous here.
 """
@@ -20,6 +21,9 @@ from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from tasks.normalize.config import NormalizeFacts
 from tasks.optimize import OptimizeConfig, OptimizeFacts
+from tasks.optimize.chain import Chain
+from tasks.optimize.ort import OrtGraph
+from tasks.optimize.transformers import TransformerFusions
 from tasks.quantize import QuantizeConfig
 
 ALWAYS_TRIED = 2
@@ -38,12 +42,20 @@ class Base:
     unpruned: Artifact | None = None
     temperature: float | None = None  # of its confidence
     passes: tuple[OptimizeConfig, ...] = ()  # that made the model
+    fused: Artifact | None = None  # with attention as ONNX Runtime's own operators
+    fusion: OptimizeConfig | None = None  # that made it
     calibrated: Mapping[str, Artifact] = field(default_factory=dict)  # empty without static recipes
 
     @property
     def parent(self) -> str:
         """The candidate whose file the model is."""
         return self.candidate(self.passes[0].name) if self.passes else self.name
+
+    def source(self, recipe: QuantizeConfig) -> tuple[str, Artifact]:
+        """Return the candidate whose file a recipe starts from, and that file."""
+        if self.fused and self.fusion and recipe.takes_fused_attention:
+            return self.candidate(self.fusion.name), self.fused
+        return self.parent, self.model
 
     def recipes(self, config: PipelineConfig) -> tuple[QuantizeConfig, ...]:
         """Return the recipes that it is quantized by."""
@@ -57,13 +69,25 @@ class Base:
         """Return the base with the file of accepted passes as its model; as it is where there are none.
 
         Of several files the one with fewest nodes is taken, and only one of standard operators: quantizers do not know
-        those of ONNX Runtime.
+        those of ONNX Runtime. A file with fused attention is kept beside it.
         """
+        base = self
+        for one, report in accepted:
+            if report.facts.custom_operators and _keeps_products(one):
+                base = replace(base, fused=report.artifacts["model"], fusion=one)
         standard = [(one, report) for one, report in accepted if not report.facts.custom_operators]
         if not standard:
-            return self
+            return base
         best, report = min(standard, key=lambda pair: pair[1].facts.nodes_after)
-        return replace(self, model=report.artifacts["model"], passes=(best,))
+        return replace(base, model=report.artifacts["model"], passes=(best,))
+
+
+def _keeps_products(one: OptimizeConfig) -> bool:
+    """Return whether a pass or chain fuses attention, and makes no other operator that recipes do not know."""
+    passes = one.passes if isinstance(one, Chain) else (one,)
+    fusions = [part for part in passes if isinstance(part, TransformerFusions)]
+    others = any(isinstance(part, OrtGraph) and part.level != "basic" for part in passes)
+    return bool(fusions) and not others and all(part.keeps_products for part in fusions)
 
 
 @dataclass(frozen=True)

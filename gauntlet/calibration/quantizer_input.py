@@ -1,5 +1,6 @@
 """Make a valid graph fit for ONNX Runtime's quantizer, which fails on some, or writes invalid files for them."""
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -29,6 +30,7 @@ def mend_graph(proto: onnx.ModelProto) -> None:
     raise_opset_for_channels(proto)
     rename_lookalikes(proto.graph)
     name_nodes(proto.graph)
+    copy_shared_gemm_weights(proto.graph)
 
 
 def raise_opset_for_channels(proto: onnx.ModelProto) -> None:
@@ -93,6 +95,18 @@ def name_nodes(graph: onnx.GraphProto) -> None:
         if not node.name or node.name in taken:
             node.name = _unused(f"{node.op_type}_{number}", taken)
         taken.add(node.name)
+
+
+def copy_shared_gemm_weights(graph: onnx.GraphProto) -> None:
+    """Give every Gemm that transposes shared weights a copy: the quantizer would transpose them once a reader."""
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    readers = Counter(name for node in all_nodes(graph) for name in node.input)
+    for node in graph.node:
+        name = node.input[1] if node.op_type == "Gemm" else ""
+        if name in stored and readers[name] > 1 and any(a.name == "transB" and a.i for a in node.attribute):
+            copied = graph.initializer.add()
+            copied.CopyFrom(stored[name])
+            copied.name = node.input[1] = _unused(f"{name}/{node.name}", stored)
 
 
 def _unused(name: str, taken: Iterable[str]) -> str:

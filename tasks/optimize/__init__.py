@@ -131,7 +131,7 @@ def _pass_checks(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
     count = sum(p.outcome == "accepted" for p in passes)
     accepted = Check(name="optimize.accepted_passes", value=count, op=">", limit=0, unit="passes")
     reason = "no pass changed the graph and passed its checks; this is the FP32 model"
-    if len(passes) == 1 and passes[0].outcome == "rejected":
+    if len(passes) == 1 and passes[0].outcome != "accepted" and passes[0].reason:
         reason = _summary(passes[0])
     return intact.explained("; ".join(summaries), skipped), accepted.explained(reason, REMOVE_PASS)
 

@@ -15,9 +15,10 @@ from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
 from tasks.optimize.python_pass import PythonPass
+from tasks.optimize.transformers import TransformerFusions
 
 GraphPass = Annotated[
-    OrtGraph | OnnxOptimizer | OnnxSim | OnnxSlim | OnnxScript | OnnxScriptRewriter | PythonPass,
+    OrtGraph | OnnxOptimizer | OnnxSim | OnnxSlim | OnnxScript | OnnxScriptRewriter | TransformerFusions | PythonPass,
     Field(discriminator="kind"),
 ]
 

@@ -18,6 +18,8 @@ class InMemoryPass(Frozen, ABC):
     """A pass that transforms a model in memory."""
 
     kind: str
+    if_unchanged: ClassVar[str] = ""
+    """Why the pass leaves a graph as it is, where that is known."""
 
     @property
     def name(self) -> str:

@@ -26,6 +26,7 @@ from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.graph_fingerprint import graph_fingerprint, optimized_graph_fingerprint
 from gauntlet.runtime.session import open_session
 from tasks.optimize.graph_pass import GraphPass, apply_pass, halves, layout_nodes
+from tasks.optimize.in_memory_pass import InMemoryPass
 from tasks.optimize.latency_check import LatencyCheck, speed_ratio
 
 PassFailure = Literal["", "fails", "invalid", "wrong", "crash"]
@@ -147,7 +148,8 @@ class PassVerifier:
             return facts.replace(broke="fails", reason=f"it fails: {type(error).__name__}: {one_line(error)}")
         facts = facts.replace(nodes_after=len(after.graph.node), seconds=perf_counter() - start)
         if graph_fingerprint(before, model.parent) == graph_fingerprint(after, destination.parent):
-            return facts.replace(outcome="unchanged")
+            why = graph_pass.if_unchanged if isinstance(graph_pass, InMemoryPass) else ""
+            return facts.replace(outcome="unchanged", reason=why)
         if layout_nodes(after) > layout_nodes(before):
             return facts.replace(reason=f"{layout_nodes(after)} nodes have a layout specific to this processor")
         if invalid := validity_error(before, after, destination):

@@ -1,5 +1,6 @@
-"""Gate on an INT8 candidate: on which processors it keeps the outputs measured on this machine."""
+"""Gate on an INT8 candidate: on which processors and runtimes it gives what was measured on this machine."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -13,12 +14,14 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.splits import Split
+from gauntlet.onnx_model.graph import all_nodes, operator_name
 from gauntlet.onnx_model.model_file import read_model, write_model
 from gauntlet.runtime.processor import UnsupportedProcessorPolicy, portability_metadata
 from tasks.portability.emulation import EmulatedProcessor, EmulationResult, emulated, emulator_status
 from tasks.portability.prediction import Prediction, predict
 from tasks.portability.simulation import SaturationSimulator
 
+STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 PortabilityVerdict = Literal["safe", "safe with 7-bit weights", "needs VNNI"]
 
 
@@ -47,6 +50,7 @@ class PortabilityFacts(Frozen):
 
     verdict: PortabilityVerdict
     reason: str
+    other_operators: dict[str, int] = Field({}, description="operators outside the ONNX standard -> nodes")
     kernels: int = Field(description="kernels that multiply unsigned activations by signed weights")
     prediction: Prediction | None = Field(description="None where saturation is impossible, or cannot be predicted")
     emulated: tuple[EmulationResult, ...]
@@ -75,6 +79,7 @@ def portability(
     facts = PortabilityFacts(
         verdict=verdict,
         reason=reason,
+        other_operators=_other_operators(proto.graph),
         kernels=len(simulator.kernels),
         prediction=prediction,
         emulated=tuple(
@@ -110,6 +115,20 @@ def _judge(
     return "safe" if safe else "needs VNNI", reason, prediction
 
 
+def _other_operators(graph: onnx.GraphProto) -> dict[str, int]:
+    names = (operator_name(node) for node in all_nodes(graph) if node.domain not in STANDARD)
+    return dict(sorted(Counter(names).items()))
+
+
+def _standard_check(facts: PortabilityFacts) -> Check:
+    """Return the warning about operators that few runtimes besides ONNX Runtime know."""
+    count = sum(facts.other_operators.values())
+    check = Check(name="portability.other_operators", value=count, op="==", limit=0, unit="nodes", severity="warning")
+    names = ", ".join(f"{name} x{number}" for name, number in facts.other_operators.items())
+    detail = f"{names}: outside the ONNX standard; runtimes other than ONNX Runtime may refuse them"
+    return check.explained(detail, "for another runtime, use a recipe of kind static with format qdq")
+
+
 def _checks(config: PortabilityConfig, facts: PortabilityFacts) -> tuple[Check, ...]:
     needs = facts.verdict == "needs VNNI"
     remedy = "use the same recipe with 7-bit weights (reduce_range: true)"
@@ -138,4 +157,4 @@ def _checks(config: PortabilityConfig, facts: PortabilityFacts) -> tuple[Check, 
     unavailable = Check(
         name="portability.unavailable", value=len(missing), op="==", limit=0, unit="processors", severity="warning"
     )
-    return vnni, *drops, unavailable.replace(detail="; ".join(missing))
+    return vnni, *drops, _standard_check(facts), unavailable.replace(detail="; ".join(missing))

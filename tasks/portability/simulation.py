@@ -99,7 +99,7 @@ class SubgraphSession:
         self, proto: onnx.ModelProto, nodes: Nodes, kernel: IntegerKernel | None, needed: frozenset[str], *, exact: bool
     ) -> None:
         stored = {tensor.name: tensor for tensor in proto.graph.initializer}
-        used, produced = _outer_values(nodes), {name for node in nodes for name in node.output}
+        used, produced = _outer_values(nodes), {name for node in nodes for name in node.output if name}
         read = set(kernel.node.input) if kernel else set()
         self.kernel, self._exact = kernel, exact
         self.inputs = sorted(used - stored.keys())

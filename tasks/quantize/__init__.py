@@ -2,6 +2,7 @@
 
 A recipe is a frozen configuration with a `name` and a method `quantize`. Static recipes need the calibration stage's
 `prepared` model and `ranges`, which are None without calibration. `float_nodes` names nodes to keep in floating point.
+One that `takes_fused_attention` leaves ONNX Runtime's own operators as they are.
 """
 
 from typing import Annotated
@@ -22,8 +23,9 @@ from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.float16 import Float16
 from tasks.quantize.left_out import LeftOut
 from tasks.quantize.static import StaticInt8
+from tasks.quantize.weight_only import WeightOnly
 
-QuantizeConfig = Annotated[StaticInt8 | DynamicInt8 | Float16, Field(discriminator="kind")]
+QuantizeConfig = Annotated[StaticInt8 | DynamicInt8 | WeightOnly | Float16, Field(discriminator="kind")]
 
 MAX_NAMED = 16  # how many operator types a message names
 

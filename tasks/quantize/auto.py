@@ -13,8 +13,10 @@ from gauntlet.calibration.percentile import Percentile
 from gauntlet.runtime.processor import Processor
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
+from tasks.quantize.weight_only import WeightOnly
 
-Operators = Literal["convolutions", "matrices", "unknown"]
+Operators = Literal["convolutions", "matrices", "attention", "unknown"]
+Recipe = StaticInt8 | DynamicInt8 | WeightOnly
 """Which operators dominate a model, as far as the configuration shows it before a run."""
 
 TARGET_RECIPES = {
@@ -27,7 +29,7 @@ TARGET_RECIPES = {
 
 def recommended_recipes(
     processor: Processor, operators: Operators, *, without_vnni: bool = False, deploy_kinds: Collection[str] = ()
-) -> tuple[StaticInt8 | DynamicInt8, ...]:
+) -> tuple[Recipe, ...]:
     """Return at most eight recipes for the race's processor, and one for each kind of target in `deploy_kinds`.
 
     The most promising come first, because the time for all of them may be limited. With `without_vnni`, the model must
@@ -51,10 +53,11 @@ def recommended_recipes(
         safe.replace(calibration_method=Percentile(percentile=99.99)),
     ]
     for_targets = dict.fromkeys(recipe for kind, recipe in TARGET_RECIPES.items() if kind in deploy_kinds)
-    dynamic = DynamicInt8(op_types="matmul")
-    recipes: dict[Operators, list[StaticInt8 | DynamicInt8]] = {
+    dynamic, weight_only = DynamicInt8(op_types="matmul"), (WeightOnly(), WeightOnly(bits=4))
+    recipes: dict[Operators, list[Recipe]] = {
         "convolutions": [*first, *for_targets, *variants],
         "matrices": [*[*first, *variants][:2], dynamic, DynamicInt8(weights="s8", op_types="matmul"), *for_targets],
+        "attention": [*first, dynamic, DynamicInt8(weights="s8", op_types="matmul"), *weight_only, *for_targets],
         "unknown": [*first, dynamic, *for_targets, *variants],
     }
     return tuple(recipes[operators])

@@ -3,8 +3,9 @@
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
+import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from pydantic import Field
 
@@ -26,6 +27,7 @@ class DynamicInt8(Frozen):
     op_types: Literal["all", "matmul"] = Field("all", description="all supported operators, or only MatMul and Gemm")
     reduce_range: bool = Field(False, description="7-bit weights: no saturation on processors without VNNI")
     per_channel: bool = Field(False, description="a scale for each output channel of a matrix product's weights")
+    takes_fused_attention: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -58,6 +60,8 @@ class DynamicInt8(Frozen):
                     weight_type=TYPES[self.weights],
                     nodes_to_exclude=sorted([*excluded, *(f"{name}_MatMul" for name in excluded)]),
                     use_external_data_format=is_large_file(model),
+                    # ONNX infers no types behind ONNX Runtime's own operators; recipes take float32 models only.
+                    extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
                 )
 
             return quantize_what_works(write, target, proto.graph, without_stored_weights(proto.graph))

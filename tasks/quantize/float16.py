@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from onnxruntime.quantization.onnx_model import ONNXModel
 from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -20,6 +20,7 @@ class Float16(Frozen):
     """Weights and activations in float16; inputs and outputs keep their types."""
 
     kind: Literal["float16"] = "float16"
+    takes_fused_attention: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import onnx
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
@@ -44,6 +44,7 @@ class StaticInt8(Frozen):
         description="where Q/DQ nodes go: around every operator, as ONNX Runtime's integer kernels need it, or "
         "only before products and sums, for OpenVINO and TensorRT, which fuse the operators in between",
     )
+    takes_fused_attention: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -35,7 +35,7 @@ class TorchTraining(TorchLoopConfig):
     architecture: Annotated[str, AfterValidator(check_name)] = Field(
         "resnet18",
         description="any torchvision classifier by name; resnet18 is its CIFAR variant (torchvision/resnet18 is not), "
-        "small-cnn a network of three convolutions",
+        "small-cnn a network of three convolutions, small-vit a vision transformer of four layers",
     )
     weights: str | None = Field(
         None,

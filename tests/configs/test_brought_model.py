@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
+import transformer_models
 import written_models
 import yaml
 from onnx_models import quantized
@@ -51,6 +52,16 @@ def test_model_alone_gets_random_samples_and_recommended_recipes(tmp_path: Path)
     assert "static-u8s8" in {recipe.name for recipe in config.quantize}
     assert "random" in found.notes["samples"]
     assert found.notes["input image"] == "float32 [n, 3, 32, 32]"
+
+
+def test_model_with_attention_gets_its_fusions_and_recipes(tmp_path: Path) -> None:
+    model = saved(tmp_path / "encoder.onnx", transformer_models.encoder())
+    _, config = inferred(model)
+    assert "transformers" in {one.kind for one in config.optimize}
+    assert {"weight-only-8bit", "weight-only-4bit"} < {recipe.name for recipe in config.quantize}
+    _, other = inferred(saved(tmp_path / "conv.onnx", written_models.convolutions()))
+    assert "transformers" not in {one.kind for one in other.optimize}
+    assert "weight-only" not in {recipe.kind for recipe in other.quantize}
 
 
 def test_open_shape_needs_an_argument_and_is_taken_from_it(tmp_path: Path) -> None:

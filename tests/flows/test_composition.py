@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
+import transformer_models
 from harness import quick_config
 
 from configs.loader import load
@@ -19,9 +20,14 @@ from gauntlet.core.report import Report
 from gauntlet.core.run_report import RunReport
 from tasks.normalize.config import NormalizeFacts
 from tasks.optimize import OptimizeConfig, OptimizeFacts
+from tasks.optimize.chain import Chain
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
+from tasks.optimize.transformers import TransformerFusions
+from tasks.quantize.dynamic import DynamicInt8
+from tasks.quantize.static import StaticInt8
+from tasks.quantize.weight_only import WeightOnly
 
 Run = Callable[[PipelineConfig], RunReport]
 PASS = '''
@@ -94,6 +100,44 @@ def test_recipes_start_from_the_file_of_the_accepted_passes(run: Run, home: Home
 
 
 @pytest.mark.slow
+def test_recipes_for_products_start_from_fused_attention_and_the_others_do_not(
+    run: Run, home: Home, tmp_path: Path
+) -> None:
+    onnx.save(transformer_models.encoder(), tmp_path / "encoder.onnx")
+    np.savez(tmp_path / "samples.npz", tokens=transformer_models.tokens(40))
+    fusion = "{kind: chain, name: fused, passes: [{kind: transformers}], latency_check: {max_slowdown: 0.99}}"
+    settings = (
+        f"train.model={tmp_path / 'encoder.onnx'}",
+        f"data.path={tmp_path / 'samples.npz'}",
+        f"optimize=[{fusion}]",
+        "quantize=[{kind: static}, {kind: dynamic, op_types: matmul}, {kind: weight-only, bits: 4, min_weights: 1024}]",
+        "quantize_budget_s=600",
+        "accuracy.min_sqnr_db=6",
+        "accuracy.min_top1_agreement=0.5",
+        "benchmark.batch_sizes=[1]",
+        "benchmark.rounds=6",
+        "benchmark.block_ms=2",
+        "benchmark.restart_processes=false",
+        "benchmark.profile=false",
+        "portability.emulate=[]",
+        "repair.enabled=false",
+    )
+    report = run(load("bring-your-own-onnx", settings))
+    assert report.verdict == "passed", report.reason
+    assert {c.name: c.parent for c in report.candidates} == {
+        "fp32": None,
+        "fused": "fp32",
+        "static-u8s8": "fp32",
+        "dynamic-u8-matmul": "fused",
+        "weight-only-4bit-from1024": "fused",
+    }
+    for name, kernel in (("dynamic-u8-matmul", "MatMulInteger"), ("weight-only-4bit-from1024", "MatMulNBits")):
+        found = operators(report, home, name)
+        assert (found.count("MultiHeadAttention"), kernel in found) == (2, True)
+    assert "MultiHeadAttention" not in operators(report, home, "static-u8s8")
+
+
+@pytest.mark.slow
 def test_pruned_network_is_optimized_and_quantized_by_what_helped_the_whole_one(
     run: Run, home: Home, passes: str
 ) -> None:
@@ -149,6 +193,24 @@ def test_base_is_the_accepted_file_with_fewest_nodes_of_the_standard() -> None:
     assert base("pruned-50").after(accepted).parent == "pruned-50-onnxslim"
     assert base().after(accepted[2:]) == base()
     assert base().after([]).parent == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("one", "kept"),
+    [
+        (TransformerFusions(), True),
+        (Chain(name="slim", passes=(OnnxSlim(), TransformerFusions())), True),
+        (TransformerFusions(attention="packed"), False),  # its products are gone
+        (Chain(name="all", passes=(TransformerFusions(), OrtGraph(level="extended"))), False),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_file_with_fused_attention_is_kept_for_the_recipes_that_take_it(one: OptimizeConfig, kept: bool) -> None:
+    found = base().after([(OnnxSlim(), made("slim", 6)), (one, made("fused", 3, microsoft=2))])
+    assert found.source(StaticInt8()) == ("onnxslim", artifact("slim"))
+    expected = (one.name, artifact("fused")) if kept else ("onnxslim", artifact("slim"))
+    assert {found.source(recipe) for recipe in (DynamicInt8(), WeightOnly())} == {expected}
+    assert base().source(WeightOnly()) == ("fp32", base().model)
 
 
 def test_only_the_first_recipes_are_tried_when_time_is_used_up() -> None:

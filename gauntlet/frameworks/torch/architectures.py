@@ -1,4 +1,4 @@
-"""Architectures by name: two small ones of this project, and every classifier of torchvision."""
+"""Architectures by name: small ones of this project, and every classifier of torchvision."""
 
 import itertools
 import re
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.frameworks.architecture_names import names_in_source, unknown_architecture
+from gauntlet.frameworks.torch.vision_transformer import small_vit
 
 if TYPE_CHECKING:
     import torch
 
-OURS = ("resnet18", "small-cnn")
+OURS = ("resnet18", "small-cnn", "small-vit")
 PREFIX = "torchvision/"
 BUILDER = re.compile(r"^@register_model\(\)\n(?:@.*\n)*def (\w+)\(", re.MULTILINE)
 TWO_HEADS = ("googlenet", "inception_v3")  # each has an auxiliary classifier, used only in training
@@ -35,6 +36,8 @@ class NamedArchitecture(Frozen):
 
         if self.architecture == "small-cnn":
             network = _small_cnn(self.channels, self.classes)
+        elif self.architecture == "small-vit":
+            network = small_vit(self.channels, self.height, self.width, self.classes)
         elif self.architecture == "resnet18":
             network = _resnet18(self.channels, self.classes)
         else:
@@ -72,7 +75,7 @@ class NamedArchitecture(Frozen):
         if self.channels != 3:
             raise StageError(
                 f"train.architecture: torchvision's {name} takes images of 3 channels, the data has {self.channels}. "
-                "Fix: repeat the channel in the data, or use resnet18 or small-cnn, which take any number"
+                f"Fix: repeat the channel in the data, or use one of {', '.join(OURS)}, which take any number"
             )
         arguments: dict[str, Any] = {"num_classes": self.classes, "weights": None}
         if name in TWO_HEADS:

@@ -126,6 +126,7 @@ class OrtEngine(Engine):
         if self.asked not in got and options.get("refuse_fallback", True):
             raise StageError(f"the session asked for {self.asked} and got {', '.join(got)}")
         self.device = options.get("device") if self.asked in got else None
+        self.device_id = int(options.get("provider_options", {}).get("device_id", 0))
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
         """Bind inputs and outputs to the device, if any, so that the time excludes copies between memories."""
@@ -134,9 +135,9 @@ class OrtEngine(Engine):
             return partial(self.session.run, names, feed), lambda values: [np.asarray(value) for value in values]
         binding = self.session.io_binding()
         for name, array in feed.items():
-            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, self.device, 0))
+            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, self.device, self.device_id))
         for name in names:
-            binding.bind_output(name, self.device, 0)
+            binding.bind_output(name, self.device, self.device_id)
         run = partial(self.session.run_with_iobinding, binding)  # returns when the device is done
         return run, lambda _: [np.array(value) for value in binding.copy_outputs_to_cpu()]
 

@@ -5,10 +5,12 @@ from pathlib import Path
 import onnx
 import onnx_text
 import pytest
+import transformer_models
 
 from gauntlet.core.errors import StageError
 from gauntlet.diagnosis.target_support import check_targets, count_operators, onnx_targets
 from gauntlet.targets import by_name
+from tasks.quantize.weight_only import WeightOnly
 
 
 @pytest.fixture
@@ -51,6 +53,14 @@ def test_device_elsewhere_leaves_undocumented_operators_to_the_processor(waves: 
     assert support.elsewhere == {"CPUExecutionProvider": {"Sin": 2, "If": 1}}
     assert (support.nodes, support.nodes_elsewhere) == (4, 3)
     assert "CoreML" in support.source
+
+
+def test_stored_weights_run_on_the_processor_where_a_device_does_not_document_them(tmp_path: Path) -> None:
+    onnx.save(transformer_models.encoder(1), tmp_path / "encoder.onnx")
+    WeightOnly(min_weights=1024).quantize(tmp_path / "encoder.onnx", None, None, tmp_path / "q.onnx")
+    here, there = check_targets(tmp_path / "q.onnx", [by_name("ort-cpu"), by_name("ort-coreml")])
+    assert (here.refused, here.nodes_elsewhere) == (None, 0)
+    assert there.elsewhere["CPUExecutionProvider"]["com.microsoft::MatMulNBits"] == 6
 
 
 def test_target_that_cannot_say_it_here_says_why(waves: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

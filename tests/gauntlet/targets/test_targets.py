@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import ClassVar, get_args
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from gauntlet.core.errors import ConfigError
 from gauntlet.runtime.engines.ort import provider_failure, with_model_folders
 from gauntlet.targets import DEFAULT_TARGETS, OpenVino, OrtCpu, OrtCuda, OrtTensorRt, OrtWeb, Target, by_name
 from gauntlet.targets.base import BaseTarget
+from tasks.benchmark.config import BenchmarkConfig
 
 MEMBERS = get_args(get_args(Target)[0])
 ELSEWHERE = ("ort-coreml", "ort-qnn", "ort-rocm-f32")
@@ -70,6 +71,49 @@ def test_precision_is_always_pinned_except_where_its_lack_is_the_point() -> None
     assert OrtCuda(tf32=True).declared_precision == "tf32"
     assert OrtTensorRt().options()["environment"] == {"NVIDIA_TF32_OVERRIDE": "0"}
     assert "environment" not in OrtTensorRt(precision="tf32").options()
+
+
+def test_options_of_cuda_reach_the_provider_and_the_name() -> None:
+    chosen = OrtCuda(
+        device_id=1,
+        gpu_mem_limit=2 << 30,
+        arena_extend_strategy="kSameAsRequested",
+        cudnn_conv_algo_search="HEURISTIC",
+        do_copy_in_default_stream=False,
+    )
+    assert chosen.options()["provider_options"] == {
+        "use_tf32": "0",
+        "device_id": "1",
+        "gpu_mem_limit": str(2 << 30),
+        "arena_extend_strategy": "kSameAsRequested",
+        "cudnn_conv_algo_search": "HEURISTIC",
+        "do_copy_in_default_stream": "0",
+    }
+    assert chosen.name == "ort-cuda-gpu1-2147483648bytes-ksameasrequested-heuristic-copystream"
+    assert "gpu_mem_limit" not in OrtCuda().options()["provider_options"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("device_id", -1),
+        ("gpu_mem_limit", 0),
+        ("arena_extend_strategy", "kDouble"),
+        ("cudnn_conv_algo_search", "FAST"),
+        ("do_copy_in_default_stream", "perhaps"),
+        ("cudnn_conv_use_max_workspace", True),
+    ],
+)
+def test_option_of_cuda_is_refused_when_its_name_or_value_is_none_of_the_providers(option: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=rf"targets.1.ort-cuda.{option}"):
+        BenchmarkConfig.model_validate({"targets": ["ort-cpu", {"kind": "ort-cuda", option: value}]})
+
+
+@pytest.mark.skipif(not NO_GPU, reason="this machine has an NVIDIA GPU")
+def test_chosen_options_do_not_hide_why_there_is_no_gpu() -> None:
+    reason = OrtCuda(device_id=1, gpu_mem_limit=1 << 30).unavailable()
+    assert reason is not None
+    assert ".so" in reason
 
 
 def test_built_engines_are_kept_apart_by_weights_and_precision(tmp_path: Path) -> None:

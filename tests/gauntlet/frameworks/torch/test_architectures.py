@@ -18,7 +18,7 @@ def test_names_are_all_classifiers_when_torchvision_is_asked_itself() -> None:
     import torchvision
 
     shipped = torchvision.models.list_models(module=torchvision.models)
-    assert {name.removeprefix("torchvision/") for name in known_names()} == {"small-cnn", *shipped}
+    assert {name.removeprefix("torchvision/") for name in known_names()} == {"small-cnn", "small-vit", *shipped}
     assert {"resnet18", "torchvision/resnet18"} <= set(known_names())
 
 
@@ -37,7 +37,9 @@ def test_name_is_refused_with_the_nearest_one_when_it_is_mistyped(name: str, nea
 
 
 def test_name_is_refused_with_all_others_when_nothing_is_near() -> None:
-    with pytest.raises(ValueError, match=r"unknown architecture; available: resnet18, small-cnn, alexnet, .*vgg19"):
+    with pytest.raises(
+        ValueError, match=r"unknown architecture; available: resnet18, small-cnn, small-vit, alexnet, .*vgg19"
+    ):
         check_name("xyzzy")
 
 
@@ -45,6 +47,7 @@ def test_name_is_refused_with_all_others_when_nothing_is_near() -> None:
     "architecture",
     [
         "small-cnn",
+        "small-vit",
         "mobilenet_v3_small",
         pytest.param("resnet18", marks=pytest.mark.slow),
         pytest.param("googlenet", marks=pytest.mark.slow),
@@ -75,6 +78,14 @@ def test_resnet18_is_the_small_form_and_torchvisions_own_when_named_so() -> None
     assert known("resnet18").build().conv1.stride == (1, 1)
     assert known("torchvision/resnet18").build().conv1.stride == (2, 2)
     assert known("resnet18", channels=1).build().conv1.in_channels == 1
+
+
+def test_small_vit_takes_any_channels_and_square_pictures_of_whole_patches() -> None:
+    grey = known("small-vit", size=16, channels=1).build()
+    assert source.predict(grey, np.zeros((2, 1, 16, 16), np.float32)).shape == (2, 7)
+    for changes in ({"size": 28}, {"width": 40}):
+        with pytest.raises(StageError, match=r"square images .* multiple of 8 pixels, .* Fix: set data.image_size"):
+            known("small-vit", **changes).build()
 
 
 def test_network_is_refused_when_torchvision_takes_other_channels() -> None:
