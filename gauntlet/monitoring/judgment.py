@@ -16,10 +16,12 @@ from gauntlet.monitoring.result import (
     MonitorLimits,
     MonitorResult,
     MovedSample,
+    PreviousResult,
     RiskResult,
     Verdict,
 )
 from gauntlet.monitoring.risk_test import exceeds_wealth, risk_lower_bound, risk_upper_bound, within_wealth
+from gauntlet.monitoring.service_test import ServiceTest, harms, service_tests
 
 SHOWN = 12
 """Samples that moved most."""
@@ -33,13 +35,15 @@ class Evidence:
     features: tuple[Wealth | None, ...]
     """None for a feature that the log does not keep."""
     risk: Wealth | None
+    service: tuple[ServiceTest, ...]
     level: float
     """The probability of a false alarm that each feature's test has."""
     risk_level: float
+    service_level: float
 
 
 def gather(history: MonitorHistory, reference: MonitoringReference, limits: MonitorLimits) -> Evidence:
-    """Run all tests. Half of the false alarms is the risk's, the rest is shared by the features."""
+    """Run all tests. Half of the false alarms is the risk's; features and service share the rest."""
     kept = [bool(len(column)) and not np.isnan(column).any() for column in history.features.T]
     features = tuple(
         drift_wealth(reference.features[:, i], history.features[:, i], seed=i) if kept[i] else None
@@ -47,8 +51,9 @@ def gather(history: MonitorHistory, reference: MonitoringReference, limits: Moni
     )
     bound = risk_bound(reference, limits)
     risk = exceeds_wealth(history.losses, bound) if bound is not None else None
-    share = limits.false_alarms / 2 if risk is not None else limits.false_alarms
-    return Evidence(features, risk, share / len(features), limits.false_alarms / 2)
+    service = service_tests(history, limits)
+    rest = limits.false_alarms / (4 if risk is not None else 2)
+    return Evidence(features, risk, service, rest / len(features), limits.false_alarms / 2, rest / len(service))
 
 
 def risk_bound(reference: MonitoringReference, limits: MonitorLimits) -> float | None:
@@ -63,15 +68,19 @@ def judge(
     reference: MonitoringReference,
     limits: MonitorLimits,
     evidence: Evidence,
+    previous: PreviousResult | None = None,
 ) -> MonitorResult:
-    """Return the result of a look."""
+    """Return the result of a look; `previous` is the comparison with the champion before."""
     features = tuple(
         _feature(feature, history.features[:, i], reference.features[:, i], evidence.features[i], evidence.level)
         for i, feature in enumerate(reference.names)
     )
     risk = _risk(history, reference, limits, evidence)
     drifted = [one for one in features if one.alarm_at is not None]
+    service = tuple(test.result(evidence.service_level) for test in evidence.service)
     verdict, reason = _verdict(drifted, risk, history, limits)
+    if harm := (*(previous.harm if previous else ()), *harms(service)):
+        verdict, reason = "harmful", "; ".join(dict.fromkeys(harm))
     times = [_written(time) for time in (history.times[[0, -1]] if len(history.times) else ())]
     return MonitorResult(
         name=name,
@@ -89,6 +98,8 @@ def judge(
         limits=limits,
         features=features,
         risk=risk,
+        service=service,
+        previous=previous,
         moved=_moved(drifted, history, reference, evidence),
     )
 
