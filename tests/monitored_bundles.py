@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from served_bundles import SIZE, brightness_bundle
@@ -27,9 +28,9 @@ def outputs_of(bundle: Path, inputs: NamedArrays) -> NamedArrays:
     return batched_inference(open_session(bundle / "model.onnx", threads=1), inputs).run(16)
 
 
-def monitored_bundle(folder: Path, *, samples: int = 300, labeled: bool = True) -> Path:
+def monitored_bundle(folder: Path, *, samples: int = 300, labeled: bool = True, **options: Any) -> Path:
     """Make a bundle whose evaluation had images of all levels; 2 % of its labels are not what it predicts."""
-    brightness_bundle(folder, latencies=[(1, 1.0), (8, 2.0)])
+    brightness_bundle(folder, latencies=[(1, 1.0), (8, 2.0)], **options)
     inputs = images(0, samples)
     outputs = outputs_of(folder, inputs)
     truth = outputs["y"].argmax(axis=1)

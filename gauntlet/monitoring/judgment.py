@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from gauntlet.monitoring.accuracy_estimate import MOST_ERROR, estimate_accuracy
 from gauntlet.monitoring.drift_test import drift_wealth, log_bets
 from gauntlet.monitoring.features import DESCRIPTIONS, PREDICTED
 from gauntlet.monitoring.history import MOST_SAMPLES, MonitorHistory
 from gauntlet.monitoring.martingale import Floats, Wealth
 from gauntlet.monitoring.reference import MonitoringReference
 from gauntlet.monitoring.result import (
+    EstimateResult,
     FeatureResult,
     MonitorLimits,
     MonitorResult,
@@ -78,7 +80,8 @@ def judge(
     risk = _risk(history, reference, limits, evidence)
     drifted = [one for one in features if one.alarm_at is not None]
     service = tuple(test.result(evidence.service_level) for test in evidence.service)
-    verdict, reason = _verdict(drifted, risk, history, limits)
+    estimate = estimate_accuracy(history, reference, min((one.changed_at or 0 for one in drifted), default=0))
+    verdict, reason = _verdict(drifted, risk, estimate, history, limits)
     if harm := (*(previous.harm if previous else ()), *harms(service)):
         verdict, reason = "harmful", "; ".join(dict.fromkeys(harm))
     times = [_written(time) for time in (history.times[[0, -1]] if len(history.times) else ())]
@@ -98,6 +101,7 @@ def judge(
         limits=limits,
         features=features,
         risk=risk,
+        estimate=estimate,
         service=service,
         previous=previous,
         moved=_moved(drifted, history, reference, evidence),
@@ -140,7 +144,11 @@ def _risk(
 
 
 def _verdict(
-    drifted: Sequence[FeatureResult], risk: RiskResult | None, history: MonitorHistory, limits: MonitorLimits
+    drifted: Sequence[FeatureResult],
+    risk: RiskResult | None,
+    estimate: EstimateResult | None,
+    history: MonitorHistory,
+    limits: MonitorLimits,
 ) -> tuple[Verdict, str]:
     if risk is not None and risk.alarm_at is not None:
         return "harmful", (
@@ -162,10 +170,21 @@ def _verdict(
             f"{changed}; but the risk since the alarm is proven below {risk.bound:.1%}: {int(later.sum())} of "
             f"{len(later)} labeled predictions are wrong"
         )
-    return "cannot tell", (
-        f"{changed}; the {len(later)} labels since the alarm do not prove whether predictions suffer. "
-        "Fix: send labels of recent requests to POST /v2/models/NAME/feedback"
-    )
+    return _estimated(changed, len(later), risk.bound, estimate)
+
+
+def _estimated(changed: str, labels: int, bound: float, estimate: EstimateResult | None) -> tuple[Verdict, str]:
+    """Return the verdict on a change that labels do not decide: the estimated risk has to be clear of the bound."""
+    fix = "Fix: send labels of recent requests to POST /v2/models/NAME/feedback"
+    unknown = f"{changed}; the {labels} labels since the alarm do not prove whether predictions suffer"
+    if estimate is None or estimate.accuracy is None or estimate.low is None or estimate.high is None:
+        return "cannot tell", f"{unknown}{f', and {estimate.reason}' if estimate else ''}. {fix}"
+    risk = f"the estimated risk is {1 - estimate.accuracy:.1%} [{1 - estimate.high:.1%}, {1 - estimate.low:.1%}]"
+    if 1 - estimate.high - MOST_ERROR > bound:
+        return "harmful", f"{changed}; without labels, {risk}, above {bound:.1%}. {fix}"
+    if 1 - estimate.low + MOST_ERROR < bound:
+        return "harmless", f"{changed}; without labels, {risk}, below {bound:.1%}"
+    return "cannot tell", f"{unknown}; {risk}. {fix}"
 
 
 def _moved(

@@ -80,6 +80,19 @@ class ServiceResult(Frozen):
     alarm_at: int | None = Field(None, description="window, from 0, that sufficed")
 
 
+class EstimateResult(Frozen):
+    """The accuracy of recent predictions, estimated without their labels."""
+
+    samples: int = Field(description="recent samples")
+    since: int = Field(description="the first of them, from 0: where the change probably began")
+    accuracy: Number | None = Field(None, description="None where nothing can be said")
+    low: Number | None = Field(None, description="lower end of the 95 % interval")
+    high: Number | None = Field(None, description="upper end of the 95 % interval")
+    distance: Number | None = Field(None, description="of the feature that moved most, Kolmogorov and Smirnov's")
+    farthest: str = Field("", description="that feature")
+    reason: str = Field("", description="why nothing can be said")
+
+
 class PreviousResult(Frozen):
     """The champion against the version before it, since its promotion."""
 
@@ -146,6 +159,9 @@ class MonitorResult(Frozen):
     limits: MonitorLimits
     features: tuple[FeatureResult, ...]
     risk: RiskResult | None = Field(None, description="None where the model predicts no classes")
+    estimate: EstimateResult | None = Field(
+        None, description="None for a model without a confidence, or without labels in the evaluation"
+    )
     service: tuple[ServiceResult, ...] = ()
     previous: PreviousResult | None = Field(None, description="None unless harm is to be rolled back")
     moved: tuple[MovedSample, ...] = Field((), description="samples that speak most for the change, with an alarm")
