@@ -178,7 +178,10 @@ def _estimated(changed: str, labels: int, bound: float, estimate: EstimateResult
     fix = "Fix: send labels of recent requests to POST /v2/models/NAME/feedback"
     unknown = f"{changed}; the {labels} labels since the alarm do not prove whether predictions suffer"
     if estimate is None or estimate.accuracy is None or estimate.low is None or estimate.high is None:
-        return "cannot tell", f"{unknown}{f', and {estimate.reason}' if estimate else ''}. {fix}"
+        return (
+            "cannot tell",
+            f"{unknown}{f', and accuracy cannot be estimated: {estimate.reason}' if estimate else ''}. {fix}",
+        )
     risk = f"the estimated risk is {1 - estimate.accuracy:.1%} [{1 - estimate.high:.1%}, {1 - estimate.low:.1%}]"
     if 1 - estimate.high - MOST_ERROR > bound:
         return "harmful", f"{changed}; without labels, {risk}, above {bound:.1%}. {fix}"

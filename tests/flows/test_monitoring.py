@@ -31,6 +31,20 @@ def champion(prefect_server: str, empty_store: Path, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.slow
+def test_flow_judges_the_champion_and_fails_for_an_alarm(champion: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log_requests(log, champion, images(1, 100))
+    assert monitor("brightness", str(log)) == "no alarm"
+    log_requests(log, champion, images(2, 200, (0.7, 1.0)), name="bright")
+    with pytest.raises(GateFailed, match="brightness: cannot tell: "):
+        monitor("brightness", str(log))
+    with get_client(sync_client=True) as prefect:
+        key = ArtifactFilter(key=ArtifactFilterKey(any_=["monitor"]))
+        texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]
+    assert sorted(text.split(":")[0] for text in texts) == ["**Cannot tell**", "**No alarm**"]
+
+
+@pytest.mark.slow
 def test_flow_rolls_a_harmful_champion_back(champion: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, log = Home(tmp_path / "home"), tmp_path / "log"
     worse = monitored_bundle(tmp_path / "worse", bias=1)
@@ -50,17 +64,3 @@ def test_flow_rolls_a_harmful_champion_back(champion: Path, tmp_path: Path, monk
 
 def champion_of(home: Home) -> int:
     return int(MlflowClient(home.mlflow_uri).get_registered_model("brightness").aliases["champion"])
-
-
-@pytest.mark.slow
-def test_flow_judges_the_champion_and_fails_for_an_alarm(champion: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log_requests(log, champion, images(1, 100))
-    assert monitor("brightness", str(log)) == "no alarm"
-    log_requests(log, champion, images(2, 200, (0.7, 1.0)), name="bright")
-    with pytest.raises(GateFailed, match="brightness: cannot tell: "):
-        monitor("brightness", str(log))
-    with get_client(sync_client=True) as prefect:
-        key = ArtifactFilter(key=ArtifactFilterKey(any_=["monitor"]))
-        texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]
-    assert sorted(text.split(":")[0] for text in texts) == ["**Cannot tell**", "**No alarm**"]
