@@ -1,12 +1,12 @@
 """Watch a champion in a real MLflow registry: proven harm is rolled back once, and nothing else is."""
 
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from graded_bundles import samples
 from mlflow import MlflowClient
+from monitored_bundles import log_failures
 
 from flows.cli.main import main
 from flows.record.home import Home
@@ -15,7 +15,6 @@ from flows.registry.promote import PromotionRequest, promote, rollback
 from flows.registry.watch import EVIDENCE, REASON, ROLLED_BACK, Watched, watch
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.monitoring.request_log import RequestLogReader
 from gauntlet.monitoring.result import MonitorLimits
 from gauntlet.promotion.ledger import Ledger
 from gauntlet.promotion.replay_facts import ReplayLimits
@@ -135,22 +134,10 @@ def test_failing_champion_is_rolled_back_without_labels(home: Home, run, log: Pa
         writer.add_failure(f"r-{number}", failing.digest[:12], "error", 0.1)
     writer.close()
     assert look(home, log).rollback is None  # all in one or two windows of ten seconds: a burst
-    later(log, failing, windows=12)
+    log_failures(log, failing.digest, windows=12)
     found = look(home, log)
     assert (champion(home), found.rollback is not None) == ("1", True)
     assert "failed requests are proven above 1.0%" in found.result.reason
-
-
-def later(log: Path, bundle: Bundle, windows: int) -> None:
-    """Log a failure in each of the next windows of ten seconds, by moving the clock."""
-    now = time.time()
-    with pytest.MonkeyPatch.context() as patch:
-        for window in range(1, windows + 1):
-            patch.setattr("serving.request_log.time.time", lambda at=now + 10 * window: at)
-            writer = RequestLog(RequestLogConfig(folder=log), Metrics())
-            writer.add_failure(f"late-{window}", bundle.digest[:12], "error", 0.1)
-            writer.close()
-    assert len(list(RequestLogReader(log).outcomes(bundle.digest[:12]))) >= windows
 
 
 def test_mlflow_that_refuses_the_evidence_gets_it_at_the_next_look(
