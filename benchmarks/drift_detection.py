@@ -1,12 +1,14 @@
-"""How often the monitor raises a false alarm, and how late it notices a change, beside the best fixed-size test.
+"""How often the monitor raises a false alarm, how late it notices a change, and what its estimates are worth.
 
     python benchmarks/drift_detection.py alarms [--streams 100] [--samples 10000]
     python benchmarks/drift_detection.py delays [--repeats 10]
+    python benchmarks/drift_detection.py accuracy [--repeats 20]
 
 `alarms` looks at undisturbed streams after every sample. `delays` changes streams after 2,000 samples in ten ways at
 five severities. The fixed-size test compares windows of w samples, one after the other, with the reference by
 Kolmogorov and Smirnov's test, corrected for the windows of 10,000 samples and for the features; for each change it has
-the w with the least delay, which nobody can know before. Prints a table and exits with 1 when a goal is missed.
+the w with the least delay, which nobody can know before. `accuracy` estimates it on samples after the same
+changes, without labels, and compares. Prints a table and exits with 1 when a goal is missed.
 """
 
 import argparse
@@ -20,6 +22,7 @@ from drifting_digits import (
     NAMES,
     SEVERITIES,
     Floats,
+    Population,
     Stream,
     concept_drift,
     label_shift,
@@ -28,6 +31,7 @@ from drifting_digits import (
 )
 from results import Figure, Measured, add_result_option, write_result
 
+from gauntlet.monitoring.accuracy_estimate import MOST_ERROR, estimate_accuracy
 from gauntlet.monitoring.judgment import gather
 from gauntlet.monitoring.result import MonitorLimits
 
@@ -37,6 +41,8 @@ MOST_RATIO = 1.5
 HORIZON = 10_000
 """Samples over which the fixed-size test keeps its rate of false alarms."""
 CHANGED, AFTER = 2_000, 4_000
+REFERENCE = 2_000
+"""Samples of the evaluation with which accuracy is estimated: what `package` keeps by default."""
 WINDOWS = (10, 20, 50, 100, 200, 500, 1000)
 USUAL_WINDOW, USUAL_P = 100, 0.05
 """What tools that compare windows do by default: no correction for the next look."""
@@ -174,18 +180,62 @@ def _delay_figures(ratios: Floats, missed: int) -> tuple[Figure, ...]:
     )  # fmt: skip
 
 
+def accuracy(repeats: int) -> Measured:
+    """Compare the accuracy that is estimated after each change with that of the changed population."""
+    drifts = {("concept drift, 20 % labeled", s): {"after": concept_drift(s), "labeled": 0.2} for s in SEVERITIES}
+    asked: dict[tuple[str, int], dict[str, object]] = {("no change", 0): {}, **changes(), **drifts}
+    rows, errors, inside = [], list[float](), 0
+    for place, ((name, severity), how) in enumerate(asked.items()):
+        drawn, off = how.get("after") or population(), list[float]()
+        assert isinstance(drawn, Population)
+        right = float(np.average(~drawn.wrong, weights=how.get("weights")))  # type: ignore[arg-type]
+        for number in range(repeats):
+            one = stream(2000 + repeats * place + number, AFTER, changed=0, reference=REFERENCE, **how)  # type: ignore[arg-type]
+            estimate = estimate_accuracy(one.history, one.reference)
+            if estimate is None or estimate.accuracy is None or estimate.low is None or estimate.high is None:
+                continue
+            off.append(estimate.accuracy - right)
+            inside += estimate.low <= right <= estimate.high
+        errors += off
+        worst = f"{100 * max(off, key=abs):+.1f}" if off else ""
+        rows.append((name, str(severity) if severity else "", f"{100 * right:.1f}", str(len(off)), worst))
+    return Measured(
+        "Without labels, accuracy is estimated within two points, or not at all",
+        f"{repeats} streams of {AFTER} samples after each change, without labels but for concept drift; each has a "
+        f"reference of {REFERENCE} of its own",
+        _estimate_figures(np.array(errors), inside, repeats * len(asked)),
+        ("change", "severity", "accuracy, %", f"estimated, of {repeats}", "largest error, points"),
+        rows,
+    )
+
+
+def _estimate_figures(errors: Floats, inside: int, asked: int) -> tuple[Figure, ...]:
+    largest = float(np.abs(errors).max())
+    return (
+        Figure(name="largest error of an estimate", value=round(100 * largest, 2), unit="points",
+               goal=f"at most {100 * MOST_ERROR:g}", met=largest <= MOST_ERROR),
+        Figure(name="estimates made", value=len(errors), unit=f"of {asked}"),
+        Figure(name="of these, with the accuracy in their 95 % interval", value=round(100 * inside / len(errors), 1),
+               unit="%"),
+    )  # fmt: skip
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run what is asked for; return 1 when a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    one, other = commands.add_parser("alarms"), commands.add_parser("delays")
+    one, *others = (commands.add_parser(name) for name in ("alarms", "delays", "accuracy"))
     one.add_argument("--streams", type=int, default=100)
     one.add_argument("--samples", type=int, default=HORIZON)
-    other.add_argument("--repeats", type=int, default=10)
-    for command in (one, other):
+    for other, repeats in zip(others, (10, 20), strict=True):
+        other.add_argument("--repeats", type=int, default=repeats)
+    for command in (one, *others):
         add_result_option(command)
     asked = parser.parse_args(words)
-    found = alarms(asked.streams, asked.samples) if asked.command == "alarms" else delays(asked.repeats)
+    if asked.command == "alarms":
+        found = alarms(asked.streams, asked.samples)
+    else:
+        found = delays(asked.repeats) if asked.command == "delays" else accuracy(asked.repeats)
     for line in (found.columns, ["---"] * len(found.columns), *found.rows):
         print("| " + " | ".join(line) + " |")
     for figure in found.figures:

@@ -5,7 +5,7 @@ with replacement, so an undisturbed stream has exactly the distribution of its r
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -136,14 +136,15 @@ def stream(
     features = np.concatenate([before.features[first], after.features[rest]])
     wrong = np.concatenate([before.wrong[first], after.wrong[rest]])
     chosen = np.flatnonzero(random.random(samples) < labeled)
-    history = MonitorHistory(
+    history = replace(
+        MonitorHistory.empty(len(NAMES)),
         features=features,
         times=np.arange(samples, dtype=np.float64),
         ids=np.arange(samples).astype(np.bytes_),
         places=np.stack([np.ones(samples, int), np.arange(1, samples + 1), np.zeros(samples, int)], axis=1),
+        broken=np.zeros(samples),
         losses=wrong[chosen].astype(np.float64),
         labeled=chosen,
-        read=np.zeros((2, 2), np.int64),
     )
     return Stream(MonitoringReference(NAMES, before.features[known], before.wrong[known]), history, changed)
 

@@ -8,6 +8,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from flows.record.home import Home
 from flows.registry.named_bundle import named_bundle
+from flows.registry.watch import watch
 from gauntlet.core.errors import GateFailed
 from gauntlet.monitoring.monitor import PAGE
 from gauntlet.monitoring.monitor import monitor as look
@@ -25,10 +26,11 @@ def monitor(
     limits: MonitorLimits = MonitorLimits(),  # noqa: B008 - immutable; Prefect's form shows its fields
     out: str | None = None,
     restart: bool = False,
+    roll_back: bool = False,
 ) -> str:
     """Judge a shipped model by its request log, as `gauntlet monitor` does; return the verdict.
 
-    An alarm that is not proven harmless raises `GateFailed`.
+    An alarm that is not proven harmless raises `GateFailed`, and so does a rollback.
 
     Args:
         source: name of a registered model, whose champion is judged, or path of a bundle.
@@ -36,21 +38,29 @@ def monitor(
         limits: when an alarm is raised.
         out: folder for the results; by default in the log's.
         restart: forget the history and begin with what is logged from now on.
+        roll_back: roll a champion back once it is proven worse than the one before it.
     """
     log.setLevel(logging.INFO)
-    folder = Path(out) if out else None
-    result, written = look(named_bundle(Home.find(), source), Path(request_log), limits, out=folder, restart=restart)
-    _publish(result, written / PAGE)
+    home, folder, done = Home.find(), Path(out) if out else None, ""
+    if roll_back:
+        watched = watch(home, source, Path(request_log), limits, out=folder, restart=restart)
+        result, written = watched.result, watched.folder
+        if rollback := watched.rollback:
+            done = f"rolled back to version {rollback.version}: "
+    else:
+        result, written = look(named_bundle(home, source), Path(request_log), limits, out=folder, restart=restart)
+    _publish(result, written / PAGE, done)
     if result.is_alarm:
-        raise GateFailed(f"{result.name}: {result.verdict}: {result.reason}")
+        raise GateFailed(f"{result.name}: {done}{result.verdict}: {result.reason}")
     return result.verdict
 
 
-def _publish(result: MonitorResult, page: Path) -> None:
+def _publish(result: MonitorResult, page: Path, done: str) -> None:
     """Show the result on the page of the flow run; a failure is only logged."""
     if runtime.flow_run.id is None:
         return
-    head = f"**{result.verdict.capitalize()}**: {escape(result.reason)}\n\n{result.samples} samples. Page: `{page}`\n"
+    reason = escape(f"{done}{result.reason}")
+    head = f"**{result.verdict.capitalize()}**: {reason}\n\n{result.samples} samples. Page: `{page}`\n"
     rows = [
         f"| {escape(one.name)} | {one.evidence:.1f} | {one.threshold:.1f} | {number(one.alarm_at)} |"
         for one in result.features

@@ -13,7 +13,8 @@ log = logging.getLogger("gauntlet.serving")
 PAGES = 250
 """Of the write-ahead log, before SQLite moves them into the file: 1 MB."""
 INSERT_REQUEST = """
-INSERT INTO request (request_id, time, version, milliseconds, outputs, inputs, statistics) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO request (request_id, time, version, milliseconds, failure, outputs, inputs, statistics)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 INSERT_FEEDBACK = "INSERT INTO feedback (request_id, labels) VALUES (?, ?)"
 Row = tuple[object, ...]

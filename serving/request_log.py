@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -74,10 +74,23 @@ class _Request:
 
 
 @dataclass(frozen=True, slots=True)
+class _Failure:
+    id: str
+    time: float
+    version: str
+    seconds: float
+    reason: str
+    size: int = ENTRY_BYTES
+
+
+@dataclass(frozen=True, slots=True)
 class _Feedback:
     id: str
     labels: tuple[int, ...]
     size: int = ENTRY_BYTES
+
+
+_Entry = _Request | _Failure | _Feedback
 
 
 class RequestLog:
@@ -91,7 +104,7 @@ class RequestLog:
         """
         self.config, self._metrics = config, metrics
         self._lock = _take(config.folder)
-        self._queue: deque[_Request | _Feedback] = deque()
+        self._queue: deque[_Entry] = deque()
         self._bytes = 0
         self._changed = threading.Condition()
         self._closed = False
@@ -123,6 +136,11 @@ class RequestLog:
         size = ENTRY_BYTES + _bytes_of(outputs) + (_bytes_of(kept) if kept is not None else 0)
         self._put(_Request(request_id, time.time(), version, seconds, outputs, kept, signature, size))
 
+    def add_failure(self, request_id: str, version: str, reason: str, seconds: float) -> None:
+        """Log a request without outputs, if it is sampled and there is room in the queue."""
+        if self.samples(request_id):
+            self._put(_Failure(request_id, time.time(), version, seconds, reason))
+
     def add_feedback(self, request_id: str, labels: tuple[int, ...]) -> bool:
         """Log labels of a request; return False when there is no room in the queue."""
         return self._put(_Feedback(request_id, labels))
@@ -136,7 +154,7 @@ class RequestLog:
         if not self._thread.is_alive():
             self._lock.close()
 
-    def _put(self, entry: _Request | _Feedback) -> bool:
+    def _put(self, entry: _Entry) -> bool:
         with self._changed:
             fits = self._bytes + entry.size <= min(QUEUE_BYTES, self.config.file_bytes // 2)
             if fits:
@@ -167,34 +185,32 @@ class RequestLog:
         if self._file is not None:
             self._file.close()
 
-    def _write(self, entries: list[_Request | _Feedback]) -> str:
+    def _write(self, entries: list[_Entry]) -> str:
         """Write entries in one transaction; return why none of them could be written, or nothing."""
         try:
             if self._file is None or not self._file.path.exists() or self._file.size > self.config.file_bytes:
                 self._begin_file()
             assert self._file is not None
-            requests = self._rows([entry for entry in entries if isinstance(entry, _Request)])
+            requests = self._rows([entry for entry in entries if not isinstance(entry, _Feedback)])
             feedback = [(e.id, json.dumps(e.labels)) for e in entries if isinstance(e, _Feedback)]
             self._file.write(requests, feedback)
         except (sqlite3.Error, OSError) as error:
             return f"{self.config.folder}: {error}"
         return ""
 
-    def _rows(self, entries: list[_Request]) -> list[Row]:
+    def _rows(self, entries: list[_Request | _Failure]) -> list[Row]:
         statistics = _packed_statistics(entries) if self.config.inputs == "statistics" else {}
-        keeps_all = self.config.inputs == "all"
         return [
-            (
-                entry.id,
-                entry.time,
-                entry.version,
-                1000 * entry.seconds,
-                pack(entry.outputs),
-                pack(entry.inputs) if keeps_all and entry.inputs is not None else None,
-                statistics.get(place),
-            )
+            (entry.id, entry.time, entry.version, 1000 * entry.seconds, *self._kept(entry), statistics.get(place))
             for place, entry in enumerate(entries)
         ]
+
+    def _kept(self, entry: _Request | _Failure) -> Row:
+        """Return the reason of a failure, the outputs, and the inputs."""
+        if isinstance(entry, _Failure):
+            return entry.reason, None, None
+        kept = entry.inputs if self.config.inputs == "all" else None
+        return None, pack(entry.outputs), None if kept is None else pack(kept)
 
     def _begin_file(self) -> None:
         """Close the file, remove the first ones, and begin the next: two files of room are always left."""
@@ -222,21 +238,22 @@ class RequestLog:
             log.warning("the request log loses entries", extra={"reason": why})
 
 
-def _packed_statistics(entries: list[_Request]) -> dict[int, bytes]:
+def _packed_statistics(entries: Sequence[_Request | _Failure]) -> dict[int, bytes]:
     """Return the statistics of inputs by the place of their entry; those of one shape are computed together."""
+    requests = {place: entry for place, entry in enumerate(entries) if isinstance(entry, _Request)}
     groups: dict[tuple[object, ...], list[int]] = {}
-    for place, entry in enumerate(entries):
+    for place, entry in requests.items():
         if entry.inputs is not None:
             array = entry.inputs[entry.signature.inputs[0].name]
             if array.ndim:
                 groups.setdefault((entry.version, array.shape[1:]), []).append(place)
     packed: dict[int, bytes] = {}
     for places in groups.values():
-        most = max(1, STATISTICS_BYTES // max(entries[place].size for place in places))
+        most = max(1, STATISTICS_BYTES // max(requests[place].size for place in places))
         for start in range(0, len(places), most):
             some = places[start : start + most]
             with suppress(ValueError, IndexError, TypeError):  # inputs without one entry per sample have none
-                packed |= zip(some, _computed_together([entries[place] for place in some]), strict=True)
+                packed |= zip(some, _computed_together([requests[place] for place in some]), strict=True)
     return packed
 
 

@@ -9,10 +9,12 @@ import onnx_text
 
 from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, REPORT, Bundle, archive, seal
 from gauntlet.bundle.contract import Contract
+from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CandidateEntry, RunReport, StageEntry
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
+from gauntlet.monitoring.reference import REFERENCE, MonitoringReference
 
 FEATURES, SIZE, CLASSES = 64, 256, 4
 LABELS = ("ant", "bee", "cat", "dog")
@@ -67,9 +69,15 @@ def samples(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_bundle(
-    folder: Path, errors: float = 0.0, products: int = 1, *, run_id: str = "run-1", report: RunReport | None = None
+    folder: Path,
+    errors: float = 0.0,
+    products: int = 1,
+    *,
+    run_id: str = "run-1",
+    report: RunReport | None = None,
+    monitored: bool = False,
 ) -> Bundle:
-    """Write a sealed bundle's folder, and a `.zip` beside it."""
+    """Write a sealed bundle's folder, and a `.zip` beside it; a monitored one has a reference of 300 samples."""
     folder.mkdir(parents=True)
     onnx.save(classifier(errors, products), folder / MODEL)
     x, _ = samples(16)
@@ -88,6 +96,11 @@ def make_bundle(
     )
     (folder / CONTRACT).write_text(contract.model_dump_json(indent=1))
     (folder / REPORT).write_text((report or run_report(run_id)).model_dump_json())
+    if monitored:
+        x, labels = samples(300)
+        seal(folder)
+        outputs = Predictor(Bundle.open(folder), threads=1).run({"x": x})
+        MonitoringReference.measure(signature, [({"x": x}, outputs)], labels).save(folder / REFERENCE)
     seal(folder)
     archive(folder, folder.with_suffix(".zip"))
     return Bundle.open(folder)

@@ -1,9 +1,12 @@
 """A bundle with a reference to compare requests with, and logs of requests to it."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from served_bundles import SIZE, brightness_bundle
 
 from gauntlet.bundle.bundle import Bundle, seal
@@ -27,9 +30,9 @@ def outputs_of(bundle: Path, inputs: NamedArrays) -> NamedArrays:
     return batched_inference(open_session(bundle / "model.onnx", threads=1), inputs).run(16)
 
 
-def monitored_bundle(folder: Path, *, samples: int = 300, labeled: bool = True) -> Path:
+def monitored_bundle(folder: Path, *, samples: int = 300, labeled: bool = True, **options: Any) -> Path:
     """Make a bundle whose evaluation had images of all levels; 2 % of its labels are not what it predicts."""
-    brightness_bundle(folder, latencies=[(1, 1.0), (8, 2.0)])
+    brightness_bundle(folder, latencies=[(1, 1.0), (8, 2.0)], **options)
     inputs = images(0, samples)
     outputs = outputs_of(folder, inputs)
     truth = outputs["y"].argmax(axis=1)
@@ -60,4 +63,15 @@ def log_requests(
         if wrong is not None:
             label = (int(outputs["y"][i].argmax()) + int(wrong[i])) % 3
             writer.add_feedback(f"{name}-{i}", (label,))
+    writer.close()
+
+
+def log_failures(log: Path, digest: str, windows: int) -> None:
+    """Log a failure in each of the next windows of ten seconds, by moving the clock."""
+    now = time.time()
+    writer = RequestLog(RequestLogConfig(folder=log), Metrics())
+    with pytest.MonkeyPatch.context() as patch:
+        for window in range(1, windows + 1):
+            patch.setattr("serving.request_log.time.time", lambda at=now + 10 * window: at)
+            writer.add_failure(f"failed-{window}", digest[:12], "error", 0.1)
     writer.close()

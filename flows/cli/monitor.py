@@ -1,7 +1,9 @@
-"""`gauntlet monitor`: whether a shipped model's inputs, outputs or errors have changed."""
+"""`gauntlet monitor`: whether a shipped model's inputs, outputs or errors have changed; its harm is rolled back."""
 
 import argparse
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -14,6 +16,9 @@ from gauntlet.monitoring.features import PREDICTED
 from gauntlet.monitoring.monitor import PAGE, monitor
 from gauntlet.monitoring.result import MonitorLimits, MonitorResult
 
+if TYPE_CHECKING:
+    from flows.registry.watch import Watched  # loads MLflow, which a bundle does not need
+
 COLORS = {"no alarm": "green", "harmless": "green", "cannot tell": "yellow", "harmful": "red"}
 
 
@@ -25,14 +30,38 @@ def monitor_model(options: argparse.Namespace) -> int:
     except ValidationError as error:
         [first, *_] = error.errors()
         raise ConfigError(f"--{str(first['loc'][0]).replace('_', '-')} {first['input']}: {first['msg']}") from error
-    bundle = named_bundle(Home.find(), options.source)
-    out = Path(options.out) if options.out else None
-    result, folder = monitor(bundle, Path(options.log), limits, out=out, restart=options.restart)
+    while True:
+        result, watched = _look(options, limits)
+        options.restart = False
+        if options.every is None or (watched and watched.rollback):
+            return 1 if result.is_alarm else 0
+        time.sleep(options.every)
+
+
+def _look(options: argparse.Namespace, limits: MonitorLimits) -> "tuple[MonitorResult, Watched | None]":
+    """Look once, print what was found, and return it."""
+    home, out, log = Home.find(), Path(options.out) if options.out else None, Path(options.log)
+    watched = None
+    if options.roll_back:
+        if Path(options.source).exists():
+            raise ConfigError(
+                f"--roll-back {options.source}: a bundle has no champion before it. Fix: name a registered model"
+            )
+        from flows.registry.watch import watch
+
+        watched = watch(home, options.source, log, limits, out=out, restart=options.restart)
+        result, folder = watched.result, watched.folder
+    else:
+        bundle = named_bundle(home, options.source)
+        result, folder = monitor(bundle, log, limits, out=out, restart=options.restart)
     if options.json:
         print(result.model_dump_json(indent=2))  # noqa: T201
-    else:
-        print_result(Console(soft_wrap=True, highlight=False), result, folder / PAGE)
-    return 1 if result.is_alarm else 0
+        return result, watched
+    console = Console(soft_wrap=True, highlight=False)
+    print_result(console, result, folder / PAGE)
+    if watched:
+        _print_watched(console, watched)
+    return result, watched
 
 
 def print_result(console: Console, result: MonitorResult, page: Path) -> None:
@@ -53,3 +82,18 @@ def print_result(console: Console, result: MonitorResult, page: Path) -> None:
         console.print(
             "further samples are not tested. Fix: --restart, and `gauntlet serve --log-share`", style="yellow"
         )
+
+
+def _print_watched(console: Console, watched: "Watched") -> None:
+    """Print the comparison with the champion before, and what was done."""
+    previous = watched.result.previous
+    if previous is not None:
+        counted_wrong = f"{previous.wrong} wrong, {previous.previous_wrong} of the champion before"
+        text = plain(previous.note) or f"{counted(previous.compared, 'labeled sample')} compared: {counted_wrong}"
+        left_out = f"; {previous.left_out} left out, whose inputs the log does not have" if previous.left_out else ""
+        console.print(f"since the promotion: {text}{left_out}", style="dim")
+    if done := watched.rollback:
+        what = f"{plain(done.name)} is version {done.version} ({str(done.entry.digest)[:12]}) again"
+        console.print(f"[bold red]Rolled back[/]: {what}; the ledger: gauntlet history {plain(done.name)}")
+    elif watched.note:
+        console.print(f"nothing is rolled back: {plain(watched.note)}", style="yellow")

@@ -123,5 +123,15 @@ def _add_monitor(add: AddCommand) -> None:
     monitor.add_argument("--false-alarms", type=float, metavar="SHARE", help=rate)
     risk = "share of wrong predictions that may be added to the evaluation's; by default 0.05"
     monitor.add_argument("--max-error-increase", type=float, metavar="SHARE", help=risk)
+    failed = "share of requests that may fail, and of outputs that may not be finite; by default 0.01"
+    monitor.add_argument("--max-failed-share", type=float, metavar="SHARE", help=failed)
+    latency = "latency that 99 %% of the requests must keep; by default the run's serve.objective"
+    monitor.add_argument("--p99-ms", type=float, metavar="MS", help=latency)
+    back = "roll the champion back once it is proven worse than the one before it; see the guide on promotion"
+    monitor.add_argument("--roll-back", action="store_true", help=back)
+    drop = "with --roll-back: accuracy that may be lost; by default what the promotion allowed, or 0.01"
+    monitor.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
+    every = "look again every so many seconds, until the champion is rolled back or the command is interrupted"
+    monitor.add_argument("--every", type=at_least(1), metavar="S", help=every)
     monitor.add_argument("--restart", action="store_true", help="forget the history; begin with what is logged now")
     monitor.add_argument("--json", action="store_true", help="print JSON")

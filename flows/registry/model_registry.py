@@ -1,7 +1,7 @@
 """One registered model in MLflow: its versions by the digest of their bundle, its aliases, and the ledger's head."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -111,6 +111,23 @@ class ModelRegistry:
         """Note which of the ledger's intents changed this model."""
         with self._server() as client:
             client.set_registered_model_tag(self.name, HEAD, digest)
+
+    def tags(self, version: str) -> dict[str, str]:
+        """Return the tags of a version."""
+        with self._server() as client:
+            return dict(client.get_model_version(self.name, version).tags)
+
+    def note(self, version: str, tags: dict[str, str], files: Sequence[Path], folder: str) -> None:
+        """Store files below a folder of the run that a version is of, where it has one; then set tags of the version.
+
+        The tags come last: a version that has them has the files.
+        """
+        with self._server() as client:
+            run = client.get_model_version(self.name, version).run_id
+            for file in files if run else ():
+                client.log_artifact(run, str(file), folder)
+            for key, value in tags.items():
+                client.set_model_version_tag(self.name, version, key, value)
 
     def download(self, version: str, folder: Path) -> Path:
         """Copy the files of a version to somewhere below a folder, and return where."""

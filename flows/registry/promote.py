@@ -93,33 +93,37 @@ def rollback(home: Home, name: str, why: str = "") -> Promotion:
         ConfigError: when there is no previous champion.
         StageError: when the registry cannot be reached, or the previous champion's files are damaged.
     """
-    registry = registry_of(home, checked_name(name))
-    with transaction(home, registry) as held:
-        previous = held.state.get("previous")
-        if previous is None:
-            raise ConfigError(f"{name}: there is no previous champion to go back to. See: gauntlet history {name}")
-        version = registry.find(previous) or ""
-        bundle = Bundle.open(bundle_folder(home, registry, version, previous))
-        after: Aliases = {**held.state, "champion": previous}
-        after.pop("previous")
-        if "champion" in held.state:
-            after["previous"] = held.state["champion"]
-        if after.get("challenger") == previous:
-            after.pop("challenger")
-        contract = bundle.contract
-        evidence = damage_check(list(bundle.damage()))
-        entry = held.change(
-            "rollback",
-            after,
-            role="champion",
-            why=why,
-            digest=previous,
-            bundle=str(bundle.folder),
-            run_id=contract.run_id,
-            candidate=contract.candidate,
-            checks=(evidence,),
-        )
-        return Promotion(name, entry, version, changed=True)
+    with transaction(home, registry_of(home, checked_name(name))) as held:
+        return roll_back(held, why)
+
+
+def roll_back(held: Transaction, why: str, harm: tuple[Check, ...] = ()) -> Promotion:
+    """Do what `rollback` does in a transaction; `harm` is the evidence for it, besides the files' digests."""
+    registry, previous = held.registry, held.state.get("previous")
+    if previous is None:
+        name = registry.name
+        raise ConfigError(f"{name}: there is no previous champion to go back to. See: gauntlet history {name}")
+    version = registry.find(previous) or ""
+    bundle = Bundle.open(bundle_folder(held.home, registry, version, previous))
+    after: Aliases = {**held.state, "champion": previous}
+    after.pop("previous")
+    if "champion" in held.state:
+        after["previous"] = held.state["champion"]
+    if after.get("challenger") == previous:
+        after.pop("challenger")
+    contract = bundle.contract
+    entry = held.change(
+        "rollback",
+        after,
+        role="champion",
+        why=why,
+        digest=previous,
+        bundle=str(bundle.folder),
+        run_id=contract.run_id,
+        candidate=contract.candidate,
+        checks=(damage_check(list(bundle.damage())), *harm),
+    )
+    return Promotion(registry.name, entry, version, changed=True)
 
 
 def _origin(home: Home, asked: PromotionRequest) -> Origin:

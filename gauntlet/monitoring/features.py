@@ -1,6 +1,6 @@
 """What is watched of each sample: a few numbers of its input and of its output."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +89,27 @@ def output_features(outputs: NamedArrays, signature: Signature) -> Floats:
         return predicted[:, None]
     confidence = class_probabilities(output.reshape(len(output), -1)).max(axis=1)
     return np.stack([predicted, confidence], axis=1)
+
+
+def are_broken(
+    outputs: NamedArrays, inputs: NamedArrays | None, statistics: Array | None, names: Sequence[str], count: int
+) -> Floats:
+    """Return 1 for each of `count` samples with a named output that is not finite, although the input is known to be.
+
+    Where the log keeps nothing of the inputs, they count as finite.
+    """
+    known = [statistics] if statistics is not None else list((inputs or {}).values())
+    given = _finite(known, count)
+    return np.asarray(given & ~_finite([outputs[name] for name in names if name in outputs], count), np.float64)
+
+
+def _finite(arrays: Iterable[Array], count: int) -> npt.NDArray[np.bool_]:
+    """Return for which samples all floats are finite; an array without an entry per sample is left out."""
+    finite = np.ones(count, np.bool_)
+    for array in arrays:
+        if array.dtype.kind == "f" and len(array) == count:
+            finite &= np.isfinite(array.reshape(count, -1)).all(axis=1)
+    return finite
 
 
 def _takes_images(signature: Signature) -> bool:

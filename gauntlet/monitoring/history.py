@@ -1,12 +1,13 @@
-"""What a monitor has seen: the features of every sample and the losses of the labeled ones, in their order.
+"""What a monitor has seen: features of every sample, labels and losses of some, and outcomes of requests, in order.
 
 The server's log forgets its first requests; the history keeps a few numbers of each, so that a look later on has the
 same evidence for the first samples as a look before.
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,15 @@ from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import NPZ_ERRORS
-from gauntlet.monitoring.features import PREDICTED, feature_names, input_names, input_statistics, output_features
-from gauntlet.monitoring.request_log import Feedback, LoggedRequest, RequestLogReader
+from gauntlet.monitoring.features import (
+    PREDICTED,
+    are_broken,
+    feature_names,
+    input_names,
+    input_statistics,
+    output_features,
+)
+from gauntlet.monitoring.request_log import Feedback, LoggedRequest, Outcome, RequestLogReader
 from gauntlet.problems.base import Floats
 
 MOST_SAMPLES = 1_000_000
@@ -27,7 +35,11 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class MonitorHistory:
-    """Everything that the tests need; arrays have one entry per sample unless they say otherwise."""
+    """Everything that the tests need; arrays have one entry per sample unless they say otherwise.
+
+    `features`, `times`, `ids`, `places` and `broken` are of samples with outputs; `outcome_times`, `milliseconds` and
+    `failed` of all requests; `losses`, `labels` and `labeled` of labels, in the order in which they came.
+    """
 
     features: Floats
     """Shape (samples, features); NaN for statistics that the log did not keep."""
@@ -36,12 +48,22 @@ class MonitorHistory:
     ids: npt.NDArray[np.bytes_]
     places: Indices
     """Shape (samples, 3): file and row of the request, and the sample in it."""
+    broken: Floats
+    """1 where an output is not finite although the input is."""
+    outcome_times: Floats
+    """Seconds since 1970, shape (requests,)."""
+    milliseconds: Floats
+    """From arrival to outputs or failure, shape (requests,)."""
+    failed: Floats
+    """1 for a request without outputs, shape (requests,)."""
     losses: Floats
-    """1 where the prediction was wrong, of the labeled samples in the order of their labels, shape (labeled,)."""
+    """1 where the prediction was wrong, shape (labeled,)."""
+    labels: Indices
+    """The right classes, shape (labeled,)."""
     labeled: Indices
     """Their samples, shape (labeled,)."""
     read: Indices
-    """Where the next look continues, shape (2, 2): requests and feedback, each file and row."""
+    """Where the next look continues, shape (3, 2): requests, feedback and outcomes, each file and row."""
     skipped: int = 0
     """Requests whose arrays do not have one entry per sample."""
     ignored: int = 0
@@ -55,15 +77,21 @@ class MonitorHistory:
             times=np.empty(0),
             ids=np.empty(0, "S1"),
             places=np.empty((0, 3), np.int64),
+            broken=np.empty(0),
+            outcome_times=np.empty(0),
+            milliseconds=np.empty(0),
+            failed=np.empty(0),
             losses=np.empty(0),
+            labels=np.empty(0, np.int64),
             labeled=np.empty(0, np.int64),
-            read=np.zeros((2, 2), np.int64),
+            read=np.zeros((3, 2), np.int64),
         )
 
     @classmethod
     def at_end(cls, features: int, log: RequestLogReader) -> "MonitorHistory":
         """Return a history that begins with what is logged from now on."""
-        return replace(cls.empty(features), read=np.array([log.end("request"), log.end("feedback")]))
+        read = np.array([log.end("request"), log.end("feedback"), log.end("request")])
+        return replace(cls.empty(features), read=read)
 
     @classmethod
     def load(cls, path: Path) -> "MonitorHistory | None":
@@ -75,7 +103,7 @@ class MonitorHistory:
                 counts = file["counts"].tolist()
                 arrays = {name: file[name] for name in file.files if name != "counts"}
             return cls(**arrays, skipped=counts[0], ignored=counts[1])
-        except NPZ_ERRORS as error:
+        except (*NPZ_ERRORS, TypeError) as error:  # the latter where another version wrote other arrays
             fix = "remove it, and the monitor begins with what the log still has"
             raise StageError(f"{path}: it cannot be read: {error}. Fix: {fix}") from error
 
@@ -89,15 +117,20 @@ class MonitorHistory:
         finally:
             temporary.unlink(missing_ok=True)
 
-    def updated(self, log: RequestLogReader, version: str, signature: Signature) -> "MonitorHistory":
-        """Return the history with what was logged since."""
-        requests, labels = ((int(file), int(row)) for file, row in self.read)
+    def updated(
+        self, log: RequestLogReader, version: str, signature: Signature, finite: Sequence[str] = ()
+    ) -> "MonitorHistory":
+        """Return the history with what was logged since; `finite` names the outputs that have to be finite."""
+        requests, labels, outcomes = ((int(file), int(row)) for file, row in self.read)
         feedback = list(log.feedback(labels))  # first: the requests that are read next have all that these are of
-        return self._with_requests(log.requests(version, requests), signature)._with_feedback(feedback, signature)
+        with_requests = self._with_requests(log.requests(version, requests), signature, finite)
+        return with_requests._with_outcomes(log.outcomes(version, outcomes))._with_feedback(feedback, signature)
 
-    def _with_requests(self, requests: Iterable[LoggedRequest], signature: Signature) -> "MonitorHistory":
+    def _with_requests(
+        self, requests: Iterable[LoggedRequest], signature: Signature, finite: Sequence[str]
+    ) -> "MonitorHistory":
         features, times, ids, places = [self.features], [self.times], [self.ids], [self.places]
-        read, skipped, samples = self.read.copy(), self.skipped, len(self.times)
+        broken, read, skipped, samples = [self.broken], self.read.copy(), self.skipped, len(self.times)
         for request in requests:
             if samples >= MOST_SAMPLES:
                 break
@@ -109,6 +142,7 @@ class MonitorHistory:
             count = len(found)
             samples += count
             features.append(found)
+            broken.append(are_broken(request.outputs, request.inputs, request.statistics, finite, count))
             times.append(np.full(count, request.time))
             ids.append(np.full(count, request.request_id.encode()))
             places.append(np.array([(*request.place, sample) for sample in range(count)], np.int64).reshape(-1, 3))
@@ -118,8 +152,23 @@ class MonitorHistory:
             times=np.concatenate(times),
             ids=np.concatenate(ids),
             places=np.concatenate(places),
+            broken=np.concatenate(broken),
             read=read,
             skipped=skipped,
+        )
+
+    def _with_outcomes(self, outcomes: Iterable[Outcome]) -> "MonitorHistory":
+        found = list(islice(outcomes, max(0, MOST_SAMPLES - len(self.failed))))
+        if not found:
+            return self
+        read = self.read.copy()
+        read[2] = found[-1].place
+        return replace(
+            self,
+            outcome_times=np.append(self.outcome_times, [one.time for one in found]),
+            milliseconds=np.append(self.milliseconds, [one.milliseconds for one in found]),
+            failed=np.append(self.failed, [float(one.failure is not None) for one in found]),
+            read=read,
         )
 
     def _with_feedback(self, feedback: Iterable[Feedback], signature: Signature) -> "MonitorHistory":
@@ -127,7 +176,7 @@ class MonitorHistory:
         if PREDICTED not in names:
             return self
         predicted = self.features[:, names.index(PREDICTED)]
-        known, labeled, losses = self._requests_by_id(), [*self.labeled.tolist()], [*self.losses.tolist()]
+        known, labeled, labels = self._requests_by_id(), [*self.labeled.tolist()], [*self.labels.tolist()]
         done, read, ignored = set(labeled), self.read.copy(), self.ignored
         for entry in feedback:
             read[1] = entry.place
@@ -137,8 +186,10 @@ class MonitorHistory:
                 continue
             done.update(samples)
             labeled += samples
-            losses += (predicted[samples] != entry.labels).astype(float).tolist()
-        return replace(self, labeled=np.array(labeled, np.int64), losses=np.array(losses), read=read, ignored=ignored)
+            labels += entry.labels
+        which, truth = np.array(labeled, np.int64), np.array(labels, np.int64)
+        losses = (predicted[which] != truth).astype(np.float64)
+        return replace(self, labeled=which, labels=truth, losses=losses, read=read, ignored=ignored)
 
     def _requests_by_id(self) -> dict[bytes, range]:
         """Return the samples of each request; the last one counts where an id was used twice."""

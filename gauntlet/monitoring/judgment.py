@@ -6,20 +6,24 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from gauntlet.monitoring.accuracy_estimate import MOST_ERROR, estimate_accuracy
 from gauntlet.monitoring.drift_test import drift_wealth, log_bets
 from gauntlet.monitoring.features import DESCRIPTIONS, PREDICTED
 from gauntlet.monitoring.history import MOST_SAMPLES, MonitorHistory
 from gauntlet.monitoring.martingale import Floats, Wealth
 from gauntlet.monitoring.reference import MonitoringReference
 from gauntlet.monitoring.result import (
+    EstimateResult,
     FeatureResult,
     MonitorLimits,
     MonitorResult,
     MovedSample,
+    PreviousResult,
     RiskResult,
     Verdict,
 )
 from gauntlet.monitoring.risk_test import exceeds_wealth, risk_lower_bound, risk_upper_bound, within_wealth
+from gauntlet.monitoring.service_test import ServiceTest, harms, service_tests
 
 SHOWN = 12
 """Samples that moved most."""
@@ -33,13 +37,15 @@ class Evidence:
     features: tuple[Wealth | None, ...]
     """None for a feature that the log does not keep."""
     risk: Wealth | None
+    service: tuple[ServiceTest, ...]
     level: float
     """The probability of a false alarm that each feature's test has."""
     risk_level: float
+    service_level: float
 
 
 def gather(history: MonitorHistory, reference: MonitoringReference, limits: MonitorLimits) -> Evidence:
-    """Run all tests. Half of the false alarms is the risk's, the rest is shared by the features."""
+    """Run all tests. Half of the false alarms is the risk's; features and service share the rest."""
     kept = [bool(len(column)) and not np.isnan(column).any() for column in history.features.T]
     features = tuple(
         drift_wealth(reference.features[:, i], history.features[:, i], seed=i) if kept[i] else None
@@ -47,8 +53,9 @@ def gather(history: MonitorHistory, reference: MonitoringReference, limits: Moni
     )
     bound = risk_bound(reference, limits)
     risk = exceeds_wealth(history.losses, bound) if bound is not None else None
-    share = limits.false_alarms / 2 if risk is not None else limits.false_alarms
-    return Evidence(features, risk, share / len(features), limits.false_alarms / 2)
+    service = service_tests(history, limits)
+    rest = limits.false_alarms / (4 if risk is not None else 2)
+    return Evidence(features, risk, service, rest / len(features), limits.false_alarms / 2, rest / len(service))
 
 
 def risk_bound(reference: MonitoringReference, limits: MonitorLimits) -> float | None:
@@ -63,15 +70,20 @@ def judge(
     reference: MonitoringReference,
     limits: MonitorLimits,
     evidence: Evidence,
+    previous: PreviousResult | None = None,
 ) -> MonitorResult:
-    """Return the result of a look."""
+    """Return the result of a look; `previous` is the comparison with the champion before."""
     features = tuple(
         _feature(feature, history.features[:, i], reference.features[:, i], evidence.features[i], evidence.level)
         for i, feature in enumerate(reference.names)
     )
     risk = _risk(history, reference, limits, evidence)
     drifted = [one for one in features if one.alarm_at is not None]
-    verdict, reason = _verdict(drifted, risk, history, limits)
+    service = tuple(test.result(evidence.service_level) for test in evidence.service)
+    estimate = estimate_accuracy(history, reference, min((one.changed_at or 0 for one in drifted), default=0))
+    verdict, reason = _verdict(drifted, risk, estimate, history, limits)
+    if harm := (*(previous.harm if previous else ()), *harms(service)):
+        verdict, reason = "harmful", "; ".join(dict.fromkeys(harm))
     times = [_written(time) for time in (history.times[[0, -1]] if len(history.times) else ())]
     return MonitorResult(
         name=name,
@@ -89,6 +101,9 @@ def judge(
         limits=limits,
         features=features,
         risk=risk,
+        estimate=estimate,
+        service=service,
+        previous=previous,
         moved=_moved(drifted, history, reference, evidence),
     )
 
@@ -129,7 +144,11 @@ def _risk(
 
 
 def _verdict(
-    drifted: Sequence[FeatureResult], risk: RiskResult | None, history: MonitorHistory, limits: MonitorLimits
+    drifted: Sequence[FeatureResult],
+    risk: RiskResult | None,
+    estimate: EstimateResult | None,
+    history: MonitorHistory,
+    limits: MonitorLimits,
 ) -> tuple[Verdict, str]:
     if risk is not None and risk.alarm_at is not None:
         return "harmful", (
@@ -151,10 +170,24 @@ def _verdict(
             f"{changed}; but the risk since the alarm is proven below {risk.bound:.1%}: {int(later.sum())} of "
             f"{len(later)} labeled predictions are wrong"
         )
-    return "cannot tell", (
-        f"{changed}; the {len(later)} labels since the alarm do not prove whether predictions suffer. "
-        "Fix: send labels of recent requests to POST /v2/models/NAME/feedback"
-    )
+    return _estimated(changed, len(later), risk.bound, estimate)
+
+
+def _estimated(changed: str, labels: int, bound: float, estimate: EstimateResult | None) -> tuple[Verdict, str]:
+    """Return the verdict on a change that labels do not decide: the estimated risk has to be clear of the bound."""
+    fix = "Fix: send labels of recent requests to POST /v2/models/NAME/feedback"
+    unknown = f"{changed}; the {labels} labels since the alarm do not prove whether predictions suffer"
+    if estimate is None or estimate.accuracy is None or estimate.low is None or estimate.high is None:
+        return (
+            "cannot tell",
+            f"{unknown}{f', and accuracy cannot be estimated: {estimate.reason}' if estimate else ''}. {fix}",
+        )
+    risk = f"the estimated risk is {1 - estimate.accuracy:.1%} [{1 - estimate.high:.1%}, {1 - estimate.low:.1%}]"
+    if 1 - estimate.high - MOST_ERROR > bound:
+        return "harmful", f"{changed}; without labels, {risk}, above {bound:.1%}. {fix}"
+    if 1 - estimate.low + MOST_ERROR < bound:
+        return "harmless", f"{changed}; without labels, {risk}, below {bound:.1%}"
+    return "cannot tell", f"{unknown}; {risk}. {fix}"
 
 
 def _moved(

@@ -5,13 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gauntlet.bundle.bundle import Bundle
+import numpy as np
+
+from gauntlet.bundle.bundle import REPORT, Bundle
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.run_report import RunReport
 from gauntlet.monitoring.features import feature_names
 from gauntlet.monitoring.history import MonitorHistory
 from gauntlet.monitoring.judgment import gather, judge
 from gauntlet.monitoring.page import render_monitor
+from gauntlet.monitoring.predecessor import Predecessor
 from gauntlet.monitoring.reference import REFERENCE, MonitoringReference
 from gauntlet.monitoring.request_log import VERSION_DIGITS, RequestLogReader
 from gauntlet.monitoring.result import MonitorLimits, MonitorResult
@@ -20,12 +24,19 @@ HISTORY, RESULT, PAGE = "history.npz", "monitor.json", "monitor.html"
 
 
 def monitor(
-    bundle: Bundle, log: Path, limits: MonitorLimits, *, out: Path | None = None, restart: bool = False
+    bundle: Bundle,
+    log: Path,
+    limits: MonitorLimits,
+    *,
+    out: Path | None = None,
+    restart: bool = False,
+    previous: Predecessor | None = None,
 ) -> tuple[MonitorResult, Path]:
     """Judge what a bundle's model has been asked and has predicted; return the result and the folder with its files.
 
     The folder, by default one in the log's, keeps the history, so the probability of a false alarm is that of all
-    looks together. With `restart`, the history begins anew with what is logged from now on.
+    looks together. With `restart`, the history begins anew with what is logged from now on. With `previous`, the result
+    also says whether the bundle is proven worse than the champion before it.
 
     Raises:
         ConfigError: when there is no log, or the bundle has no reference.
@@ -40,19 +51,39 @@ def monitor(
             f"{bundle.contract.name}: another version of onnx-gauntlet made its {REFERENCE}, with {made}. "
             "Fix: make the bundle again with this one"
         )
+    if limits.p99_ms is None:
+        limits = limits.replace(p99_ms=_objective_ms(bundle))
     version = bundle.digest[:VERSION_DIGITS]
     folder = out or log / "monitors" / f"{bundle.contract.name}-{version}"
     with _alone(folder):
         count = len(reference.names)
         old = None if restart else MonitorHistory.load(folder / HISTORY)
         start = MonitorHistory.at_end(count, reader) if restart else MonitorHistory.empty(count)
-        history = (old or start).updated(reader, version, signature)
+        history = (old or start).updated(reader, version, signature, _finite_outputs(bundle))
         history.save(folder / HISTORY)
         evidence = gather(history, reference, limits)
-        result = judge(bundle.contract.name, version, history, reference, limits, evidence)
+        compared = previous.compare(signature, history, reader, limits, folder) if previous else None
+        result = judge(bundle.contract.name, version, history, reference, limits, evidence, compared)
         write_atomically(folder / RESULT, result.model_dump_json(indent=1) + "\n")
         write_atomically(folder / PAGE, render_monitor(result, history, evidence, reader, signature))
     return result, folder
+
+
+def _objective_ms(bundle: Bundle) -> float | None:
+    """Return the 99th percentile that the run's `serve.objective` asks for; None without one."""
+    try:
+        serve = RunReport.model_validate_json((bundle.folder / REPORT).read_bytes()).config.get("serve")
+    except (OSError, ValueError):
+        return None
+    objective = serve.get("objective") if isinstance(serve, dict) else None
+    value = objective.get("p99_ms") if isinstance(objective, dict) else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _finite_outputs(bundle: Bundle) -> tuple[str, ...]:
+    """Return the outputs that have to be finite: those whose golden ones are."""
+    golden = bundle.golden().outputs
+    return tuple(name for name, array in golden.items() if array.dtype.kind == "f" and np.isfinite(array).all())
 
 
 @contextmanager

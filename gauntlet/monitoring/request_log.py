@@ -22,15 +22,26 @@ from gauntlet.core.errors import ConfigError, StageError
 SCHEMA = """
 CREATE TABLE request (
   id INTEGER PRIMARY KEY, request_id TEXT NOT NULL, time REAL NOT NULL, version TEXT NOT NULL,
-  milliseconds REAL NOT NULL, outputs BLOB NOT NULL, inputs BLOB, statistics BLOB);
+  milliseconds REAL NOT NULL, failure TEXT, outputs BLOB, inputs BLOB, statistics BLOB);
 CREATE TABLE feedback (id INTEGER PRIMARY KEY, request_id TEXT NOT NULL, labels TEXT NOT NULL);
 """
-"""Tensors are packed by `pack`; `version` is the beginning of the bundle's digest, `labels` a JSON list of classes."""
+"""Tensors are packed by `pack`; `version` is the beginning of the bundle's digest, `labels` a JSON list of classes.
+
+A request has outputs, or the reason of its failure.
+"""
+FAILURES = ("error", "model")
+"""Reasons of failures that are logged: a fault of the service, and inputs that the runtime cannot run the model on.
+
+Requests that are malformed, canceled or refused under load say nothing about the model.
+"""
 PREFIX, SUFFIX = "requests-", ".sqlite"
 VERSION_DIGITS = 12
 REQUESTS = """
 SELECT id, request_id, time, milliseconds, outputs, inputs, statistics FROM request
-WHERE version = :version AND id > :row ORDER BY id
+WHERE version = :version AND id > :row AND failure IS NULL ORDER BY id
+"""
+OUTCOMES = """
+SELECT id, time, milliseconds, failure FROM request WHERE version = :version AND id > :row ORDER BY id
 """
 FEEDBACK = "SELECT id, request_id, labels FROM feedback WHERE id > :row ORDER BY id"
 
@@ -50,6 +61,18 @@ class LoggedRequest:
     """As the model took them, where the log keeps them."""
     statistics: Array | None
     """`gauntlet.monitoring.features.input_statistics`, where the log keeps these, shape (n, k)."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a request, with outputs or without."""
+
+    place: tuple[int, int]
+    time: float
+    """Seconds since 1970."""
+    milliseconds: float
+    failure: str | None
+    """The reason, as in the server's metrics; None for a request with outputs."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +109,7 @@ class RequestLogReader:
         return (number, int(row))
 
     def requests(self, version: str, after: tuple[int, int] = (0, 0)) -> Iterator[LoggedRequest]:
-        """Yield the requests that a version answered, in their order, behind a place.
+        """Yield the requests that a version has outputs for, in their order, behind a place.
 
         Raises:
             StageError: when a file is damaged.
@@ -96,6 +119,11 @@ class RequestLogReader:
             kept = None if statistics is None else next(iter(unpack(statistics).values()))
             given = None if inputs is None else unpack(inputs)
             yield LoggedRequest((number, key), request_id, time, milliseconds, unpack(outputs), given, kept)
+
+    def outcomes(self, version: str, after: tuple[int, int] = (0, 0)) -> Iterator[Outcome]:
+        """Yield what became of all requests to a version, in their order, behind a place."""
+        for number, (key, *fields) in self._rows(OUTCOMES, version, after):
+            yield Outcome((number, key), *fields)
 
     def feedback(self, after: tuple[int, int] = (0, 0)) -> Iterator[Feedback]:
         """Yield labels, of requests to any version, in the order in which they came, behind a place."""

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.report import Check
 
 Verdict = Literal["no alarm", "harmful", "harmless", "cannot tell"]
 
@@ -17,6 +18,19 @@ class MonitorLimits(Frozen):
     )
     max_error_increase: float = Field(
         0.05, gt=0, lt=1, description="share of wrong predictions that may be added to that of the evaluation"
+    )
+    max_failed_share: float = Field(
+        0.01, gt=0, lt=1, description="share of requests that may fail, and of samples with outputs that are not finite"
+    )
+    p99_ms: float | None = Field(
+        None, gt=0, description="latency that 99 % of the requests must keep; by default the run's serve.objective"
+    )
+    max_accuracy_drop: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="accuracy that a champion may lose against the previous one before it is rolled back; by default "
+        "what its promotion allowed, or 0.01",
     )
 
 
@@ -52,6 +66,67 @@ class RiskResult(Frozen):
     alarm_at: int | None = Field(None, description="label, from 0 in the order of arrival, that sufficed")
 
 
+class ServiceResult(Frozen):
+    """One kind of trouble that requests have, against its limit."""
+
+    name: str
+    description: str
+    requests: int = Field(description="requests, or samples, that were looked at")
+    troubled: int = Field(description="those of them in trouble")
+    limit: Number = Field(description="largest share allowed")
+    windows: int = Field(description="of 10 seconds, with requests: what the test counts")
+    evidence: Number = Field(description="largest wealth of the bets against a share within the limit; decimal log")
+    threshold: Number = Field(description="evidence that raises the alarm; decimal logarithm")
+    alarm_at: int | None = Field(None, description="window, from 0, that sufficed")
+
+
+class EstimateResult(Frozen):
+    """The accuracy of recent predictions, estimated without their labels."""
+
+    samples: int = Field(description="recent samples")
+    since: int = Field(description="the first of them, from 0: where the change probably began")
+    accuracy: Number | None = Field(None, description="None where nothing can be said")
+    low: Number | None = Field(None, description="lower end of the 95 % interval")
+    high: Number | None = Field(None, description="upper end of the 95 % interval")
+    distance: Number | None = Field(None, description="of the feature that moved most, Kolmogorov and Smirnov's")
+    farthest: str = Field("", description="that feature")
+    reason: str = Field("", description="why nothing can be said")
+
+
+class PreviousResult(Frozen):
+    """The champion against the version before it, since its promotion."""
+
+    digest: str = Field(description="of the previous champion's bundle")
+    since: str = Field(description="time of the promotion; ISO 8601, UTC")
+    compared: int = Field(0, description="labeled samples that both versions predicted")
+    wrong: int = Field(0, description="of these, those that the champion predicted wrong")
+    previous_wrong: int = Field(0, description="of these, those that the previous champion predicts wrong")
+    left_out: int = Field(0, description="labeled samples whose inputs the log does not have")
+    limit: Number = Field(description="accuracy that may be lost")
+    evidence: Number = Field(0.0, description="largest wealth of the bets against a loss within it; decimal logarithm")
+    threshold: Number = Field(description="evidence that proves harm; decimal logarithm")
+    alarm_at: int | None = Field(None, description="compared sample, from 0, that sufficed")
+    note: str = Field("", description="why predictions cannot be compared")
+    service: tuple[ServiceResult, ...] = Field((), description="since the promotion")
+    harm: tuple[str, ...] = Field((), description="what is proven, each a reason to roll back")
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The tests as checks on their evidence: one that does not pass proves harm."""
+        drop = f"{self.wrong} against {self.previous_wrong} of {self.compared} labeled predictions are wrong"
+        tests = [("accuracy drop", self.evidence, self.threshold, f"{drop}; limit {self.limit:g}")]
+        tests += [
+            (one.name, one.evidence, one.threshold, f"{one.troubled} of {one.requests}; limit {one.limit:g}")
+            for one in self.service
+        ]
+        return tuple(
+            Check.of(
+                f"watch.{name.replace(' ', '_')}", evidence, "<", threshold, detail, unit="decimal log of evidence"
+            )
+            for name, evidence, threshold, detail in tests
+        )
+
+
 class MovedSample(Frozen):
     """A sample that speaks most for a change."""
 
@@ -84,6 +159,11 @@ class MonitorResult(Frozen):
     limits: MonitorLimits
     features: tuple[FeatureResult, ...]
     risk: RiskResult | None = Field(None, description="None where the model predicts no classes")
+    estimate: EstimateResult | None = Field(
+        None, description="None for a model without a confidence, or without labels in the evaluation"
+    )
+    service: tuple[ServiceResult, ...] = ()
+    previous: PreviousResult | None = Field(None, description="None unless harm is to be rolled back")
     moved: tuple[MovedSample, ...] = Field((), description="samples that speak most for the change, with an alarm")
 
     @property

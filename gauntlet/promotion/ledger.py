@@ -155,6 +155,13 @@ def last_committed(entries: list[Entry]) -> Entry | None:
     return next((e for e in reversed(entries) if e.number in committed), None)
 
 
+def last_champion_change(entries: list[Entry]) -> Entry | None:
+    """Return the newest intent that was committed and let `champion` point to another bundle."""
+    committed = {entry.intent for entry in entries if entry.op == "commit"}
+    changes = (e for e in reversed(entries) if e.number in committed)
+    return next((e for e in changes if e.before.get("champion") != e.after.get("champion")), None)
+
+
 def checked_name(name: str) -> str:
     """Return a model's name; `ConfigError` when the registry, or the ledger's file, cannot have it."""
     if not NAME.fullmatch(name):

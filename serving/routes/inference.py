@@ -16,6 +16,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.open_inference import JSON_LENGTH_HEADER
 from gauntlet.images.decoding import decode_image
+from gauntlet.monitoring.request_log import FAILURES
 from serving.body import read_body, uploaded_files
 from serving.errors import InvalidRequest, Refusal
 from serving.gate import NOTES
@@ -79,7 +80,7 @@ async def infer(name: str, request: Request, version: str | None = None) -> Resp
     """Run the model on tensors, as JSON or with the binary extension."""
     arrived, repository = perf_counter(), _repository(request)
     async with repository.use(name, version) as model:
-        with _observed_failures(model, arrived):
+        with _observed_failures(request, model, arrived):
             model.batcher.require_room(arrived + repository.limits.deadline_ms / 1000)
             body = await read_body(request, repository.limits)
             call = await _decoded(body, request.headers.get(JSON_LENGTH_HEADER), model)
@@ -98,7 +99,7 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
     """Predict for one image, the body itself, or for several in a multipart form."""
     arrived, repository = perf_counter(), _repository(request)
     async with repository.use(name, version) as model:
-        with _observed_failures(model, arrived):
+        with _observed_failures(request, model, arrived):
             files = await _images(request, model, arrived)
             loop, most_pixels = asyncio.get_running_loop(), repository.limits.max_image_pixels
             images = await loop.run_in_executor(decoders, _decoded_images, model, files, most_pixels)
@@ -205,11 +206,14 @@ def _succeeded(
 
 
 @contextmanager
-def _observed_failures(model: ServedModel, arrived: float) -> Iterator[None]:
-    """Count a request that fails inside, by its reason."""
+def _observed_failures(request: Request, model: ServedModel, arrived: float) -> Iterator[None]:
+    """Count a request that fails inside, by its reason; log it where the reason is not the client's."""
     try:
         yield
     except Exception as error:
-        reason = error.reason if isinstance(error, Refusal) else "error"
-        model.observations.failed(reason, perf_counter() - arrived)
+        reason, seconds = error.reason if isinstance(error, Refusal) else "error", perf_counter() - arrived
+        model.observations.failed(reason, seconds)
+        request_log: RequestLog | None = request.app.state.request_log
+        if request_log is not None and reason in FAILURES:
+            request_log.add_failure(request.scope[NOTES]["request_id"], model.version, reason, seconds)
         raise

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 from monitored_bundles import images, log_requests, monitored_bundle
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
@@ -12,6 +13,8 @@ from flows.monitoring import monitor
 from flows.record.home import Home
 from flows.registry.promote import PromotionRequest, promote
 from gauntlet.core.errors import GateFailed
+from gauntlet.monitoring.result import MonitorLimits
+from gauntlet.promotion.replay_facts import ReplayLimits
 
 
 @pytest.fixture
@@ -39,3 +42,25 @@ def test_flow_judges_the_champion_and_fails_for_an_alarm(champion: Path, tmp_pat
         key = ArtifactFilter(key=ArtifactFilterKey(any_=["monitor"]))
         texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]
     assert sorted(text.split(":")[0] for text in texts) == ["**Cannot tell**", "**No alarm**"]
+
+
+@pytest.mark.slow
+def test_flow_rolls_a_harmful_champion_back(champion: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, log = Home(tmp_path / "home"), tmp_path / "log"
+    worse = monitored_bundle(tmp_path / "worse", bias=1)
+    quick = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20, max_accuracy_drop=1, max_disagreement=1)
+    promote(home, PromotionRequest(str(worse), name="brightness", why="made for this test", limits=quick))
+    log_requests(log, worse, images(1, 250), wrong=[True] * 250)
+    assert champion_of(home) == 2
+    limits = MonitorLimits(max_accuracy_drop=0.01)
+    with pytest.raises(GateFailed, match="brightness: rolled back to version 1: harmful: the risk is proven"):
+        monitor("brightness", str(log), limits, roll_back=True)
+    assert champion_of(home) == 1
+    with get_client(sync_client=True) as prefect:
+        key = ArtifactFilter(key=ArtifactFilterKey(any_=["monitor"]))
+        texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]
+    assert any("rolled back to version 1" in text for text in texts)
+
+
+def champion_of(home: Home) -> int:
+    return int(MlflowClient(home.mlflow_uri).get_registered_model("brightness").aliases["champion"])

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from monitored_bundles import images, log_requests, monitored_bundle
+from graded_bundles import run_report
+from monitored_bundles import images, log_failures, log_requests, monitored_bundle
 from served_bundles import brightness_bundle
 
 from flows.cli.main import main
-from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.bundle import Bundle, seal
 from gauntlet.monitoring.request_log import log_files
 from gauntlet.monitoring.result import MonitorResult
 
@@ -88,6 +89,37 @@ def test_change_with_right_predictions_is_harmless(bundle: Path, log: Path, caps
     code, found = look(capsys, bundle, log)
     assert (code, found.verdict) == (0, "harmless")
     assert found.features[0].alarm_at is not None
+
+
+def test_small_change_is_harmless_by_the_estimated_accuracy(tmp_path: Path, log: Path, capsys) -> None:
+    bundle = monitored_bundle(tmp_path / "b", samples=2000)
+    log_requests(log, bundle, images(1, 1500, (0.1, 1.0)))
+    code, found = look(capsys, bundle, log)
+    assert (code, found.verdict) == (0, "harmless")
+    assert found.estimate is not None and found.estimate.accuracy is not None
+    assert abs(found.estimate.accuracy - 0.98) < 0.01
+    assert "without labels, the estimated risk is" in found.reason
+    assert "Accuracy without labels" in page(log)
+
+
+def test_lasting_failures_are_harmful(bundle: Path, log: Path, capsys) -> None:
+    log_requests(log, bundle, images(1, 50))
+    log_failures(log, Bundle.open(bundle).digest, windows=12)
+    code, found = look(capsys, bundle, log)
+    assert (code, found.verdict) == (1, "harmful")
+    assert found.reason == "failed requests are proven above 1.0%: 12 of 62"
+    assert [(one.name, one.troubled) for one in found.service] == [("failed requests", 12), ("outputs not finite", 0)]
+    assert look(capsys, bundle, log, "--max-failed-share", "0.9")[1].verdict == "no alarm"
+
+
+def test_latency_is_held_against_the_objective_of_the_run(bundle: Path, log: Path, capsys) -> None:
+    objective = {"serve": {"objective": {"p99_ms": 0.5, "rate": 10}}}
+    (bundle / "report.json").write_text(run_report(config=objective).model_dump_json())
+    seal(bundle)
+    log_requests(log, bundle, images(1, 30))  # of 1 ms each
+    found = look(capsys, bundle, log)[1]
+    assert (found.limits.p99_ms, found.service[-1].name, found.service[-1].troubled) == (0.5, "late requests", 30)
+    assert look(capsys, bundle, log, "--p99-ms", "2")[1].service[-1].troubled == 0
 
 
 def test_looking_often_gives_the_result_of_one_look(bundle: Path, tmp_path: Path, capsys) -> None:

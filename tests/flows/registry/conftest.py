@@ -11,9 +11,11 @@ from graded_bundles import make_bundle, run_report, samples
 
 from flows.record.home import Home
 from flows.record.journal import Journal
+from flows.registry import promote as promotion
 from flows.tracking.sender import PARENT
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.report import Check
+from gauntlet.promotion.replay_facts import ReplayFacts
 
 MakeRun = Callable[..., Bundle]
 
@@ -30,13 +32,21 @@ def home(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def make_run(
-    home: Home, run_id: str, *checks: Check, errors: float = 0.0, products: int = 1, uri: str = "", **changes: object
+    home: Home,
+    run_id: str,
+    *checks: Check,
+    errors: float = 0.0,
+    products: int = 1,
+    uri: str = "",
+    monitored: bool = False,
+    **changes: object,
 ) -> Bundle:
     """Leave a finished run in the home, with a bundle and labeled test samples; return the bundle."""
     folder = home.runs / run_id
     folder.mkdir(parents=True)
     report = run_report(run_id, *checks, **changes)
-    bundle = make_bundle(home.root / "made" / run_id, errors, products, run_id=run_id, report=report)
+    place = home.root / "made" / run_id
+    bundle = make_bundle(place, errors, products, run_id=run_id, report=report, monitored=monitored)
     packed = home.root / "made" / "bundle.zip"
     (home.root / "made" / f"{run_id}.zip").rename(packed)
     x, labels = samples(1000)
@@ -66,6 +76,23 @@ def run(home: Home) -> MakeRun:
         return make_run(home, run_id, *checks, **options)  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def no_replay(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replays are not run but noted, and find that the challenger is as good; each takes seconds otherwise."""
+    seen = list[str]()
+
+    def same(champion: Bundle, challenger: Bundle, *_: object) -> ReplayFacts:
+        seen.append(f"{champion.contract.run_id} {challenger.contract.run_id}")
+        perfect = {"images": 1000, "lost": 0, "gained": 0, "drop": 0, "drop_low": 0, "drop_high": 0, "mcnemar_p": 1}
+        facts = {"champion": champion.digest, "source": "test", "requests": 1000, "labeled": True, "paired": perfect}
+        facts |= {"quality": "proven good", "requests_to_resolve": None, "latency": "proven good", "more_rounds": None}
+        numbers = ("batch", "champion_ms", "challenger_ms", "slowdown", "slowdown_low", "slowdown_high", "rounds")
+        return ReplayFacts.model_validate(facts | dict.fromkeys(numbers, 1) | {"slowdown_high": 0, "timed_requests": 1})
+
+    monkeypatch.setattr(promotion, "shadow_replay", same)
+    return seen
 
 
 def ledger_lines(home: Home, name: str = "digits") -> list[dict[str, object]]:

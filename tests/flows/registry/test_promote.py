@@ -33,23 +33,6 @@ def aliases(home: Home, name: str = "digits") -> dict[str, str]:
     return {alias: str(version) for alias, version in model.aliases.items()}
 
 
-@pytest.fixture
-def no_replay(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Replays are not run but noted, and find that the challenger is as good; each takes seconds otherwise."""
-    seen = list[str]()
-
-    def same(champion: Bundle, challenger: Bundle, *_: object) -> ReplayFacts:
-        seen.append(f"{champion.contract.run_id} {challenger.contract.run_id}")
-        perfect = {"images": 1000, "lost": 0, "gained": 0, "drop": 0, "drop_low": 0, "drop_high": 0, "mcnemar_p": 1}
-        facts = {"champion": champion.digest, "source": "test", "requests": 1000, "labeled": True, "paired": perfect}
-        facts |= {"quality": "proven good", "requests_to_resolve": None, "latency": "proven good", "more_rounds": None}
-        numbers = ("batch", "champion_ms", "challenger_ms", "slowdown", "slowdown_low", "slowdown_high", "rounds")
-        return ReplayFacts.model_validate(facts | dict.fromkeys(numbers, 1) | {"slowdown_high": 0, "timed_requests": 1})
-
-    monkeypatch.setattr(promotion, "shadow_replay", same)
-    return seen
-
-
 def test_first_champion_needs_no_replay_and_is_one_version(home: Home, run) -> None:
     bundle = run("run-1")
     done = ask(home, "run-1", why="first")

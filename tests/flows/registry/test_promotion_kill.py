@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,11 +22,14 @@ from mlflow import MlflowClient
 
 from flows.record.home import Home
 from flows.registry.history import history
+from flows.registry.watch import EVIDENCE, REASON
 from flows.servers.local_servers import HOST, free_port, start_mlflow, stop
 from flows.tracking.sender import Sender
+from gauntlet.bundle.bundle import Bundle
 from gauntlet.promotion.ledger import CLOSING, Ledger, last_committed, pending
 
 from .conftest import make_run
+from .labeled_requests import log_labeled
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -114,7 +118,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterat
     home = Home(tmp_path_factory.mktemp("server"))
     shutil.copyfile(empty_store / "mlflow.db", home.mlflow_db)
     server = start_mlflow(home, port := free_port())
-    PROCESSES.set_forkserver_preload(["flows.registry.promote", "onnxruntime"])
+    PROCESSES.set_forkserver_preload(["flows.registry.watch", "onnxruntime"])
     made = Proxy(port)
     thread = threading.Thread(target=made.serve_forever)
     thread.start()
@@ -126,17 +130,21 @@ def proxy(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterat
 
 
 def work(root: str, name: str, source: str | None) -> None:
-    """Promote a run, or roll back, as a process of its own."""
+    """Promote a run, roll back, or watch with the log at a path, as a process of its own."""
     os.environ["GAUNTLET_HOME"] = root
     from flows.registry.promote import PromotionRequest, promote, rollback
+    from flows.registry.watch import watch
     from gauntlet.core.errors import PipelineError
+    from gauntlet.monitoring.result import MonitorLimits
     from gauntlet.promotion.replay_facts import ReplayLimits
 
     try:
         if source is None:
             rollback(Home(Path(root)), name)
+        elif source.startswith("/"):
+            watch(Home(Path(root)), name, Path(source), MonitorLimits(max_accuracy_drop=0.01))
         else:
-            limits = ReplayLimits(rounds=6, block_ms=2, max_slowdown=50)
+            limits = ReplayLimits(rounds=6, block_ms=2, max_slowdown=50, max_accuracy_drop=1)
             promote(Home(Path(root)), PromotionRequest(source, name=name, limits=limits))
     except PipelineError as error:
         raise SystemExit(error.exit_code) from error
@@ -179,9 +187,9 @@ def remote(home: Home, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Home:
     return home
 
 
-def recorded_run(home: Home, proxy: Proxy, run_id: str) -> str:
+def recorded_run(home: Home, proxy: Proxy, run_id: str, **options: Any) -> str:
     """Make a run that MLflow knows, with a bundle that its registry does not know."""
-    make_run(home, run_id, uri=proxy.uri)
+    make_run(home, run_id, uri=proxy.uri, **options)
     assert Sender(home, home.runs / run_id).send()
     return run_id
 
@@ -229,6 +237,30 @@ def test_killed_rollback_is_finished_by_the_next_command(remote: Home, proxy: Pr
         kill_in(proxy, remote, "back", None, (number, moment))
         champion, previous = ("run-2", "run-1") if champion == "run-1" else ("run-1", "run-2")
         assert assert_agreed(remote, "back") == {"champion": champion, "previous": previous}
+
+
+def test_killed_watch_is_finished_by_the_next_looks(remote: Home, proxy: Proxy, tmp_path: Path) -> None:
+    """The first look is killed after its first change, the second one after its second ..., until none is left."""
+    for source, errors in (("good", 0.0), ("bad", 0.5)):
+        recorded_run(remote, proxy, source, errors=errors, monitored=True)
+        changes_of(proxy, remote, "watched", source)
+    log_labeled(tmp_path / "log", Bundle.open(remote.root / "made" / "bad"), 80)
+    for looks in range(1, 20):
+        proxy.changes, proxy.kill_at = 0, (looks, "after")
+        with running(remote.root, "watched", str(tmp_path / "log")) as process:
+            proxy.victim = process.pid
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+    proxy.kill_at = None
+    assert looks > 3  # in the aliases, behind the head, and in the evidence
+    assert assert_agreed(remote, "watched") == {"champion": "good", "previous": "bad"}
+    assert [e.op for e in Ledger(remote.ledger("watched")).entries()][4:] == ["rollback", "commit"]
+    assert changes_of(proxy, remote, "watched", str(tmp_path / "log")) == 0
+    client = MlflowClient(proxy.uri)
+    version = client.get_model_version("watched", client.get_registered_model("watched").aliases["previous"])
+    assert "proven harm" in version.tags[REASON]
+    assert len(client.list_artifacts(version.run_id, EVIDENCE)) == 2
 
 
 def test_two_promotions_at_once_both_count_and_the_second_one_replaced_the_first(remote: Home, proxy: Proxy) -> None:

@@ -1,0 +1,90 @@
+"""Does a service fail, answer late, or give outputs that are not finite, more often than its limits allow?
+
+Trouble comes in bursts: requests of the same second fail together, and counted one by one they would prove within
+three requests what is over a moment later. So the bets are on windows of time, of which each has one loss, the share of
+its requests in trouble. The last window is left out while it may still grow, so looking often and once are the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gauntlet.monitoring.history import MonitorHistory
+from gauntlet.monitoring.martingale import Floats, Wealth
+from gauntlet.monitoring.result import MonitorLimits, ServiceResult
+from gauntlet.monitoring.risk_test import exceeds_wealth
+
+WINDOW_S = 10.0
+LATE_SHARE = 0.01
+"""Of the requests: what a limit of the 99th percentile allows."""
+FAILED, BROKEN, LATE = "failed requests", "outputs not finite", "late requests"
+
+
+@dataclass(frozen=True)
+class ServiceTest:
+    """One kind of trouble: its loss in each window, and the evidence after each."""
+
+    name: str
+    description: str
+    limit: float
+    requests: int
+    troubled: int
+    wealth: Wealth
+
+    def result(self, level: float) -> ServiceResult:
+        """Return what is found at a level."""
+        return ServiceResult(
+            name=self.name,
+            description=self.description,
+            requests=self.requests,
+            troubled=self.troubled,
+            limit=self.limit,
+            windows=len(self.wealth.log),
+            evidence=max(0.0, float(self.wealth.log.max(initial=0) / np.log(10))),
+            threshold=float(-np.log10(level)),
+            alarm_at=self.wealth.first_above(level),
+        )
+
+
+def service_tests(history: MonitorHistory, limits: MonitorLimits, since: float = 0.0) -> tuple[ServiceTest, ...]:
+    """Run the tests on what was logged at or after a time, in seconds since 1970."""
+    later, answered = history.outcome_times >= since, history.times >= since
+    times, shares = history.outcome_times[later], limits.max_failed_share
+    tests = [
+        _test(
+            FAILED, "requests that the service or the runtime could not answer", shares, times, history.failed[later]
+        ),
+        _test(
+            BROKEN,
+            "samples with an output that is not finite, although the input is",
+            shares,
+            history.times[answered],
+            history.broken[answered],
+        ),
+    ]
+    if limits.p99_ms is not None:
+        late = (history.milliseconds[later] > limits.p99_ms).astype(np.float64)
+        tests.append(_test(LATE, f"requests that took longer than {limits.p99_ms:g} ms", LATE_SHARE, times, late))
+    return tuple(tests)
+
+
+def harms(results: Sequence[ServiceResult]) -> list[str]:
+    """Return a sentence for each limit that is proven to be broken."""
+    return [
+        f"{one.name} are proven above {one.limit:.1%}: {one.troubled} of {one.requests}"
+        for one in results
+        if one.alarm_at is not None
+    ]
+
+
+def window_losses(times: Floats, troubled: Floats) -> Floats:
+    """Return the share in trouble of each window with a request, without the last one; times in seconds, in order."""
+    numbers = np.floor(np.maximum.accumulate(times) / WINDOW_S)
+    _, starts, counts = np.unique(numbers, return_index=True, return_counts=True)
+    return np.add.reduceat(troubled, starts)[:-1] / counts[:-1] if len(starts) else np.empty(0)
+
+
+def _test(name: str, description: str, limit: float, times: Floats, troubled: Floats) -> ServiceTest:
+    evidence = exceeds_wealth(window_losses(times, troubled), limit)
+    return ServiceTest(name, description, limit, len(times), int(troubled.sum()), evidence)
