@@ -6,6 +6,7 @@ from pathlib import Path
 from prefect import flow, runtime
 from prefect.artifacts import create_markdown_artifact
 
+from flows.record.alarm_event import emit_alarm
 from flows.record.home import Home
 from flows.registry.named_bundle import named_bundle
 from gauntlet.core.errors import GateFailed
@@ -41,6 +42,7 @@ def monitor(
     folder = Path(out) if out else None
     result, written = look(named_bundle(Home.find(), source), Path(request_log), limits, out=folder, restart=restart)
     _publish(result, written / PAGE)
+    emit_alarm(source, request_log, result)
     if result.is_alarm:
         raise GateFailed(f"{result.name}: {result.verdict}: {result.reason}")
     return result.verdict

@@ -189,7 +189,13 @@ def _fields(
     asked: PromotionRequest, origin: Origin, checks: tuple[Check, ...], replay: ReplayFacts | None
 ) -> dict[str, object]:
     gates = gates_of_winner(origin.report) if origin.report else ()
-    fields: dict[str, object] = {"role": asked.role, "why": asked.why, "cause": asked.cause, "run_id": origin.run_id, "replay": replay}
+    fields: dict[str, object] = {
+        "role": asked.role,
+        "why": asked.why,
+        "cause": asked.cause,
+        "run_id": origin.run_id,
+        "replay": replay,
+    }
     fields |= {"gates": gates, "checks": checks}
     if origin.path is None:
         return fields

@@ -137,8 +137,8 @@ def _read(split: Split, layout: Layout | None = None) -> SplitContents:
     if isinstance(split, ExtendedSplit):
         base, extra = _read(split.base, layout), _read(split.extra, layout)
         prints = (*base.fingerprints, *extra.fingerprints)
-        non_finite = (*(base.non_finite or [0] * len(split.base)), *extra.non_finite)
-        return SplitContents((*base.digests, *extra.digests), non_finite, prints)
+        counts = (*(base.non_finite or [0] * len(split.base)), *extra.non_finite)
+        return SplitContents((*base.digests, *extra.digests), counts, prints)
     digests: list[bytes] = []
     non_finite: list[int] = []
     fingerprints: list[Fingerprint] = []

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
-from gauntlet.core.signature import Signature
+from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.datasets.audit import shared_samples
 from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.splits import ArraySplit, Dataset, Split, Splits, read_npz_split
@@ -40,31 +41,42 @@ def _read(file: Path, dataset: Dataset) -> ArraySplit:
     if train is None or train.labels is None:
         raise StageError(f"data.extra: {file}: the data has no labeled split `train` to add samples to")
     split = read_npz_split(file)
-    problem = _input_problem(split, dataset.signature)
-    if split.labels is None:
-        problem = "no 'labels'"
-    elif split.labels.dtype.kind != train.labels.dtype.kind or split.labels.shape[1:] != train.labels.shape[1:]:
-        found, wanted = (f"{a.dtype}{list(a.shape[1:])}" for a in (split.labels, train.labels))
-        problem = f"labels are {found} a sample, those of the data {wanted}"
-    elif dataset.signature.task == "classification":
-        classes = len(dataset.signature.labels)
-        wrong = [int(label) for label in np.unique(split.labels) if not 0 <= label < classes]
-        problem = problem or (f"labels {wrong[:5]} are out of range (0 to {classes - 1})" if wrong else "")
-    if problem:
+    if problem := _input_problem(split, dataset.signature) or _label_problem(split, train.labels, dataset.signature):
         raise StageError(f"data.extra: {file}: {problem}. Fix: write the inputs as the model takes them, with 'labels'")
     return split
+
+
+def _label_problem(split: ArraySplit, known: Array, signature: Signature) -> str:
+    """Return how the labels differ from the data's, or nothing."""
+    if split.labels is None:
+        return "no 'labels'"
+    if split.labels.dtype.kind != known.dtype.kind or split.labels.shape[1:] != known.shape[1:]:
+        found, wanted = (f"{array.dtype}{list(array.shape[1:])}" for array in (split.labels, known))
+        return f"labels are {found} a sample, those of the data {wanted}"
+    classes = len(signature.labels)
+    if signature.task != "classification":
+        return ""
+    wrong = [int(label) for label in np.unique(split.labels) if not 0 <= label < classes]
+    return f"labels {wrong[:5]} are out of range (0 to {classes - 1})" if wrong else ""
 
 
 def _input_problem(split: ArraySplit, signature: Signature) -> str:
     """Return how the arrays differ from the model's inputs, or nothing."""
     for spec in signature.inputs:
         array = split.inputs.get(spec.name)
-        found = "missing" if array is None else f"{array.dtype}{list(array.shape[1:])}"
-        fits = array is not None and array.dtype.name == spec.dtype and len(array.shape) == len(spec.shape)
-        if not fits or any(isinstance(b, int) and a != b for a, b in zip(array.shape[1:], spec.shape[1:], strict=True)):
+        if array is None or not _fits(array, spec):
+            found = "missing" if array is None else f"{array.dtype}{list(array.shape[1:])}"
             return f"input {spec.name!r} is {found}, but the data has {spec.dtype}{list(spec.shape[1:])} a sample"
     more = sorted(split.inputs.keys() - {spec.name for spec in signature.inputs})
     return f"unknown input {more[0]!r}" if more else ""
+
+
+def _fits(array: Array, spec: TensorSpec) -> bool:
+    """Tell whether an array has an input's type and axes; a named axis takes any length."""
+    if array.dtype.name != spec.dtype or array.ndim != len(spec.shape):
+        return False
+    lengths = zip(array.shape[1:], spec.shape[1:], strict=True)
+    return all(isinstance(wanted, str) or wanted == found for found, wanted in lengths)
 
 
 def _shares(chosen: npt.NDArray[np.int64], splits: Splits) -> dict[str, npt.NDArray[np.int64]]:

@@ -36,7 +36,9 @@ class GainFacts(Frozen):
     champion_accuracy: Number
     challenger_accuracy: Number
     paired: PairedAccuracy = Field(description="request by request; a gain is a negative drop")
-    requests_to_resolve: int | None = Field(None, description="requests to prove a gain; None if proven or out of reach")
+    requests_to_resolve: int | None = Field(
+        None, description="requests to prove a gain; None if proven or out of reach"
+    )
 
 
 class ReplayFacts(Frozen):

@@ -99,7 +99,9 @@ def test_samples_without_labels_are_refused(tmp_path: Path, workspace) -> None:
 
 
 def test_damaged_split_is_named(tmp_path: Path) -> None:
-    split = ExtendedSplit(ArraySplit({"x": np.zeros((2, 1))}, np.zeros(2, np.int64)), ArraySplit({"x": np.ones((1, 1))}))
+    split = ExtendedSplit(
+        ArraySplit({"x": np.zeros((2, 1))}, np.zeros(2, np.int64)), ArraySplit({"x": np.ones((1, 1))})
+    )
     path = tmp_path / "train.extended.npz"
     path.write_bytes(b"PK")
     with pytest.raises(StageError, match="not an extended split"):

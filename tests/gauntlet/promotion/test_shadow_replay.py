@@ -153,5 +153,5 @@ def test_challenger_that_is_as_good_or_worse_has_not_won(champion: Bundle, tmp_p
 
 def test_gain_without_labels_is_refused(champion: Bundle, tmp_path: Path) -> None:
     x, _ = samples(10)
-    with pytest.raises(ConfigError, match="new.npz: a gain can only be proven on labeled requests"):
+    with pytest.raises(ConfigError, match=r"new\.npz: a gain can only be proven on labeled requests"):
         gain_of(champion, champion, ArrayRequests("new.npz", {"x": x}), tmp_path, QUICK)
