@@ -4,6 +4,7 @@ import argparse
 import importlib
 import os
 import signal
+from pathlib import Path
 
 from rich.console import Console
 
@@ -13,6 +14,8 @@ from flows.cli.shared import given_limits, plain
 from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
+from gauntlet.monitoring.request_log import RequestLogReader
+from gauntlet.promotion.ledger import checked_name
 from gauntlet.promotion.replay_facts import ReplayLimits
 from gauntlet.promotion.retraining import RetrainLimits
 
@@ -20,6 +23,8 @@ from gauntlet.promotion.retraining import RetrainLimits
 def retrain_model(options: argparse.Namespace) -> int:
     """Retrain, and print what came of it; `GateFailed` when the champion is kept."""
     limits, replay = given_limits(RetrainLimits, options), given_limits(ReplayLimits, options)
+    checked_name(options.name)
+    RequestLogReader(Path(options.log)).require()  # nothing is started for a log that is not there
     console, home = Console(), Home.find()
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # Prefect reads it when imported
     signal.signal(signal.SIGTERM, terminated)

@@ -129,6 +129,9 @@ def test_alarm_retrains_once_and_the_stream_is_predicted_again(home: Home, tmp_p
     again = retrained(log, alarm_id(found))
     assert f"retrained for the alarm {alarm_id(found)} already, promoted" in again
 
+    done = gauntlet("retrain", NAME, "--log", str(log))  # today's champion has no labeled request yet
+    assert (done.returncode, "0 labeled samples" in done.stderr) == (2, True), done.stdout + done.stderr
+
     assert before < 0.6
     assert accuracy(home) > before + 0.2
     ledger = Ledger(home.ledger(NAME)).entries()
