@@ -36,10 +36,10 @@ except PipelineError as error:
     sys.exit(f"{type(error).__name__}: {error}")
 """
 """What a worker does for the deployment `retrain`."""
-LIMITS = {"max_accuracy_drop": 0.05, "max_slowdown": 50, "rounds": 6, "unresolved": "accept"}
+LIMITS = {"max_accuracy_drop": 0.3, "max_slowdown": 50, "rounds": 6, "unresolved": "accept"}
 """How fast the models are decides nothing here, and there are few old samples."""
-FEW = ("optimize=[]", "quantize=[{kind: dynamic, weights: s8}]")
-"""Which candidates there are decides nothing either."""
+FEW = ("evaluate.min_accuracy=0.5", "evaluate.min_recall=0.1", "optimize=[]", "quantize=[{kind: dynamic, weights: s8}]")
+"""How good the network is on the old images, and which candidates there are, decides nothing either."""
 BATCH = 10
 
 

@@ -18,6 +18,7 @@ from flows.record.locks import locked
 from flows.record.retrain_record import RetrainRecords
 from flows.registry.bundle_cache import resolve
 from flows.registry.champion_config import champion_config
+from flows.registry.model_registry import ModelRegistry
 from flows.registry.promote import PromotionRequest, promote
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.arrays import NamedArrays
@@ -119,13 +120,13 @@ def test_challenger_that_wins_is_promoted_once(home: Home, run, log: Path, retra
     assert f"for the alarm {alarm}" in entry.cause
     found = result(home)
     assert (found.outcome, found.trained + found.held_back, found.run_id) == ("promoted", FEW, "run-2")
-    tags = [event["tags"] for event in Journal(home.runs / "run-2" / "journal.jsonl") if event["op"] == "tags"]
-    assert [tag["retrain.outcome"] for tag in tags] == ["promoted"]
     assert "retrained for the alarm" in retrain(alarm=alarm)
     [record] = RetrainRecords(home, "digits").all()
     (record.folder / "retrain.json").unlink()  # as if it had been killed after the promotion
     assert "is the champion now" in retrain(alarm=alarm)
     assert len(ops(home)) == 4
+    tags = [event["tags"] for event in Journal(home.runs / "run-2" / "journal.jsonl") if event["op"] == "tags"]
+    assert [tag["retrain.outcome"] for tag in tags] == ["promoted"]
     with np.load(record.train) as train, np.load(record.test) as test:
         assert len(train["labels"]) == found.trained
         assert not {row.tobytes() for row in train["x"]} & {row.tobytes() for row in test["x"]}
@@ -202,6 +203,22 @@ def test_alarm_about_another_version_and_a_second_process_end_at_once(home: Home
     with locked(home.locks / "retrain-digits"):
         assert "another process is retraining it already" in retrain()
     assert ops(home) == ["promote", "commit"]
+
+
+def test_retraining_that_is_killed_within_the_promotion_finishes_it(home: Home, run, log, retrain, monkeypatch) -> None:
+    log_labeled(log, crown(home, run, 0.3))
+    point = ModelRegistry.point
+
+    def killed(*_: object) -> None:
+        monkeypatch.setattr(ModelRegistry, "point", point)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ModelRegistry, "point", killed)
+    with pytest.raises(KeyboardInterrupt):
+        retrain()
+    assert ops(home) == ["promote", "commit", "promote"]
+    assert "run run-2 is the champion now" in retrain(broken=AssertionError)  # no second run
+    assert ops(home) == ["promote", "commit", "promote", "commit"]
 
 
 @pytest.mark.parametrize(
