@@ -6,6 +6,7 @@ from pathlib import Path
 from prefect import flow, runtime
 from prefect.artifacts import create_markdown_artifact
 
+from flows.record.alarm_event import emit_alarm
 from flows.record.home import Home
 from flows.registry.named_bundle import named_bundle
 from flows.registry.watch import watch
@@ -50,6 +51,8 @@ def monitor(
     else:
         result, written = look(named_bundle(home, source), Path(request_log), limits, out=folder, restart=restart)
     _publish(result, written / PAGE, done)
+    if not done:  # otherwise the model that did harm is not the champion any more
+        emit_alarm(source, request_log, result)
     if result.is_alarm:
         raise GateFailed(f"{result.name}: {done}{result.verdict}: {result.reason}")
     return result.verdict

@@ -47,7 +47,7 @@ def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
 
 def make_reference(line: Line, config: PipelineConfig) -> Reference:
     """Train a network or take a pretrained one, score it, and export it."""
-    splits = line.stage(data, config.data, files=config.data.files())
+    splits = line.stage(data, config.data, files=(*config.data.files(), *config.data.extra))
     files = (*config.train.files(), *operator_libraries())
     trained = line.stage(train, config.train, splits=splits.artifacts, signature=splits.facts.signature, files=files)
     network, signature, golden = trained.artifacts["model"], trained.facts.signature, trained.artifacts["golden"]

@@ -24,6 +24,8 @@ def promote(
     why: str = "",
     requests: str | None = None,
     limits: ReplayLimits = ReplayLimits(),  # noqa: B008 - immutable; Prefect's form shows its fields
+    must_win_on: str | None = None,
+    cause: str = "",
 ) -> str:
     """Promote a bundle, as `gauntlet promote` does; return the version. A refusal raises `GateFailed`.
 
@@ -34,9 +36,12 @@ def promote(
         why: the reason, for the ledger.
         requests: an `.npz` file or a folder of images to replay; by default, the run's test samples.
         limits: what the challenger may lose against the champion.
+        must_win_on: an `.npz` file or a folder of labeled images on which the challenger must be proven better.
+        cause: what asks for it, where no person does; for the ledger.
     """
     log.setLevel(logging.INFO)
-    asked = registry.PromotionRequest(source, role, name, why, Path(requests) if requests else None, limits)
+    replayed, won = (Path(text) if text else None for text in (requests, must_win_on))
+    asked = registry.PromotionRequest(source, role, name, why, replayed, limits, won, cause)
     try:
         done = registry.promote(Home.find(), asked, alone=benchmark_slot)
     except GateFailed as error:

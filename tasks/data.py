@@ -13,6 +13,7 @@ from gauntlet.datasets.cifar import Cifar10, Cifar100
 from gauntlet.datasets.coco import Coco
 from gauntlet.datasets.digit_scenes import DigitScenes
 from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.extra_samples import with_extra_samples
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.near_duplicates import NearDuplicate
 from gauntlet.datasets.npz_arrays import NpzArrays
@@ -47,6 +48,8 @@ def data(config: DataConfig, workspace: Workspace, *, files: tuple[object, ...] 
     `files` are the user's files, given to make them part of the cache key.
     """
     dataset = config.load()
+    if config.extra:
+        dataset = with_extra_samples(dataset, config.extra)
     splits, labels, problem = dataset.splits, dataset.signature.labels, problem_of(dataset.signature)
     facts = DataFacts(
         signature=dataset.signature,

@@ -48,7 +48,7 @@ def _row(found: History, entry: Entry, versions: dict[str, str]) -> tuple[str, .
         return versions.get(digest, digest[:7]) if digest else MISSING
 
     failed = [check.name for check in entry.checks if check.blocks]
-    why = "; ".join(text for text in (entry.why, ", ".join(failed)) if text)
+    why = "; ".join(text for text in (entry.cause, entry.why, ", ".join(failed)) if text)
     what = entry.role or "champion" if entry.op != "rollback" else "rollback"
     when = f"{entry.time[:10]} {entry.time[11:16]}"
     by = plain(f"{entry.by}: {why}" if why else entry.by)

@@ -5,10 +5,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
 from rich.console import Console
 
-from flows.cli.shared import counted, plain
+from flows.cli.shared import counted, given_limits, plain
 from flows.record.home import Home
 from flows.registry.named_bundle import named_bundle
 from gauntlet.core.errors import ConfigError
@@ -24,12 +23,7 @@ COLORS = {"no alarm": "green", "harmless": "green", "cannot tell": "yellow", "ha
 
 def monitor_model(options: argparse.Namespace) -> int:
     """Print what the monitor found; return 1 for an alarm that is not proven harmless."""
-    given = {name: value for name in MonitorLimits.model_fields if (value := getattr(options, name)) is not None}
-    try:
-        limits = MonitorLimits.model_validate(given)
-    except ValidationError as error:
-        [first, *_] = error.errors()
-        raise ConfigError(f"--{str(first['loc'][0]).replace('_', '-')} {first['input']}: {first['msg']}") from error
+    limits = given_limits(MonitorLimits, options)
     while True:
         result, watched = _look(options, limits)
         options.restart = False

@@ -4,31 +4,21 @@ import argparse
 import signal
 from pathlib import Path
 
-from pydantic import ValidationError
 from rich.console import Console
 
 from flows.cli.run import terminated
-from flows.cli.shared import plain
+from flows.cli.shared import given_limits, plain
 from flows.record.home import Home
 from flows.registry.promote import Promotion, PromotionRequest, promote, rollback
-from gauntlet.core.errors import ConfigError
 from gauntlet.promotion.replay_facts import ReplayFacts, ReplayLimits
 from gauntlet.reporting.text_format import milliseconds, percent
-
-LIMITS = ("max_accuracy_drop", "max_disagreement", "max_slowdown", "unresolved", "rounds")
 
 
 def promote_bundle(options: argparse.Namespace) -> int:
     """Promote a run's bundle and say what it replaced; a refusal is `GateFailed`."""
-    given = {name: value for name in LIMITS if (value := getattr(options, name)) is not None}
-    try:
-        limits = ReplayLimits.model_validate(given)
-    except ValidationError as error:
-        [first, *_] = error.errors()
-        option = str(first["loc"][0]).replace("_", "-")
-        raise ConfigError(f"--{option} {first['input']}: {first['msg']}") from error
-    requests = Path(options.requests) if options.requests else None
-    asked = PromotionRequest(options.source, options.role, options.name, options.why, requests, limits)
+    limits = given_limits(ReplayLimits, options)
+    requests, won = (Path(text) if text else None for text in (options.requests, options.must_win_on))
+    asked = PromotionRequest(options.source, options.role, options.name, options.why, requests, limits, won)
     signal.signal(signal.SIGTERM, terminated)
     console = Console()
     with console.status("promoting ...") as status:
@@ -66,8 +56,12 @@ def _replay_text(replay: ReplayFacts) -> str:
     paired = replay.paired
     what = "accuracy drop" if replay.labeled else "disagreement"
     times = f"{milliseconds(replay.challenger_ms)} against {milliseconds(replay.champion_ms)}"
+    gain, gained = replay.gain, ""
+    if gain is not None:
+        accuracies = f"{percent(gain.challenger_accuracy)} against {percent(gain.champion_accuracy)}"
+        gained = f"won on {gain.paired.images} requests: accuracy {accuracies}\n"
     return (
-        f"replayed {replay.requests} requests: {what} {percent(paired.drop)} "
+        f"{gained}replayed {replay.requests} requests: {what} {percent(paired.drop)} "
         f"[{percent(paired.drop_low)}, {percent(paired.drop_high)}]; {times}, slowdown {percent(replay.slowdown)} "
         f"[{percent(replay.slowdown_low)}, {percent(replay.slowdown_high)}] in {replay.timed_requests} timed requests"
     )

@@ -1,11 +1,32 @@
 """Helpers of several commands."""
 
+import argparse
 from pathlib import Path
+from typing import TypeVar
 
+from pydantic import ValidationError
 from rich.markup import escape
 
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.frozen import Frozen
 from gauntlet.reporting.text_format import printable
+
+Limits = TypeVar("Limits", bound=Frozen)
+
+
+def given_limits(kind: type[Limits], options: argparse.Namespace) -> Limits:
+    """Return the values of options by their names; what was not given has its default.
+
+    Raises:
+        ConfigError: when a value is not allowed.
+    """
+    values = {name: getattr(options, name, None) for name in kind.model_fields}
+    try:
+        return kind.model_validate({name: value for name, value in values.items() if value is not None})
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        option = str(first["loc"][0]).replace("_", "-")
+        raise ConfigError(f"--{option} {first['input']}: {first['msg']}") from error
 
 
 def plain(text: str) -> str:

@@ -18,6 +18,7 @@ def add_shipping_commands(add: AddCommand) -> None:
     _add_promotion_commands(add)
     _add_serve(add)
     _add_monitor(add)
+    _add_retrain(add)
 
 
 def _add_bundle_commands(add: AddCommand) -> None:
@@ -58,16 +59,9 @@ def _add_promotion_commands(add: AddCommand) -> None:
     promote.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
     replayed = "an .npz file or a folder of images to replay; by default, the run's test samples"
     promote.add_argument("--requests", metavar="FILE.npz|FOLDER", help=replayed)
-    drop = "accuracy that may be lost on labeled requests; by default 0.01"
-    promote.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
-    differ = "without labels: share of requests that may be predicted differently; by default 0.02"
-    promote.add_argument("--max-disagreement", type=float, metavar="SHARE", help=differ)
-    promote.add_argument(
-        "--max-slowdown", type=float, metavar="SHARE", help="latency that may be added; by default 0.05"
-    )
-    unresolved = "what to do when the requests prove neither that a limit is kept nor broken; by default reject"
-    promote.add_argument("--unresolved", choices=["accept", "reject"], help=unresolved)
-    promote.add_argument("--rounds", type=at_least(6), metavar="N", help="rounds of the latency race; by default 16")
+    won = "labeled requests, in the same forms, on which it must be proven more accurate than the champion"
+    promote.add_argument("--must-win-on", metavar="FILE.npz|FOLDER", help=won)
+    _add_replay_limits(promote)
     rollback = add("rollback", "promote:roll_back", "make the previous champion the champion again", codes)
     rollback.add_argument("name", metavar="NAME", help="of the registered model")
     rollback.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
@@ -80,6 +74,19 @@ def _add_promotion_commands(add: AddCommand) -> None:
         compare.add_argument(which, metavar="RUN", help="id of a run, or its first characters")
     for command in (history, compare):
         command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_replay_limits(command: argparse.ArgumentParser) -> None:
+    drop = "accuracy that may be lost on labeled requests; by default 0.01"
+    command.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
+    differ = "without labels: share of requests that may be predicted differently; by default 0.02"
+    command.add_argument("--max-disagreement", type=float, metavar="SHARE", help=differ)
+    command.add_argument(
+        "--max-slowdown", type=float, metavar="SHARE", help="latency that may be added; by default 0.05"
+    )
+    unresolved = "what to do when the requests prove neither that a limit is kept nor broken; by default reject"
+    command.add_argument("--unresolved", choices=["accept", "reject"], help=unresolved)
+    command.add_argument("--rounds", type=at_least(6), metavar="N", help="rounds of the latency race; by default 16")
 
 
 def _add_serve(add: AddCommand) -> None:
@@ -135,3 +142,20 @@ def _add_monitor(add: AddCommand) -> None:
     monitor.add_argument("--every", type=at_least(1), metavar="S", help=every)
     monitor.add_argument("--restart", action="store_true", help="forget the history; begin with what is logged now")
     monitor.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_retrain(add: AddCommand) -> None:
+    codes = f"exit codes: 0 promoted, or done before, 1 the champion was kept, {INVALID} or too few labels, 3 it broke"
+    text = "train a shipped model again with labeled requests, and promote it if it is proven better on them"
+    retrain = add("retrain", "retrain:retrain_model", text, codes)
+    retrain.add_argument("name", metavar="NAME", help="of the registered model; its champion's configuration is run")
+    logged = "what `gauntlet serve --request-log --log-inputs all` wrote, with the labels that were sent"
+    retrain.add_argument("--log", required=True, metavar="FOLDER", help=logged)
+    least = "labeled samples that are needed; by default 200"
+    retrain.add_argument("--min-labeled", type=at_least(20), metavar="N", help=least)
+    held = "share of the labeled requests that is not trained on, but judges; by default 0.3"
+    retrain.add_argument("--held-back", type=float, metavar="SHARE", help=held)
+    retrain.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
+    fresh = "repeat everything, also a retraining with the same requests"
+    retrain.add_argument("--fresh", action="store_true", help=fresh)
+    _add_replay_limits(retrain)

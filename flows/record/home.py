@@ -23,6 +23,7 @@ class Home:
         self.work = root / "work"  # unfinished work, by cache key
         self.runs = root / "runs"  # one folder a run: journal and report files
         self.fleets = root / "fleets"  # one folder a fleet of models
+        self.retrains = root / "retrains"  # one folder a retraining, by the model's name: its samples, and its result
         self.bundles = root / "bundles"  # of registered versions, by digest; a cache
         self.ledgers = root / "ledgers"  # what was promoted and why, one file a model; nothing can replace it
         self.locks = root / "locks"

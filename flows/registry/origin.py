@@ -67,7 +67,7 @@ def find_origin(home: Home, source: str) -> Origin:
     if path.exists():
         bundle = Bundle.open(path)
         run_id, name = bundle.contract.run_id, bundle.contract.name
-        place, report = path.resolve(), _report_in(bundle)
+        place, report = path.resolve(), report_in(bundle)
     else:
         folder = home.finished_run(source)
         if folder is None:
@@ -85,7 +85,8 @@ def find_origin(home: Home, source: str) -> Origin:
     return Origin(name, run_id, report, place, *_record_in_mlflow(home, known))
 
 
-def _report_in(bundle: Bundle) -> RunReport | None:
+def report_in(bundle: Bundle) -> RunReport | None:
+    """Return the report that a bundle has of its run; None where there is none, or another version's."""
     try:
         return RunReport.model_validate_json((bundle.folder / REPORT).read_bytes())
     except (OSError, ValidationError):

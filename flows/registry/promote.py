@@ -38,6 +38,10 @@ class PromotionRequest:
     requests: Path | None = None
     """To replay; by default, the run's test samples, or the golden ones of a bundle from elsewhere."""
     limits: ReplayLimits = field(default_factory=ReplayLimits)
+    must_win_on: Path | None = None
+    """Labeled requests on which the challenger must be proven to be more accurate than the champion."""
+    cause: str = ""
+    """What asked for it, where no person did."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,13 @@ def _fields(
     asked: PromotionRequest, origin: Origin, checks: tuple[Check, ...], replay: ReplayFacts | None
 ) -> dict[str, object]:
     gates = gates_of_winner(origin.report) if origin.report else ()
-    fields: dict[str, object] = {"role": asked.role, "why": asked.why, "run_id": origin.run_id, "replay": replay}
+    fields: dict[str, object] = {
+        "role": asked.role,
+        "why": asked.why,
+        "cause": asked.cause,
+        "run_id": origin.run_id,
+        "replay": replay,
+    }
     fields |= {"gates": gates, "checks": checks}
     if origin.path is None:
         return fields
@@ -206,10 +216,12 @@ def _replay(
     alone: Callable[[], AbstractContextManager[None]],
 ) -> ReplayFacts:
     requests = _requests(home, asked, origin)
+    signature = origin.opened.contract.signature
+    must_win_on = recorded_requests(asked.must_win_on, signature, "--must-win-on") if asked.must_win_on else None
     log.info("shadow replay of %s against %s", requests.source, champion.contract.run_id)
     waiting = "shadow replay: waiting until this host is free"
     with host(alone=True, on_wait=lambda: log.info("%s", waiting)), alone():
-        return shadow_replay(champion, origin.opened, requests, asked.limits, on_round)
+        return shadow_replay(champion, origin.opened, requests, asked.limits, on_round, must_win_on=must_win_on)
 
 
 def _requests(home: Home, asked: PromotionRequest, origin: Origin) -> Requests:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from gauntlet.datasets import image_arrays, image_files
+from gauntlet.datasets import extended_split, image_arrays, image_files
+from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.image_arrays import ImageArraySplit
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.splits import Split, read_npz_split
@@ -14,4 +15,6 @@ def read_split(path: Path) -> Split:
         return ImageFileSplit.load(path)
     if path.name.endswith(image_arrays.SUFFIX):
         return ImageArraySplit.load(path)
+    if path.name.endswith(extended_split.SUFFIX):
+        return ExtendedSplit.load(path, read_split)
     return read_npz_split(path)

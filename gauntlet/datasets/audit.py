@@ -10,6 +10,7 @@ import numpy as np
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.report import Check
+from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.near_duplicates import NearDuplicate, near_duplicates_check, similar_pairs
 from gauntlet.datasets.splits import Dataset, Split, Splits, batches
@@ -133,6 +134,11 @@ def _read(split: Split, layout: Layout | None = None) -> SplitContents:
     """Return what identifies each sample, and how many of its values are not finite; with a layout, images' prints."""
     if isinstance(split, ImageFileSplit) and split.pixel_digests:  # integers that the data stage has just read
         return SplitContents(split.pixel_digests, (), split.fingerprints)
+    if isinstance(split, ExtendedSplit):
+        base, extra = _read(split.base, layout), _read(split.extra, layout)
+        prints = (*base.fingerprints, *extra.fingerprints)
+        counts = (*(base.non_finite or [0] * len(split.base)), *extra.non_finite)
+        return SplitContents((*base.digests, *extra.digests), counts, prints)
     digests: list[bytes] = []
     non_finite: list[int] = []
     fingerprints: list[Fingerprint] = []
@@ -155,4 +161,6 @@ def _bytes(row: Array) -> bytes:
 
 
 def _sample_name(split: Split, name: str, index: int) -> str:
+    if isinstance(split, ExtendedSplit) and index < len(split.base):
+        return _sample_name(split.base, name, index)
     return split.files[index] if isinstance(split, ImageFileSplit) else f"{name}[{index}]"

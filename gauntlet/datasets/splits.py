@@ -76,6 +76,11 @@ class DataSource(Frozen):
         description="test images that may be almost the same as an image of another split, resized or recompressed; by "
         "default, any is a warning",
     )
+    extra: tuple[Path, ...] = Field(
+        (),
+        description="`.npz` files of further samples, inputs as the model takes them, and `labels`; they join the "
+        "splits for training, validation and calibration, each in proportion of its size, never the test split",
+    )
 
 
 class SkippedFile(Frozen):

@@ -43,6 +43,7 @@ class Entry(Frozen):
     op: Literal["promote", "rollback", "refuse", "commit", "undo"]
     by: str = Field(description="user@host")
     why: str = Field("", description="the reason that a person gave, or why an intent was undone")
+    cause: str = Field("", description="what started it, where no person did, for example a retraining")
     registry: str = Field("", description="address of the MLflow server; empty for the store of the home")
     role: Role | None = Field(None, description="the alias that was asked for")
     digest: str | None = Field(None, description="of the bundle that the alias is to point to")

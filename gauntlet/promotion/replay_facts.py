@@ -29,6 +29,18 @@ class ReplayLimits(Frozen):
     seed: int = 0
 
 
+class GainFacts(Frozen):
+    """The challenger against the champion on labeled requests on which it must be better."""
+
+    source: str = Field(description="where the requests came from")
+    champion_accuracy: Number
+    challenger_accuracy: Number
+    paired: PairedAccuracy = Field(description="request by request; a gain is a negative drop")
+    requests_to_resolve: int | None = Field(
+        None, description="requests to prove a gain; None if proven or out of reach"
+    )
+
+
 class ReplayFacts(Frozen):
     """The challenger against the champion, on the same requests, each in its own processes."""
 
@@ -51,16 +63,30 @@ class ReplayFacts(Frozen):
     rounds: int
     more_rounds: int | None = Field(description="further rounds that would probably prove it; None if none would")
     timed_requests: int = Field(description="timed calls of each model")
+    gain: GainFacts | None = Field(None, description="on the requests on which it must be better, where there are any")
 
 
 def replay_checks(facts: ReplayFacts, limits: ReplayLimits) -> tuple[Check, ...]:
-    """Return the two checks: each compares the end of the interval that proves the limit to be kept."""
-    return _quality_check(facts, limits), _latency_check(facts, limits)
+    """Return the checks: each compares the end of the interval that proves the limit to be kept."""
+    gained = () if facts.gain is None else (gain_check(facts.gain),)
+    return *gained, _quality_check(facts, limits), _latency_check(facts, limits)
 
 
 def quality_limit(limits: ReplayLimits, *, labeled: bool) -> float:
     """Return the limit of the loss."""
     return limits.max_accuracy_drop if labeled else limits.max_disagreement
+
+
+def gain_check(facts: GainFacts) -> Check:
+    """Return whether the challenger is proven, at 95 %, to be more accurate on the requests on which it must be."""
+    paired, low = facts.paired, -facts.paired.drop_high
+    verdict = "proven better" if low > 0 else "proven worse" if paired.drop_low > 0 else "not resolved"
+    accuracies = f"{facts.challenger_accuracy:.4f} against {facts.champion_accuracy:.4f}"
+    interval = f"gain {-paired.drop:.4f}, 95 % interval {low:.4f} to {-paired.drop_low:.4f}"
+    detail = f"{verdict}: accuracy {accuracies}, {interval}; {paired.images} requests of {facts.source}"
+    needed = facts.requests_to_resolve
+    fix = f"about {needed} requests would settle it" if needed else "train it otherwise, or on more of such requests"
+    return Check.of("promote.min_gain", low, ">", 0, detail, fix)
 
 
 def _quality_check(facts: ReplayFacts, limits: ReplayLimits) -> Check:

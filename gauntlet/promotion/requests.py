@@ -73,7 +73,7 @@ class ImageRequests:
             raise ConfigError(f"--requests {self.source}: {error}. Fix: remove or replace the file") from error
 
 
-def recorded_requests(path: Path, signature: Signature) -> Requests:
+def recorded_requests(path: Path, signature: Signature, option: str = "--requests") -> Requests:
     """Return the requests in an `.npz` file or in a folder of images.
 
     An `.npz` file has one array per input, and optionally `labels`: indices of the signature's labels. A folder has
@@ -83,13 +83,13 @@ def recorded_requests(path: Path, signature: Signature) -> Requests:
         ConfigError: when it is neither, or a label is unknown.
     """
     if path.is_dir():
-        return _image_requests(path, signature)
+        return _image_requests(path, signature, option)
     if not path.is_file():
-        raise ConfigError(f"--requests {path}: no such file or folder; give an .npz file, or a folder of images")
+        raise ConfigError(f"{option} {path}: no such file or folder; give an .npz file, or a folder of images")
     try:
         return split_requests(str(path), read_npz_split(path), signature)
     except PipelineError as error:
-        raise ConfigError(f"--requests {error}") from error
+        raise ConfigError(f"{option} {error}") from error
 
 
 def split_requests(source: str, split: Split, signature: Signature) -> ArrayRequests:
@@ -117,19 +117,19 @@ def golden_requests(bundle: Bundle) -> ArrayRequests:
     return ArrayRequests("the bundle's golden samples", bundle.golden().inputs)
 
 
-def _image_requests(root: Path, signature: Signature) -> ImageRequests:
+def _image_requests(root: Path, signature: Signature, option: str) -> ImageRequests:
     files = sorted(p for p in root.rglob("*") if p.is_file() and not p.name.startswith("."))
     if not files:
-        raise ConfigError(f"--requests {root}: no files in it; expected images, or one folder of images per label")
+        raise ConfigError(f"{option} {root}: no files in it; expected images, or one folder of images per label")
     depths = {len(file.relative_to(root).parts) for file in files}
     if depths == {1}:
         return ImageRequests(str(root), tuple(files))
     if depths != {2}:
-        raise ConfigError(f"--requests {root}: expected <image>, or <label>/<image>, for all files; found both")
+        raise ConfigError(f"{option} {root}: expected <image>, or <label>/<image>, for all files; found both")
     truth = tuple(file.parent.name for file in files)
     if unknown := sorted(set(truth) - set(signature.labels)):
         known = ", ".join(signature.labels) or "none"
-        raise ConfigError(f"--requests {root}: folder {unknown[0]!r} is not one of the model's labels: {known}")
+        raise ConfigError(f"{option} {root}: folder {unknown[0]!r} is not one of the model's labels: {known}")
     return ImageRequests(str(root), tuple(files), truth)
 
 

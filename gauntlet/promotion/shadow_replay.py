@@ -24,7 +24,7 @@ from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.metrics.paired_accuracy import LossVerdict, pair_accuracies, resolve
 from gauntlet.problems import problem_of
 from gauntlet.problems.classification import ClassPrediction
-from gauntlet.promotion.replay_facts import ReplayFacts, ReplayLimits, quality_limit
+from gauntlet.promotion.replay_facts import GainFacts, ReplayFacts, ReplayLimits, quality_limit
 from gauntlet.promotion.requests import Requests
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import CONFIG_ENTRIES, LEVELS, Level
@@ -110,22 +110,22 @@ def shadow_replay(
     requests: Requests,
     limits: ReplayLimits,
     on_round: Callable[[int], None] = lambda _: None,
+    *,
+    must_win_on: Requests | None = None,
 ) -> ReplayFacts:
     """Replay requests through both models and return what was measured; `on_round` gets the number of rounds done.
+
+    `must_win_on` are labeled requests on which the challenger must be more accurate.
 
     Raises:
         ConfigError: when the requests do not fit a model.
         StageError: when a model fails on them.
     """
     with tempfile.TemporaryDirectory(prefix="gauntlet-replay-") as name:
-        folder = Path(name)
-        old, new = (ReplayedModel.prepare(bundle, requests, folder) for bundle in (champion, challenger))
-        if old.batch != new.batch:
-            raise ConfigError(f"the champion takes batches of {old.batch}, the challenger of {new.batch}")
-        threads = usable_threads()
-        before, after = (model.outputs(folder, threads, limits.timeout_s) for model in (old, new))
-        right_before, right_after = _right(champion, before, challenger, after, requests.truth)
-        measured = _race(old, new, limits, on_round)
+        gain = None if must_win_on is None else gain_of(champion, challenger, must_win_on, Path(name), limits)
+        pair = _prepared(champion, challenger, requests, Path(name))
+        right_before, right_after = _predicted_right(pair, requests.truth, Path(name), limits)
+        measured = _race(*pair, limits, on_round)
     paired = pair_accuracies(right_before, right_after)
     quality, needed = resolve(paired, quality_limit(limits, labeled=requests.truth is not None))
     return ReplayFacts(
@@ -136,8 +136,43 @@ def shadow_replay(
         paired=paired,
         quality=quality,
         requests_to_resolve=needed,
-        **_latency(measured[CHAMPION], measured[CHALLENGER], new.batch, limits),
+        gain=gain,
+        **_latency(measured[CHAMPION], measured[CHALLENGER], pair[1].batch, limits),
     )
+
+
+def gain_of(champion: Bundle, challenger: Bundle, requests: Requests, folder: Path, limits: ReplayLimits) -> GainFacts:
+    """Compare both models on labeled requests on which the challenger must be better."""
+    if requests.truth is None:
+        raise ConfigError(f"{requests.source}: a gain can only be proven on labeled requests. Fix: add labels")
+    pair = _prepared(champion, challenger, requests, folder)
+    before, after = _predicted_right(pair, requests.truth, folder, limits)
+    paired = pair_accuracies(before, after)
+    return GainFacts(
+        source=requests.source,
+        champion_accuracy=float(before.mean()),
+        challenger_accuracy=float(after.mean()),
+        paired=paired,
+        requests_to_resolve=None if paired.drop_high < 0 else resolve(paired, 0)[1],
+    )
+
+
+def _prepared(
+    champion: Bundle, challenger: Bundle, requests: Requests, folder: Path
+) -> tuple[ReplayedModel, ReplayedModel]:
+    """Return both models with their inputs; `ConfigError` when they take batches of different sizes."""
+    old, new = (ReplayedModel.prepare(bundle, requests, folder) for bundle in (champion, challenger))
+    if old.batch != new.batch:
+        raise ConfigError(f"the champion takes batches of {old.batch}, the challenger of {new.batch}")
+    return old, new
+
+
+def _predicted_right(
+    pair: tuple[ReplayedModel, ReplayedModel], truth: tuple[str, ...] | None, folder: Path, limits: ReplayLimits
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    threads = usable_threads()
+    before, after = (model.outputs(folder, threads, limits.timeout_s) for model in pair)
+    return _right(pair[0].bundle, before, pair[1].bundle, after, truth)
 
 
 def _right(

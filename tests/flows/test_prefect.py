@@ -20,10 +20,12 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.states import AwaitingRetry, Cancelling
 
+from flows.record.alarm_event import emit_alarm
 from flows.record.home import Home
 from flows.record.run import CANCELLED
 from flows.servers.local_servers import stop
 from gauntlet.core.run_report import RunReport
+from gauntlet.monitoring.result import MonitorResult
 
 PROJECT = Path(__file__).parents[2]
 POOL = "local-process"
@@ -225,3 +227,18 @@ def test_killed_run_is_retried_under_its_own_id(client: SyncPrefectClient, worke
     final = wait(client, lambda: ended(client, run))
     assert (final.state.name, final.run_count) == ("Completed", 2), final.state.message
     assert [e["status"] for e in journal(folder) if e["op"] == "end" and e["run"] == "pipeline"] == ["KILLED"]
+
+
+def test_harmful_alarm_starts_one_retraining_and_no_other_does(client: SyncPrefectClient, worker_home: Home) -> None:
+    deployment = client.read_deployment_by_name("retrain/retrain")
+    mine = FlowRunFilter.model_validate({"deployment_id": {"any_": [str(deployment.id)]}})
+    began = {"name": "digits", "version": "0123456789ab", "time": "2026-11-22T12:00:00+00:00", "reason": ""}
+    began |= {"first": "2026-11-22T10:00:00+00:00", "samples": 9, "reference_samples": 9, "limits": {}, "features": ()}
+    for name, verdict in (("digits", "cannot tell"), ("digits.zip/", "harmful"), ("digits", "harmful")):
+        emit_alarm(name, "requests", MonitorResult.model_validate(began | {"verdict": verdict}))
+    run = wait(client, lambda: next(iter(client.read_flow_runs(flow_run_filter=mine)), None))
+    expected = {"name": "digits", "request_log": str(Path("requests").resolve())}
+    assert run.parameters == expected | {"alarm": "0123456789ab-0-20261122100000"}
+    done = wait(client, lambda: ended(client, run))
+    assert "models:/digits@champion: no such version" in done.state.message
+    assert len(client.read_flow_runs(flow_run_filter=mine)) == 1

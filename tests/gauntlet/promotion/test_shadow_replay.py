@@ -9,9 +9,9 @@ from graded_bundles import LABELS, make_bundle, samples
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError
 from gauntlet.metrics.paired_accuracy import pair_accuracies, resolve
-from gauntlet.promotion.replay_facts import ReplayFacts, ReplayLimits, replay_checks
+from gauntlet.promotion.replay_facts import ReplayFacts, ReplayLimits, gain_check, replay_checks
 from gauntlet.promotion.requests import ArrayRequests
-from gauntlet.promotion.shadow_replay import _agreeing, _right, shadow_replay, target_of_session
+from gauntlet.promotion.shadow_replay import _agreeing, _right, gain_of, shadow_replay, target_of_session
 from gauntlet.targets.ort_cpu import OrtCpu
 
 QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
@@ -127,3 +127,31 @@ def test_session_of_a_contract_is_opened_as_it_won(target: OrtCpu) -> None:
     again = target_of_session(target.session_options(1))
     assert again.replace(threads=None) == target.replace(threads=None)
     assert again.threads == 1
+
+
+def test_challenger_must_be_proven_better_where_it_is_asked_to_be(champion: Bundle, tmp_path: Path) -> None:
+    better = make_bundle(tmp_path / "b")
+    won = shadow_replay(champion, better, requests(), QUICK, must_win_on=requests(400))
+    assert won.gain is not None
+    assert (won.gain.challenger_accuracy, won.gain.champion_accuracy) == (1.0, pytest.approx(0.95))
+    assert won.gain.requests_to_resolve is None
+    assert failed(won) == {}
+    few = gain_of(champion, better, requests(20), tmp_path, QUICK)
+    assert few.requests_to_resolve is not None and few.requests_to_resolve > 20
+    check = gain_check(few)
+    assert check.blocks
+    assert f"about {few.requests_to_resolve} requests would settle it" in str(check)
+
+
+def test_challenger_that_is_as_good_or_worse_has_not_won(champion: Bundle, tmp_path: Path) -> None:
+    worse = make_bundle(tmp_path / "b", errors=0.2)
+    for challenger, verdict in ((champion, "not resolved"), (worse, "proven worse")):
+        check = gain_check(gain_of(champion, challenger, requests(400), tmp_path, QUICK))
+        assert check.blocks
+        assert check.detail.startswith(verdict)
+
+
+def test_gain_without_labels_is_refused(champion: Bundle, tmp_path: Path) -> None:
+    x, _ = samples(10)
+    with pytest.raises(ConfigError, match=r"new\.npz: a gain can only be proven on labeled requests"):
+        gain_of(champion, champion, ArrayRequests("new.npz", {"x": x}), tmp_path, QUICK)

@@ -1,0 +1,48 @@
+"""Draw what came of a retraining as one page without scripts."""
+
+from markupsafe import Markup
+
+from gauntlet.promotion.replay_facts import ReplayFacts
+from gauntlet.promotion.retraining import RetrainResult
+from gauntlet.reporting import timeline
+from gauntlet.reporting.drawing import INK, LINE, MUTED, SERIES, embed, themed
+from gauntlet.reporting.html_report import render_template
+
+STATES = {"promoted": "passed", "kept": "warning", "broke": "failed"}
+MARKS = {"promoted": "✓", "kept": "!", "broke": "✗"}
+TITLES = {"promoted": "Promoted", "kept": "Champion kept", "broke": "Broke"}
+
+
+def render_retraining(result: RetrainResult) -> str:
+    """Return the page."""
+    return render_template(
+        "retraining.html.j2",
+        result=result,
+        title=TITLES[result.outcome],
+        mark=MARKS[result.outcome],
+        state=STATES[result.outcome],
+        drawing=draw_gains(result.replay) if result.replay and result.replay.gain else None,
+        gates=[timeline.CheckOutcome("promote", None, check, timeline.state_of(check)) for check in result.checks],
+    )
+
+
+def draw_gains(replay: ReplayFacts) -> Markup:
+    """Draw the change of the accuracy on the new and on the old samples, each with its 95 % interval."""
+    assert replay.gain is not None
+    rows = (("new samples", replay.gain.paired), ("old samples", replay.paired))
+    with themed(150) as figure:
+        axes = figure.subplots()
+        for y, (_, paired) in enumerate(rows):
+            ends = [-100 * paired.drop_high, -100 * paired.drop_low]
+            axes.plot(ends, [y, y], color=SERIES[y], linewidth=3, solid_capstyle="butt")
+            axes.plot([-100 * paired.drop], [y], "o", color=SERIES[y])
+        axes.axvline(0, color=INK, linewidth=1.5, zorder=1)
+        axes.set(xlabel="accuracy gained, percentage points", ylim=(1.6, -0.6))
+        axes.set_yticks([0, 1], [name for name, _ in rows])
+        axes.tick_params(axis="x", color=MUTED)
+        axes.grid(axis="x", color=LINE)
+        told = (
+            f"{name}: {-100 * p.drop:.1f} points, {-100 * p.drop_high:.1f} to {-100 * p.drop_low:.1f}"
+            for name, p in rows
+        )
+        return embed(figure, "gains", f"Accuracy gained, with 95 % intervals. {'; '.join(told)}.")
