@@ -31,7 +31,7 @@ class Machine(Frozen):
     instructions: tuple[str, ...] = Field(description="that decide which kernels run")
     usable_threads: int
     memory_gb: Number
-    packages: dict[str, str] = Field(description="versions in the environment of its worker")
+    python: str = Field(description="of its worker; the version of a race's runtime is in its `validation`")
 
     @classmethod
     def from_environment(cls, environment: JsonObject) -> Self:

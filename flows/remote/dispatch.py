@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import cast
 from uuid import UUID
 
 import httpx
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 from flows.remote.pools import alive_workers, deployment_name, why_absent
 from flows.remote.race_flow import RaceRequest
 from gauntlet.core.artifact import Artifact, Store
-from gauntlet.core.errors import one_line
+from gauntlet.core.errors import StageError, one_line
 from gauntlet.targets import Target
 from tasks.benchmark.config import BenchmarkConfig
 from tasks.remote import RemoteRace
@@ -78,7 +79,7 @@ class RemoteRaces:
                 framework_model=self.framework_model if target.model_suffixes else None,
             )
             parameters = {"request": request.model_dump(mode="json")}
-            flow_run = run_deployment(deployment_name(str(target.on)), parameters=parameters, timeout=0)
+            flow_run = cast(FlowRun, run_deployment(deployment_name(str(target.on)), parameters=parameters, timeout=0))
             self._pending.append(_Pending(target, flow_run.id, time.monotonic() + self.config.remote_timeout_s))
             log.info("%s: given to the work pool %s", target.name, target.on)
 
@@ -130,22 +131,26 @@ class RemoteRaces:
         race.completed = race.completed or time.monotonic()
         try:
             artifact = Artifact.model_validate_json(message)
-            if not self.store.is_intact(artifact):
-                if time.monotonic() < race.completed + VISIBLE_S:
-                    return
-                raise ValueError(f"{self.store.path(artifact)} is missing: does its worker use the run's store?")
-            found = RemoteRace.model_validate_json(self.store.path(artifact).read_bytes())
-            raced = [result.candidate for result in found.race.results]
-            if (found.target, raced) != (race.target.name, [*self.models]):
-                raise ValueError(f"its rows are those of {found.target} and {', '.join(raced)}")
+            if not self.store.is_intact(artifact) and time.monotonic() < race.completed + VISIBLE_S:
+                return
+            found = self._read(race.target, artifact)
         except ValidationError as error:
             reason = f"its worker has another version of this project, whose rows cannot be read: {one_line(error)}"
             self._end(race, RemoteRace.failed(race.target, self.models, reason))
-        except ValueError as error:
+        except StageError as error:
             self._end(race, RemoteRace.failed(race.target, self.models, str(error)))
         else:
             self.rows[race.target.name] = artifact
             self._end(race, found)
+
+    def _read(self, target: Target, artifact: Artifact) -> RemoteRace:
+        if not self.store.is_intact(artifact):
+            raise StageError(f"{self.store.path(artifact)} is missing: does its worker use the run's store?")
+        found = RemoteRace.model_validate_json(self.store.path(artifact).read_bytes())
+        raced = [result.candidate for result in found.race.results]
+        if (found.target, raced) != (target.name, [*self.models]):
+            raise StageError(f"its rows are those of {found.target} and {', '.join(raced)}")
+        return found
 
     def _timed_out(self, race: _Pending) -> RemoteRace:
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
@@ -158,8 +163,9 @@ class RemoteRaces:
         self._done[race.target.name] = result
         if result.failure:
             log.warning("%s failed: %s", race.target.name, result.failure)
-        elif result.machine is None:
-            log.warning("%s is unavailable: %s", race.target.name, result.race.results[0].unavailable)
+        elif result.machine is None or not result.race.reference:
+            reasons = {one.unavailable or one.reason for one in result.race.results} - {None}
+            log.warning("%s has no rows: %s", race.target.name, "; ".join(map(str, reasons)))
         else:
             log.info("%s: raced on %s, %s", race.target.name, result.machine.host, result.machine.processor)
 

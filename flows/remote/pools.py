@@ -1,10 +1,13 @@
 """Work pools of other machines: their deployment, and whether a worker is there to race."""
 
+import contextlib
+
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import WorkerFilter, WorkerFilterStatus
 from prefect.client.schemas.objects import WorkerStatus, WorkPool
-from prefect.exceptions import ObjectNotFound
+from prefect.deployments.runner import RunnerDeployment
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.types.entrypoint import EntrypointType
 
 from flows.remote.race_flow import race
@@ -23,16 +26,20 @@ def deployment_name(pool: str) -> str:
     return f"{race.name}/{pool}"
 
 
-def register(client: SyncPrefectClient, pool: str) -> WorkPool:
-    """Create the pool, unless it exists, and the deployment of the race on it; return the pool.
+def find_or_create(client: SyncPrefectClient, pool: str) -> WorkPool:
+    """Return a work pool; create one for processes where there is none."""
+    with contextlib.suppress(ObjectAlreadyExists):  # another worker may do the same now
+        client.create_work_pool(WorkPoolCreate(name=pool, type=PROCESS))
+    return client.read_work_pool(pool)
 
-    The deployment names the flow by its module, so that each worker runs the code of its own environment.
+
+def deploy_race(pool: str) -> None:
+    """Create or update the deployment of the race on a pool.
+
+    It names the flow by its module, so that each worker runs the code of its own environment.
     """
-    try:
-        found = client.read_work_pool(pool)
-    except ObjectNotFound:
-        found = client.create_work_pool(WorkPoolCreate(name=pool, type=PROCESS))
-    deployment = race.to_deployment(
+    deployment = RunnerDeployment.from_flow(
+        race,
         name=pool,
         description="One target's race on a machine of this pool. Runs of the pipeline start it.",
         tags=["gauntlet"],
@@ -42,7 +49,6 @@ def register(client: SyncPrefectClient, pool: str) -> WorkPool:
         enforce_parameter_schema=False,  # the flow validates them itself, with the schema of its own version
     )
     deployment.apply()
-    return found
 
 
 def why_absent(client: SyncPrefectClient, pool: str) -> str | None:
