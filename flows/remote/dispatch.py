@@ -59,6 +59,11 @@ class RemoteRaces:
     _done: dict[str, RemoteRace] = field(default_factory=dict)
     _pending: list[_Pending] = field(default_factory=list)
 
+    @property
+    def flow_runs(self) -> tuple[UUID, ...]:
+        """The flow runs that have not ended."""
+        return tuple(race.flow_run for race in self._pending)
+
     def start(self) -> None:
         """Give each target's race to its pool, unless no machine of the pool can race."""
         if not self.config.remote_targets:
