@@ -13,6 +13,7 @@ import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Cancelling, Crashed
 from pydantic import ValidationError
 
@@ -58,6 +59,7 @@ class RemoteRaces:
     """Target -> the file in which its machine left its race."""
     _done: dict[str, RemoteRace] = field(default_factory=dict)
     _pending: list[_Pending] = field(default_factory=list)
+    _said: set[str] = field(default_factory=set)
 
     @property
     def flow_runs(self) -> tuple[UUID, ...]:
@@ -95,13 +97,23 @@ class RemoteRaces:
         with get_client(sync_client=True) as client:
             while self._pending:
                 for race in [*self._pending]:
-                    with contextlib.suppress(httpx.TransportError):  # the server may come back
+                    try:
                         self._look(client, race)
+                    except ObjectNotFound:
+                        reason = f"its flow run or the work pool {race.target.on!r} was deleted"
+                        self._end(race, RemoteRace.failed(race.target, self.models, reason))
+                    except (httpx.TransportError, httpx.HTTPStatusError) as error:  # the server may come back
+                        self._say_once(f"Prefect's server does not respond, waiting for it: {one_line(error)}")
                     if race in self._pending and time.monotonic() > race.deadline:
                         self._end(race, self._timed_out(race))
                 if self._pending:
                     time.sleep(POLL_S)
         return tuple(self._done[target.name] for target in self.config.remote_targets)
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            log.warning(text)
 
     def cancel(self) -> None:
         """Cancel the races that have not ended; nobody waits for them."""

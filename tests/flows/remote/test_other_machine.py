@@ -8,18 +8,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import faulty_models
+import numpy as np
+import onnx
 import psutil
 import pytest
-from harness import GAUNTLET, quick_config
+from harness import GAUNTLET, latest_report
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
 
+from configs.loader import load
+from configs.schema import PipelineConfig
+from flows.pipeline import pipeline
 from flows.record.home import Home
 from flows.record.locks import host
 from flows.remote import dispatch
 from flows.remote.dispatch import RemoteRaces
 from flows.remote.pools import deploy_race, find_or_create, why_absent
-from gauntlet.core.run_report import RunReport
 from gauntlet.reporting.html_report import render_html
 from gauntlet.reporting.machines import machines
 from gauntlet.targets import OrtCpu, environments
@@ -68,18 +73,32 @@ def client(prefect_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Syn
         yield client
 
 
+TARGETS = (
+    "ort-cpu, {kind: ort-cpu, spinning: false, on: bench}, {kind: openvino, on: bench}, {kind: ort-cpu, on: nobody}"
+)
+
+
+def brought(folder: Path) -> PipelineConfig:
+    """Return the configuration of a small run: a brought model, and no candidate besides it."""
+    onnx.save(faulty_models.cnn(), folder / "model.onnx")
+    np.savez(folder / "samples.npz", x=np.random.default_rng(0).standard_normal((64, 3, 16, 16), dtype=np.float32))
+    files = (f"train.model={folder / 'model.onnx'}", f"data.path={folder / 'samples.npz'}")
+    race = ("benchmark.rounds=6", "benchmark.block_ms=2", "benchmark.batch_sizes=[1]", "benchmark.threads=1")
+    small = ("optimize=[]", "quantize=[]", "numerics.samples=8", "benchmark.profile=false")
+    return load("bring-your-own-onnx", (*files, *race, *small, f"benchmark.targets=[{TARGETS}]"))
+
+
 def test_report_shows_the_races_of_both_machines(
-    client: SyncPrefectClient, home: Home, run: Callable[..., RunReport], tmp_path: Path
+    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "there"
+    home, folder = Home(tmp_path / "here"), tmp_path / "there"
     folder.mkdir()
-    targets = (
-        "ort-cpu, {kind: ort-cpu, spinning: false, on: bench}, {kind: openvino, on: bench}, {kind: ort-cpu, on: x}"
-    )
-    config = quick_config("optimize=[]", "quantize=[]", f"benchmark.targets=[{targets}]")
+    home.store.root.mkdir(parents=True)
+    monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
     with machine("bench", folder, home.store.root, PREFECT_WORKER_QUERY_SECONDS="1"):
         until(lambda: why_absent(client, "bench") is None)
-        report = run(config)
+        pipeline(brought(tmp_path))
+    report = latest_report(home)
     assert report.verdict == "passed", report.reason
     raced, openvino, nobody = report.stage("remote").facts["races"]  # type: ignore[union-attr, misc]
     assert raced["machine"]["processor"] == report.environment["processor"]  # in truth, it is the same machine
@@ -93,7 +112,7 @@ def test_report_shows_the_races_of_both_machines(
     assert openvino["race"]["results"][0]["unavailable"] == missing
     assert bool(openvino["race"]["reference"]) == (missing is None)
     assert nobody["machine"] is None
-    assert "has no work pool 'x' with a race" in nobody["race"]["results"][0]["unavailable"]
+    assert "has no work pool 'nobody' with a race" in nobody["race"]["results"][0]["unavailable"]
     found = machines(report)
     assert found is not None
     assert [race.race for race in found.races][:2] == ["this run", "ort-cpu-nospin-on-bench"]
@@ -178,7 +197,7 @@ def test_race_above_its_time_limit_fails(client: SyncPrefectClient, tmp_path: Pa
 @pytest.mark.parametrize(
     ("pool", "paused", "reason"),
     [
-        ("nobody", False, "no worker of the work pool 'nobody' is alive (it has had none)"),
+        ("empty", False, "no worker of the work pool 'empty' is alive (it has had none)"),
         ("resting", True, "the work pool 'resting' is paused; resume it: prefect work-pool resume resting"),
     ],
 )
