@@ -16,6 +16,17 @@ from gauntlet.core.errors import ConfigError, without_password
 PRESETS = Path(__file__).parent
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads true and false as booleans, and no other words: in YAML 1.1, the key `on` of a target would be `true`."""
+
+
+BOOLEAN = "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != BOOLEAN or first in "tTfF"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def load(source: str, settings: tuple[str, ...] = ()) -> PipelineConfig:
     """Read a configuration.
 
@@ -77,7 +88,7 @@ def _hint(word: str, allowed: list[str]) -> str:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
     if not isinstance(values, dict):
@@ -91,7 +102,7 @@ def _apply(values: dict[str, Any], setting: str) -> None:
     if not separator or not key:
         raise ConfigError(f"--set {setting}: write key.path=value, for example --set train.epochs=5")
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {setting}: the value is not YAML: {error}") from error
     if isinstance(value, str):

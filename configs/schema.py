@@ -217,6 +217,7 @@ class PipelineConfig(Frozen):
         self._require_distinct_candidates()
         self._require_measured_batch()
         self._require_winner_here()
+        self._require_portable_operators()
         self._require_known_overrides()
         return self
 
@@ -263,6 +264,14 @@ class PipelineConfig(Frozen):
             raise ValueError(
                 f"loadgen measures the winner in this Python environment, and benchmark.deploy_targets names "
                 f"{foreign[0]!r}, which runs in another; remove one of them"
+            )
+
+    def _require_portable_operators(self) -> None:
+        remote = [target.name for target in self.benchmark.remote_targets]
+        if self.operator_libraries and remote:
+            raise ValueError(
+                f"operator_libraries are files of this machine, and benchmark.targets names {remote[0]!r}, which races "
+                "on another; remove one of them"
             )
 
     def _require_known_overrides(self) -> None:

@@ -9,6 +9,7 @@ from configs.schema import REFERENCE, PipelineConfig
 from flows.candidates import add_normalized, export_network, optimize_base, prune_network, quantize_base
 from flows.composition import Reference
 from flows.recording import recording
+from flows.remote.dispatch import remote_races
 from flows.stage import Line
 from gauntlet.runtime.operator_libraries import operator_libraries, with_operator_libraries
 from tasks.benchmark import benchmark
@@ -18,6 +19,7 @@ from tasks.evaluate import evaluate
 from tasks.explain import explain
 from tasks.loadgen import loadgen
 from tasks.package import package
+from tasks.remote import remote
 from tasks.select import select
 from tasks.serve import serve
 from tasks.train import train
@@ -71,17 +73,20 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:
     """Race the candidates that passed every gate, explain the slow ones, select, confirm, package and serve."""
     run, golden, test = line.run, reference.golden, reference.splits["test"]
-    race = line.measure(
-        benchmark,
-        config.race,
-        models=run.accepted_models,
-        golden=golden,
-        test=test,
-        limits=config.accuracy,
-        own_goldens=run.own_goldens,
-        framework_model=reference.network,
-        objective=config.select.objective,
-    ).facts
+    with remote_races(config.race, run.home.store, run.accepted_models, golden, reference.network) as elsewhere:
+        race = line.measure(
+            benchmark,
+            config.race,
+            models=run.accepted_models,
+            golden=golden,
+            test=test,
+            limits=config.accuracy,
+            own_goldens=run.own_goldens,
+            framework_model=reference.network,
+            objective=config.select.objective,
+        ).facts
+        if races := elsewhere.collect():
+            line.stage(remote, config.race, races=races, rows=elsewhere.rows)
     reasons = line.stage(
         explain,
         config.benchmark,

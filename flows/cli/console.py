@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.latency_table import latency_table
+from flows.cli.machines_table import print_machines
 from flows.record.home import Home
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, CandidateEntry, RunReport
@@ -95,6 +96,7 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
     compared = {c.name: c for c in (timeline.reference(report), timeline.winner(report)) if c}
     if rows := [((name,), row) for name, c in compared.items() for row in timeline.own_rows(c).values()]:
         console.print(latency_table(rows, ("candidate",), console.width))
+    print_machines(console, report)
     rejected = reasons(report)
     if rejected:
         console.print("Rejected:")

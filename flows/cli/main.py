@@ -9,7 +9,7 @@ from flows.cli.options import parser
 from gauntlet.core.errors import ConfigError, PipelineError
 
 EXTRAS = {
-    **dict.fromkeys(("prefect", "mlflow", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),
+    **dict.fromkeys(("prefect", "mlflow", "httpx", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),
     **dict.fromkeys(("faster_coco_eval", "onnxoptimizer", "onnxscript", "onnxsim", "onnxslim"), "pipeline"),
     **dict.fromkeys(("torch", "torchvision", "torch_pruning", "safetensors"), "torch"),
     **dict.fromkeys(("fastapi", "fastapi_offline", "prometheus_client", "starlette", "uvicorn"), "serving"),

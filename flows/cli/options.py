@@ -86,12 +86,24 @@ def _add_home_commands(add: AddCommand) -> None:
     status = add("status", "up:show_status", "show what `gauntlet up` started")
     status.add_argument("--json", action="store_true", help="print JSON")
     add("down", "up:stop_platform", "stop what `gauntlet up` started")
+    _add_worker(add)
     add("sync", "sync:sync_runs", "send to MLflow what could not be sent during a run")
     clean = add("clean", "clean:clean_home", "free the disk space of old runs, and of what no kept run refers to")
     clean.add_argument("--keep-runs", type=at_least(0), metavar="N", help="keep the N newest runs; by default all")
     clean.add_argument("--older-than", type=float, metavar="DAYS", help="remove only runs that ended longer ago")
     clean.add_argument("--shared", action="store_true", help="clean $GAUNTLET_STORE, for the runs of all machines")
     clean.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+
+
+def _add_worker(add: AddCommand) -> None:
+    text = "race targets on this machine for the runs of other machines, until Ctrl-C"
+    worker = add("worker", "worker:start_worker", text)
+    pool = "work pool of machines like this one, which benchmark.targets names as `on`; created if there is none"
+    worker.add_argument("--pool", required=True, metavar="NAME", help=pool)
+    store = "where this machine has the store of the runs; by default the path that each run has itself"
+    worker.add_argument("--store", metavar="FOLDER", help=store)
+    deploy = "only create the pool's deployment, for pools whose workers start in another way (Kubernetes, Docker)"
+    worker.add_argument("--deploy-only", action="store_true", help=deploy)
 
 
 def _add_file_commands(add: AddCommand) -> None:

@@ -13,6 +13,7 @@ from gauntlet.core.run_report import RunReport, StageEntry
 from gauntlet.reporting import (
     forest_plot,
     latency_table,
+    machines,
     operator_times,
     pareto_plot,
     scores,
@@ -61,6 +62,7 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         normalization=_section(report.stage("normalize"), "normalization.html.j2", _normalization),
         chains=[_section(e, "passes.html.j2", _passes) for e in report.stages if e.stage == "optimize" and e.candidate],
         kernels=_section(report.stage("benchmark"), "kernels.html.j2", operator_times.prepare),
+        machines=_machines(report),
         serving=_section(report.stage("serve"), "serving.html.j2", lambda facts: {"facts": facts}),
         gates=timeline.gates(report),
         scores=_section(report.stage("evaluate"), "scores.html.j2", scores.prepare),
@@ -73,6 +75,11 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
 def _required_speedup(report: RunReport) -> float | None:
     by_speed = timeline.objective(report) in ("latency", "throughput")
     return stage_facts.number(report, "select", "required_speedup") if by_speed else None
+
+
+def _machines(report: RunReport) -> Markup:
+    found = machines.machines(report)
+    return Markup() if found is None else render_template("machines.html.j2", found=found, view=machines)
 
 
 def _data(facts: Any) -> dict[str, Any]:

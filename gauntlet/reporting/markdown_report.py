@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
-from gauntlet.reporting import latency_table, timeline
+from gauntlet.reporting import latency_table, machines, timeline
 from gauntlet.reporting import text_format as written
 from gauntlet.reporting.text_format import MISSING, is_web
 
@@ -31,6 +31,7 @@ def render_markdown(report: RunReport, store: Path | None = None) -> str:
         parts += ["## Candidates", _candidates(report)]
     if measured := latency_table.lines(report):
         parts += ["## Latency", _latencies(measured), latency_table.NOTE]
+    parts += _machines(report)
     if tried := _normalization(report):
         parts += ["## Normalization", _table(("Step", "Outcome", "Change", "Why not"), "llll", tried)]
     if failed := [gate for gate in timeline.gates(report) if gate.state != "passed"]:
@@ -97,6 +98,16 @@ def _latencies(measured: Sequence[tuple[str, BenchmarkRow]]) -> str:
     head = ("Candidate", "Target", "Batch", *latency_table.HEADINGS)
     rows = [(escape(name), escape(row.target), str(row.batch), *latency_table.cells(row)) for name, row in measured]
     return _table(head, "llrrrrrrr", rows)
+
+
+def _machines(report: RunReport) -> list[str]:
+    """Return the races on other machines; nothing where all targets raced on the run's own."""
+    if (found := machines.machines(report)) is None:
+        return []
+    races, lines = ([tuple(map(escape, one.words)) for one in some] for some in (found.races, found.lines))
+    parts = ["## Machines", _table(machines.RACE_HEADINGS, "lllrrr", races), machines.NOTE]
+    parts += [_table(machines.HEADINGS, "lllrrrl", lines)] if lines else []
+    return [*parts, *(f"{escape(target)} has no rows: {escape(why)}" for target, why in found.missing)]
 
 
 def _normalization(report: RunReport) -> list[tuple[str, ...]]:

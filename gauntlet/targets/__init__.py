@@ -75,6 +75,11 @@ def with_options(options: Mapping[str, str]) -> Target:
     kind = KINDS.get(options.get("kind", ""))
     if kind is None:
         raise ConfigError(f"unknown target kind={options.get('kind', '')}; available: {', '.join(KINDS)}")
+    if "on" in options:
+        raise ConfigError(
+            f"target {options['kind']}: on: a command races on its own machine; remove `on` and call the command "
+            "there, or name the target in benchmark.targets of a pipeline"
+        )
     try:
         return kind.model_validate(options)
     except ValidationError as error:

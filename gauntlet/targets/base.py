@@ -16,6 +16,8 @@ from gauntlet.targets import environments
 
 Precision = Literal["f32", "tf32", "f16", "bf16", "int8"]
 PROBE_TIMEOUT_S = 60.0
+POOL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+"""Names of work pools; they become part of the names of targets, deployments and metrics."""
 
 
 class OperatorList(Frozen):
@@ -31,6 +33,11 @@ class BaseTarget(Frozen):
     kind: str
     env: str | None = Field(None, description="Python environment: name for `gauntlet targets install`, or folder")
     memory_gb: float | None = Field(None, gt=0, description="memory of each worker; default: half of this process's")
+    on: str | None = Field(
+        None,
+        pattern=POOL_NAME,
+        description="name of a Prefect work pool: a machine of that pool races the target (`gauntlet worker`)",
+    )
 
     engine: ClassVar[str]
     model_suffixes: ClassVar[tuple[str, ...]] = ()
@@ -53,7 +60,8 @@ class BaseTarget(Frozen):
     def name(self) -> str:
         """The target in reports; targets that compute differently have different names."""
         env = () if self._is_default("env") else (Path(str(self.env)).name,)
-        return "-".join((self.kind, *self.name_suffix(), *env))
+        elsewhere = ("on", self.on) if self.on else ()
+        return "-".join((self.kind, *self.name_suffix(), *env, *elsewhere))
 
     @property
     def declared_precision(self) -> Precision:

@@ -2,29 +2,21 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-import numpy as np
-
-from gauntlet.benchmarking.contender import Contender, RaceEntry, RacePlan
+from gauntlet.benchmarking.contender import Contender, RaceEntry
 from gauntlet.benchmarking.objective import Objective, deciding_batch
 from gauntlet.benchmarking.race import CONTROL, RaceOutcome, race
 from gauntlet.benchmarking.rows import aa_deviation, rows
-from gauntlet.benchmarking.session_options import best_session, contender_name, entries
+from gauntlet.benchmarking.session_options import best_session, contender_name
 from gauntlet.benchmarking.target_examiner import TargetExaminer
 from gauntlet.benchmarking.target_validation import repeatability_check
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import Golden
 from gauntlet.problems.accuracy_comparison import AccuracyLimits
-from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.session import open_session
-from gauntlet.targets import trusting
-from gauntlet.targets.base import BaseTarget
 from tasks.benchmark.candidate_profile import CandidateProfile, profile_candidate
 from tasks.benchmark.config import BenchmarkConfig
 from tasks.benchmark.facts import BenchmarkFacts, CandidateTiming
@@ -36,6 +28,7 @@ from tasks.benchmark.other_targets import (
     missing_targets_check,
     race_on_target,
 )
+from tasks.benchmark.setup import BenchmarkSetup, prepare
 from tasks.benchmark.target_accuracy import TargetAccuracy
 
 
@@ -61,9 +54,9 @@ def benchmark(
     Raises:
         StageError: when the reference cannot be measured.
     """
-    setup = _prepare(config, workspace, models, golden)
+    setup = prepare(config, workspace, models, golden)
     source = workspace.path(framework_model) if framework_model else None
-    paths = setup.paths if config.targets[1:] else {}
+    paths = setup.paths if config.other_targets else {}
     examiner = TargetExaminer.from_models(paths, setup.inputs, setup.plan, source)
     accuracy = None
     if limits and test:
@@ -83,68 +76,15 @@ def benchmark(
         for name, result in deployed.items()
     ]
     for target in setup.comparison_only:
-        others += race_on_target(target, examiner, reference, resolution=config.resolution, on_round=on_round)
+        others += race_on_target(target, examiner, reference, resolution=config.resolution, on_round=on_round).results
     return _report(config, workspace, setup, outcome, others, objective)
 
 
-@dataclass(frozen=True)
-class _Setup:
-    """The plan of a benchmark before any worker starts."""
-
-    reference: str
-    paths: Mapping[str, Path]
-    """Candidate name -> model file."""
-    sizes: Mapping[str, int]
-    """Candidate name -> size in bytes, with weights."""
-    entries: Mapping[str, RaceEntry]
-    """Contender name -> a candidate in one session variant of the first target."""
-    inputs: Path
-    plan: RacePlan
-    deployable: tuple[BaseTarget, ...]
-    """Targets on which the winner may be deployed."""
-    comparison_only: tuple[BaseTarget, ...]
-
-
-def _prepare(config: BenchmarkConfig, workspace: Workspace, models: Mapping[str, Artifact], golden: Artifact) -> _Setup:
-    """Write the inputs, and plan the race with the batch sizes that the reference accepts."""
-    reference, first = next(iter(models)), config.targets[0]
-    if first.env and (reason := first.unavailable()):
-        raise StageError(f"the first target, {first.name}, cannot run here: {reason}")
-    race_entries = entries(models, config.all_sessions, workspace)
-    try:
-        session = open_session(race_entries[reference].model, level="off")
-        inference = batched_inference(session, Golden.load(workspace.path(golden)).real.inputs)
-    except StageError as error:
-        raise StageError(f"the reference '{reference}' cannot be measured: {error}") from error
-    batch_sizes = tuple(dict.fromkeys(inference.batch(size) for size in config.batch_sizes))
-    largest = max(batch_sizes)
-    samples = {name: np.resize(array, (largest, *array.shape[1:])) for name, array in inference.samples.items()}
-    np.savez(workspace.folder / "inputs.npz", allow_pickle=False, **samples)
-    return _Setup(
-        reference=reference,
-        paths={name: race_entries[name].model for name in models},
-        sizes={name: artifact.size_bytes for name, artifact in models.items()},
-        entries=race_entries,
-        inputs=workspace.folder / "inputs.npz",
-        plan=RacePlan(
-            batch_sizes=batch_sizes,
-            rounds=config.rounds,
-            block_ms=config.block_ms,
-            threads=config.default_threads,
-            timeout_s=config.timeout_s,
-            seed=config.seed,
-            min_calls=config.min_calls,
-            early_stopping=config.early_stopping,
-            restarts=config.restart_processes,
-        ),
-        deployable=tuple(t for t in config.targets[1:] if t.name in config.deploy_targets),
-        # the framework's file is an artifact of this run
-        comparison_only=trusting(t for t in config.targets[1:] if t.name not in config.deploy_targets),
-    )
-
-
 def _race(
-    config: BenchmarkConfig, setup: _Setup, deployed: Mapping[str, OtherTargetResult], on_round: Callable[[int], None]
+    config: BenchmarkConfig,
+    setup: BenchmarkSetup,
+    deployed: Mapping[str, OtherTargetResult],
+    on_round: Callable[[int], None],
 ) -> RaceOutcome:
     """Race all candidates in all session variants, and on the deployment targets that they were validated on."""
     on_targets = {
@@ -168,7 +108,7 @@ def _race(
 def _report(
     config: BenchmarkConfig,
     workspace: Workspace,
-    setup: _Setup,
+    setup: BenchmarkSetup,
     outcome: RaceOutcome,
     others: list[OtherTargetResult],
     objective: Objective,
@@ -244,7 +184,10 @@ def _timing(
 
 
 def _profile(
-    workspace: Workspace, setup: _Setup, contenders: Mapping[str, list[Contender]], results: tuple[CandidateTiming, ...]
+    workspace: Workspace,
+    setup: BenchmarkSetup,
+    contenders: Mapping[str, list[Contender]],
+    results: tuple[CandidateTiming, ...],
 ) -> tuple[tuple[CandidateProfile, ...], dict[str, Artifact]]:
     """Profile the reference and the fastest candidate, each on its chosen target; return their traces too."""
     profiles: list[CandidateProfile] = []

@@ -65,6 +65,11 @@ class BenchmarkConfig(Frozen):
     session_variants: tuple[OrtCpu, ...] = Field(
         (), description="more session options of the first target: {spinning: false}; `select.batch` decides"
     )
+    remote_timeout_s: float = Field(
+        3600,
+        gt=0,
+        description="time limit of a race on another machine (`on`), its wait for its turn included",
+    )
     profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
     max_aa_deviation: float = Field(0.05, gt=0, description="largest deviation from 1 of FP32's speed-up over itself")
     seed: int = Field(0, ge=0, description="random seed of the order in the rounds")
@@ -103,8 +108,10 @@ class BenchmarkConfig(Frozen):
     @field_validator("targets")
     @classmethod
     def _first_target_is_the_cpu(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
-        if targets[0].kind != "ort-cpu":
-            raise ValueError(f"the first target must be ort-cpu, the baseline of all others; got {targets[0].name}")
+        if targets[0].kind != "ort-cpu" or targets[0].on:
+            raise ValueError(
+                f"the first target must be ort-cpu on this machine, the baseline of all others; got {targets[0].name}"
+            )
         if len({target.name for target in targets}) < len(targets):
             raise ValueError("target names must be unique")
         return targets
@@ -117,11 +124,18 @@ class BenchmarkConfig(Frozen):
             raise ValueError(f"session_variants: {duplicate} is listed twice or equals the first target; remove it")
         if any(session.env for session in self.session_variants):
             raise ValueError("session_variants run in this Python environment; for another one (`env`), add a target")
+        if any(session.on for session in self.session_variants):
+            raise ValueError("session_variants run on this machine; for another one (`on`), add a target")
         others = {target.name: target for target in self.targets[1:]}
         for name in self.deploy_targets:
             if name not in others:
                 available = ", ".join(others) or "none; list it in benchmark.targets after ort-cpu"
                 raise ValueError(f"deploy_targets: unknown target {name!r}; available: {available}")
+            if pool := others[name].on:
+                raise ValueError(
+                    f"deploy_targets: {name} races on a machine of the work pool {pool!r}, and only times of one "
+                    "machine are compared; remove it, or run the pipeline on that machine"
+                )
             if others[name].model_suffixes:
                 raise ValueError(f"deploy_targets: {name} does not run ONNX files; remove it")
         return self
@@ -135,6 +149,20 @@ class BenchmarkConfig(Frozen):
     def all_sessions(self) -> tuple[OrtCpu, ...]:
         """The first target and the session variants."""
         return (cast(OrtCpu, self.targets[0]), *self.session_variants)
+
+    @property
+    def other_targets(self) -> tuple[Target, ...]:
+        """The targets after the first that race on this machine."""
+        return tuple(target for target in self.targets[1:] if target.on is None)
+
+    @property
+    def remote_targets(self) -> tuple[Target, ...]:
+        """The targets that race on other machines."""
+        return tuple(target for target in self.targets if target.on)
+
+    def for_remote(self, target: Target) -> Self:
+        """Return the plan of the race of one target on another machine."""
+        return self.replace(targets=(self.targets[0], target), deploy_targets=(), session_variants=(), profile=False)
 
     def target_named(self, name: str) -> Target:
         """Return a target or a session variant by its name."""

@@ -6,6 +6,7 @@ from typing import Self
 from pydantic import Field
 
 from gauntlet.benchmarking.contender import Contender, RaceEntry
+from gauntlet.benchmarking.machine_load import MachineLoad
 from gauntlet.benchmarking.race import CONTROL, race
 from gauntlet.benchmarking.rows import aa_deviation, rows
 from gauntlet.benchmarking.target_examiner import TargetExaminer
@@ -49,6 +50,17 @@ class OtherTargetResult(Frozen):
         return self.replace(reason=reason) if reason else self
 
 
+class TargetRace(Frozen):
+    """The race of all candidates on one other target."""
+
+    results: tuple[OtherTargetResult, ...]
+    reference: tuple[BenchmarkRow, ...] = Field(
+        (), description="the FP32 model on the first target, the base of all rows"
+    )
+    control: tuple[BenchmarkRow, ...] = Field((), description="the same once more: what equal models differ by")
+    load: MachineLoad | None = None
+
+
 def examine_candidates(
     examiner: TargetExaminer, target: BaseTarget, accuracy: TargetAccuracy | None = None
 ) -> dict[str, OtherTargetResult]:
@@ -83,17 +95,18 @@ def race_on_target(
     *,
     resolution: float,
     on_round: Callable[[int], None],
-) -> tuple[OtherTargetResult, ...]:
+) -> TargetRace:
     """Race the candidates on one target against the reference of all targets, which runs twice for an A/A control."""
     results = examine_candidates(examiner, target)
     entries = {
         name: RaceEntry.on_target(examiner.file(name, target), target) for name, r in results.items() if r.can_race
     }
     if not entries:
-        return tuple(results.values())
+        return TargetRace(results=tuple(results.values()))
     keep = (f"reference of {target.name}", CONTROL)  # a candidate's name has no space
     contenders = {**dict.fromkeys(keep, reference), **entries}
-    measured = race(contenders, examiner.inputs, examiner.plan, keep=keep, on_round=on_round).contenders
+    outcome = race(contenders, examiner.inputs, examiner.plan, keep=keep, on_round=on_round)
+    measured = outcome.contenders
     base, control = (measured[name] for name in keep)
     failure = base.failure or control.failure
     deviation = aa_deviation(control, base)
@@ -105,7 +118,12 @@ def race_on_target(
         if result.reason in (None, measured[name].failure):  # after a failed batch size, the others still count
             found = rows(measured[name], base, resolution=resolution)
             results[name] = result.replace(rows=found, aa_deviation=deviation if found else None)
-    return tuple(results.values())
+    return TargetRace(
+        results=tuple(results.values()),
+        reference=() if failure else rows(base, base, resolution=resolution),
+        control=() if failure else rows(control, base, resolution=resolution),
+        load=outcome.machine,
+    )
 
 
 def aa_check(deviation: float, limit: float, where: str = "") -> Check:
@@ -121,13 +139,16 @@ def aa_checks(results: Sequence[OtherTargetResult], limit: float) -> tuple[Check
     return tuple(aa_check(deviation, limit, f" in the race on {target}") for target, deviation in deviations.items())
 
 
-def missing_targets_check(results: Sequence[OtherTargetResult]) -> tuple[Check, ...]:
-    """Return the check that all other targets can run here; no check without other targets."""
+def missing_targets_check(
+    results: Sequence[OtherTargetResult],
+    name: str = "benchmark.absent_targets",
+    fix: str = "make them available here, or remove them from benchmark.targets",
+) -> tuple[Check, ...]:
+    """Return the check that all other targets can run; no check without other targets."""
     reasons: dict[str, list[str | None]] = {}
     for result in results:
         reasons.setdefault(result.target, []).append(result.unavailable)
     if not reasons:
         return ()
     missing = [f"{target}: {why[0]}" for target, why in reasons.items() if all(why)]
-    fix, name = "make them available here, or remove them from benchmark.targets", "benchmark.absent_targets"
     return (Check.of(name, len(missing), "<=", 0, "; ".join(missing), fix, unit="targets", severity="warning"),)

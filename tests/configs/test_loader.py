@@ -142,3 +142,15 @@ def test_load_suggests_the_nearest_preset_when_there_is_no_such_file() -> None:
 def test_set_reaches_into_a_part_that_the_file_leaves_out() -> None:
     config = load("digits-small-cnn", ("data.image_size=16", "structure.max_opset=17"))
     assert (config.data.kind, config.data.image_size, config.structure.max_opset) == ("digits", 16, 17)
+
+
+def test_key_on_is_no_boolean_and_switches_still_are(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "name: x\nbenchmark:\n  targets: [ort-cpu, {kind: openvino, on: jetson}]\n  profile: off\n"
+        "  early_stopping: yes\n"
+    )
+    benchmark = load(str(path), ("benchmark.restart_processes=no",)).benchmark
+    assert [target.name for target in benchmark.targets] == ["ort-cpu", "openvino-f32-on-jetson"]
+    assert (benchmark.profile, benchmark.early_stopping, benchmark.restart_processes) == (False, True, False)
+    assert load(str(path), ("benchmark.targets=[ort-cpu, {kind: ort-cpu, on: gpu}]",)).benchmark.targets[1].on == "gpu"

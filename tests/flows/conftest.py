@@ -24,6 +24,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     os.environ["PREFECT_HOME"] = str(home.prefect)
     os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
     os.environ["PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS"] = "5"  # a minute by default: too long for a test
+    os.environ["PREFECT_SERVER_SERVICES_FOREMAN_LOOP_SECONDS"] = "1"  # how soon it notices that a worker is silent
     with local_servers.prefect_server(home, local_servers.free_port()) as url:
         from prefect.settings import PREFECT_API_URL, temporary_settings
 

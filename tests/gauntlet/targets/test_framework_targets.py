@@ -220,7 +220,9 @@ def test_run_races_its_source_beside_the_reference_alone(of_flax: OfFlax) -> Non
     model = of_flax("NCHW")
     models = {"fp32": model.model, "twin": model.model}
     examination = TargetExaminer.from_models(models, model.inputs, PLAN, model.source)
-    found = race_on_target(JaxJit(), examination, RaceEntry(model.model), resolution=0.01, on_round=lambda _: None)
+    found = race_on_target(
+        JaxJit(), examination, RaceEntry(model.model), resolution=0.01, on_round=lambda _: None
+    ).results
     assert [(one.candidate, one.unavailable) for one in found] == [
         ("fp32", None), ("twin", "the target runs only the framework's own model, which is the reference"),
     ]  # fmt: skip

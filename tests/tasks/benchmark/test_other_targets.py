@@ -79,7 +79,7 @@ def go(tmp_path: Path, target) -> OtherTargetResult:
     onnx.save(faulty_models.cnn(), tmp_path / "cnn.onnx")
     model = tmp_path / "cnn.onnx"
     examiner = TargetExaminer.from_models({"fp32": model}, tmp_path / "in.npz", PLAN)
-    [found] = race_on_target(target, examiner, RaceEntry(model), resolution=0.01, on_round=lambda _: None)
+    [found] = race_on_target(target, examiner, RaceEntry(model), resolution=0.01, on_round=lambda _: None).results
     return found
 
 
