@@ -22,6 +22,7 @@ Topic = Literal[
     "promotion",
     "peers",
     "auto",
+    "corpus",
     "targets",
     "calibration",
     "pruning",
