@@ -1,7 +1,7 @@
 """Small networks with If, Loop, Scan, state and computed weights, written as ONNX text."""
 
 import onnx
-from corpus.onnx_models import written
+from onnx_models import written
 
 
 def branch_on_value(opset: int = 13) -> onnx.ModelProto:

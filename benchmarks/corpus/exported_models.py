@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import network_kinds
 import onnx
-from corpus import network_kinds
-from corpus.light_models import LIGHT, light
+from light_models import LIGHT, light
 
 Make = Callable[[Path], None]
 """Writes the model to a file."""

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import onnx
-from corpus.onnx_models import random_weights
 from onnx import helper, numpy_helper
+from onnx_models import random_weights
 
 LIGHT = (
     *("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50"),

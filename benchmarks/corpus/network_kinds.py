@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from corpus.onnx_models import in_float16, quantized, with_weights_as_constants
+from onnx_models import in_float16, quantized, with_weights_as_constants
 
 
 def scripted_control_flow(path: Path) -> None:

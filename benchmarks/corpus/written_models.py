@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import onnx
-from corpus.control_flow_models import (
+from control_flow_models import (
     branch_on_input,
     branch_on_value,
     computed_weights,
@@ -12,7 +12,7 @@ from corpus.control_flow_models import (
     scan,
     state,
 )
-from corpus.onnx_models import (
+from onnx_models import (
     in_float16,
     quantized,
     with_fixed_batch,

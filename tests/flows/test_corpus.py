@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from corpus.models import ARGUMENTS, MODELS
-from corpus.outcome import Outcome, inapplicable, technical_rejections
+from all_models import ARGUMENTS, MODELS
+from outcome import Outcome, inapplicable, technical_rejections
 
 from configs.brought_model import infer_config
 from configs.loader import validated

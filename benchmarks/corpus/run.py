@@ -1,6 +1,6 @@
 """What `gauntlet run MODEL` makes of models from outside, with no configuration: a corpus of files, made by script.
 
-    python benchmarks/run_corpus.py [NAME ...] [--folder FOLDER] [--full] [--list] [--result FILE.json]
+    python benchmarks/corpus/run.py [NAME ...] [--folder FOLDER] [--full] [--list] [--result FILE.json]
 
 Makes the models (all, or those whose names contain one of the words), runs each on random samples, and writes one
 `outcomes/NAME.json` a model and the table `corpus.md` into the folder. All run in this process, because starting one
@@ -11,6 +11,7 @@ and why, not how fast the winner is; `--full` races as `gauntlet run` does.
 """
 
 import argparse
+import logging
 import os
 import sys
 import traceback
@@ -19,15 +20,17 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from time import monotonic
 
-from corpus.models import ARGUMENTS, MODELS
-from corpus.outcome import Outcome
-from results import Figure, add_result_option, write_result
+from all_models import ARGUMENTS, MODELS
+from outcome import Outcome
 
 from flows.cli.main import main
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
 from gauntlet.core.errors import one_line
 from gauntlet.core.run_report import RunReport
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder of `results`
+from results import Figure, add_result_option, write_result
 
 TIMEOUT_S = 300
 LEAST_MODELS = 60
@@ -62,6 +65,7 @@ def run_corpus() -> int:
     (folder / "outcomes").mkdir(parents=True, exist_ok=True)
     home = Home((folder / "home").resolve())
     os.environ["GAUNTLET_HOME"] = str(home.root)
+    logging.getLogger().addHandler(logging.NullHandler())  # else a quantizer's first warning makes all logs appear
     with prefect_server(home):  # shared by all runs
         for name in names:
             target = folder / "outcomes" / f"{name}.json"

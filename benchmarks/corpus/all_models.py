@@ -4,8 +4,8 @@ from functools import partial
 from pathlib import Path
 
 import onnx
-from corpus.exported_models import EXPORTED, Make
-from corpus.written_models import WRITTEN
+from exported_models import EXPORTED, Make
+from written_models import WRITTEN
 
 
 def _written(name: str, path: Path) -> None:
