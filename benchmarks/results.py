@@ -22,6 +22,7 @@ Topic = Literal[
     "promotion",
     "peers",
     "auto",
+    "corpus",
     "targets",
     "calibration",
     "pruning",
@@ -83,9 +84,10 @@ def write_result(path: Path, **measured: Any) -> None:
         measured: the other fields of `Result`.
     """
     here: dict[str, Any] = environment()
+    script, scripts = Path(sys.argv[0]).resolve(), Path(__file__).resolve().parent
     instructions = ", ".join(here["instructions"])
     result = Result(
-        command=shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *_arguments()]),
+        command=shlex.join(["python", f"benchmarks/{script.relative_to(scripts)}", *_arguments()]),
         machine=f"{here['usable_threads']} cores of {here['processor']} ({instructions}), {here['memory_gb']:.0f} GB",
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         versions={"python": here["python"], **{name: importlib.metadata.version(name) for name in PACKAGES}},

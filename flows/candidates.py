@@ -46,7 +46,7 @@ def export_network(
     model = normalized.artifacts["normalized"]
     base = Base(line.name or REFERENCE, exported.artifacts["model"], model, normalized.facts)
     line.stage(structure, config.structure, model=model)
-    line.stage(numerics, config.numerics, model=model, golden=golden)
+    line.stage(numerics, base.facts.limits(config.numerics), model=model, golden=golden)
     return base
 
 
@@ -79,19 +79,19 @@ def optimize_with(
     accepted: dict[str, Report[OptimizeFacts]],
 ) -> None:
     """Make a candidate with a graph pass, run its gates, and add it to those that passed them."""
-    golden = base.golden or reference.golden
+    golden, limits = base.golden or reference.golden, base.facts.limits(config.numerics)
     with line.candidate(base.candidate(graph_pass.name), parent=base.name) as candidate:
         optimized = candidate.stage(
             optimize,
             graph_pass,
             model=base.model,
             golden=golden,
-            limits=config.numerics,
+            limits=limits,
             files=(*user_files(graph_pass), *operator_libraries()),
         )
         model = optimized.artifacts["model"]
         candidate.stage(structure, config.structure, model=model)
-        candidate.stage(numerics, config.numerics, model=model, golden=golden)
+        candidate.stage(numerics, limits, model=model, golden=golden)
         check_accuracy(candidate, config, reference, base, model)
         accepted[graph_pass.name] = optimized
 

@@ -1,124 +1,153 @@
 """What `gauntlet run MODEL` makes of models from outside, with no configuration: a corpus of files, made by script.
 
-    python benchmarks/corpus/run.py [NAME ...] [--folder FOLDER] [--full] [--list]
+    python benchmarks/corpus/run.py [NAME ...] [--folder FOLDER] [--full] [--list] [--result FILE.json]
 
-Makes the models (all, or those whose names contain one of the words), runs each on random samples, and writes
-`corpus.json` and `corpus.md` into the folder. Every model must end with a winner, or with FP32 and reasons that name
-accuracy or speed. Exit code 1 when a candidate was rejected for a technical reason, or a run took too long. Races are
-short, because the question is what is rejected and why, not how fast the winner is; `--full` races as `gauntlet run`.
+Makes the models (all, or those whose names contain one of the words), runs each on random samples, and writes one
+`outcomes/NAME.json` a model and the table `corpus.md` into the folder. All run in this process, because starting one
+takes longer than most of these runs; a run that was interrupted is continued, and models that are named run again.
+Every model must end with a winner, or with FP32 and reasons that name accuracy or speed. Exit code 1 when a candidate
+was rejected for a technical reason, or a run took too long. Races are short, because the question is what is rejected
+and why, not how fast the winner is; `--full` races as `gauntlet run` does.
 """
 
 import argparse
-import json
+import logging
 import os
-import subprocess
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
-import onnx
-from exported_models import EXPORTED
-from outcome import inapplicable, technical_rejections
-from written_models import ARGUMENTS, WRITTEN
+from all_models import ARGUMENTS, MODELS
+from outcome import Outcome
 
+from flows.cli.main import main
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
+from gauntlet.core.errors import one_line
 from gauntlet.core.run_report import RunReport
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder of `results`
+from results import Figure, add_result_option, write_result
+
 TIMEOUT_S = 300
+LEAST_MODELS = 60
+CRASHED = "the process ended"
+"""An outcome until the run has another; a corpus run that is continued begins behind it."""
 QUICK = (
-    "benchmark.rounds=6",
-    "benchmark.block_ms=10",
-    "benchmark.batch_sizes=[1]",
-    "benchmark.restart_processes=false",
+    *("benchmark.rounds=6", "benchmark.block_ms=5", "benchmark.batch_sizes=[1]", "benchmark.restart_processes=false"),
+    *("benchmark.max_aa_deviation=1", "benchmark.profile=false", "numerics.samples=8", "data.samples=32"),
+    "repair.budget_s=4",
 )
-QUICK += ("benchmark.max_aa_deviation=1", "benchmark.profile=false", "numerics.samples=8", "data.samples=48")
+COLUMNS = ("model", "MB", "winner", "over FP32", "SQNR, dB", "rejected for accuracy or speed", "technical")
+CONDITIONS = (
+    "Each model runs with no configuration on 32 random samples, in races of 6 rounds of 5 ms at batch 1. Other work "
+    "ran on the machine meanwhile, so the question is what is rejected and why; read no speed from the ratios"
+)
 
 
-def save(make: Callable[[], onnx.ModelProto], path: Path) -> None:
-    """Write a model that is written as text."""
-    onnx.save(make(), path)
-
-
-def main() -> int:
+def run_corpus() -> int:
     """Run the corpus and print a line a model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names to run; by default all")
-    parser.add_argument("--folder", type=Path, default=Path("corpus"), help="for the models, the runs and the results")
+    parser.add_argument("--folder", type=Path, default=Path("corpus"), help="for the models, the runs and the outcomes")
     parser.add_argument("--full", action="store_true", help="race as long as gauntlet run does by default")
     parser.add_argument("--list", action="store_true", help="print the names")
+    add_result_option(parser)
     options = parser.parse_args()
-    names = [n for n in (*WRITTEN, *EXPORTED) if not options.names or any(part in n for part in options.names)]
+    names = [n for n in MODELS if not options.names or any(part in n for part in options.names)]
     if options.list:
         print("\n".join(names))
         return 0
-    options.folder.mkdir(parents=True, exist_ok=True)
-    home, rows = Home((options.folder / "home").resolve()), []
+    folder: Path = options.folder
+    (folder / "outcomes").mkdir(parents=True, exist_ok=True)
+    home = Home((folder / "home").resolve())
+    os.environ["GAUNTLET_HOME"] = str(home.root)
+    logging.getLogger().addHandler(logging.NullHandler())  # else a quantizer's first warning makes all logs appear
     with prefect_server(home):  # shared by all runs
         for name in names:
-            row = run(name, options.folder, home, () if options.full else QUICK)
-            rows.append(row)
-            print(
-                f"{name:45} {row['seconds']:6.1f} s  {row['winner'] or 'FAILED'}  {row['technical'] or ''}", flush=True
-            )
-            (options.folder / "corpus.json").write_text(json.dumps(rows, indent=1))
-            (options.folder / "corpus.md").write_text(table(rows))
-    return int(any(row["technical"] or row["seconds"] > TIMEOUT_S for row in rows))
+            target = folder / "outcomes" / f"{name}.json"
+            if options.names or not target.exists():
+                target.write_text(Outcome(name=name, technical={"run": CRASHED}).model_dump_json(indent=1))
+                outcome = run(name, folder, home, () if options.full else QUICK)
+                target.write_text(outcome.model_dump_json(indent=1))
+                faults = outcome.technical or ""
+                print(f"{name:45} {outcome.seconds:6.1f} s  {outcome.winner or 'FAILED'}  {faults}", flush=True)
+    outcomes = [Outcome.model_validate_json((folder / "outcomes" / f"{name}.json").read_bytes()) for name in names]
+    (folder / "corpus.md").write_text(markdown(outcomes))
+    if options.result:
+        write(options.result, outcomes)
+    return int(any(one.technical or one.seconds > TIMEOUT_S for one in outcomes))
 
 
-def run(name: str, folder: Path, home: Home, settings: tuple[str, ...]) -> dict[str, Any]:
-    """Make one model, run it in a process of its own, and return what became of it."""
+def run(name: str, folder: Path, home: Home, settings: tuple[str, ...]) -> Outcome:
+    """Make one model, run `gauntlet run` on it in this process, and return what became of it."""
     path = folder / f"{name}.onnx"
     if not path.exists():
-        if name in WRITTEN:
-            save(WRITTEN[name], path)
-        else:
-            EXPORTED[name](path)
+        MODELS[name](path)
     words = [str(path), *ARGUMENTS.get(name, ()), *(word for setting in settings for word in ("--set", setting))]
-    before, start = set(home.run_folders()), monotonic()
-    environment = {**os.environ, "GAUNTLET_HOME": str(home.root)}
-    command = [sys.executable, "-m", "flows.cli.main", "run", *words]
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-        error = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-    except subprocess.TimeoutExpired:
-        error = [f"over {TIMEOUT_S} s"]
-    row: dict[str, Any] = {
-        "name": name,
-        "seconds": monotonic() - start,
-        "winner": None,
-        "size_bytes": path.stat().st_size,
-    }
-    reports = [f / "report.json" for f in home.run_folders() if f not in before and (f / "report.json").exists()]
-    if not reports:
-        return row | {"technical": {"run": error[0]}, "rejected": {}, "inapplicable": {}}
-    report = RunReport.model_validate_json(reports[-1].read_bytes())
-    skipped = inapplicable(report)
-    return row | {
-        "winner": report.winner,
-        "reason": report.reason,
-        "technical": technical_rejections(report),
-        "inapplicable": skipped,
-        "rejected": {c.name: c.reason for c in report.candidates if c.status == "rejected" and c.name not in skipped},
-    }
+    before, start, fault = set(home.run_folders()), monotonic(), "it left no report"
+    with path.with_suffix(".log").open("w") as log, redirect_stdout(log), redirect_stderr(log):
+        try:
+            main(["run", *words])
+        except Exception as error:  # whatever a user would see as a traceback
+            fault = f"{type(error).__name__}: {one_line(error)}"
+            traceback.print_exc()
+    seconds, size_bytes = monotonic() - start, path.stat().st_size
+    reports = [f / "report.json" for f in home.run_folders() if f not in before]
+    if fault.startswith("it left") and reports and reports[0].exists():
+        return Outcome.of(name, seconds, size_bytes, RunReport.model_validate_json(reports[0].read_bytes()))
+    return Outcome(name=name, seconds=seconds, size_bytes=size_bytes, technical={"run": fault})
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Return the results as Markdown."""
-    lines = ["| model | winner | s | rejected | technical |", "| --- | --- | ---: | ---: | --- |"]
-    for row in rows:
-        technical = "; ".join(f"{name}: {reason}" for name, reason in row["technical"].items()).replace("|", "/")
-        winner = row["winner"] or "failed"
-        lines.append(
-            f"| {row['name']} | {winner} | {row['seconds']:.0f} | {len(row['rejected'])} | {technical or 'none'} |"
-        )
-    faults = sum(bool(row["technical"]) for row in rows)
-    smaller = sum(row["winner"] not in (None, "fp32") for row in rows)
-    summary = f"{len(rows)} models: {smaller} with a smaller or faster winner, {faults} with a technical rejection."
-    return "\n".join([summary, "", *lines, ""])
+def row(outcome: Outcome) -> tuple[str, ...]:
+    """Return a model's line of the table."""
+    ratio = "1" if outcome.winner else ""
+    if outcome.row:
+        ratio = f"{outcome.row.speedup:.2f} [{outcome.row.speedup_low:.2f}, {outcome.row.speedup_high:.2f}]"
+    noise = "" if outcome.sqnr_db is None else f"{float(outcome.sqnr_db):.0f}"
+    technical = "; ".join(f"{name}: {one_line(reason)}" for name, reason in outcome.technical.items())
+    cells = (f"{outcome.size_bytes / 1e6:.1f}", outcome.winner or "failed", ratio, noise, rejections(outcome))
+    return (outcome.name, *cells, technical.replace("|", "/") or "none")
+
+
+def rejections(outcome: Outcome) -> str:
+    """Count the rejected candidates by what their reason begins with, and those that do not apply."""
+    kinds = ["accuracy" if reason.startswith(("accuracy.", "numerics.", "portability.")) else "speed"
+             for reason in outcome.rejected.values()]  # fmt: skip
+    counts = {"accuracy": kinds.count("accuracy"), "speed": kinds.count("speed")}
+    counts["not applicable"] = len(outcome.inapplicable)
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+
+
+def markdown(outcomes: Sequence[Outcome]) -> str:
+    """Return the table as Markdown."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (COLUMNS, ["---"] * len(COLUMNS), *map(row, outcomes))]
+    return "\n".join([*lines, ""])
+
+
+def write(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """Write the result for docs/benchmarks.md."""
+    faults = sum(bool(one.technical) for one in outcomes)
+    slow = sum(one.seconds > TIMEOUT_S for one in outcomes)
+    figures = [
+        Figure(name="models", value=len(outcomes), goal=f"at least {LEAST_MODELS}", met=len(outcomes) >= LEAST_MODELS),
+        Figure(name="with a technical rejection", value=faults, goal="none", met=not faults),
+        Figure(name=f"over {TIMEOUT_S} s", value=slow, goal="none", met=not slow),
+        Figure(name="with another winner than FP32", value=sum(one.winner not in (None, "fp32") for one in outcomes)),
+    ]
+    write_result(
+        path,
+        topic="corpus",
+        claim="Models as others export them end with a winner, or with reasons of accuracy or speed",
+        conditions=CONDITIONS,
+        figures=figures,
+        columns=COLUMNS,
+        rows=[row(one) for one in outcomes],
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_corpus())

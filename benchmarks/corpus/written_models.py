@@ -3,7 +3,15 @@
 from collections.abc import Callable
 
 import onnx
-from control_flow_models import branch_on_input, branch_on_value, computed_weights, initial_state, loop, scan, state
+from control_flow_models import (
+    branch_on_input,
+    branch_on_value,
+    computed_weights,
+    initial_state,
+    loop,
+    scan,
+    state,
+)
 from onnx_models import (
     in_float16,
     quantized,
@@ -281,6 +289,3 @@ WRITTEN: dict[str, Make] = {
     "no-products": no_products,
 }
 """Name -> function that makes the model."""
-
-ARGUMENTS = {"initial-state": ("--shape", "x=6x1x20")}
-"""Name -> arguments of `gauntlet run` that the model needs."""

@@ -21,6 +21,7 @@ TOPICS = {
     "promotion": "Promotion",
     "peers": "What users would pick instead",
     "auto": "The automatic choice of recipes",
+    "corpus": "Models as others export them",
     "targets": "Other targets",
     "calibration": "Calibration",
     "pruning": "Pruning",

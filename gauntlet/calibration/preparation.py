@@ -3,13 +3,16 @@
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import onnx
+from onnx import helper
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from gauntlet.calibration.quantizer_input import mend_graph, name_nodes
 from gauntlet.onnx_model.fusions import fuse_patterns
 from gauntlet.onnx_model.graph import required_inputs
 from gauntlet.onnx_model.model_file import is_large_file, read_graph, read_model, write_model
+from gauntlet.runtime.batched_inference import DTYPES
 from gauntlet.runtime.session import open_session
 
 
@@ -26,6 +29,7 @@ def prepare_for_quantization(model: Path, target: Path) -> list[Path]:
         _remove_former_weights(proto.graph, read_graph(model).graph)
         mend_graph(proto)
         proto = _with_shapes(proto, Path(folder), large=is_large_file(model))
+        _store_types_of_runtime(proto, Path(folder))
     fuse_patterns(proto)
     name_nodes(proto.graph)
     return write_model(proto, target)
@@ -52,3 +56,23 @@ def _with_shapes(proto: onnx.ModelProto, folder: Path, *, large: bool) -> onnx.M
         write_model(proto, mended)
         quant_pre_process(mended, made, **settings)
     return read_model(made)
+
+
+def _store_types_of_runtime(proto: onnx.ModelProto, folder: Path) -> None:
+    """Store the types of tensors that ONNX does not infer, as behind operators of other domains: those ORT infers.
+
+    The quantizer and its calibration leave tensors of unknown type as they are.
+    """
+    graph = proto.graph
+    known = {value.name for value in (*graph.input, *graph.value_info, *graph.output) if value.HasField("type")}
+    unknown = {name for node in graph.node for name in node.output if name} - known
+    if not unknown:
+        return
+    asked = folder / "asked.onnx"
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(unknown))
+    write_model(proto, asked)
+    del graph.output[-len(unknown) :]
+    for found in open_session(asked, level="off").get_outputs():
+        if found.name in unknown and found.type in DTYPES and found.type != "tensor(string)":
+            element_type = helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[found.type]))
+            graph.value_info.append(helper.make_tensor_value_info(found.name, element_type, None))

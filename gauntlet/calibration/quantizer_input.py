@@ -1,13 +1,14 @@
 """Make a valid graph fit for ONNX Runtime's quantizer, which fails on some, or writes invalid files for them."""
 
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import suppress
 
 import onnx
+from onnx import helper
 
+from gauntlet.calibration.plain_gemms import make_gemms_plain
 from gauntlet.core.errors import StageError
-from gauntlet.onnx_model.graph import all_nodes, opset_versions, replace_model
+from gauntlet.onnx_model.graph import all_nodes, opset_versions, replace_model, unused_name
 from gauntlet.onnx_model.model_file import bodies, exceeds_protobuf_limit
 from gauntlet.onnx_model.normalization.constants import drop_default_inputs, lift_constants
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET, raise_opset
@@ -23,7 +24,8 @@ SUFFIXES = (
 
 
 def mend_graph(proto: onnx.ModelProto) -> None:
-    """Raise the opset, make weights initializers alone, and names unique and unlike those of the quantizer."""
+    """Raise the opset, make weights initializers alone, names unlike the quantizer's, and Gemm nodes plain."""
+    import_standard_once(proto)
     with suppress(StageError):  # sparse weights: the quantizer leaves their readers in float
         lift_constants(proto)
     keep_weights_as_initializers_alone(proto)  # before IR version 4, the converter refuses weights that are no inputs
@@ -31,6 +33,16 @@ def mend_graph(proto: onnx.ModelProto) -> None:
     rename_lookalikes(proto.graph)
     name_nodes(proto.graph)
     copy_shared_gemm_weights(proto.graph)
+    make_gemms_plain(proto.graph)
+
+
+def import_standard_once(proto: onnx.ModelProto) -> None:
+    """Import the standard operators exactly once: a file of `ai.onnx.ml` alone may not, or twice as skl2onnx does."""
+    version = opset_versions(proto).get("ai.onnx", PER_CHANNEL_OPSET)
+    others = [entry for entry in proto.opset_import if entry.domain not in ("", "ai.onnx")]
+    standard = helper.make_opsetid("", version)
+    del proto.opset_import[:]
+    proto.opset_import.extend([standard, *others])
 
 
 def raise_opset_for_channels(proto: onnx.ModelProto) -> None:
@@ -79,7 +91,7 @@ def rename_lookalikes(graph: onnx.GraphProto) -> None:
     taken, renamed = names.keys() | public, dict[str, str]()
     for name in names.keys() - public:
         if any(name.endswith(suffix) and name.removesuffix(suffix) in taken for suffix in SUFFIXES):
-            renamed[name] = _unused(f"{name}/original", taken)
+            renamed[name] = unused_name(f"{name}/original", taken)
             taken.add(renamed[name])
     for node in all_nodes(graph):
         node.input[:] = [renamed.get(name, name) for name in node.input]
@@ -93,7 +105,7 @@ def name_nodes(graph: onnx.GraphProto) -> None:
     taken: set[str] = set()
     for number, node in enumerate(graph.node):
         if not node.name or node.name in taken:
-            node.name = _unused(f"{node.op_type}_{number}", taken)
+            node.name = unused_name(f"{node.op_type}_{number}", taken)
         taken.add(node.name)
 
 
@@ -106,10 +118,4 @@ def copy_shared_gemm_weights(graph: onnx.GraphProto) -> None:
         if name in stored and readers[name] > 1 and any(a.name == "transB" and a.i for a in node.attribute):
             copied = graph.initializer.add()
             copied.CopyFrom(stored[name])
-            copied.name = node.input[1] = _unused(f"{name}/{node.name}", stored)
-
-
-def _unused(name: str, taken: Iterable[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
+            copied.name = node.input[1] = unused_name(f"{name}/{node.name}", stored)

@@ -113,13 +113,15 @@ def summary(skipped: Sequence[SkippedFile]) -> str:
 class Dataset:
     """The splits by name, and the model's signature without its outputs.
 
-    `checks` are those that only the reader of the data can make; `skipped` lists the files that it left out.
+    `checks` are those that only the reader of the data can make; `skipped` lists the files that it left out. Samples
+    that are `random` may be equal by chance, as token numbers or flags often are: that is no leak.
     """
 
     splits: Splits
     signature: Signature
     checks: tuple[Check, ...] = ()
     skipped: tuple[SkippedFile, ...] = ()
+    random: bool = False
 
 
 def require_labels(split: Split) -> npt.NDArray[np.int64]:

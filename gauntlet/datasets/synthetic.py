@@ -69,7 +69,7 @@ class Synthetic(DataSource):
             unit="samples",
             severity="warning",
         )
-        return Dataset(splits, signature.replace(outputs=()), checks=(random,))
+        return Dataset(splits, signature.replace(outputs=()), checks=(random,), random=True)
 
 
 def draw_samples(

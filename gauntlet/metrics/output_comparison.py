@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -14,6 +14,8 @@ from gauntlet.datasets.golden import GoldenCase, first_samples
 from gauntlet.metrics.error_metrics import max_abs_error, max_rel_error, top1_agreement
 from gauntlet.runtime.batched_inference import batched_inference
 
+NOISE_FACTOR = 4
+
 
 class Tolerances(Frozen):
     """Limits on the difference between a model's outputs and expected ones."""
@@ -23,6 +25,25 @@ class Tolerances(Frozen):
     min_top1_agreement: float = Field(1.0, ge=0, le=1, description="share of samples with the same best class")
     batch_sizes: tuple[PositiveInt, ...] = Field((1, 2, 3, 7), min_length=1, description="batch sizes to compare at")
     samples: int = Field(32, ge=8, description="real samples to compare; also the number of random ones")
+
+
+Limits = TypeVar("Limits", bound=Tolerances)
+
+
+class BatchNoise(Frozen):
+    """By how much the outputs of one file differ between batch sizes: integer and half-precision kernels round."""
+
+    max_abs_error: Number
+    max_rel_error: Number
+    min_top1_agreement: Number
+
+    def widen(self, limits: Limits) -> Limits:
+        """Return limits that allow four times this difference: another order of rounding is no fault."""
+        return limits.replace(
+            max_abs_error=max(limits.max_abs_error, NOISE_FACTOR * float(self.max_abs_error)),
+            max_rel_error=max(limits.max_rel_error, NOISE_FACTOR * float(self.max_rel_error)),
+            min_top1_agreement=min(limits.min_top1_agreement, float(self.min_top1_agreement)),
+        )
 
 
 class OutputDifference(Frozen):
@@ -82,6 +103,24 @@ def compare_outputs(limits: Tolerances, session: Any, cases: Mapping[str, Golden
             rows += [output_difference(data, batch, name, actual[name], expected[name]) for name in expected]
             worst += [_worst_sample(data, name, actual[name], expected[name]) for name in expected]
     return OutputComparison(tuple(rows), tuple(failures), max(worst, key=lambda w: w.error, default=None))
+
+
+def batch_noise(limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase]) -> BatchNoise:
+    """Return the difference of a model's outputs at each batch size from those of all samples in one call.
+
+    Raises:
+        StageError: when the model does not run on the inputs.
+    """
+    own = {}
+    for data, case in cases.items():
+        inputs = first_samples(case.inputs, limits.samples)
+        own[data] = GoldenCase(inputs, batched_inference(session, inputs).run(limits.samples))
+    rows = compare_outputs(limits, session, own).rows
+    return BatchNoise(
+        max_abs_error=max((row.max_abs_error for row in rows), default=0),
+        max_rel_error=max((row.max_rel_error for row in rows), default=0),
+        min_top1_agreement=min((row.top1_agreement for row in rows), default=1),
+    )
 
 
 def _require_shapes(actual: NamedArrays, expected: NamedArrays) -> None:

@@ -1,6 +1,6 @@
 """Read a graph without its weights: nodes, inputs, constants, types and shapes."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,13 @@ def without_weights(proto: onnx.ModelProto, inline_bytes: int = SMALL_BYTES) -> 
         else:
             bare.graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
     return bare
+
+
+def unused_name(name: str, taken: Container[str]) -> str:
+    """Return a name that is not taken: the name itself, or with underscores behind it."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def format_shape(shape: Shape | None) -> str:

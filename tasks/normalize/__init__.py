@@ -12,12 +12,12 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
-from gauntlet.metrics.output_comparison import Tolerances
+from gauntlet.metrics.output_comparison import BatchNoise, Tolerances, batch_noise
 from gauntlet.onnx_model.graph import opset_versions, required_inputs, tensor_shape, without_weights
 from gauntlet.onnx_model.model_file import copy_model, is_large_file, read_graph, read_model, write_model
 from gauntlet.onnx_model.normalization.fixed_inputs import find_input, input_array
 from gauntlet.runtime.graph_fingerprint import graph_fingerprint, optimized_graph_fingerprint
-from gauntlet.runtime.session import supported_ir_version, supported_opset
+from gauntlet.runtime.session import open_session, supported_ir_version, supported_opset
 from tasks.normalize.config import NormalizeConfig, NormalizeFacts, StepFacts
 from tasks.normalize.normalizer import apply_steps, apply_unproven
 from tasks.normalize.proof import Proof
@@ -52,6 +52,7 @@ def normalize(
     """
     path, reference = workspace.path(model), Golden.load(workspace.path(golden))
     source = read_graph(path)
+    noise = _batch_noise(path, source, reference, limits := limits or Tolerances())
     setting = Setting(
         config=config,
         signature=Signature.find(source) or signature_from_graph(source),
@@ -61,22 +62,33 @@ def normalize(
     )
     planned = apply_unproven(without_weights(source, INLINE_BYTES), setting, STEPS)
     if not planned.changed:  # usual for exports: nothing is written, and no session opened
-        return _report(config, source, source, planned.steps, model, reference)
+        return _report(config, source, source, planned.steps, model, reference, noise)
     try:
-        proof = Proof.from_model(path, workspace.folder, reference, limits or Tolerances(), config.samples)
+        limits = limits if noise is None else noise.widen(limits)
+        proof = Proof.from_model(path, workspace.folder, reference, limits, config.samples)
     except StageError as error:  # the gates `structure` and `numerics` say the same of it
         reason = f"nothing can be proven, because the file does not run on the golden inputs: {one_line(error)}"
         steps = tuple(StepFacts(step=name, outcome="undone", reason=reason) for name in STEPS)
-        return _report(config, source, source, steps, model, reference)
+        return _report(config, source, source, steps, model, reference, noise)
     working = workspace.folder / "model.onnx"
     normalized = apply_steps(_without_large_weights(path, working), setting, STEPS, proof.failure)
     if not normalized.changed:
-        return _report(config, source, source, normalized.steps, model, reference)
+        return _report(config, source, source, normalized.steps, model, reference, noise)
     kept = _store(normalized.proto, working, workspace)
-    report = _report(config, source, normalized.proto, normalized.steps, kept, reference)
+    report = _report(config, source, normalized.proto, normalized.steps, kept, reference, noise)
     same = _same_graph(source, path, normalized.proto, workspace.path(kept))
     checks = (*report.checks, *_source_check(proof))
     return report.replace(facts=report.facts.replace(same_graph=same), checks=checks)
+
+
+def _batch_noise(path: Path, source: onnx.ModelProto, golden: Golden, limits: Tolerances) -> BatchNoise | None:
+    """Return the noise between batch sizes of a model that is not float32, if it runs on the golden inputs."""
+    if precision_of(source)[0] == "float32":
+        return None
+    try:
+        return batch_noise(limits, open_session(path), golden.cases)
+    except StageError:  # the gates `structure` and `numerics` say the same of it
+        return None
 
 
 def _has_whole_inputs(source: onnx.ModelProto, golden: Golden) -> bool:
@@ -118,6 +130,7 @@ def _report(
     steps: tuple[StepFacts, ...],
     kept: Artifact,
     golden: Golden,
+    noise: BatchNoise | None,
 ) -> Report[NormalizeFacts]:
     precision, how = precision_of(after)
     facts = NormalizeFacts(
@@ -132,6 +145,7 @@ def _report(
         size_bytes=kept.size_bytes,
         precision=precision,
         precision_reason=how,
+        batch_noise=noise,
         control_flow=control_flow_of(after),
     )
     checks = _fixed_inputs_check(config, before, golden, steps)

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.metrics.output_comparison import BatchNoise, Limits
 from gauntlet.onnx_model.normalization.fixed_inputs import InputValue
 
 StepName = Literal[
@@ -68,7 +69,14 @@ class NormalizeFacts(Frozen):
     precision: Precision = Field(description="what the model computes in; one that is not float32 is not quantized")
     precision_reason: str = Field("", description="how that was recognized")
     control_flow: dict[str, int] = Field(description="number of If, Loop and Scan nodes that are left")
+    batch_noise: BatchNoise | None = Field(
+        None, description="how much the outputs of a model that is not float32 differ between batch sizes"
+    )
     same_graph: bool = Field(True, description="whether ONNX Runtime makes the same graph of both files")
+
+    def limits(self, configured: Limits) -> Limits:
+        """Return the limits on the outputs of files that are made from this one."""
+        return configured if self.batch_noise is None else self.batch_noise.widen(configured)
 
     def require_float32(self) -> None:
         """Raise `GateFailed` when the recipes, which quantize float32 models, have nothing to do on this one."""

@@ -10,7 +10,13 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx_models import with_weights_as_inputs
 
-from gauntlet.calibration.quantizer_input import mend_graph, name_nodes, raise_opset_for_channels, rename_lookalikes
+from gauntlet.calibration.quantizer_input import (
+    import_standard_once,
+    mend_graph,
+    name_nodes,
+    raise_opset_for_channels,
+    rename_lookalikes,
+)
 from gauntlet.onnx_model.graph import opset_versions
 from gauntlet.runtime.session import open_session
 
@@ -174,3 +180,17 @@ def test_weights_that_old_files_must_list_and_do_not_are_no_obstacle() -> None:
     mend_graph(proto)
     assert opset_versions(proto) == {"ai.onnx": 13}
     assert outputs(proto)[0].shape == (2, 4, 10, 10)
+
+
+@pytest.mark.parametrize("versions", [(), (15,), (15, 15)])
+def test_standard_operators_are_imported_once(versions: tuple[int, ...]) -> None:
+    proto = onnx_text.model(
+        'm (float[n,4] x) => (float[n,4] y) { y = ai.onnx.ml.Normalizer<norm = "MAX">(x) }', domains={"ai.onnx.ml": 1}
+    )
+    del proto.opset_import[:]
+    proto.opset_import.extend([helper.make_opsetid("ai.onnx.ml", 1), *(helper.make_opsetid("", v) for v in versions)])
+    import_standard_once(proto)
+    assert sorted((entry.domain, entry.version) for entry in proto.opset_import) == [
+        ("", versions[0] if versions else 13),
+        ("ai.onnx.ml", 1),
+    ]

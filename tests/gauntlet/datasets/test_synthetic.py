@@ -115,3 +115,10 @@ def test_random_samples_are_a_warning_that_the_winner_bears(tmp_path: Path) -> N
     [check] = Synthetic(model=model(tmp_path, PICTURE), samples=30).load().checks
     assert (check.name, check.passed, check.severity) == ("data.random_samples", False, "warning")
     assert "the winner was calibrated and tested on random inputs" in str(check)
+
+
+def test_random_samples_that_are_equal_by_chance_are_no_leak(tmp_path: Path, workspace) -> None:
+    config = Synthetic(model=model(tmp_path, "bool[batch,2] flags"), samples=30)  # four different samples
+    report = data(config, workspace())
+    report.raise_if_blocked()
+    assert "data.leaked_images" not in {check.name for check in report.checks}

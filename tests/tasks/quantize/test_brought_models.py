@@ -112,6 +112,56 @@ def test_weight_that_the_dynamic_quantizer_transposes_may_have_a_stored_shape(
     require_close(out, proto, applied(DYNAMIC, out, proto))
 
 
+@pytest.mark.parametrize("recipe", [STATIC, DYNAMIC])
+@pytest.mark.parametrize("bias", ["float", "float[1]", "float[1,8]", "float[16,8]", "float[16,1]"])
+def test_bias_of_a_product_may_have_any_shape(workspace: Callable[..., Workspace], recipe: Any, bias: str) -> None:
+    out = workspace()
+    product = "y = Gemm<alpha = 0.5, beta = 3.0>(x, w, c)"
+    proto = onnx_models.written(f"m (float[16,64] x) => (float[16,8] y) <float[64,8] w, {bias} c> {{ {product} }}")
+    require_close(out, proto, applied(recipe, out, proto))
+
+
+@pytest.mark.parametrize("recipe", [STATIC, DYNAMIC])
+def test_product_with_a_bias_that_does_not_count_is_quantized(workspace: Callable[..., Workspace], recipe: Any) -> None:
+    """jax2onnx writes a scalar bias with beta 0, by which the quantizer would divide."""
+    out = workspace()
+    text = "m (float[n,64] x) => (float[n,8] y) <float[64,8] w, float c = {0}> { y = Gemm<beta = 0.0>(x, w, c) }"
+    proto = onnx_models.written(text)
+    require_close(out, proto, applied(recipe, out, proto))
+
+
+@pytest.mark.parametrize("recipe", [STATIC, DYNAMIC])
+def test_model_without_standard_operators_has_nothing_to_quantize(
+    workspace: Callable[..., Workspace], recipe: Any
+) -> None:
+    text = 'm (float[n,4] x) => (float[n,4] y) { y = ai.onnx.ml.Normalizer<norm = "MAX">(x) }'
+    proto = onnx_models.written(text, **{"ai.onnx.ml": 1})
+    proto.opset_import.append(onnx.helper.make_opsetid("", 18))  # twice, as skl2onnx writes it
+    report = applied(recipe, workspace(), proto)
+    assert [check.name for check in report.failures] == ["quantize.quantized_nodes"]
+
+
+def test_nodes_behind_an_operator_of_another_domain_are_quantized(workspace: Callable[..., Workspace]) -> None:
+    """ONNX infers no type behind it, so the quantizer would take none of them."""
+    out = workspace()
+    text = """
+        m (float[n,16] x) => (float[n,8] y) <float[16,32] w1, float[32,8] w2>
+        {
+            scaled = ai.onnx.ml.Normalizer<norm = "MAX">(x)
+            h = MatMul(scaled, w1)
+            r = Relu(h)
+            y = MatMul(r, w2)
+        }
+    """
+    proto = onnx_models.written(text, **{"ai.onnx.ml": 1})
+    report = applied(STATIC, out, proto)
+    require_close(out, proto, report)
+    assert report.facts.left_out == {}
+    after = onnx.load(out.path(report.artifacts["model"])).graph
+    dequantized = {node.output[0] for node in after.node if node.op_type == "DequantizeLinear"}
+    assert [set(node.input) <= dequantized for node in after.node if node.op_type == "MatMul"] == [True, True]
+
+
 def test_computed_weights_stay_in_float_in_the_dynamic_recipe(workspace: Callable[..., Workspace]) -> None:
     out = workspace()
     report = applied(DynamicInt8(), out, control_flow_models.computed_weights())
