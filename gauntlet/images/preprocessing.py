@@ -49,6 +49,13 @@ def preprocess_batch(images: Array, how: Preprocessing, layout: Layout) -> npt.N
     return np.ascontiguousarray(values.transpose(0, 3, 1, 2) if layout == "NCHW" else values)
 
 
+def restored_pixels(inputs: Array, how: Preprocessing, layout: Layout) -> npt.NDArray[np.uint8]:
+    """Return the images that inputs, shape (k, ...), were before normalization, shape (k, height, width, channels)."""
+    values = np.moveaxis(inputs, 1, 3) if layout == "NCHW" else inputs
+    values = values * np.asarray(how.std, np.float32) + np.asarray(how.mean, np.float32)
+    return np.nan_to_num(np.clip(255 * values, 0, 255)).round().astype(np.uint8)
+
+
 def hog_features(image: Array, how: HogFeatures) -> npt.NDArray[np.float32]:
     """Return the HOG features (Dalal and Triggs, 2005) of a grayscale image, shape (height, width), as one vector."""
     from skimage.feature import hog
