@@ -51,16 +51,16 @@ class BoxesPrediction(Prediction):
         ]
 
     def on_image(self, height: int, width: int, how: Preprocessing) -> Self:
-        """Return the same boxes in the pixels of the image that the input was made from."""
+        """Return the same boxes in the pixels of the image that the input was made from, cut at its edges."""
         left, top, wide, high = source_region(height, width, how)
         across, down = wide / how.width, high / how.height
         return self.replace(
             boxes=tuple(
                 box.replace(
-                    left=left + box.left * across,
-                    top=top + box.top * down,
-                    right=left + box.right * across,
-                    bottom=top + box.bottom * down,
+                    left=min(max(left + box.left * across, 0.0), width),
+                    top=min(max(top + box.top * down, 0.0), height),
+                    right=min(max(left + box.right * across, 0.0), width),
+                    bottom=min(max(top + box.bottom * down, 0.0), height),
                 )
                 for box in self.boxes
             )

@@ -142,6 +142,9 @@ def test_prediction_is_in_the_pixels_of_the_image() -> None:
     assert wide.boxes[0].edges == pytest.approx((96, 24, 288, 96), abs=1e-3)
     cropped = prediction.on_image(192, 384, HOW.replace(resize="crop"))
     assert cropped.boxes[0].edges == pytest.approx((144, 24, 240, 96), abs=1e-3)
+    # 384x192 pixels become 96x48 between bars of 24 rows; the part of the box that is in a bar is cut.
+    inside = prediction.on_image(192, 384, HOW.replace(resize="letterbox"))
+    assert inside.boxes[0].edges == pytest.approx((96, 0, 288, 96), abs=1e-3)
 
 
 def test_boxes_below_the_shown_score_are_scored_and_not_shown() -> None:
