@@ -65,6 +65,6 @@ def combinations(value: Any) -> Iterator[Any]:
 
 def model_kind(train: TrainConfig | None) -> Operators:
     """Return which operators dominate the models of a `train` part, as far as the configuration shows it."""
-    if train is None or train.kind not in ("torch", "torch-detection", "keras", "flax"):
+    if train is None or train.kind not in ("torch", "torch-detection", "torch-segmentation", "keras", "flax"):
         return "matrices" if train and train.kind.startswith("sklearn") else "unknown"
     return "unknown" if re.search("vit|swin", getattr(train, "architecture", "")) else "convolutions"

@@ -48,7 +48,8 @@ def restored_pixels(inputs: Array, how: Preprocessing, layout: Layout) -> npt.ND
         Levels from 0 to 255, grayscale or RGB, shape (k, height, width, channels).
     """
     values = np.moveaxis(inputs, 1, 3) if layout == "NCHW" else inputs
-    values = _reordered(values * np.asarray(how.std, np.float32) + np.asarray(how.mean, np.float32), how)
+    values = values.astype(np.float32) * np.asarray(how.std, np.float32) + np.asarray(how.mean, np.float32)
+    values = _reordered(values, how)
     return np.nan_to_num(np.clip(255 * values, 0, 255)).round().astype(np.uint8)
 
 
@@ -90,12 +91,12 @@ def source_region(height: int, width: int, how: Preprocessing) -> tuple[float, f
 def _fitted(pixels: npt.NDArray[np.float32], how: Preprocessing) -> npt.NDArray[np.float32]:
     """Return pixels, shape (height, width, channels), at the size of the input."""
     if how.resize == "letterbox":
-        left, top, wide, high = _inner_box(*pixels.shape[:2], how)
+        left, top, wide, high = _inner_box(pixels.shape[0], pixels.shape[1], how)
         fitted = np.full((how.height, how.width, pixels.shape[2]), how.padding / 255 / how.scale, np.float32)
         fitted[top : top + high, left : left + wide] = _resized(pixels, (wide, high), how)
         return fitted
     if how.resize == "crop":
-        left, top, wide, high = _crop_box(*pixels.shape[:2], how)
+        left, top, wide, high = _crop_box(pixels.shape[0], pixels.shape[1], how)
         pixels = np.ascontiguousarray(pixels[top : top + high, left : left + wide])
     return _resized(pixels, (how.width, how.height), how)
 
