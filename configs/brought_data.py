@@ -121,7 +121,9 @@ def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str
     part |= {"input_name": spec.name, "max_skipped": 1000, "split_fractions": FRACTIONS}
     if trial.preprocessing is not None:
         how = trial.preprocessing
-        part |= {"mean": list(how.mean), "std": list(how.std), "resize": how.resize}
+        part |= how.model_dump(
+            mode="json", include={"mean", "std", "resize", "padding", "interpolation", "channel_order"}
+        )
         notes["images"] = "preprocessed as the model's own signature says"
     else:
         part |= IMAGENET if spec.shape[channels] == 3 else GRAY

@@ -73,7 +73,7 @@ def model_kind(train: TrainConfig | None) -> Operators:
         return "unknown"
     if train.kind == "onnx":
         return "attention" if reads_attention(train.model) else "unknown"
-    if train.kind not in ("torch", "torch-detection", "keras", "flax"):
+    if train.kind not in ("torch", "torch-detection", "torch-segmentation", "keras", "flax"):
         return "matrices" if train.kind.startswith("sklearn") else "unknown"
     return "attention" if re.search("vit|swin", getattr(train, "architecture", "")) else "convolutions"
 

@@ -46,6 +46,7 @@ NORMALIZED = "normalized"
 DEFAULT_EXPORTER = {
     "torch": "torchscript",
     "torch-detection": "torchscript",
+    "torch-segmentation": "torchscript",
     "torch-model": "torchscript",
     "exported-program": "dynamo",
     "keras": "tf2onnx",
@@ -61,6 +62,7 @@ DEFAULT_EXPORTER = {
 }
 FRAMEWORK = {
     "torch-detection": "torch",
+    "torch-segmentation": "torch",
     "torch-model": "torch",
     "exported-program": "torch",
     "torchscript": "torch",

@@ -12,7 +12,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden
-from gauntlet.datasets.splits import batches
+from gauntlet.datasets.splits import Split, batches
 from gauntlet.metrics.confidence_calibration import CalibrationScores, calibration_scores, has_scores
 from gauntlet.metrics.paired_accuracy import resolve
 from gauntlet.onnx_model.operator_types import quantized_nodes
@@ -26,6 +26,7 @@ from gauntlet.problems.accuracy_comparison import (
     noise_check,
 )
 from gauntlet.problems.classification import Classification
+from gauntlet.problems.prediction_sheet import store_drawing
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.integer_share import IntegerShare, measure_integer_share
 from gauntlet.runtime.resources import parallel_calls_and_threads
@@ -66,15 +67,16 @@ def accuracy(
     `parent_golden` holds the outputs of the network that the candidate was made from, where that is not the FP32 model
     (a pruned network). Noise is measured against these, the accuracy drop against the FP32 model. `min_recall` and
     `min_precision` limit the worst class, as in `evaluate`, and `max_ece` the calibration error of the confidence at
-    the `temperature` that was fitted for the source network.
+    the `temperature` that was fitted for the source network. With labels, the artifact `drawings` is an image of test
+    images with the truth and both models' predictions.
     """
     reference, path = Golden.load(workspace.path(golden)), workspace.path(model)
     proto = onnx.load(path, load_external_data=False)
     parallel_calls, threads = parallel_calls_and_threads()
     signature, session = Signature.read(proto), open_session(path, threads=threads)
     parent_outputs = Golden.load(workspace.path(parent_golden)).test_outputs if parent_golden else None
-    samples = batches(read_split(workspace.path(test)), 4 * BATCH)
-    parts = [batched_inference(session, part).run(BATCH, parallel_calls) for part in samples]
+    split = read_split(workspace.path(test))
+    parts = [batched_inference(session, part).run(BATCH, parallel_calls) for part in batches(split, 4 * BATCH)]
     outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     comparison = compare_accuracy(reference, signature, outputs, parent_outputs)
     if comparison.paired is not None:
@@ -90,7 +92,19 @@ def accuracy(
     by_class = class_checks(facts, min_recall, min_precision)
     by_class += _calibration_check(facts, max_ece)
     checks = (*accuracy_checks(config, facts), *by_class, *noise_check(config, facts))
-    return Report(stage="accuracy", facts=facts, checks=checks)
+    drawn = _drawings(workspace, signature, reference, outputs, split)
+    return Report(stage="accuracy", facts=facts, checks=checks, artifacts=drawn)
+
+
+def _drawings(
+    workspace: Workspace, signature: Signature, reference: Golden, outputs: NamedArrays, split: Split
+) -> dict[str, Artifact]:
+    """Store test images with the truth and both models' predictions; nothing without labels."""
+    problem, truth = problem_of(signature, reference.labels), reference.labels
+    before, after = problem.predictions_of(dict(reference.test_outputs)), problem.predictions_of(outputs)
+    if truth is None or before is None or after is None:
+        return {}
+    return store_drawing(workspace, problem, split, truth, {"FP32 model": before, "this candidate": after})
 
 
 def _calibration(

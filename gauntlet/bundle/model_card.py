@@ -23,6 +23,11 @@ from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
 
 MOST_LABELS = 20
 MOST_CLASSES = 10
+RESIZE = {
+    "stretch": "the whole image is stretched",
+    "crop": "the largest centered part is scaled",
+    "letterbox": "the whole image, between two bars of level {}, is scaled",
+}
 """In the table of classes: those with the least recall."""
 IMAGE_TASKS = {
     "classification": "image-classification",
@@ -268,6 +273,7 @@ def _shape(spec: TensorSpec) -> str:
 
 
 def _preprocessing(how: Preprocessing) -> str:
-    resize = "the whole image is stretched" if how.resize == "stretch" else "the largest centered part is scaled"
-    text = f"{resize} to {how.width} x {how.height} pixels; (pixel / 255 - {list(how.mean)}) / {list(how.std)}"
+    text = f"{RESIZE[how.resize].format(how.padding)} to {how.width} x {how.height} pixels ({how.interpolation}); "
+    text += f"channels {how.channel_order}; " if len(how.mean) > 1 else "grayscale; "
+    text += f"(pixel / 255 - {list(how.mean)}) / {list(how.std)}"
     return text + ("; then histograms of oriented gradients" if how.hog else "")

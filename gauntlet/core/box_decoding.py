@@ -24,11 +24,18 @@ class BoxDecoding(Frozen):
       then a probability per class.
     - `yolov5`: one output, shape (n, boxes, 5 + classes): the same four numbers, the probability of an object, and that
       of each class given an object.
+    - `suppressed`: the suppression is part of the model, and the number of rows an image is fixed. Either one output,
+      shape (n, boxes, 6): left, top, right and bottom edge in pixels of the input, score, class (Wang et al., YOLOv10,
+      NeurIPS 2024); or three: `boxes` (n, boxes, 4), `scores` (n, boxes) and `classes` (n, boxes), as of NVIDIA's
+      `EfficientNMS`. Rows with a score below `min_score` or a negative class are padding.
     """
 
-    kind: Literal["fcos", "ssd", "detr", "yolov8", "yolov5"]
-    scores: str = Field(description="name of the output with the scores; for yolov8 and yolov5, of the only one")
-    boxes: str | None = Field(None, description="name of the output with the boxes; none for yolov8 and yolov5")
+    kind: Literal["fcos", "ssd", "detr", "yolov8", "yolov5", "suppressed"]
+    scores: str = Field(
+        description="name of the output with the scores; for yolov8, yolov5 and suppressed, of the only one"
+    )
+    boxes: str | None = Field(None, description="name of the output with the boxes; none where one output has all")
+    classes: str | None = Field(None, description="for suppressed with three outputs: name of that with the classes")
     min_score: float = Field(0.05, ge=0, lt=1, description="boxes with a lower score are dropped")
     max_iou: float = Field(
         0.5, gt=0, le=1, description="of two boxes of one class with a larger intersection over union, one is dropped"
@@ -40,6 +47,15 @@ class BoxDecoding(Frozen):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
+        if self.kind == "suppressed":
+            if (self.boxes is None) != (self.classes is None):
+                given = f"boxes: {self.boxes} and classes: {self.classes}"
+                raise ValueError(f"decode.kind 'suppressed' with {given}; give both, or none where one output has all")
+            return self
+        if self.classes is not None:
+            raise ValueError(
+                f"decode.kind {self.kind!r} with classes: {self.classes}; remove it: scores tell the class"
+            )
         if (self.boxes is None) != (self.kind in ONE_OUTPUT):
             fix = "remove boxes: one output has both" if self.boxes else "name the output with the boxes (boxes: NAME)"
             raise ValueError(f"decode.kind {self.kind!r} with boxes: {self.boxes}; {fix}")
@@ -48,4 +64,9 @@ class BoxDecoding(Frozen):
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs that are read."""
-        return (self.scores,) if self.boxes is None else (self.scores, self.boxes)
+        return tuple(name for name in (self.scores, self.classes, self.boxes) if name is not None)
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether the rows of an output are a set: noise may change their order, and means nothing value by value."""
+        return self.kind == "suppressed"

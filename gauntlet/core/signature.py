@@ -35,10 +35,16 @@ class HogFeatures(Frozen):
     cells_per_block: int = Field(2, ge=1, description="height and width of a normalized block, in cells")
 
 
+Resize = Literal["stretch", "crop", "letterbox"]
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+ChannelOrder = Literal["RGB", "BGR"]
+
+
 class Preprocessing(Frozen):
     """From image to input: repeat a gray channel, resize, `pixel * scale`, then `(x - mean) / std`.
 
-    With `hog`, the input is the vector of the first channel's histograms.
+    Interpolation is Pillow's: all kinds but `nearest` are antialiased. With `hog`, the input is the vector of the first
+    channel's histograms.
     """
 
     height: int = Field(gt=0, description="pixels")
@@ -46,9 +52,14 @@ class Preprocessing(Frozen):
     scale: float = Field(gt=0, description="factor that maps raw pixel values to 0..1")
     mean: tuple[float, ...] = Field(description="per channel, after scaling")
     std: tuple[float, ...] = Field(description="per channel, after scaling")
-    resize: Literal["stretch", "crop"] = Field(
-        "stretch", description="the whole image, or the largest centered part with the aspect ratio of the input"
+    resize: Resize = Field(
+        "stretch",
+        description="the whole image; the largest centered part with the aspect ratio of the input (crop); or the "
+        "whole image in its own aspect ratio between two bars (letterbox)",
     )
+    padding: int = Field(114, ge=0, le=255, description="level of a letterbox's bars, of 255")
+    interpolation: Interpolation = "bilinear"
+    channel_order: ChannelOrder = Field("RGB", description="of the input, and of mean and std")
     hog: HogFeatures | None = None
 
 

@@ -5,23 +5,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
-from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.directory_index import DirectoryIndex, DirectoryState, directory_state
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
-from gauntlet.datasets.image_folder import ImageSize
 from gauntlet.datasets.image_scan import ScannedImage, scan
-from gauntlet.datasets.splits import SPLITS, Dataset, DataSource, SkippedFile, skipped_check, summary
+from gauntlet.datasets.prepared_images import ImageSize, PreparedImages
+from gauntlet.datasets.splits import SPLITS, Dataset, SkippedFile, skipped_check, summary
 from gauntlet.datasets.splitting import SplitFractions, complete_splits
 from gauntlet.datasets.truth import padded_boxes
+from gauntlet.images.preprocessing import source_region
 
 TOLERANCE = 1.0
 """Pixels that a box may reach beyond its image; it is cut there."""
@@ -66,16 +66,15 @@ class Annotations:
         self.defects.append(SkippedFile(file=place, reason=f"{what} is {shown}; allowed: {allowed}. Fix: {fix}"))
 
 
-class AnnotatedImages(DataSource, ABC):
-    """Settings of both datasets. Images are stretched to the size of the input, and their boxes with them."""
+class AnnotatedImages(PreparedImages, ABC):
+    """Settings of both datasets. Boxes are moved into the pixels of the input, as the images are resized."""
 
     kind: str
     path: Path = Field(description="the folder; it must stay in place, because training reads it again")
     image_size: ImageSize = Field((320, 320), description="height and width of an input; one number for both")
-    mean: tuple[float, ...] = Field((0.485, 0.456, 0.406), description="per channel (1 or 3), of values from 0 to 1")
-    std: tuple[float, ...] = Field((0.229, 0.224, 0.225), description="one per channel; default: ImageNet")
-    layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input")
-    input_name: str = Field("input", description="name of the model's input")
+    resize: Literal["stretch", "letterbox"] = Field(
+        "stretch", description="the whole image, or the whole image in its own aspect ratio between two bars"
+    )
     labels: tuple[str, ...] = Field(
         (), description="class names in the order of the class indices; default: the data's"
     )
@@ -85,13 +84,6 @@ class AnnotatedImages(DataSource, ABC):
     )
     split_fractions: SplitFractions = Field(default_factory=SplitFractions, description="used for missing splits")
     seed: int = Field(0, ge=0, description="determines which image is in which split")
-
-    @model_validator(mode="after")
-    def _channels_agree(self) -> Self:
-        if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean) or min(self.std) <= 0:
-            given = f"mean {list(self.mean)} and std {list(self.std)}"
-            raise ValueError(f"{given}; give three of each (RGB) or one (grayscale), every std above 0")
-        return self
 
     def files(self) -> tuple[DirectoryState]:
         """Return the names, sizes and times of the user's files."""
@@ -119,9 +111,7 @@ class AnnotatedImages(DataSource, ABC):
         indices = complete_splits(np.array([image.split for image in scanned]), None, self.split_fractions, self.seed)
         if "test" not in indices:
             raise StageError(f"{self.path}: no image is in the split 'test'. Fix: name one for it, or name no splits")
-        height, width = self.image_size
-        how = Preprocessing(height=height, width=width, scale=1 / 255, mean=self.mean, std=self.std, resize="stretch")
-        transform = ImageTransform(how=how, layout=self.layout, name=self.input_name)
+        transform = self.transform
         parts = {name: [scanned[i] for i in indices[name]] for name in SPLITS if name in indices}
         splits = {name: _split(self.path.resolve(), part, rows, transform) for name, part in parts.items()}
         signature = transform.signature(labels).replace(task="detection", decode=self.decode)
@@ -137,12 +127,13 @@ class AnnotatedImages(DataSource, ABC):
             fix = "correct the size, or the boxes if they belong to another size"
             found.reject(image.place, "size (height, width)", list(image.size), allowed, fix)
             return None
-        across, down = self.image_size[1] / file.width, self.image_size[0] / file.height
+        region = source_region(*actual, self.transform.how)
+        across, down = self.image_size[1] / region[2], self.image_size[0] / region[3]
         rows = []
         for each in image.objects:
             if _is_usable(each, labels, actual, found):
-                left, right = (min(max(x, 0.0), file.width) * across for x in each.box[::2])
-                top, bottom = (min(max(y, 0.0), file.height) * down for y in each.box[1::2])
+                left, right = ((min(max(x, 0.0), file.width) - region[0]) * across for x in each.box[::2])
+                top, bottom = ((min(max(y, 0.0), file.height) - region[1]) * down for y in each.box[1::2])
                 rows.append((left, top, right, bottom, labels.index(each.label), float(each.counts)))
         return np.array(rows, np.float32).reshape(-1, 6)
 

@@ -14,6 +14,7 @@ from gauntlet.datasets.splits import SPLITS, Dataset, DataSource, Splits
 from gauntlet.datasets.truth import padded_boxes
 
 LABELS = tuple("0123456789")
+BACKGROUND = "background"
 SHARES = {"train": 0.7, "validation": 0.1, "calibration": 0.05, "test": 0.15}
 """Of the digits: no handwritten digit is in two splits."""
 INK = 96
@@ -37,6 +38,9 @@ class DigitScenes(DataSource):
     """
 
     kind: Literal["digit-scenes"] = "digit-scenes"
+    truth: Literal["boxes", "masks"] = Field(
+        "boxes", description="labels: a box for each digit (detection), or the class of each pixel (segmentation)"
+    )
     image_size: int = Field(96, ge=48, le=320, multiple_of=8, description="height and width of an image, in pixels")
     train_images: int = Field(12_000, ge=10, le=100_000)
     validation_images: int = Field(300, ge=10, le=10_000, description="images that select the best epoch")
@@ -79,6 +83,8 @@ class DigitScenes(DataSource):
             )
             for number, name in enumerate(SPLITS)
         }
+        if self.truth == "masks":
+            return Dataset(splits, transform.signature((BACKGROUND, *LABELS)).replace(task="segmentation"))
         return Dataset(splits, transform.signature(LABELS).replace(task="detection"))
 
     def _split(
@@ -89,15 +95,16 @@ class DigitScenes(DataSource):
         transform: ImageTransform,
         rng: np.random.Generator,
     ) -> ImageArraySplit:
-        """Draw `count` scenes; labels have shape (count, digits, 6), see `gauntlet.problems.detection`."""
-        pixels = np.empty((count, self.image_size, self.image_size, 3), np.uint8)
+        """Draw `count` scenes; labels are boxes, see `gauntlet.problems.detection`, or masks, shape (count, h, w)."""
+        size = self.image_size
+        pixels, masks = np.empty((count, size, size, 3), np.uint8), np.empty((count, size, size), np.uint8)
         scenes = []
         for index in range(count):
-            scene = self._ground(grounds, rng)
-            rows = self._place_digits(scene, digits, rng)
-            pixels[index] = np.asarray(scene)
+            scene, mask = self._ground(grounds, rng), Image.new("L", (size, size))
+            rows = self._place_digits(scene, mask, digits, rng)
+            pixels[index], masks[index] = np.asarray(scene), np.asarray(mask)
             scenes.append(np.array(rows, np.float32))
-        return ImageArraySplit(pixels, padded_boxes(scenes), transform)
+        return ImageArraySplit(pixels, masks if self.truth == "masks" else padded_boxes(scenes), transform)
 
     def _ground(self, grounds: list[Image.Image], rng: np.random.Generator) -> Image.Image:
         """Return a part of a photograph, at any scale, with a few shapes on it."""
@@ -119,21 +126,26 @@ class DigitScenes(DataSource):
         return scene
 
     def _place_digits(
-        self, scene: Image.Image, digits: list[tuple[Image.Image, int]], rng: np.random.Generator
+        self, scene: Image.Image, classes: Image.Image, digits: list[tuple[Image.Image, int]], rng: np.random.Generator
     ) -> list[tuple[float, ...]]:
-        """Draw digits on the scene and return their boxes; at least one finds a place."""
+        """Draw digits on the scene, and their classes (from 1 on) on the mask; return their boxes.
+
+        At least one digit finds a place.
+        """
         rows: list[tuple[float, ...]] = []
         for _ in range(int(rng.integers(1, self.max_digits + 1))):
             mask, label = digits[rng.integers(len(digits))]
             height = int(rng.integers(self.digit_size[0], self.digit_size[1] + 1))
             mask = mask.resize((max(4, round(height * rng.uniform(0.8, 1.1))), height), Image.Resampling.BICUBIC)
-            ink = mask.point(lambda value: 255 * (value >= INK)).getbbox()
+            inked = mask.point(lambda value: 255 * (value >= INK))
+            ink = inked.getbbox()
             place = self._free_place(mask.size, ink, rows, rng) if ink else None
             if place is None or ink is None:
                 continue
             left, top = place
             under = np.asarray(scene.crop((left, top, left + mask.width, top + mask.height)))
             scene.paste(_color(under, rng), place, mask)
+            classes.paste(label + 1, place, inked)
             rows.append((left + ink[0], top + ink[1], left + ink[2], top + ink[3], label, 1))
         return rows
 

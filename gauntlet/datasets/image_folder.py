@@ -1,13 +1,13 @@
 """The user's own images: one folder per class, any image size; only the images of one batch are in memory."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import Field
 
 from gauntlet.core.errors import StageError
-from gauntlet.core.signature import Preprocessing
+from gauntlet.core.signature import Resize
 from gauntlet.datasets.directory_index import (
     DirectoryState,
     directory_state,
@@ -18,14 +18,12 @@ from gauntlet.datasets.directory_index import (
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.image_scan import ScannedImage, scan
-from gauntlet.datasets.splits import SPLITS, Dataset, DataSource, skipped_check, summary
+from gauntlet.datasets.prepared_images import PreparedImages
+from gauntlet.datasets.splits import SPLITS, Dataset, skipped_check, summary
 from gauntlet.datasets.splitting import Indices, SplitFractions, complete_splits
 
-_Square = BeforeValidator(lambda size: (size, size) if isinstance(size, int) else size)
-ImageSize = Annotated[tuple[PositiveInt, PositiveInt], _Square]
 
-
-class ImageFolder(DataSource):
+class ImageFolder(PreparedImages):
     """Images in `train/<class>/` and `test/<class>/`, or in `<class>/` alone, which are then split here.
 
     Validation and calibration images may have folders of their own; otherwise they are taken out of `train` (without
@@ -34,26 +32,12 @@ class ImageFolder(DataSource):
 
     kind: Literal["image-folder"] = "image-folder"
     path: Path = Field(description="the folder; it must stay in place, because training reads it again")
-    image_size: ImageSize = Field((224, 224), description="height and width of an input; one number for both")
-    mean: tuple[float, ...] = Field((0.485, 0.456, 0.406), description="per channel (1 or 3), of values from 0 to 1")
-    std: tuple[float, ...] = Field((0.229, 0.224, 0.225), description="one per channel; default: ImageNet")
-    resize: Literal["stretch", "crop"] = Field("crop", description="use the whole image, or crop its center first")
-    layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input")
-    input_name: str = Field("input", description="name of the model's input")
+    resize: Resize = Field("crop", description="use the whole image, or crop its center first, or add bars (letterbox)")
     labels: tuple[str, ...] = Field((), description="class names in the order of the class indices; default: sorted")
     labelled: bool = Field(True, description="false: folders are no classes; all images below the folder are one set")
     max_skipped: int = Field(0, ge=0, description="unusable files that may be skipped; the report names each")
     split_fractions: SplitFractions = Field(default_factory=SplitFractions, description="used for missing splits")
     seed: int = Field(0, ge=0, description="determines which image is in which split")
-
-    @model_validator(mode="after")
-    def _channels_agree(self) -> Self:
-        if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
-            counts = f"mean has {len(self.mean)} values and std {len(self.std)}"
-            raise ValueError(f"{counts}; give three of each (RGB) or one (grayscale)")
-        if not all(value > 0 for value in self.std):
-            raise ValueError(f"std: {list(self.std)}: every value must be above 0")
-        return self
 
     def files(self) -> tuple[DirectoryState]:
         """Return the names, sizes and times of the user's files: reading 100 000 images would take minutes.
@@ -66,10 +50,8 @@ class ImageFolder(DataSource):
         """Decode every file once and split the usable ones; raise StageError without two classes or enough images."""
         index = index_directory(self.path) if self.labelled else index_images(self.path)
         labels = self._class_names(tuple(map(printable_name, index.classes))) if self.labelled else ()
-        root, (height, width) = self.path.resolve(), self.image_size
+        root, transform = self.path.resolve(), self.transform
         images, skipped = scan(root, index, len(self.mean))
-        how = Preprocessing(height=height, width=width, scale=1 / 255, mean=self.mean, std=self.std, resize=self.resize)
-        transform = ImageTransform(how=how, layout=self.layout, name=self.input_name)
         try:
             indices = self._indices(images, index.splits or ("",))
         except StageError as error:

@@ -16,7 +16,8 @@ Layout = Literal["NCHW", "NHWC", "none"]
 def preprocess(image: Array, how: Preprocessing, layout: Layout = "NCHW") -> npt.NDArray[np.float32]:
     """Turn one image, shape (height, width) or (height, width, channels), into one input.
 
-    A grayscale image is repeated in every channel. Resizing is bilinear with antialiasing, on floats to avoid rounding.
+    Color images are RGB. A grayscale image is repeated in every channel. Resizing is Pillow's, on floats to avoid
+    rounding; kernels that overshoot are limited to the range of pixels.
 
     Returns:
         Shape (channels, h, w), in layout NHWC (h, w, channels), with `how.hog` (features,).
@@ -28,16 +29,7 @@ def preprocess(image: Array, how: Preprocessing, layout: Layout = "NCHW") -> npt
         pixels = np.repeat(pixels, channels, axis=2)
     if pixels.shape[2] != channels:
         raise StageError(f"the image has {pixels.shape[2]} channels, the model takes {channels}; convert it first")
-    if how.resize == "crop":
-        pixels = _center_crop(pixels, how)
-    size = (how.width, how.height)
-    resized = np.stack(
-        [
-            np.asarray(Image.fromarray(plane).resize(size, Image.Resampling.BILINEAR))
-            for plane in np.moveaxis(pixels, 2, 0)
-        ],
-        axis=2,
-    )
+    resized = _fitted(pixels, how)
     if how.hog is not None:
         return hog_features(_normalized(resized, how)[:, :, 0], how.hog)
     return preprocess_batch(resized[None], how, layout).squeeze(0)
@@ -47,6 +39,18 @@ def preprocess_batch(images: Array, how: Preprocessing, layout: Layout) -> npt.N
     """Turn images of the right size, shape (k, height, width, channels), into inputs."""
     values = _normalized(images, how)
     return np.ascontiguousarray(values.transpose(0, 3, 1, 2) if layout == "NCHW" else values)
+
+
+def restored_pixels(inputs: Array, how: Preprocessing, layout: Layout) -> npt.NDArray[np.uint8]:
+    """Return the images that inputs, shape (k, ...), were before normalization.
+
+    Returns:
+        Levels from 0 to 255, grayscale or RGB, shape (k, height, width, channels).
+    """
+    values = np.moveaxis(inputs, 1, 3) if layout == "NCHW" else inputs
+    values = values.astype(np.float32) * np.asarray(how.std, np.float32) + np.asarray(how.mean, np.float32)
+    values = _reordered(values, how)
+    return np.nan_to_num(np.clip(255 * values, 0, 255)).round().astype(np.uint8)
 
 
 def hog_features(image: Array, how: HogFeatures) -> npt.NDArray[np.float32]:
@@ -60,21 +64,60 @@ def hog_features(image: Array, how: HogFeatures) -> npt.NDArray[np.float32]:
 
 def _normalized(images: Array, how: Preprocessing) -> npt.NDArray[np.float32]:
     mean, std = np.array(how.mean, np.float32), np.array(how.std, np.float32)
-    return np.asarray((images.astype(np.float32) * np.float32(how.scale) - mean) / std, np.float32)
+    values = _reordered(images.astype(np.float32), how)
+    return np.asarray((values * np.float32(how.scale) - mean) / std, np.float32)
 
 
-def source_region(height: int, width: int, how: Preprocessing) -> tuple[int, int, int, int]:
-    """Return the part of an image that becomes the input, in pixels: left, top, width and height.
+def _reordered(images: npt.NDArray[np.float32], how: Preprocessing) -> npt.NDArray[np.float32]:
+    """Return images, channels last, from RGB in the order of the model's channels, or back."""
+    return images[..., ::-1] if how.channel_order == "BGR" else images
 
-    It is the whole image, or the largest centered part with the aspect ratio of the input, to the nearest pixel.
+
+def source_region(height: int, width: int, how: Preprocessing) -> tuple[float, float, float, float]:
+    """Return the region of an image that becomes the input, in its pixels: left, top, width and height.
+
+    It is the whole image; the largest centered part with the aspect ratio of the input, to the nearest pixel; or, with
+    a letterbox, the image and the bars beside it.
     """
     if how.resize == "stretch":
         return 0, 0, width, height
+    if how.resize == "crop":
+        return _crop_box(height, width, how)
+    left, top, wide, high = _inner_box(height, width, how)
+    across, down = width / wide, height / high
+    return -left * across, -top * down, how.width * across, how.height * down
+
+
+def _fitted(pixels: npt.NDArray[np.float32], how: Preprocessing) -> npt.NDArray[np.float32]:
+    """Return pixels, shape (height, width, channels), at the size of the input."""
+    if how.resize == "letterbox":
+        left, top, wide, high = _inner_box(pixels.shape[0], pixels.shape[1], how)
+        fitted = np.full((how.height, how.width, pixels.shape[2]), how.padding / 255 / how.scale, np.float32)
+        fitted[top : top + high, left : left + wide] = _resized(pixels, (wide, high), how)
+        return fitted
+    if how.resize == "crop":
+        left, top, wide, high = _crop_box(pixels.shape[0], pixels.shape[1], how)
+        pixels = np.ascontiguousarray(pixels[top : top + high, left : left + wide])
+    return _resized(pixels, (how.width, how.height), how)
+
+
+def _resized(pixels: npt.NDArray[np.float32], size: tuple[int, int], how: Preprocessing) -> npt.NDArray[np.float32]:
+    kind = Image.Resampling[how.interpolation.upper()]
+    planes = [np.asarray(Image.fromarray(plane).resize(size, kind)) for plane in np.moveaxis(pixels, 2, 0)]
+    resized = np.stack(planes, axis=2)
+    overshoots = how.interpolation in ("bicubic", "lanczos")
+    return np.clip(resized, 0, 1 / how.scale) if overshoots else resized
+
+
+def _crop_box(height: int, width: int, how: Preprocessing) -> tuple[int, int, int, int]:
+    """Return left, top, width and height of the part of an image that is kept."""
     zoom = min(height / how.height, width / how.width)
     high, wide = max(1, round(how.height * zoom)), max(1, round(how.width * zoom))
     return (width - wide) // 2, (height - high) // 2, wide, high
 
 
-def _center_crop(pixels: npt.NDArray[np.float32], how: Preprocessing) -> npt.NDArray[np.float32]:
-    left, top, width, height = source_region(pixels.shape[0], pixels.shape[1], how)
-    return np.ascontiguousarray(pixels[top : top + height, left : left + width])
+def _inner_box(height: int, width: int, how: Preprocessing) -> tuple[int, int, int, int]:
+    """Return left, top, width and height, in the input, of the image between a letterbox's bars."""
+    zoom = min(how.height / height, how.width / width)
+    high, wide = max(1, round(height * zoom)), max(1, round(width * zoom))
+    return (how.width - wide) // 2, (how.height - high) // 2, wide, high

@@ -10,6 +10,7 @@ from PIL import Image
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.signature import Signature
+from gauntlet.images.preprocessing import restored_pixels
 from gauntlet.monitoring.features import IMAGE, feature_names
 from gauntlet.monitoring.history import MonitorHistory
 from gauntlet.monitoring.judgment import Evidence
@@ -89,11 +90,9 @@ def _image(sample: MovedSample, log: RequestLogReader, signature: Signature) -> 
 
 def image_address(inputs: NamedArrays, number: int, signature: Signature) -> str:
     """Return one of a model's inputs, as it was before normalization, as the address of a PNG file's content."""
-    how, array = signature.preprocessing, inputs[signature.inputs[0].name][number]
+    how, array = signature.preprocessing, inputs[signature.inputs[0].name][number : number + 1]
     assert how is not None
-    pixels = array.transpose(1, 2, 0) if signature.layout == "NCHW" else array
-    pixels = pixels * np.asarray(how.std, np.float32) + np.asarray(how.mean, np.float32)
-    levels = np.nan_to_num(np.clip(255 * pixels, 0, 255)).round().astype(np.uint8)
+    levels = restored_pixels(array, how, signature.layout)[0]
     image = Image.fromarray(levels[:, :, 0] if levels.shape[2] != 3 else levels)
     zoom = max(1, LEAST_PIXELS // min(image.size))
     buffer = io.BytesIO()

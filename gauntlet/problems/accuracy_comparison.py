@@ -55,7 +55,10 @@ class Flip(Frozen):
 
 
 class OutputQuality(Frozen):
-    """One output of the candidate against the FP32 model's. Only float outputs have an SQNR and a cosine."""
+    """One output of the candidate against the FP32 model's.
+
+    Only float outputs have an SQNR and a cosine, and not those whose rows are a set of boxes.
+    """
 
     output: str
     sqnr_db: Number | None = Field(
@@ -108,7 +111,10 @@ def compare_accuracy(
     `own` holds the outputs of the network that the candidate was made from, if that is not the FP32 model.
     """
     expected, labels = reference.test_outputs, reference.labels
-    outputs = tuple(_compare(name, actual[name], expected[name], (own or expected)[name]) for name in expected)
+    sets = signature.decode.outputs if signature.decode is not None and signature.decode.has_sets else ()
+    outputs = tuple(
+        _compare(name, actual[name], expected[name], (own or expected)[name], is_set=name in sets) for name in expected
+    )
     main = signature.primary_output or outputs[0].output
     agreement = next(o.top1_agreement for o in outputs if o.output == main)
     problem = problem_of(signature, labels)
@@ -153,8 +159,9 @@ def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array
     }
 
 
-def _compare(name: str, actual: Array, expected: Array, own: Array) -> OutputQuality:
-    is_float = expected.dtype.kind == "f"
+def _compare(name: str, actual: Array, expected: Array, own: Array, *, is_set: bool) -> OutputQuality:
+    """Compare an output value by value; one whose rows are a set has neither SQNR nor cosine."""
+    is_float = expected.dtype.kind == "f" and not is_set
     return OutputQuality(
         output=name,
         sqnr_db=centered_sqnr_db(actual, own) if is_float else None,

@@ -69,6 +69,16 @@ class Problem(ABC):
         """Return the image, shape (height, width, channels), with the prediction below, as RGB."""
         return with_caption(pixels, "\n".join(prediction.lines()))
 
+    @property
+    def can_be_drawn(self) -> bool:
+        """Whether the model takes one image, so that predictions can be drawn on it."""
+        how, inputs = self.signature.preprocessing, self.signature.inputs
+        return how is not None and how.hog is None and len(inputs) == 1 and self.signature.layout != "none"
+
+    def shown(self, predictions: Array) -> Iterator[Prediction]:
+        """Yield what people see of predictions, or of the truth, shape (n, ...)."""
+        return self.decode({self.primary_output: predictions})
+
     @abstractmethod
     def predictions(self, output: Array) -> Array | None:
         """Return predictions that compare with the truth, shape (n, ...); None if the output cannot be one."""
@@ -94,6 +104,10 @@ class Problem(ABC):
         """Return the metrics of predictions, the primary one first."""
         sums = self.statistics(predictions, truth).sum(axis=0)
         return {name: float(value) for name, value in self.scores(sums).items()}
+
+    def sample_scores(self, predictions: Array, truth: Array) -> Floats:
+        """Return the primary metric of each sample alone, shape (n,)."""
+        return self.scores(self.statistics(predictions, truth))[self.metric]
 
     def agreement(self, before: Array, after: Array) -> float:
         """Return the primary metric of predictions, with those of the FP32 model in place of the truth."""

@@ -13,6 +13,7 @@ Size = tuple[int, int]
 
 MOST_CANDIDATES = 1000
 """Boxes of an image that enter the suppression, those with the highest scores."""
+WITHOUT_SUPPRESSION = ("detr", "suppressed")
 LARGEST_LOGARITHM = 10.0
 """Of a distance in cells; larger ones reach beyond every image and would overflow."""
 
@@ -40,7 +41,7 @@ def _best(how: BoxDecoding, boxes: Floats, scores: Floats) -> Floats:
     values = scores[places, classes]
     order = np.argsort(-values, kind="stable")[:MOST_CANDIDATES]
     rows = np.column_stack([boxes[places[order]], classes[order], values[order]])
-    kept = range(len(rows)) if how.kind == "detr" else suppress(rows, how.max_iou)
+    kept = range(len(rows)) if how.kind in WITHOUT_SUPPRESSION else suppress(rows, how.max_iou)
     return rows[list(kept)[: how.max_detections]]
 
 
@@ -98,12 +99,23 @@ def _yolov5(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats,
     return _corners(values[:, :, :4]), values[:, :, 4:5] * values[:, :, 5:]
 
 
+def _suppressed(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
+    if how.boxes is None or how.classes is None:
+        values = outputs[how.scores].astype(np.float64)
+        boxes, scores, classes = values[:, :, :4], values[:, :, 4], values[:, :, 5]
+    else:
+        boxes, scores, classes = (outputs[n].astype(np.float64) for n in (how.boxes, how.scores, how.classes))
+    known = np.arange(1 + max(0, int(np.rint(classes).max(initial=0))))
+    return boxes, np.where(np.rint(classes)[:, :, None] == known, scores[:, :, None], -1)
+
+
 FORMS: Mapping[str, Callable[[BoxDecoding, NamedArrays, Size], tuple[Floats, Floats]]] = {
     "fcos": _fcos,
     "ssd": _ssd,
     "detr": _detr,
     "yolov8": _yolov8,
     "yolov5": _yolov5,
+    "suppressed": _suppressed,
 }
 
 
@@ -119,6 +131,9 @@ def has_form(how: BoxDecoding, outputs: Mapping[str, Array], classes: int) -> st
         "detr": len(scores) == 3 and scores[2] == classes + 1 and boxes == (*scores[:2], 4),
         "yolov8": len(scores) == 3 and scores[1] == classes + 4,
         "yolov5": len(scores) == 3 and scores[2] == classes + 5,
+        "suppressed": (len(scores) == 3 and scores[2] == 6)
+        if how.boxes is None
+        else (len(scores) == 2 and shapes[1] == scores and boxes == (*scores, 4)),
     }
     found = ", ".join(f"{name} {list(outputs[name].shape)}" for name in how.outputs)
     return "" if good[how.kind] else f"decode.kind {how.kind!r} with {classes} classes does not fit {found}"

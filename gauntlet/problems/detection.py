@@ -51,16 +51,16 @@ class BoxesPrediction(Prediction):
         ]
 
     def on_image(self, height: int, width: int, how: Preprocessing) -> Self:
-        """Return the same boxes in the pixels of the image that the input was made from."""
+        """Return the same boxes in the pixels of the image that the input was made from, cut at its edges."""
         left, top, wide, high = source_region(height, width, how)
         across, down = wide / how.width, high / how.height
         return self.replace(
             boxes=tuple(
                 box.replace(
-                    left=left + box.left * across,
-                    top=top + box.top * down,
-                    right=left + box.right * across,
-                    bottom=top + box.bottom * down,
+                    left=min(max(left + box.left * across, 0.0), width),
+                    top=min(max(top + box.top * down, 0.0), height),
+                    right=min(max(left + box.right * across, 0.0), width),
+                    bottom=min(max(top + box.bottom * down, 0.0), height),
                 )
                 for box in self.boxes
             )
@@ -80,12 +80,14 @@ class Detection(Problem):
 
     def decode(self, outputs: NamedArrays) -> Iterator[BoxesPrediction]:
         """Yield the boxes of each sample whose score is at least `decode.shown_score`."""
-        how, found = self.signature.decode, self.predictions_of(outputs)
-        if how is None or found is None:
-            return
-        for rows in found.astype(float).tolist():
-            shown = [row for row in rows if row[4] >= 0 and row[5] >= how.shown_score]
-            yield BoxesPrediction(boxes=tuple(self._box(*row) for row in shown))
+        found = self.predictions_of(outputs)
+        return iter(()) if found is None else self.shown(found)
+
+    def shown(self, predictions: Array) -> Iterator[BoxesPrediction]:
+        """Yield the boxes of predictions or of the truth, shape (n, k, 6), with at least `decode.shown_score`."""
+        least = self.signature.decode.shown_score if self.signature.decode else 0
+        for rows in predictions.astype(float).tolist():
+            yield BoxesPrediction(boxes=tuple(self._box(*row) for row in rows if row[4] >= 0 and row[5] >= least))
 
     def _box(self, left: float, top: float, right: float, bottom: float, label: float, score: float) -> Box:
         index = int(label)
@@ -143,6 +145,11 @@ class Detection(Problem):
         """Return the function from weights of the images, shape (r, n), to the mAP@[.5:.95] for each row."""
         matches = match_detections(predictions, truth)
         return lambda weights: mean_average_precision(matches, weights)
+
+    def sample_scores(self, predictions: Array, truth: Array) -> Floats:
+        """Return the mAP@[.5:.95] of each image alone, shape (n,)."""
+        one, pairs = np.ones((1, 1)), zip(predictions, truth, strict=True)
+        return np.array([mean_average_precision(match_detections(p[None], t[None]), one)[0] for p, t in pairs])
 
     def agreement(self, before: Array, after: Array) -> float:
         """Return the mAP@.5, where the truth is what the FP32 model shows; 1 where it shows nothing."""

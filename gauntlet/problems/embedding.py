@@ -32,6 +32,7 @@ class Embedding(Problem):
     """
 
     metric: ClassVar[str] = "recall_at_1"
+    can_be_drawn: ClassVar[bool] = False
 
     def decode(self, outputs: NamedArrays) -> Iterator[VectorPrediction]:
         """Yield the vector of each sample."""

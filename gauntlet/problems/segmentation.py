@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Number
+from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.truth import IGNORED_PIXEL
+from gauntlet.images.preprocessing import source_region
 from gauntlet.problems.base import Floats, Problem, ratio
 from gauntlet.problems.caption import with_caption
 from gauntlet.problems.prediction import Prediction
@@ -23,6 +25,20 @@ class MaskPrediction(Prediction):
     def lines(self) -> list[str]:
         """Return the parts of the prediction."""
         return [f"{name} {share:.1%}" for name, share in self.shares.items()]
+
+    def on_image(self, height: int, width: int, how: Preprocessing) -> Self:
+        """Return the mask of the image alone, without a letterbox's bars."""
+        if how.resize != "letterbox":
+            return self
+        left, top, wide, high = source_region(height, width, how)
+        mask = np.array(self.mask)
+        classes, (rows, columns) = np.unique(mask), mask.shape
+        first, last = (round((edge - top) / high * rows) for edge in (0, height))
+        start, end = (round((edge - left) / wide * columns) for edge in (0, width))
+        inner = mask[first:last, start:end]
+        shares = {name: float(np.mean(inner == c)) for name, c in zip(self.shares, classes, strict=True)}
+        shown = {name: share for name, share in shares.items() if share}
+        return self.replace(mask=tuple(map(tuple, inner.tolist())), shares=shown)
 
 
 COLORS = ((0, 0, 0), (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0))
@@ -48,7 +64,8 @@ class Segmentation(Problem):
         assert isinstance(prediction, MaskPrediction)
         mask = _resized(np.array(prediction.mask)[None], pixels.shape[:2])[0]
         colors = np.array(COLORS, np.float64)[mask % len(COLORS)]
-        covered = np.where((mask == 0)[..., None], pixels, (pixels.astype(np.float64) + colors) / 2)
+        plain = (mask == 0) | (mask == IGNORED_PIXEL)
+        covered = np.where(plain[..., None], pixels, (pixels.astype(np.float64) + colors) / 2)
         return with_caption(covered.astype(np.uint8), "\n".join(prediction.lines()))
 
     def _label(self, index: int) -> str:

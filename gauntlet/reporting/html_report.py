@@ -11,6 +11,7 @@ from markupsafe import Markup
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.run_report import RunReport, StageEntry
 from gauntlet.reporting import (
+    drawn_predictions,
     forest_plot,
     latency_table,
     machines,
@@ -66,6 +67,7 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         serving=_section(report.stage("serve"), "serving.html.j2", lambda facts: {"facts": facts}),
         gates=timeline.gates(report),
         scores=_section(report.stage("evaluate"), "scores.html.j2", scores.prepare),
+        drawings=_drawings(report, store or Path()),
         data=_section(report.stage("data"), "data.html.j2", _data),
         training=_section(report.stage("train"), "training.html.j2", _training(report)),
         links={name: url for name, url in report.links.items() if is_web(url)},
@@ -80,6 +82,11 @@ def _required_speedup(report: RunReport) -> float | None:
 def _machines(report: RunReport) -> Markup:
     found = machines.machines(report)
     return Markup() if found is None else render_template("machines.html.j2", found=found, view=machines)
+
+
+def _drawings(report: RunReport, store: Path) -> Markup:
+    values = drawn_predictions.prepare(report, store)
+    return Markup() if values is None else render_template("drawings.html.j2", report=report, **values)
 
 
 def _data(facts: Any) -> dict[str, Any]:

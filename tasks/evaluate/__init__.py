@@ -11,6 +11,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
 from gauntlet.frameworks.training import EpochMetrics
 from gauntlet.metrics.class_curves import RankedClassScore, rank_classes
 from gauntlet.metrics.class_scores import class_scores
@@ -18,6 +19,7 @@ from gauntlet.metrics.confidence_calibration import calibrate_confidence
 from gauntlet.metrics.fit_verdict import judge_fit
 from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
+from gauntlet.problems.prediction_sheet import store_drawing
 from gauntlet.reporting.score_plots import save_calibration, save_ranking
 from tasks.evaluate.confusion import MOST_CLASSES, draw_confusion, largest_confusions
 from tasks.evaluate.cross_validation import cross_validate
@@ -41,7 +43,8 @@ def evaluate(
 ) -> Report[EvaluateFacts]:
     """Score the predictions that the train stage stored, by the problem's own metrics.
 
-    `history` are the epochs of the training; `model` and `splits` are needed for cross-validation only. For classes,
+    `history` are the epochs of the training. `model` and `splits` are needed for cross-validation, and `splits` for the
+    artifact `drawings`: test images with the truth and the predictions, the worst ones and typical ones. For classes,
     the artifact `confusion` holds the counts, shape (classes, classes); `confusion_matrix` is an image of it, or, with
     many classes, of those with the most mistakes. With a score per class, `reliability_diagram` and `curves` are images
     of the calibration, and of ROC and precision-recall.
@@ -68,14 +71,19 @@ def evaluate(
     )
     if config.folds is not None and not is_classification:
         raise StageError(f"evaluate.folds is for classification; the model predicts {signature.task}. Fix: remove it")
+    artifacts: dict[str, Artifact] = {}
+    if splits and "test" in splits:
+        split = read_split(workspace.path(splits["test"]))
+        artifacts = store_drawing(workspace, problem, split, stored["test_labels"], {"prediction": stored["test"]})
     if is_classification:
         if config.folds is not None:
             facts = facts.replace(cross_validation=cross_validate(config.folds, workspace, model, splits or {}))
-        facts, artifacts = _score_classes(facts, workspace, stored, signature.labels)
-        return Report(stage="evaluate", facts=facts, checks=_class_checks(config, facts), artifacts=artifacts)
+        facts, images = _score_classes(facts, workspace, stored, signature.labels)
+        checks = _class_checks(config, facts)
+        return Report(stage="evaluate", facts=facts, checks=checks, artifacts=artifacts | images)
     detail, fix = f"{problem.metric} on the test samples", "train longer or on more data, or lower evaluate.min_score"
     score = Check.of("evaluate.min_score", facts.accuracy, ">=", config.min_score, detail, fix)
-    return Report(stage="evaluate", facts=facts, checks=(score, *_gap_checks(config, facts)))
+    return Report(stage="evaluate", facts=facts, checks=(score, *_gap_checks(config, facts)), artifacts=artifacts)
 
 
 def _score_classes(

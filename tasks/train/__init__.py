@@ -24,8 +24,17 @@ from tasks.train.torch import TorchTraining
 from tasks.train.torch_detection import TorchDetection
 from tasks.train.torch_pretrained import TorchModel
 from tasks.train.torch_program import ExportedProgram, ScriptedModule
+from tasks.train.torch_segmentation import TorchSegmentation
 
-FromScratch = TorchTraining | TorchDetection | KerasTraining | SklearnTraining | BoostingTraining | FlaxTraining
+FromScratch = (
+    TorchTraining
+    | TorchDetection
+    | TorchSegmentation
+    | KerasTraining
+    | SklearnTraining
+    | BoostingTraining
+    | FlaxTraining
+)
 Brought = ExportedProgram | ScriptedModule | KerasModel | SavedModelFolder | SklearnModel | JaxModel
 """Models that are loaded, and tried, without further code of the user's, or with a function that is named."""
 Pretrained = TorchModel | Brought | BoostingModel | OnnxModel

@@ -7,11 +7,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from PIL import Image
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
+from gauntlet.problems.prediction_sheet import CELL_WIDTH, GAP
 from tasks.accuracy import AccuracyConfig, AccuracyFacts, accuracy
 
 Keep = Callable[..., tuple[Workspace, Artifact]]
@@ -75,6 +77,11 @@ def test_accuracy_fails_on_sqnr_alone_when_outputs_are_rescaled(trained, judge) 
     assert failed(report) == ["min_sqnr_db"]
     assert -3 < report.facts.sqnr_db <= 0  # the error is at least as large as the signal without its mean
     assert report.facts.top1_agreement == 1
+
+
+def test_accuracy_stores_a_drawing_of_both_models_predictions(trained, judge) -> None:
+    drawn = judge(trained.proto()).artifacts["drawings"]
+    assert Image.open(trained.store.path(drawn)).width == GAP + 3 * (CELL_WIDTH + GAP)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

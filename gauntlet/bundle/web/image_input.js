@@ -19,10 +19,14 @@ export async function readPixels(file) {
 // One input, without the batch axis: a Float32Array in the layout NCHW or NHWC.
 export function imageInput(pixels, how, layout) {
   const channels = how.mean.length;
-  const box = how.resize === "crop" ? centerCrop(pixels, how) : { left: 0, top: 0, width: pixels.width, height: pixels.height };
+  const whole = { left: 0, top: 0, width: pixels.width, height: pixels.height };
+  const box = how.resize === "crop" ? centerCrop(pixels, how) : whole;
+  const inner = how.resize === "letterbox" ? innerBox(pixels, how) : { left: 0, top: 0, width: how.width, height: how.height };
   const input = new Float32Array(channels * how.height * how.width);
   for (let channel = 0; channel < channels; channel++) {
-    const plane = resized(planeOf(pixels, box, channel, channels), box, how);
+    const color = how.channel_order === "BGR" && channels === 3 ? 2 - channel : channel;
+    const part = resized(planeOf(pixels, box, color, channels), box, inner, how.interpolation);
+    const plane = how.resize === "letterbox" ? padded(part, inner, how) : part;
     for (let i = 0; i < plane.length; i++) {
       const scaled = f32(plane[i] * f32(1 / 255));
       const value = f32(f32(scaled - f32(how.mean[channel])) / f32(how.std[channel]));
@@ -52,30 +56,51 @@ function centerCrop({ width, height }, how) {
   return { ...box, top: Math.floor((height - box.height) / 2), left: Math.floor((width - box.width) / 2) };
 }
 
+// The place in the input of the image between a letterbox's bars.
+function innerBox({ width, height }, how) {
+  const zoom = Math.min(how.height / height, how.width / width);
+  const box = { height: Math.max(1, roundHalfEven(height * zoom)), width: Math.max(1, roundHalfEven(width * zoom)) };
+  return { ...box, top: Math.floor((how.height - box.height) / 2), left: Math.floor((how.width - box.width) / 2) };
+}
+
+function padded(plane, inner, how) {
+  const full = new Float32Array(how.height * how.width).fill(how.padding);
+  for (let y = 0; y < inner.height; y++) {
+    full.set(plane.subarray(y * inner.width, (y + 1) * inner.width), (inner.top + y) * how.width + inner.left);
+  }
+  return full;
+}
+
 function roundHalfEven(value) { // as Python's round
   const below = Math.floor(value);
   if (value - below !== 0.5) return Math.round(value);
   return below % 2 ? below + 1 : below;
 }
 
-// Bilinear with antialiasing, rows first: Pillow's Resample.c, for floats.
-function resized(plane, box, how) {
+// Pillow's kernels (Resample.c): how far each reaches, and its weight at a distance.
+const KERNELS = {
+  bilinear: [1, (x) => Math.max(0, 1 - Math.abs(x))],
+  bicubic: [2, (x) => cubic(Math.abs(x))],
+  lanczos: [3, (x) => (Math.abs(x) < 3 ? sinc(x) * sinc(x / 3) : 0)],
+};
+const cubic = (x) => (x < 1 ? (1.5 * x - 2.5) * x * x + 1 : x < 2 ? ((-0.5 * x + 2.5) * x - 4) * x + 2 : 0);
+const sinc = (x) => (x === 0 ? 1 : Math.sin(Math.PI * x) / (Math.PI * x));
+
+// A plane of the size of `box` at the size of `to`: rows first, for floats; kernels that overshoot are limited.
+function resized(plane, box, to, interpolation) {
   let found = plane;
-  if (how.width !== box.width) found = resample(found, box.width, how.width, box.height, 1, box.width, how.width);
-  if (how.height !== box.height) found = resample(found, box.height, how.height, how.width, how.width, 1, 1);
-  return found;
+  if (to.width !== box.width) found = resample(found, interpolation, box.width, to.width, box.height, 1, box.width, to.width);
+  if (to.height !== box.height) found = resample(found, interpolation, box.height, to.height, to.width, to.width, 1, 1);
+  return ["bicubic", "lanczos"].includes(interpolation) ? found.map((value) => Math.min(Math.max(value, 0), 255)) : found;
 }
 
 // Resample `lines` lines from `size` to `wanted` values, `step` apart; lines start `line` (`lineTo` after it) apart.
-function resample(plane, size, wanted, lines, step, line, lineTo) {
+function resample(plane, interpolation, size, wanted, lines, step, line, lineTo) {
   const made = new Float32Array(lines * wanted);
-  const scale = size / wanted, filter = Math.max(scale, 1);
+  const scale = size / wanted, stretch = Math.max(scale, 1);
   for (let to = 0; to < wanted; to++) {
     const center = (to + 0.5) * scale;
-    const first = Math.max(0, Math.trunc(center - filter + 0.5));
-    const end = Math.min(size, Math.trunc(center + filter + 0.5));
-    const weights = [];
-    for (let from = first; from < end; from++) weights.push(Math.max(0, 1 - Math.abs((from - center + 0.5) / filter)));
+    const [first, weights] = weightsAt(center, size, stretch, interpolation);
     const total = weights.reduce((sum, weight) => sum + weight, 0) || 1;
     for (let number = 0; number < lines; number++) {
       let sum = 0;
@@ -84,4 +109,13 @@ function resample(plane, size, wanted, lines, step, line, lineTo) {
     }
   }
   return made;
+}
+
+// The first value that counts for one result, and the weights from there on.
+function weightsAt(center, size, stretch, interpolation) {
+  if (interpolation === "nearest") return [Math.min(size - 1, Math.floor(center)), [1]];
+  const [reach, kernel] = KERNELS[interpolation];
+  const first = Math.max(0, Math.trunc(center - reach * stretch + 0.5));
+  const end = Math.min(size, Math.trunc(center + reach * stretch + 0.5));
+  return [first, Array.from({ length: end - first }, (_, i) => kernel((first + i - center + 0.5) / stretch))];
 }

@@ -43,12 +43,12 @@ def _detector(channels: int, classes: int) -> "torch.nn.Module":
     class Detector(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.stem = _convolution(channels, stem, stride=2)
-            self.middle = nn.Sequential(_residual(stem, middle, stride=2), _residual(middle, middle))
-            self.deep = nn.Sequential(_residual(middle, deep, stride=2), _residual(deep, deep))
+            self.stem = convolution(channels, stem, stride=2)
+            self.middle = nn.Sequential(residual(stem, middle, stride=2), residual(middle, middle))
+            self.deep = nn.Sequential(residual(middle, deep, stride=2), residual(deep, deep))
             self.lateral = nn.Conv2d(deep, middle, 1)
             self.up = nn.Upsample(scale_factor=2)
-            self.towers = nn.ModuleList(_convolution(middle, middle) for _ in range(2))
+            self.towers = nn.ModuleList(convolution(middle, middle) for _ in range(2))
             self.scores = nn.Conv2d(middle, classes, 3, padding=1)
             self.distances = nn.Conv2d(middle, 4, 3, padding=1)
             for layer, start in ((self.scores, _logit(PRIOR)), (self.distances, START_DISTANCE)):
@@ -64,14 +64,15 @@ def _detector(channels: int, classes: int) -> "torch.nn.Module":
     return Detector()
 
 
-def _convolution(before: int, after: int, stride: int = 1, *, activated: bool = True) -> "torch.nn.Sequential":
+def convolution(before: int, after: int, stride: int = 1) -> "torch.nn.Sequential":
+    """Return a convolution of 3x3 with normalization and ReLU."""
     from torch import nn
 
-    layers = [nn.Conv2d(before, after, 3, stride, padding=1, bias=False), nn.BatchNorm2d(after)]
-    return nn.Sequential(*layers, *([nn.ReLU()] if activated else []))
+    return nn.Sequential(nn.Conv2d(before, after, 3, stride, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU())
 
 
-def _residual(before: int, after: int, stride: int = 1) -> "torch.nn.Module":
+def residual(before: int, after: int, stride: int = 1) -> "torch.nn.Module":
+    """Return a residual block of two convolutions (He et al., CVPR 2016)."""
     from torch import nn
     from torchvision.models.resnet import BasicBlock
 

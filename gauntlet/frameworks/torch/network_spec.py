@@ -9,6 +9,7 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.core.user_code import UserCode
 from gauntlet.frameworks.torch.architectures import NamedArchitecture
 from gauntlet.frameworks.torch.detector import DetectorSpec
+from gauntlet.frameworks.torch.segmenter import SegmenterSpec
 
 if TYPE_CHECKING:
     import torch
@@ -41,16 +42,21 @@ class UserNetwork(Frozen):
         return network
 
 
+Unpruned = NamedArchitecture | DetectorSpec | SegmenterSpec | UserNetwork
+
+
 class ResizedNetwork(Frozen):
     """A network with some layers of other sizes, as pruning leaves it; building it needs no pruning library."""
 
     kind: Literal["resized"] = "resized"
-    base: Annotated[NamedArchitecture | DetectorSpec | UserNetwork, Field(discriminator="kind")]
+    base: Annotated[Unpruned, Field(discriminator="kind")]
     attributes: dict[str, dict[str, Size]] = Field(description="by the module's path: in_channels, num_features, ...")
     tensors: dict[str, tuple[int, ...]] = Field(description="shapes of parameters and buffers, by their names")
 
     @classmethod
-    def of(cls, base: NamedArchitecture | DetectorSpec | UserNetwork, network: "torch.nn.Module") -> Self:
+    def of(
+        cls, base: NamedArchitecture | DetectorSpec | SegmenterSpec | UserNetwork, network: "torch.nn.Module"
+    ) -> Self:
         """Record how a network differs from the one that `base` builds."""
         original = base.build()
         old = dict(original.named_modules())
@@ -92,10 +98,12 @@ def _sizes(module: "torch.nn.Module") -> dict[str, Any]:
     return {name: value for name, value in vars(module).items() if not name.startswith("_") and is_size(value)}
 
 
-def code_of(spec: NamedArchitecture | DetectorSpec | UserNetwork | ResizedNetwork) -> UserCode | None:
+def code_of(spec: Unpruned | ResizedNetwork) -> UserCode | None:
     """Return the code that building the network runs, besides this project's and torchvision's."""
     base = spec.base if isinstance(spec, ResizedNetwork) else spec
     return base.code if isinstance(base, UserNetwork) else None
 
 
-NetworkSpec = Annotated[NamedArchitecture | DetectorSpec | UserNetwork | ResizedNetwork, Field(discriminator="kind")]
+NetworkSpec = Annotated[
+    NamedArchitecture | DetectorSpec | SegmenterSpec | UserNetwork | ResizedNetwork, Field(discriminator="kind")
+]

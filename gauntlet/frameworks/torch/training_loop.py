@@ -3,11 +3,11 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.report import Check
@@ -23,19 +23,22 @@ if TYPE_CHECKING:
     import torch
 
 
-class TorchLoopConfig(LearningConfig):
+class WarmupConfig(LoopConfig):
+    """Hyperparameters of a training whose learning rate may rise before it falls."""
+
+    warmup: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of all steps in which the learning rate rises linearly, which transformers and small "
+        "batches need (Goyal et al., Accurate, Large Minibatch SGD, 2017)",
+    )
+
+
+class TorchLoopConfig(LearningConfig, WarmupConfig):
     """Hyperparameters of a PyTorch training."""
 
     augment: Augmentation | None = Field(None, description="random changes to the training images")
-    warmup_epochs: int = Field(
-        0, ge=0, description="the learning rate rises over this many epochs before it falls; transformers need it"
-    )
-
-    @model_validator(mode="after")
-    def _warm_up_ends(self) -> Self:
-        if self.warmup_epochs >= self.epochs:
-            raise ValueError(f"warmup_epochs: {self.warmup_epochs} must be fewer than epochs: {self.epochs}")
-        return self
 
 
 class TorchLoop(TrainingLoop):
@@ -49,7 +52,7 @@ class TorchLoop(TrainingLoop):
 
     def __init__(
         self,
-        config: LoopConfig,
+        config: WarmupConfig,
         network: "torch.nn.Module",
         data: Splits,
         workspace: Workspace,
@@ -64,14 +67,19 @@ class TorchLoop(TrainingLoop):
         rate, decay = config.learning_rate, config.weight_decay
         trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay)
-        self.schedule = self._schedule(config.epochs * self.steps)
+        self.schedule = self._schedule(config)
         self.best_weights: dict[str, Any] = {}
 
-    def _schedule(self, steps: int) -> "torch.optim.lr_scheduler.LRScheduler":
-        """Return the learning rate's course over all steps: a cosine from its start to zero."""
-        import torch
+    def _schedule(self, config: WarmupConfig) -> "torch.optim.lr_scheduler.LRScheduler":
+        """Return the learning rate's course over all steps: a linear warmup, and half a period of a cosine."""
+        from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
-        return torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, steps)
+        total = config.epochs * self.steps
+        first = round(config.warmup * total)
+        if not first:
+            return CosineAnnealingLR(self.optimizer, total)
+        rising = LinearLR(self.optimizer, 1 / (first + 1), 1.0, first)
+        return SequentialLR(self.optimizer, [rising, CosineAnnealingLR(self.optimizer, total - first)], [first])
 
     def run(self, part: str = "train") -> Check:
         """Train as `TrainingLoop.run`, and leave the best weights in the network."""
@@ -155,23 +163,10 @@ class TorchTrainingLoop(TorchLoop, ClassifierLoop):
     ) -> None:
         import torch
 
-        trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay)
-        self.schedule = self._schedule(config.epochs * self.steps)
+        super().__init__(config, network, data, workspace, frozen)
         self.config, self.signature = config, signature
-        super().__init__(config, network, data, workspace)
         self.scores_index = [spec.name for spec in signature.outputs].index(str(signature.primary_output))
         self.loss = torch.nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
-
-    def _schedule(self, steps: int) -> "torch.optim.lr_scheduler.LRScheduler":
-        from torch.optim.lr_scheduler import LinearLR, SequentialLR
-
-        rising = self.config.warmup_epochs * self.steps
-        cosine = super()._schedule(steps - rising)
-        if not rising:
-            return cosine
-        start = LinearLR(self.optimizer, start_factor=1 / rising, total_iters=rising)
-        return SequentialLR(self.optimizer, [start, cosine], milestones=[rising])
 
     def _loss(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
         import torch

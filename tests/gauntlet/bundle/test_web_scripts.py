@@ -60,6 +60,8 @@ def noise(width: int, height: int, mode: str) -> bytes:
         ((30, 45), "crop", "NCHW"),
         ((5, 3), "crop", "NHWC"),
         ((4, 6), "stretch", "NCHW"),
+        ((31, 17), "letterbox", "NCHW"),
+        ((5, 30), "letterbox", "NHWC"),
     ],
 )
 def test_image_becomes_the_input_that_python_makes_of_it(
@@ -79,6 +81,20 @@ def test_image_becomes_the_input_that_python_makes_of_it(
     expected = preprocess(decode_image(content, channels), how, layout)
     found = np.array(page.evaluate(INPUT, [list(content), how.model_dump(mode="json"), layout]))
     assert np.abs(found.reshape(expected.shape) - expected).max() <= 1e-6
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bicubic", "lanczos"])
+@pytest.mark.parametrize("size", [(31, 17), (5, 3)])
+def test_interpolation_and_channel_order_are_those_of_python(
+    page: Page, size: tuple[int, int], interpolation: str
+) -> None:
+    shape = {"height": 6, "width": 8, "scale": 1 / 255, "resize": "letterbox", "channel_order": "BGR"}
+    values = {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7), "interpolation": interpolation}
+    how = Preprocessing.model_validate(shape | values)
+    content = noise(*size, "RGB")
+    expected = preprocess(decode_image(content, 3), how)
+    found = np.array(page.evaluate(INPUT, [list(content), how.model_dump(mode="json"), "NCHW"]))
+    assert np.abs(found.reshape(expected.shape) - expected).max() <= 1e-5
 
 
 def signature(task: str, labels: tuple[str, ...] = ()) -> Signature:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import Workspace
@@ -103,6 +104,25 @@ def test_boxes_of_coco_are_stretched_with_their_images(coco: Callable[..., Coco]
     assert dataset.signature.task == "detection"
     assert objects_of(config) == {(20, 2.5, 60, 7.5, 1, 1), (0, 0, 160, 20, 0, 1), (80, 10, 160, 20, 0, 0)}
     assert sum(map(len, dataset.splits.values())) == IMAGES
+
+
+def test_boxes_of_coco_are_moved_between_the_bars_of_a_letterbox(coco: Callable[..., Coco]) -> None:
+    """Images of 80x40 pixels become 40x20, with bars of 60 pixels on both sides."""
+    config = coco(resize="letterbox", padding=0, mean=[0, 0, 0], std=[1, 1, 1], channel_order="BGR")
+    assert objects_of(config) == {(65, 2.5, 75, 7.5, 1, 1), (60, 0, 100, 20, 0, 1), (80, 10, 100, 20, 0, 0)}
+    dataset = config.load()
+    how = dataset.signature.preprocessing
+    assert how is not None
+    assert (how.resize, how.channel_order) == ("letterbox", "BGR")
+    image = dataset.splits["test"].take(slice(0, 1))["input"][0]
+    assert not image[:, :, :60].any()
+    assert not image[:, :, 100:].any()
+    assert image[:, :, 60:100].min() > 0
+
+
+def test_crop_is_refused_for_boxes(coco: Callable[..., Coco]) -> None:
+    with pytest.raises(ValidationError, match="'stretch' or 'letterbox'"):
+        coco(resize="crop")
 
 
 def test_boxes_of_voc_begin_with_pixel_one_and_difficult_ones_do_not_count(voc: Callable[..., Voc]) -> None:

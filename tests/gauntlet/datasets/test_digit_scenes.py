@@ -47,6 +47,23 @@ def test_every_scene_has_boxes_inside_the_image_that_leave_each_other_visible() 
     assert len(set(counts.tolist())) > 5
 
 
+def test_masks_show_the_class_of_the_digit_on_top_and_the_pixels_are_the_same() -> None:
+    boxes, masks = scenes("test"), scenes("test", truth="masks")
+    assert np.array_equal(boxes.pixels, masks.pixels)
+    assert masks.labels.shape == (30, 96, 96)
+    for rows, mask in zip(boxes.labels, masks.labels, strict=True):
+        objects = rows[rows[:, 4] >= 0].astype(int)
+        assert set(np.unique(mask).tolist()) - {0} <= set((objects[:, 4] + 1).tolist())
+        covered = np.zeros(mask.shape, bool)
+        for left, top, right, bottom, *_ in objects:
+            covered[top:bottom, left:right] = True
+        assert not mask[~covered].any()
+        left, top, right, bottom, label, _ = objects[-1]  # nothing lies on it
+        last = mask[top:bottom, left:right] == label + 1
+        assert last.any(axis=0)[[0, -1]].all()
+        assert last.any(axis=1)[[0, -1]].all()
+
+
 def test_box_encloses_the_ink_of_its_digit() -> None:
     """On one digit alone, what differs from the same scene's ground is inside of the box, and fills it."""
     split = scenes(max_digits=1)

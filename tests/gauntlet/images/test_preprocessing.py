@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import HogFeatures, Preprocessing
-from gauntlet.images.preprocessing import preprocess, preprocess_batch
+from gauntlet.images.preprocessing import preprocess, preprocess_batch, restored_pixels, source_region
 
 
 def how(size: int = 4, scale: float = 1 / 255, mean: tuple[float, ...] = (0.5,) * 3, **more: object) -> Preprocessing:
@@ -64,6 +64,72 @@ def test_preprocess_resizes_as_pillow_does_when_the_picture_is_large() -> None:
     result = preprocess(pixels, how(16, mean=(0.0,) * 3)) * 0.25 * 255
     whole = np.asarray(Image.fromarray(pixels).resize((16, 16), Image.Resampling.BILINEAR))
     assert np.abs(result.transpose(1, 2, 0) - whole).max() <= 1  # Pillow rounds to whole numbers, twice
+
+
+def smooth(height: int, width: int) -> np.ndarray:
+    """An image without overshoot at its limits, on which Pillow's rounding is all that differs."""
+    rng = np.random.default_rng(1)
+    small = Image.fromarray(rng.integers(60, 196, (5, 7, 3), np.uint8))
+    return np.asarray(small.resize((width, height), Image.Resampling.BICUBIC))
+
+
+KINDS = ("nearest", "bilinear", "bicubic", "lanczos")
+
+
+@pytest.mark.parametrize("interpolation", KINDS)
+@pytest.mark.parametrize(("height", "width"), [(37, 53), (9, 11), (64, 16)])
+def test_preprocess_interpolates_as_pillow_does(interpolation: str, height: int, width: int) -> None:
+    pixels = smooth(height, width)
+    result = preprocess(pixels, how(16, mean=(0.0,) * 3, interpolation=interpolation)) * 0.25 * 255
+    whole = np.asarray(Image.fromarray(pixels).resize((16, 16), Image.Resampling[interpolation.upper()]))
+    # Pillow rounds to whole numbers twice, and kernels with negative weights enlarge the first error.
+    assert np.abs(result.transpose(1, 2, 0) - whole).max() <= 1.5
+
+
+def test_kinds_of_interpolation_differ() -> None:
+    results = [preprocess(picture(37, 53), how(16, interpolation=kind)) for kind in KINDS]
+    assert all(np.abs(a - b).max() > 0.1 for i, a in enumerate(results) for b in results[:i])
+
+
+def test_kernels_that_overshoot_stay_in_the_range_of_pixels() -> None:
+    edge = np.zeros((20, 20, 3), np.uint8)
+    edge[:, 10:] = 255
+    for kind in ("bicubic", "lanczos"):
+        result = preprocess(edge, how(64, mean=(0.0,) * 3, interpolation=kind)) * 0.25
+        assert (result.min(), result.max()) == (0, 1)
+
+
+@pytest.mark.parametrize(("height", "width"), [(10, 40), (40, 10), (3, 90), (16, 16), (150, 50)])
+def test_letterbox_is_that_of_pillow(height: int, width: int) -> None:
+    pixels = smooth(height, width)
+    result = preprocess(pixels, how(16, mean=(0.0,) * 3, resize="letterbox", padding=7)) * 0.25 * 255
+    whole = ImageOps.pad(Image.fromarray(pixels), (16, 16), Image.Resampling.BILINEAR, (7, 7, 7), (0.49, 0.49))
+    assert np.abs(result.transpose(1, 2, 0) - np.asarray(whole)).max() <= 1
+
+
+def test_letterbox_shows_the_whole_image_undistorted_between_bars() -> None:
+    result = preprocess(np.full((20, 40), 255, np.uint8), how(8, mean=(0.0,) * 3, resize="letterbox", padding=51)) / 4
+    assert np.allclose(result[:, 2:6], 1)
+    assert np.allclose(result[:, [0, 1, 6, 7]], 0.2)
+    raw = preprocess(np.full((20, 40), 16.0), how(8, 1 / 16, (0.0,) * 3, resize="letterbox", padding=51)) / 4
+    assert np.allclose(raw, result)  # the level does not depend on the scale of the data
+
+
+def test_region_of_a_letterbox_reaches_beyond_the_image() -> None:
+    assert source_region(20, 40, how(8, resize="letterbox")) == (0, -10, 40, 40)
+    assert source_region(40, 20, how(8, resize="letterbox")) == (-10, 0, 40, 40)
+    assert source_region(20, 40, how(8, resize="crop")) == (10, 0, 20, 20)
+    assert source_region(20, 40, how(8)) == (0, 0, 40, 20)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_channels_are_in_the_order_that_the_model_takes(layout: str) -> None:
+    pixels = picture(6, 5)
+    bgr = how(4, mean=(0.1, 0.2, 0.3), channel_order="BGR")
+    assert np.array_equal(preprocess(pixels, bgr, layout), preprocess(pixels[..., ::-1], how(4, mean=bgr.mean), layout))
+    small = picture(4, 4)[None]
+    assert np.array_equal(preprocess_batch(small, bgr, layout)[0], preprocess(small[0], bgr, layout))
+    assert np.array_equal(restored_pixels(preprocess_batch(small, bgr, layout), bgr, layout), small)
 
 
 def test_preprocess_puts_the_channels_last_when_the_layout_says_so() -> None:

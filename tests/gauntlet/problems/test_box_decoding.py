@@ -3,7 +3,9 @@
 import math
 
 import numpy as np
+import onnx_text
 import pytest
+from onnxruntime import InferenceSession
 from pydantic import ValidationError
 
 from gauntlet.core.box_decoding import BoxDecoding
@@ -109,6 +111,101 @@ def test_suppression_keeps_what_torchvisions_keeps() -> None:
     rows = np.column_stack([boxes, classes, np.linspace(1, 0, 200)])
     kept = batched_nms(*map(torch.from_numpy, (boxes, rows[:, 5].copy(), classes)), 0.5)
     assert suppress(rows, 0.5) == kept.tolist()
+
+
+ROWS = np.array(
+    [
+        [
+            [0, 0, 20, 20, 0.9, 2],
+            [1, 1, 21, 21, 0.8, 2],
+            [5, 5, 30, 90, 0.7, 0],
+            [0, 0, 9, 9, 0.01, 1],
+            [0, 0, 9, 9, 0.9, -1],
+        ]
+    ]
+)
+PARTS = {"boxes": "b", "classes": "c"}
+
+
+def apart(rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {"s": rows[:, :, 4], "b": rows[:, :, :4], "c": rows[:, :, 5].astype(np.int64)}
+
+
+@pytest.mark.parametrize(("names", "arrays"), [({}, {"s": ROWS.astype(np.float32)}), (PARTS, apart(ROWS))])
+def test_suppressed_boxes_are_taken_as_they_are_without_the_padding(
+    names: dict[str, str], arrays: dict[str, np.ndarray]
+) -> None:
+    how = BoxDecoding.model_validate({"kind": "suppressed", "scores": "s", "max_iou": 0.1} | names)
+    assert has_form(how, arrays, CLASSES) == ""
+    found = decode_boxes(how, arrays, SIZE)[0]
+    wanted = [[0, 0, 20, 20, 2, 0.9], [1, 1, 21, 21, 2, 0.8], [5, 5, 30, 64, 0, 0.7]]  # cut at the image's edge
+    np.testing.assert_allclose(found[:3], wanted, rtol=1e-6)
+    assert (found[3:, 4] == -1).all()
+
+
+def test_suppressed_outputs_of_another_form_are_named() -> None:
+    one = BoxDecoding(kind="suppressed", scores="s")
+    three = BoxDecoding(kind="suppressed", scores="s", boxes="b", classes="c")
+    assert "does not fit s [1, 5, 5]" in has_form(one, {"s": ROWS[:, :, :5]}, CLASSES)
+    assert "does not fit" in has_form(three, apart(ROWS) | {"c": np.zeros((1, 4))}, CLASSES)
+    for wrong in ({"boxes": "b"}, {"classes": "c"}):
+        with pytest.raises(ValidationError, match="give both, or none where one output has all"):
+            BoxDecoding.model_validate({"kind": "suppressed", "scores": "s"} | wrong)
+    with pytest.raises(ValidationError, match="'ssd' with classes: c; remove it"):
+        decoding("ssd", classes="c")
+
+
+NMS = f"""
+    nms (float[1, {4 + CLASSES}, 40] raw) => (float[1, 20, 6] rows)
+    <
+        int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] four = {{4}}, int64[1] all = {{100}},
+        int64[1] first = {{0}},
+        float half = {{0.5}}, float least = {{0.05}}, int64[1] most = {{20}}, int64[1] flat = {{-1}},
+        int64[2] column = {{-1, 1}}, float[20, 6] blank, float[20] zeros
+    >
+    {{
+        turned = Transpose<perm = [0, 2, 1]>(raw)
+        middle = Slice(turned, first, two, two)
+        size = Slice(turned, two, four, two)
+        reach = Mul(size, half)
+        low = Sub(middle, reach)
+        high = Add(middle, reach)
+        boxes = Concat<axis = 2>(low, high)
+        scores = Slice(raw, four, all, one)
+        kept = NonMaxSuppression(boxes, scores, most, half, least)
+        label = Slice(kept, one, two, one)
+        place = Slice(kept, two, all, one)
+        places = Reshape(place, flat)
+        chosen = Gather<axis = 1>(boxes, places)
+        pair = Slice(kept, one, all, one)
+        points = Squeeze(scores, first)
+        values = GatherND(points, pair)
+        value = Reshape(values, column)
+        name = Cast<to = 1>(label)
+        corners = Squeeze(chosen, first)
+        found = Concat<axis = 1>(corners, value, name)
+        flatvalue = Reshape(value, flat)
+        padding = Concat<axis = 0>(flatvalue, zeros)
+        best, order = TopK<axis = 0>(padding, most)
+        full = Concat<axis = 0>(found, blank)
+        ordered = Gather<axis = 0>(full, order)
+        rows = Unsqueeze(ordered, first)
+    }}
+"""
+
+
+def test_boxes_suppressed_in_the_graph_are_those_that_the_host_keeps() -> None:
+    """ONNX's own operators `NonMaxSuppression` and `TopK`, padded to a fixed number of rows."""
+    blank = np.zeros((20, 6), np.float32)
+    blank[:, 5] = -1
+    model = onnx_text.model(NMS, {"blank": blank, "zeros": np.zeros(20)})
+    session = InferenceSession(model.SerializeToString())
+    arrays = outputs("yolov8", np.random.default_rng(6), images=1)
+    [rows] = session.run(["rows"], {"raw": arrays["s"]})
+    wanted = decode_boxes(decoding("yolov8", max_detections=20), arrays, SIZE)
+    found = decode_boxes(BoxDecoding(kind="suppressed", scores="rows", max_detections=20), {"rows": rows}, SIZE)
+    assert (wanted[:, :, 4] >= 0).sum() > 10
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
 
 
 def test_values_that_are_no_numbers_make_no_boxes() -> None:

@@ -134,6 +134,25 @@ def test_images_with_the_same_objects_are_counted_by_the_replay() -> None:
     assert same.tolist() == [False, False, False, True, True, True]
 
 
+def test_order_of_suppressed_rows_is_no_noise() -> None:
+    """Two boxes with almost the same score change places: value by value another output, and the same detections."""
+    decode = BoxDecoding(kind="suppressed", scores="scores")
+    rows = np.array([[[4, 4, 40, 40, 0.90, 1], [50, 50, 90, 90, 0.89, 2]]], np.float32).repeat(8, axis=0)
+    swapped = rows[:, ::-1].copy()
+    signature = detection(decode=decode).signature.replace(outputs=detection().signature.outputs[:1])
+    truth = rows[:, :, [0, 1, 2, 3, 5, 4]]
+    truth[:, :, 5] = 1
+    golden = Golden({}, {"scores": rows}, truth)
+    compared = compare_accuracy(golden, signature, {"scores": swapped})
+    assert (compared.sqnr_db, compared.cosine) == (None, None)
+    assert compared.top1_agreement == 1
+    assert compared.loss is not None
+    assert compared.loss.drop == 0
+    assert not [check for check in accuracy_checks(AccuracyLimits(), compared) if not check.passed]
+    moved = compare_accuracy(golden, signature, {"scores": rows + np.array([30, 0, 30, 0, 0, 0], np.float32)})
+    assert [check.name for check in accuracy_checks(AccuracyLimits(), moved) if check.blocks]
+
+
 def test_prediction_is_in_the_pixels_of_the_image() -> None:
     box = np.array([[[24, 12, 72, 48, 1, 0.9]]], np.float32)
     prediction = next(detection().decode(encode(box)))
@@ -142,6 +161,9 @@ def test_prediction_is_in_the_pixels_of_the_image() -> None:
     assert wide.boxes[0].edges == pytest.approx((96, 24, 288, 96), abs=1e-3)
     cropped = prediction.on_image(192, 384, HOW.replace(resize="crop"))
     assert cropped.boxes[0].edges == pytest.approx((144, 24, 240, 96), abs=1e-3)
+    # 384x192 pixels become 96x48 between bars of 24 rows; the part of the box that is in a bar is cut.
+    inside = prediction.on_image(192, 384, HOW.replace(resize="letterbox"))
+    assert inside.boxes[0].edges == pytest.approx((96, 0, 288, 96), abs=1e-3)
 
 
 def test_boxes_below_the_shown_score_are_scored_and_not_shown() -> None:

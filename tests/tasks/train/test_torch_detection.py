@@ -103,9 +103,9 @@ def test_detector_that_has_hardly_learned_fails_the_gate(
     prepared: Prepared, fitted: Report[TrainFacts], tmp_path: Path
 ) -> None:
     space, signature = Workspace(prepared.store, tmp_path), fitted.facts.signature
-    judged = evaluate(
-        EvaluateConfig(min_score=0.9), space, predictions=fitted.artifacts["predictions"], signature=signature
-    )
+    predictions, splits = fitted.artifacts["predictions"], prepared.report.artifacts
+    judged = evaluate(EvaluateConfig(min_score=0.9), space, predictions=predictions, signature=signature, splits=splits)
+    assert judged.artifacts.keys() == {"drawings"}
     assert "evaluate.min_score" in [check.name for check in judged.failures]
     assert (judged.facts.metric, set(judged.facts.scores)) == ("map", {"map", "map_50"})
 
