@@ -20,7 +20,7 @@ from flows.record.home import Home
 from flows.record.run import Run
 from flows.record.shared_cleanup import plan_shared_cleanup
 from flows.stage import Line
-from gauntlet.core.errors import PipelineError, StageError, StoreUnavailable
+from gauntlet.core.errors import PipelineError, StageError, StoreRefused, StoreUnavailable
 from gauntlet.core.object_store import ObjectStore
 from gauntlet.core.object_store_client import connect
 from gauntlet.core.run_report import RunReport
@@ -172,13 +172,14 @@ def test_clean_up_without_a_shared_store_names_the_fix(
     assert "there is no shared store. Fix: set GAUNTLET_STORE" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("lost", [StoreUnavailable("lost"), StoreRefused("lost")])
 @pytest.mark.parametrize("guard", [lambda line: line.candidate("static"), lambda line: line.continue_on_failure()])
 def test_lost_store_ends_the_run_and_no_candidate_is_blamed(
-    tmp_path: Path, guard: Callable[[Line], AbstractContextManager[object]]
+    tmp_path: Path, guard: Callable[[Line], AbstractContextManager[object]], lost: Exception
 ) -> None:
     line = Line(Run("one", Home(tmp_path), quick_config()))
-    with pytest.raises(StoreUnavailable, match="lost"), guard(line):
-        raise StoreUnavailable("lost")
+    with pytest.raises(type(lost), match="lost"), guard(line):
+        raise lost
     assert {candidate.status for candidate in line.run.candidates.values()} <= {"accepted"}
     with guard(line):
         raise StageError("this stage alone")

@@ -210,3 +210,17 @@ def test_missing_package_is_named_with_the_command(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(ConfigError, match=r"needs obstore. Fix: pip install 'onnx-gauntlet\[store\]'"):
         open_store(tmp_path, "s3://bucket/prefix")
+
+
+def test_server_that_was_waited_for_in_vain_is_not_waited_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ObjectServer(free_port(), tmp_path).environment.items():
+        monkeypatch.setenv(name, value)
+    connect.cache_clear()
+    store = machine(f"s3://{BUCKET}/lost", tmp_path)
+    for patience_s in (0.0, 3600.0):  # the second would last until the end of the test's time
+        monkeypatch.setattr(object_store_client, "PATIENCE_S", patience_s)
+        with pytest.raises(StoreUnavailable, match="did not respond for 0 s"):
+            store.publish("results/a.json", "{}")
+    connect.cache_clear()
