@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from gauntlet.core.artifact import Artifact, Store, sha256_of
 from gauntlet.core.errors import ConfigError, PipelineError, StageError
-from gauntlet.core.object_store_client import PAUSE_S, VARIABLE, Result, connect, patiently
+from gauntlet.core.object_store_client import PAUSE_S, VARIABLE, Result, connect, patiently, permanent_fault
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -216,9 +216,19 @@ class ObjectStore(Store):
     def _upload(self, file: Path, name: str) -> None:
         """Send a file in parts. It may replace one that another machine has just sent: they have the same content."""
         import obstore
+        from obstore.exceptions import GenericError
 
         part = max(PART_BYTES, file.stat().st_size // MOST_PARTS)
-        self._ask(lambda: obstore.put(self.client, name, file, chunk_size=part, max_concurrency=4))
+
+        def send() -> None:
+            try:
+                obstore.put(self.client, name, file, chunk_size=part, max_concurrency=4)
+            except FileNotFoundError as error:
+                if permanent_fault(error) is not None:
+                    raise
+                raise GenericError("the server has lost the parts that it had") from error
+
+        self._ask(send)
 
     def _fetch(self, artifact: Artifact) -> None:
         """Bring an artifact's files into the folder, and compare them with their digest first."""
