@@ -27,7 +27,7 @@ from flows.record.run import Place, Run
 from flows.record.work import Work, WorkerError
 from flows.side_by_side import Workers, side_by_side
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.errors import GateFailed, PipelineError, StageError, StoreUnavailable
+from gauntlet.core.errors import STORE_ERRORS, GateFailed, PipelineError, StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
@@ -109,7 +109,7 @@ class Line:
         self.run.add_candidate(name, parent, line.place)
         try:
             yield line
-        except StoreUnavailable:
+        except STORE_ERRORS:
             raise
         except PipelineError as error:
             broken = "" if isinstance(error, GateFailed) else f"{line.at_stage} broke: "
@@ -123,7 +123,7 @@ class Line:
         """Continue when a stage inside fails or breaks: only what needs its artifacts is lost."""
         try:
             yield
-        except StoreUnavailable:
+        except STORE_ERRORS:
             raise
         except PipelineError as error:
             log.warning("%s: %s", self.at_stage, error)

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,17 @@ SECRET = "a-secret-that-no-file-may-hold"
 BUCKET = "models"
 MIB = 1 << 20
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+
+
+SERVE = """
+import sys
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
+from moto.server import main
+s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(sys.argv[1], "us-east-1")
+main(sys.argv[2:])
+"""
+"""With the bucket from its first response on, as a server that has kept its disk."""
 
 
 @dataclass
@@ -39,12 +49,12 @@ class ObjectServer:
         return {"AWS_ENDPOINT_URL": self.url, "AWS_ALLOW_HTTP": "true", **CREDENTIALS}
 
     def start(self) -> None:
-        """Start it, wait until it responds, and create the bucket."""
-        command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(self.port)]
+        """Start it with an empty bucket, and wait until it responds."""
+        command = [sys.executable, "-c", SERVE, BUCKET, "--host", "127.0.0.1", "--port", str(self.port)]
         environment = {**os.environ, "TMPDIR": str(self.folder), "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": "65536"}
         with (self.folder / "object-server.log").open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
-        while not self._made_bucket():
+        while not self._responds():
             assert self.process.poll() is None, (self.folder / "object-server.log").read_text()
             time.sleep(0.05)
 
@@ -62,11 +72,11 @@ class ObjectServer:
     def _log(self) -> str:
         return (self.folder / "object-server.log").read_text()
 
-    def _made_bucket(self) -> bool:
+    def _responds(self) -> bool:
         try:
-            urllib.request.urlopen(urllib.request.Request(f"{self.url}/{BUCKET}", method="PUT"), timeout=10).close()
-        except OSError as error:
-            return isinstance(error, urllib.error.HTTPError) and error.code == 409
+            urllib.request.urlopen(f"{self.url}/{BUCKET}", timeout=10).close()
+        except OSError:
+            return False
         return True
 
 

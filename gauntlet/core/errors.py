@@ -37,7 +37,15 @@ class StageError(PipelineError):
 
 
 class StoreUnavailable(StageError):  # noqa: N818 - a state of the server, not of a stage
-    """The store that machines share did not respond for minutes. No candidate is to blame, so it ends the run."""
+    """The store that machines share did not respond for minutes."""
+
+
+class StoreRefused(ConfigError):  # noqa: N818 - likewise
+    """The store that machines share refuses what it is asked: a wrong address, or credentials that do not suffice."""
+
+
+STORE_ERRORS = (StoreUnavailable, StoreRefused)
+"""No candidate is to blame for these, so they end the run."""
 
 
 def one_line(text: object) -> str:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from gauntlet.core.artifact import Artifact, Store, sha256_of
 from gauntlet.core.errors import ConfigError, PipelineError, StageError
-from gauntlet.core.object_store_client import PATIENCE_S, PAUSE_S, VARIABLE, Result, connect, patiently
+from gauntlet.core.object_store_client import PAUSE_S, VARIABLE, Result, connect, patiently, permanent_fault
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -160,7 +160,7 @@ class ObjectStore(Store):
             yield
 
     @contextmanager
-    def lease(self, name: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    def lease(self, name: str, patience_s: float | None = None) -> Iterator[None]:
         """Hold a lease: `leases` has it until it is given back, or was not renewed for `LIVE_S`.
 
         Of two processes that first take a lease and then look at the leases of others, at least one sees the other's.
@@ -190,10 +190,10 @@ class ObjectStore(Store):
         live = [name for name, at in found.items() if now and (now - at).total_seconds() < LIVE_S]
         return sorted(name for name in live if name.startswith(prefix))
 
-    def _ask(self, do: Callable[[], Result], patience_s: float = PATIENCE_S) -> Result:
+    def _ask(self, do: Callable[[], Result], patience_s: float | None = None) -> Result:
         return patiently(self.address, do, patience_s)
 
-    def _write(self, name: str, content: bytes, patience_s: float = PATIENCE_S) -> None:
+    def _write(self, name: str, content: bytes, patience_s: float | None = None) -> None:
         import obstore
 
         self._ask(lambda: obstore.put(self.client, name, content), patience_s)
@@ -216,9 +216,19 @@ class ObjectStore(Store):
     def _upload(self, file: Path, name: str) -> None:
         """Send a file in parts. It may replace one that another machine has just sent: they have the same content."""
         import obstore
+        from obstore.exceptions import GenericError
 
         part = max(PART_BYTES, file.stat().st_size // MOST_PARTS)
-        self._ask(lambda: obstore.put(self.client, name, file, chunk_size=part, max_concurrency=4))
+
+        def send() -> None:
+            try:
+                obstore.put(self.client, name, file, chunk_size=part, max_concurrency=4)
+            except FileNotFoundError as error:
+                if permanent_fault(error) is not None:
+                    raise
+                raise GenericError("the server has lost the parts that it had") from error
+
+        self._ask(send)
 
     def _fetch(self, artifact: Artifact) -> None:
         """Bring an artifact's files into the folder, and compare them with their digest first."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from gauntlet.core.errors import ConfigError, StoreUnavailable, one_line
+from gauntlet.core.errors import StoreRefused, StoreUnavailable, one_line
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -35,6 +35,9 @@ PERMANENT = (
 """Part of an error's text -> what is wrong; {0} is the variable with the address, {1} the text."""
 FORBIDDEN = "no permission ({1}). Fix: allow these credentials to list, read, write and delete objects there"
 
+_lost: set[str] = set()
+"""Addresses that did not respond for as long as this process waits."""
+
 Result = TypeVar("Result")
 
 
@@ -43,7 +46,7 @@ def connect(address: str) -> "Client":
     """Return the client of an object store; it connects when it is first used.
 
     Raises:
-        ConfigError: when the environment lacks what the provider needs.
+        StoreRefused: when the environment lacks what the provider needs.
     """
     import obstore.store
     from obstore.exceptions import BaseError
@@ -65,43 +68,50 @@ def connect(address: str) -> "Client":
             retry_config={"max_retries": 2},
         )
     except (BaseError, ValueError) as error:
-        raise ConfigError(f"{VARIABLE}={address}: {short_text(error)}") from error
+        raise StoreRefused(f"{VARIABLE}={address}: {short_text(error)}") from error
 
 
-def patiently(address: str, do: Callable[[], Result], patience_s: float = PATIENCE_S) -> Result:
+def patiently(address: str, do: Callable[[], Result], patience_s: float | None = None) -> Result:
     """Return what a request returns, and repeat it while the server does not respond.
+
+    By default for `PATIENCE_S`, but once only: a run that ends because the server is lost does not wait again.
 
     Raises:
         FileNotFoundError: when there is no such object.
         AlreadyExistsError: of obstore, when one was to be created that exists.
-        ConfigError: when it cannot succeed: no such bucket, no permission, no credentials.
+        StoreRefused: when it cannot succeed: no such bucket, no permission, no credentials.
         StoreUnavailable: when the server did not respond in time.
     """
     from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
-    deadline, waits = time.monotonic() + patience_s, False
+    longest = 0.0 if address in _lost else PATIENCE_S
+    limit_s = longest if patience_s is None else min(patience_s, longest)
+    deadline, waits = time.monotonic() + limit_s, False
     while True:
         try:
             result = do()
         except AlreadyExistsError:
             raise
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise ConfigError(f"{VARIABLE}={address}: {FORBIDDEN.format(VARIABLE, short_text(error))}") from error
+            raise StoreRefused(f"{VARIABLE}={address}: {FORBIDDEN.format(VARIABLE, short_text(error))}") from error
         except (BaseError, FileNotFoundError) as error:
             if fault := permanent_fault(error):
-                raise ConfigError(f"{VARIABLE}={address}: {fault}") from error
+                raise StoreRefused(f"{VARIABLE}={address}: {fault}") from error
             if isinstance(error, FileNotFoundError):
                 raise
             if time.monotonic() > deadline:
+                if limit_s == PATIENCE_S:
+                    _lost.add(address)
                 raise StoreUnavailable(
-                    f"{address} did not respond for {patience_s:g} s ({short_text(error)}). Fix: start the server or "
+                    f"{address} did not respond for {limit_s:g} s ({short_text(error)}). Fix: start the server or "
                     "correct its address, and run the same command again: it continues where this run stopped"
                 ) from error
             if not waits:
-                log.warning("%s does not respond (%s): waiting up to %g s", address, short_text(error), patience_s)
+                log.warning("%s does not respond (%s): waiting up to %g s", address, short_text(error), limit_s)
             waits = True
             time.sleep(PAUSE_S)
         else:
+            _lost.discard(address)
             if waits:
                 log.info("%s responds again", address)
             return result

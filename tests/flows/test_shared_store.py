@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
-from harness import latest_report, quick_config
+from harness import command, latest_report, quick_config
 from object_server import BUCKET, SECRET, ObjectServer, machine, object_server
 
 from configs.loader import load
@@ -20,7 +20,7 @@ from flows.record.home import Home
 from flows.record.run import Run
 from flows.record.shared_cleanup import plan_shared_cleanup
 from flows.stage import Line
-from gauntlet.core.errors import PipelineError, StageError, StoreUnavailable
+from gauntlet.core.errors import PipelineError, StageError, StoreRefused, StoreUnavailable
 from gauntlet.core.object_store import ObjectStore
 from gauntlet.core.object_store_client import connect
 from gauntlet.core.run_report import RunReport
@@ -172,13 +172,29 @@ def test_clean_up_without_a_shared_store_names_the_fix(
     assert "there is no shared store. Fix: set GAUNTLET_STORE" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("lost", [StoreUnavailable("lost"), StoreRefused("lost")])
 @pytest.mark.parametrize("guard", [lambda line: line.candidate("static"), lambda line: line.continue_on_failure()])
 def test_lost_store_ends_the_run_and_no_candidate_is_blamed(
-    tmp_path: Path, guard: Callable[[Line], AbstractContextManager[object]]
+    tmp_path: Path, guard: Callable[[Line], AbstractContextManager[object]], lost: Exception
 ) -> None:
     line = Line(Run("one", Home(tmp_path), quick_config()))
-    with pytest.raises(StoreUnavailable, match="lost"), guard(line):
-        raise StoreUnavailable("lost")
+    with pytest.raises(type(lost), match="lost"), guard(line):
+        raise lost
     assert {candidate.status for candidate in line.run.candidates.values()} <= {"accepted"}
     with guard(line):
         raise StageError("this stage alone")
+
+
+@pytest.mark.slow
+def test_run_with_a_wrong_bucket_ends_at_once_with_one_line(
+    server: ObjectServer, prefect_server: str, tmp_path: Path
+) -> None:
+    done = command(tmp_path, "run", "digits-small-cnn", GAUNTLET_STORE="s3://no-such/prefix", **server.environment)
+    assert done.returncode == 2
+    [line] = [line for line in (done.stdout + done.stderr).splitlines() if "no such bucket" in line]
+    assert (
+        line
+        == "gauntlet: GAUNTLET_STORE=s3://no-such/prefix: no such bucket. Fix: create it, or correct GAUNTLET_STORE"
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    assert Home(tmp_path / ".gauntlet").run_folders() == []

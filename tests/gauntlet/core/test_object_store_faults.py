@@ -195,18 +195,54 @@ def test_address_that_is_none_is_refused_and_its_secrets_are_not_repeated(
 
 
 @pytest.mark.slow
-def test_model_of_more_than_2_gb_passes_through_with_little_memory(tmp_path: Path) -> None:
-    size = 2_100_000_000
+@pytest.mark.parametrize(("kind", "size"), [("file", 2_100_000_000), ("s3", 400_000_000)])
+def test_large_model_passes_through_with_little_memory(
+    server: ObjectServer, tmp_path: Path, kind: str, size: int
+) -> None:
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:  # pytest would keep 6 GB
-        words = [sys.executable, "-c", BIG, folder, f"file://{folder}/mounted", str(size)]
+        address = f"file://{folder}/mounted" if kind == "file" else f"s3://{BUCKET}/large"
+        words = [sys.executable, "-c", BIG, folder, address, str(size)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     fetched, grown_kb = map(int, done.stdout.split())
     assert fetched == size
-    assert grown_kb < 300_000
+    assert grown_kb < 200_000
 
 
 def test_missing_package_is_named_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(ConfigError, match=r"needs obstore. Fix: pip install 'onnx-gauntlet\[store\]'"):
         open_store(tmp_path, "s3://bucket/prefix")
+
+
+def test_server_that_was_waited_for_in_vain_is_not_waited_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ObjectServer(free_port(), tmp_path).environment.items():
+        monkeypatch.setenv(name, value)
+    connect.cache_clear()
+    store = machine(f"s3://{BUCKET}/lost", tmp_path)
+    for patience_s in (0.0, 3600.0):  # the second would last until the end of the test's time
+        monkeypatch.setattr(object_store_client, "PATIENCE_S", patience_s)
+        with pytest.raises(StoreUnavailable, match="did not respond for 0 s"):
+            store.publish("results/a.json", "{}")
+    connect.cache_clear()
+
+
+def test_put_whose_parts_the_server_has_lost_begins_again(
+    server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import obstore
+
+    sent, send = [], obstore.put
+
+    def lose_the_first(*words: object, **options: object) -> object:
+        sent.append(words)
+        if len(sent) == 1:
+            raise FileNotFoundError("Server returned non-2xx status code: 404 Not Found: NoSuchUpload")
+        return send(*words, **options)
+
+    monkeypatch.setattr(obstore, "put", lose_the_first)
+    artifact = machine(f"s3://{BUCKET}/lost-parts", tmp_path / "a").put(made(tmp_path))
+    assert "does not respond (the server has lost the parts that it had)" in caplog.text
+    assert machine(f"s3://{BUCKET}/lost-parts", tmp_path / "b").path(artifact).read_bytes() == b"weights"
