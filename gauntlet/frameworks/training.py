@@ -60,6 +60,12 @@ class LearningConfig(LoopConfig):
     label_smoothing: float = Field(0.1, ge=0, lt=1)
 
 
+def require_weights_to_freeze(weights: str | None, trainable: object) -> None:
+    """Raise ValueError if layers would be frozen at random weights."""
+    if trainable != "all" and weights is None:
+        raise ValueError(f"trainable: {trainable} would freeze random weights; set train.weights, too")
+
+
 class History:
     """The epochs of a training: which is the best, whether it stopped early, and the state to resume from."""
 

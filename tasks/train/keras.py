@@ -1,8 +1,10 @@
 """Keras training: a plateau lowers the learning rate, patience ends it, and the best epoch is kept."""
 
-from typing import Annotated, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field
+import numpy as np
+from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Report
@@ -10,26 +12,45 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
+from gauntlet.frameworks.keras import initial_weights
 from gauntlet.frameworks.keras.architectures import KerasNetworkSpec, check_name
 from gauntlet.frameworks.keras.files import save
 from gauntlet.frameworks.keras.model import from_network
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.frameworks.keras.training_loop import KerasLoopConfig, KerasTrainingLoop
-from gauntlet.frameworks.training import require_labelled
-from tasks.train.facts import TrainFacts, image_fields, report_model, single_input, with_scores
+from gauntlet.frameworks.training import require_labelled, require_weights_to_freeze
+from tasks.train.facts import InitialWeights, TrainFacts, image_fields, report_model, single_input, with_scores
 
 Architecture = Annotated[str, AfterValidator(check_name)]
 
 
 class KerasTraining(KerasLoopConfig):
-    """Train a Keras network from scratch."""
+    """Train a Keras network."""
 
     kind: Literal["keras"] = "keras"
     architecture: Architecture = Field("efficientnetb0", description="small-cnn, or a keras.applications classifier")
     batch_norm_momentum: float = Field(0.9, ge=0, lt=1, description="momentum; Keras's 0.99 suits longer trainings")
+    weights: str | None = Field(
+        None,
+        description="weights to start from: a file that network.save_weights wrote (.weights.h5), of which a head of "
+        "another number of classes is replaced; or imagenet, downloaded once, without its head; default: random ones",
+    )
+    trainable: Literal["all", "head"] | PositiveInt = Field(
+        "all", description="layers to train: all; head, the last one; or so many of the last ones with weights"
+    )
     output_name: str = Field("logits", min_length=1, description="name of the model's output")
 
     packages: ClassVar[dict[str, str]] = {"keras": "tensorflow", "tensorflow": "tensorflow"}
+
+    @model_validator(mode="after")
+    def _freezes_pretrained_weights(self) -> Self:
+        require_weights_to_freeze(self.weights, self.trainable)
+        return self
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that are read: that of the weights."""
+        file = initial_weights.weights_file(self.weights)
+        return (file,) if file else ()
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Train, keep the best epoch, and record its golden outputs. See `tasks.train.train`."""
@@ -39,13 +60,15 @@ class KerasTraining(KerasLoopConfig):
         what, fix = f"train.architecture: {self.architecture}", "use another train.kind, or image data"
         image = image_fields(signature, what, fix)
         shape, momentum = (image["height"], image["width"], image["channels"]), self.batch_norm_momentum
-        network = KerasNetworkSpec(
+        spec = KerasNetworkSpec(
             architecture=self.architecture,
             shape=shape,
             classes=image["classes"],
             batch_norm_momentum=momentum,
             seed=self.seed,
-        ).build()
+        )
+        network = spec.build()
+        initial = self._start(network, spec)
         loop = KerasTrainingLoop(self, network, data, signature, workspace)
         check = loop.run()
         facts = TrainFacts(
@@ -53,6 +76,7 @@ class KerasTraining(KerasLoopConfig):
             architecture=self.architecture,
             parameters=network.count_params(),
             signature=signature,
+            initial_weights=initial,
             **loop.history.facts(),
         )
         if not check.passed:
@@ -67,3 +91,14 @@ class KerasTraining(KerasLoopConfig):
         path = workspace.folder / "model.keras"
         save(path, network)
         return report_model(facts, golden, predict, data, workspace, path, checks=(check,))
+
+    def _start(self, network: Any, spec: KerasNetworkSpec) -> InitialWeights | None:
+        """Load the weights to start from, and freeze layers; return what was loaded."""
+        if self.weights is None:
+            return None
+        file = initial_weights.weights_file(self.weights)
+        replaced = initial_weights.load_file(network, file) if file else spec.load_published(network, self.weights)
+        initial_weights.freeze(network, self.trainable)
+        trained = sum(int(np.prod(variable.shape)) for variable in network.trainable_weights)
+        source = file.name if file else self.weights
+        return InitialWeights(source=source, replaced=replaced, trained_parameters=trained)

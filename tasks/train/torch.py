@@ -19,7 +19,7 @@ from gauntlet.frameworks.torch.freezing import Trainable, freeze
 from gauntlet.frameworks.torch.initial_weights import start_from, weights_file
 from gauntlet.frameworks.torch.module_outputs import record_module_outputs
 from gauntlet.frameworks.torch.training_loop import TorchLoopConfig, TorchTrainingLoop
-from gauntlet.frameworks.training import require_labelled
+from gauntlet.frameworks.training import require_labelled, require_weights_to_freeze
 from tasks.train.facts import InitialWeights, TrainFacts, image_fields, report_model, single_input, with_scores
 from tasks.train.input_sizes import InputSizes, resized_samples, with_dynamic_size
 
@@ -50,8 +50,7 @@ class TorchTraining(TorchLoopConfig):
 
     @model_validator(mode="after")
     def _freezes_pretrained_weights(self) -> Self:
-        if self.trainable != "all" and self.weights is None:
-            raise ValueError(f"trainable: {self.trainable} would freeze random weights; set train.weights, too")
+        require_weights_to_freeze(self.weights, self.trainable)
         return self
 
     def files(self) -> tuple[Path, ...]:

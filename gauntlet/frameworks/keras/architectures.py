@@ -8,6 +8,7 @@ from typing import Any
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.frameworks.architecture_names import names_in_source, unknown_architecture
+from gauntlet.frameworks.keras.initial_weights import SUFFIX, load_published
 from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
 
 SMALL = "small-cnn"
@@ -34,6 +35,19 @@ class KerasNetworkSpec(Frozen):
         keras = start_tensorflow()
         keras.utils.clear_session()  # layers get the same names each time
         return keras.models.clone_model(self._original(keras), clone_function=self._adapted)
+
+    def load_published(self, network: Any, name: str) -> tuple[str, ...]:
+        """Load the weights that Keras publishes, but for the head; return the paths of the head's own.
+
+        Raise StageError if there are none.
+        """
+        if self.architecture == SMALL:
+            raise StageError(
+                f"train.weights: {name}: there are no published weights for {SMALL}. Fix: name a file that ends with "
+                f"{SUFFIX}, or use an architecture of keras.applications"
+            )
+        build = getattr(start_tensorflow().applications, known_names()[self.architecture])
+        return load_published(network, build, name, self.shape)
 
     def _original(self, keras: Any) -> Any:
         if self.architecture == SMALL:

@@ -173,13 +173,20 @@ def test_lightgbm_model_is_refused_when_the_exporter_would_write_another_functio
     refuse(workspace, tmp_path / "m.txt", what)
 
 
+@pytest.mark.parametrize(
+    ("settings", "first", "what"),
+    [({"booster": "dart", "rate_drop": 0.5}, "q", "the booster dart"), ({}, "c", "splits of categories")],
+)
 def test_xgboost_model_is_refused_when_the_exporter_would_write_another_function(
-    workspace: Make, tmp_path: Path
+    workspace: Make, tmp_path: Path, settings: dict[str, Any], first: str, what: str
 ) -> None:
     points, labels = digits(2, 0.0)
-    wanted = {"objective": "binary:logistic", "verbosity": 0, "booster": "dart", "rate_drop": 0.5}
-    xgboost.train(wanted, xgboost.DMatrix(points, labels), 5).save_model(tmp_path / "m.json")
-    refuse(workspace, tmp_path / "m.json", "the booster dart")
+    points[:, 0] = np.arange(len(points)) % 8  # a number, or a category, and all that the labels depend on
+    labels = (points[:, 0] * 3 % 5 > 1).astype(np.int64)
+    kinds = [first, *"q" * (FEATURES - 1)]
+    data = xgboost.DMatrix(points, labels, feature_types=kinds, enable_categorical=True)
+    xgboost.train({"objective": "binary:logistic", "verbosity": 0} | settings, data, 5).save_model(tmp_path / "m.json")
+    refuse(workspace, tmp_path / "m.json", what)
 
 
 def refuse(workspace: Make, file: Path, what: str) -> None:
