@@ -113,6 +113,7 @@ def test_recipes_for_products_start_from_fused_attention_and_the_others_do_not(
         "quantize=[{kind: static}, {kind: dynamic, op_types: matmul}, {kind: weight-only, bits: 4, min_weights: 1024}]",
         "quantize_budget_s=600",
         "accuracy.min_sqnr_db=6",
+        "accuracy.min_cosine=0.9",
         "accuracy.min_top1_agreement=0.5",
         "benchmark.batch_sizes=[1]",
         "benchmark.rounds=6",
