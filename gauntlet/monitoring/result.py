@@ -74,7 +74,7 @@ class ServiceResult(Frozen):
     requests: int = Field(description="requests, or samples, that were looked at")
     troubled: int = Field(description="those of them in trouble")
     limit: Number = Field(description="largest share allowed")
-    windows: int = Field(description="of 10 seconds, with requests: what the test counts")
+    windows: int = Field(description="of at least 10 seconds and 10 requests: what the test counts")
     evidence: Number = Field(description="largest wealth of the bets against a share within the limit; decimal log")
     threshold: Number = Field(description="evidence that raises the alarm; decimal logarithm")
     alarm_at: int | None = Field(None, description="window, from 0, that sufficed")

@@ -1,8 +1,9 @@
 """Does a service fail, answer late, or give outputs that are not finite, more often than its limits allow?
 
 Trouble comes in bursts: requests of the same second fail together, and counted one by one they would prove within
-three requests what is over a moment later. So the bets are on windows of time, of which each has one loss, the share of
-its requests in trouble. The last window is left out while it may still grow, so looking often and once are the same.
+three requests what is over a moment later. So the bets are on windows of at least ten seconds and ten requests, of
+which each has one loss, the share of its requests in trouble. A window that may still grow is left out, so looking
+often and once are the same.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from gauntlet.monitoring.martingale import Floats, Wealth
 from gauntlet.monitoring.result import MonitorLimits, ServiceResult
 from gauntlet.monitoring.risk_test import exceeds_wealth
 
-WINDOW_S = 10.0
+WINDOW_S, WINDOW_REQUESTS = 10.0, 10
+"""Least size of a window."""
 LATE_SHARE = 0.01
 """Of the requests: what a limit of the 99th percentile allows."""
 FAILED, BROKEN, LATE = "failed requests", "outputs not finite", "late requests"
@@ -79,10 +81,18 @@ def harms(results: Sequence[ServiceResult]) -> list[str]:
 
 
 def window_losses(times: Floats, troubled: Floats) -> Floats:
-    """Return the share in trouble of each window with a request, without the last one; times in seconds, in order."""
+    """Return the share in trouble of each window that is over; times in seconds, in the order of the log."""
     numbers = np.floor(np.maximum.accumulate(times) / WINDOW_S)
-    _, starts, counts = np.unique(numbers, return_index=True, return_counts=True)
-    return np.add.reduceat(troubled, starts)[:-1] / counts[:-1] if len(starts) else np.empty(0)
+    _, counts = np.unique(numbers, return_counts=True)
+    sizes, open_window = list[int](), 0
+    for count in counts[:-1].tolist():  # what came in the last ten seconds may still grow
+        open_window += count
+        if open_window >= WINDOW_REQUESTS:
+            sizes.append(open_window)
+            open_window = 0
+    ends = np.cumsum(sizes, dtype=np.int64)
+    sums = np.concatenate([[0.0], np.cumsum(troubled)])[np.concatenate([[0], ends])]
+    return np.diff(sums) / np.diff(ends, prepend=0)
 
 
 def _test(name: str, description: str, limit: float, times: Floats, troubled: Floats) -> ServiceTest:

@@ -134,7 +134,7 @@ def test_failing_champion_is_rolled_back_without_labels(home: Home, run, log: Pa
         writer.add_failure(f"r-{number}", failing.digest[:12], "error", 0.1)
     writer.close()
     assert look(home, log).rollback is None  # all in one or two windows of ten seconds: a burst
-    log_failures(log, failing.digest, windows=12)
+    log_failures(log, failing.digest, windows=40)
     found = look(home, log)
     assert (champion(home), found.rollback is not None) == ("1", True)
     assert "failed requests are proven above 1.0%" in found.result.reason
@@ -158,15 +158,6 @@ def test_mlflow_that_refuses_the_evidence_gets_it_at_the_next_look(
     assert look(home, log).rollback is None
     assert ROLLED_BACK in client.get_model_version("digits", "2").tags
     assert history(home, "digits").problem is None
-
-
-def test_without_logged_inputs_predictions_are_not_compared(home: Home, run, log: Path, no_replay) -> None:
-    promoted(home, run, "run-1")
-    bad = promoted(home, run, "run-2", errors=0.4)
-    log_labeled(log, bad, 200, inputs="statistics")
-    found = look(home, log)
-    assert found.result.previous is not None
-    assert (found.rollback, found.result.previous.compared, found.result.previous.left_out) == (None, 0, 200)
 
 
 def test_first_champion_has_nothing_to_go_back_to(home: Home, run, log: Path) -> None:

@@ -83,3 +83,9 @@ def test_model_that_takes_other_inputs_is_not_compared(champion: Path, tmp_path:
     other = changed(champion, tmp_path / "other", preprocessing=how.replace(std=(0.5,)))
     found = compared(champion, other, tmp_path / "log")
     assert (found.note, found.compared) == ("the previous champion takes other inputs than the log has", 0)
+
+
+def test_without_logged_inputs_nothing_is_compared(champion: Path, tmp_path: Path) -> None:
+    log_requests(tmp_path / "log", champion, images(1, 20), wrong=[True] * 20, keep="statistics")
+    found = compared(champion, Bundle.open(champion), tmp_path / "log")
+    assert (found.compared, found.left_out, found.harm) == (0, 20, ())

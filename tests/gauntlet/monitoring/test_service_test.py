@@ -55,9 +55,16 @@ def test_burst_proves_nothing() -> None:
 
 
 def test_window_that_may_still_grow_is_left_out() -> None:
-    times = np.array([0.0, 1.0, 12.0, 11.0, 25.0])  # a clock that went back counts in the window it had reached
-    assert window_losses(times, np.array([1.0, 0, 1, 1, 1])).tolist() == [0.5, 1.0]
-    assert window_losses(times[:1], np.ones(1)).tolist() == window_losses(np.empty(0), np.empty(0)).tolist() == []
+    times = np.repeat([0.0, 12.0, 11.0, 25.0], [10, 5, 5, 10])  # a clock that went back is still in the second window
+    troubled = np.repeat([1.0, 0, 1, 1], [10, 5, 5, 10])
+    assert window_losses(times, troubled).tolist() == [1.0, 0.5]
+    assert window_losses(times[:10], troubled[:10]).tolist() == window_losses(times[:0], troubled[:0]).tolist() == []
+
+
+def test_few_requests_make_longer_windows() -> None:
+    times, troubled = np.arange(25) * WINDOW_S, np.zeros(25)
+    troubled[:3] = 1
+    assert window_losses(times, troubled).tolist() == [0.3, 0]
 
 
 def test_what_was_asked_before_a_time_does_not_count() -> None:
