@@ -221,7 +221,7 @@ def _replay(
     log.info("shadow replay of %s against %s", requests.source, champion.contract.run_id)
     waiting = "shadow replay: waiting until this host is free"
     with host(alone=True, on_wait=lambda: log.info("%s", waiting)), alone():
-        return shadow_replay(champion, origin.opened, requests, asked.limits, on_round, must_win_on=must_win_on)
+        return shadow_replay(champion, origin.opened, requests, asked.limits, on_round, must_win_on)
 
 
 def _requests(home: Home, asked: PromotionRequest, origin: Origin) -> Requests:

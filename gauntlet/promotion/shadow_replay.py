@@ -110,7 +110,6 @@ def shadow_replay(
     requests: Requests,
     limits: ReplayLimits,
     on_round: Callable[[int], None] = lambda _: None,
-    *,
     must_win_on: Requests | None = None,
 ) -> ReplayFacts:
     """Replay requests through both models and return what was measured; `on_round` gets the number of rounds done.
