@@ -30,7 +30,7 @@ from gauntlet.reporting.machines import machines
 from gauntlet.targets import OrtCpu, environments
 from tasks.benchmark import BenchmarkConfig
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 WAIT_S = 240
 FAST = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_WORKER_HEARTBEAT_SECONDS": "5"}
 
