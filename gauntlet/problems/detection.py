@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
@@ -20,6 +20,9 @@ from gauntlet.problems.box_decoding import decode_boxes, has_form
 from gauntlet.problems.caption import enlarged, with_caption
 from gauntlet.problems.prediction import Prediction
 from gauntlet.problems.segmentation import COLORS
+
+LABEL_SIZE = 15
+"""Pixels; of the text at a drawn box."""
 
 
 class Box(Frozen):
@@ -99,12 +102,13 @@ class Detection(Problem):
         assert isinstance(prediction, BoxesPrediction)
         image, factor = enlarged(pixels)
         canvas = Image.fromarray(image)
-        pen = ImageDraw.Draw(canvas)
+        pen, font = ImageDraw.Draw(canvas), ImageFont.load_default(LABEL_SIZE)
         for box in reversed(prediction.boxes):  # the best on top
             color = COLORS[1 + box.index % (len(COLORS) - 1)]
             left, top, right, bottom = (round(edge * factor) for edge in box.edges)
             pen.rectangle((left, top, right, bottom), outline=color, width=2)
-            pen.text((left + 3, top + 1), f"{box.label} {box.score:.0%}", color, stroke_width=2, stroke_fill=(0, 0, 0))
+            place = (left, top - LABEL_SIZE - 4 if top > LABEL_SIZE + 4 else top + 1)  # above the box if there is room
+            pen.text(place, f"{box.label} {box.score:.0%}", color, font, stroke_width=1, stroke_fill=(0, 0, 0))
         count = len(prediction.boxes)
         return with_caption(np.asarray(canvas), f"{count} object{'s' * (count != 1)}")
 

@@ -26,7 +26,7 @@ class TorchDetection(DenseTraining):
     size_multiple: ClassVar[int] = 2 * STRIDE
     spec: ClassVar[type[DetectorSpec | SegmenterSpec]] = DetectorSpec
     loop: ClassVar[type[AveragedLoop]] = TorchDetectionLoop
-    epochs: int = Field(10, ge=1, le=1000)
+    epochs: int = Field(8, ge=1, le=1000)
 
     def with_outputs(self, signature: Signature, height: int, width: int) -> Signature:
         """Return the signature with scores and distances for each cell."""

@@ -125,6 +125,11 @@ def test_crop_is_refused_for_boxes(coco: Callable[..., Coco]) -> None:
         coco(resize="crop")
 
 
+def test_channel_order_of_grayscale_images_is_refused(coco: Callable[..., Coco]) -> None:
+    with pytest.raises(ValidationError, match="channel_order: BGR, but mean and std have one value"):
+        coco(mean=[0.5], std=[0.5], channel_order="BGR")
+
+
 def test_boxes_of_voc_begin_with_pixel_one_and_difficult_ones_do_not_count(voc: Callable[..., Voc]) -> None:
     config = voc()
     assert config.load().signature.labels == ("cat", "dog")

@@ -306,7 +306,6 @@ def test_one_number_is_both_height_and_width() -> None:
         ({"mean": (0.5, 0.5)}, r"mean \[0.5, 0.5\] and std .*; give three of each \(RGB\) or one"),
         ({"std": (1.0,)}, r"std \[1.0\]; give three of each"),
         ({"std": (1.0, 0.0, 1.0)}, "every std above 0"),
-        ({"mean": (0.5,), "std": (0.5,), "channel_order": "BGR"}, "one value .grayscale.; give three"),
         ({"image_size": (0, 5)}, "greater than 0"),
     ],
 )

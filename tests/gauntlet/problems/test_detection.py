@@ -180,11 +180,14 @@ def test_drawing_marks_the_edges_of_a_box() -> None:
     drawn = detection().draw(pixels, BoxesPrediction(boxes=(box,)))
     plain = detection().draw(pixels, BoxesPrediction(boxes=()))
     assert drawn.shape == plain.shape
-    changed = np.argwhere((drawn != plain).any(axis=2)[: 4 * 40])
-    assert (changed.min(axis=0), changed.max(axis=0)) == (
-        pytest.approx([40, 40], abs=2),
-        pytest.approx([120, 240], abs=2),
-    )
+    changed = (drawn != plain).any(axis=2)[: 4 * 40]
+    assert changed[40:121, [40, 240]].all()
+    assert changed[[40, 120], 40:241].all()
+    assert not changed[45:116, 45:236].any()  # the label is above the box
+    assert changed[:36].any()
+    low = Box(label="bee", index=1, score=0.9, left=10, top=1, right=60, bottom=30)
+    inside = (detection().draw(pixels, BoxesPrediction(boxes=(low,))) != plain)[8:20, 45:100]
+    assert inside.any()  # where there is no room
 
 
 def test_outputs_that_do_not_fit_are_refused_with_the_key() -> None:
