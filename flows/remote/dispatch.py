@@ -78,7 +78,7 @@ class RemoteRaces:
                 self._done[target.name] = RemoteRace.absent(target, self.models, reason)
                 continue
             request = RaceRequest(
-                store=str(self.store.root),
+                store=self.store.address or str(self.store.root),
                 target=target,
                 config=self.config.for_remote(target),
                 models=tuple(self.models.items()),

@@ -19,6 +19,7 @@ from flows.record.locks import host, locked
 from gauntlet.core.artifact import Artifact, Store, sha256_of
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.object_store import open_store
 from gauntlet.core.workspace import Workspace
 from gauntlet.targets import Target
 from tasks.benchmark.config import BenchmarkConfig
@@ -33,7 +34,7 @@ SHARED_STORE = "GAUNTLET_SHARED_STORE"
 class RaceRequest(Frozen):
     """A race for another machine: settings, and files by their digests."""
 
-    store: str = Field(description="the run's store, as its own machine sees it")
+    store: str = Field(description="address of the run's object store, or its folder as the run's machine sees it")
     target: Target
     config: BenchmarkConfig
     models: tuple[tuple[str, Artifact], ...] = Field(
@@ -61,7 +62,7 @@ def race(request: RaceRequest) -> State[None]:
     """
     log.setLevel(logging.INFO)
     home = Home.find()
-    shared = Store(Path(os.environ.get(SHARED_STORE) or request.store))
+    shared = store_of_the_run(home, request)
     home.work.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="race-", dir=home.work))
     try:
@@ -94,6 +95,12 @@ def _race_alone(request: RaceRequest, workspace: Workspace) -> RemoteRace:
     return RemoteRace(target=target.name, pool=str(target.on), machine=machine, race=done)
 
 
+def store_of_the_run(home: Home, request: RaceRequest) -> Store:
+    """Return the object store behind this machine's own folder, or the folder that both machines mount."""
+    address = os.environ.get(SHARED_STORE) or request.store
+    return open_store(home.store.root, address) if "://" in address else Store(Path(address))
+
+
 def fetch(artifact: Artifact, shared: Store, own: Store, folder: Path) -> None:
     """Copy an artifact of the shared store into this machine's own, unless it is there.
 
@@ -102,7 +109,9 @@ def fetch(artifact: Artifact, shared: Store, own: Store, folder: Path) -> None:
     """
     if own.is_intact(artifact):
         return
-    main = shared.path(artifact)
+    main = shared.path(artifact)  # an object store brings it into its folder, which is our own
+    if shared.root == own.root:
+        return
     if not main.is_file():
         raise StageError(
             f"{main}: the shared store has no such file on this machine; mount the run's store here, and name its "

@@ -12,6 +12,7 @@ from flows.record.home import Home
 from flows.remote.race_flow import SHARED_STORE, RaceRequest, fetch, race
 from gauntlet.core.artifact import Artifact, Store
 from gauntlet.core.errors import StageError
+from gauntlet.core.object_store import open_store
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.targets import OrtCpu
 from tasks.benchmark import BenchmarkConfig
@@ -66,6 +67,15 @@ def test_race_leaves_rows_machine_and_control_in_the_shared_store(
     assert found.machine.host
     assert home.store.is_intact(request(shared, tmp_path).models[0][1])  # fetched for the next race
     assert list(home.work.iterdir()) == []
+
+
+def test_race_reaches_an_object_store_by_its_address(home: Home, tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/shared"
+    shared = open_store(tmp_path / "here", address)
+    state = race.fn(request(shared, tmp_path, elsewhere=address))
+    artifact = Artifact.model_validate_json(state.message or "")
+    assert not (tmp_path / "here" / artifact.path).exists()
+    assert RemoteRace.model_validate_json(shared.path(artifact).read_bytes()).machine is not None
 
 
 def test_request_keeps_the_order_of_the_models_in_any_database(tmp_path: Path) -> None:
