@@ -18,20 +18,22 @@ from gauntlet.core.object_store import open_store
 from gauntlet.core.object_store_client import connect
 
 BIG = """
-import resource
 import sys
 from pathlib import Path
 from gauntlet.core.object_store import open_store
 
+def peak_kb():  # of this program alone; getrusage counts what its parent had when it started it
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
 folder, address, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with (folder / "model.onnx").open("wb") as file:
     file.truncate(size)
     file.seek(size // 2)
     file.write(b"the middle")
 artifact = open_store(folder / "here", address).put(folder / "model.onnx")
 fetched = open_store(folder / "there", address).path(artifact)
-print(fetched.stat().st_size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb)
+print(fetched.stat().st_size, peak_kb())
 """
 
 
@@ -204,9 +206,9 @@ def test_large_model_passes_through_with_little_memory(
         words = [sys.executable, "-c", BIG, folder, address, str(size)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    fetched, grown_kb = map(int, done.stdout.split())
+    fetched, peak_kb = map(int, done.stdout.split())
     assert fetched == size
-    assert grown_kb < 200_000
+    assert peak_kb < 300_000
 
 
 def test_missing_package_is_named_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
