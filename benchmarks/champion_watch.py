@@ -42,7 +42,7 @@ def proofs(worse_by: float, drop: float, streams: int, count: int) -> list[int |
 
 def measure(streams: int, count: int) -> Measured:
     """Count false rollbacks and the labels that harm takes, with nothing to lose and with a point."""
-    rows, false = [], []
+    rows, false = list[tuple[str, ...]](), list[int]()
     found = {}
     for drop in (0.0, DEFAULT_DROP):
         equal = sum(one is not None for one in proofs(drop, drop, streams, count))

@@ -184,11 +184,11 @@ def accuracy(repeats: int) -> Measured:
     """Compare the accuracy that is estimated after each change with that of the changed population."""
     drifts = {("concept drift, 20 % labeled", s): {"after": concept_drift(s), "labeled": 0.2} for s in SEVERITIES}
     asked: dict[tuple[str, int], dict[str, object]] = {("no change", 0): {}, **changes(), **drifts}
-    rows, errors, inside = [], list[float](), 0
+    rows, errors, inside = list[tuple[str, ...]](), list[float](), 0
     for place, ((name, severity), how) in enumerate(asked.items()):
-        drawn, off = how.get("after") or population(), list[float]()
-        assert isinstance(drawn, Population)
-        right = float(np.average(~drawn.wrong, weights=how.get("weights")))  # type: ignore[arg-type]
+        drawn, weights, off = how.get("after") or population(), how.get("weights"), list[float]()
+        assert isinstance(drawn, Population) and isinstance(weights, np.ndarray | None)
+        right = float(np.average(~drawn.wrong, weights=weights))
         for number in range(repeats):
             one = stream(2000 + repeats * place + number, AFTER, changed=0, reference=REFERENCE, **how)  # type: ignore[arg-type]
             estimate = estimate_accuracy(one.history, one.reference)
