@@ -7,7 +7,7 @@ from typing import Any
 
 import network_kinds
 import onnx
-from light_models import LIGHT, light
+from light_networks import LIGHT, light
 
 Make = Callable[[Path], None]
 """Writes the model to a file."""

@@ -29,14 +29,14 @@ def make_gemms_plain(graph: onnx.GraphProto) -> None:
         alpha, beta = (next((a.f for a in node.attribute if a.name == name), 1.0) for name in FACTORS)
         weights, bias = node.input[1], node.input[2] if len(node.input) > 2 and beta else ""
         if alpha != 1 and weights in stored:
-            node.input[1] = _store(graph, weights, numpy_helper.to_array(stored[weights]) * alpha, taken)
+            node.input[1] = _store(graph, weights, np.multiply(numpy_helper.to_array(stored[weights]), alpha), taken)
             _set_factor(node, "alpha")
         if not bias:
             del node.input[2:]
             _set_factor(node, "beta")
         elif bias in stored:
             before = numpy_helper.to_array(stored[bias])
-            after = _vector(before, _columns(node, stored.get(weights))) * beta
+            after = np.multiply(_vector(before, _columns(node, stored.get(weights))), beta)
             if beta != 1 or after.shape != before.shape:
                 node.input[2] = _store(graph, bias, after, taken)
                 _set_factor(node, "beta")

@@ -16,6 +16,8 @@ from gauntlet.runtime.session import open_session
 
 FREE_WEIGHTS_IR_VERSION = 4
 """From this version on, an initializer need not be an input."""
+OPTIONAL_BIAS_OPSET = 11
+"""The first opset in which a Gemm need not have a bias."""
 SUFFIXES = (
     *("_scale", "_zero_point", "_quantized"),
     *("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Input", "_DequantizeLinear_Output"),
@@ -33,7 +35,8 @@ def mend_graph(proto: onnx.ModelProto) -> None:
     rename_lookalikes(proto.graph)
     name_nodes(proto.graph)
     copy_shared_gemm_weights(proto.graph)
-    make_gemms_plain(proto.graph)
+    if opset_versions(proto)["ai.onnx"] >= OPTIONAL_BIAS_OPSET:
+        make_gemms_plain(proto.graph)
 
 
 def import_standard_once(proto: onnx.ModelProto) -> None:
