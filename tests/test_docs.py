@@ -51,7 +51,7 @@ def test_readme_shows_every_command_and_each_parses() -> None:
 
     commands = gauntlet_commands()
     shown = {"run", "validate", "show", "bundle", "verify", "predict", "ui", "up", "status", "down", "sync"}
-    shown |= {"diagnose", "inspect", "bench", "targets"}
+    shown |= {"diagnose", "inspect", "bench", "targets", "worker"}
     assert {words[0] for words in commands} == shown
     for words in commands:
         parser().parse_args(words)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from harness import command
 
 from flows.cli.main import main
 from flows.servers.local_servers import free_port
@@ -32,10 +33,9 @@ def test_arguments_are_refused_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_server_that_does_not_respond_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_server_that_does_not_respond_is_named(tmp_path: Path) -> None:
     address = f"http://127.0.0.1:{free_port()}/api"
-    monkeypatch.setenv("PREFECT_API_URL", address)
-    assert main(["worker", "--pool", "gpu"]) == 3
-    assert f"Prefect server {address}: " in capsys.readouterr().err
+    done = command(tmp_path, "worker", "--pool", "gpu", PREFECT_API_URL=address)
+    assert done.returncode == 3
+    assert f"gauntlet: Prefect server {address}: " in done.stderr
+    assert "Traceback" not in done.stderr
