@@ -92,7 +92,7 @@ def window_losses(times: Floats, troubled: Floats) -> Floats:
             open_window = 0
     ends = np.cumsum(sizes, dtype=np.int64)
     sums = np.concatenate([[0.0], np.cumsum(troubled)])[np.concatenate([[0], ends])]
-    return np.diff(sums) / np.diff(ends, prepend=0)
+    return np.asarray(np.diff(sums) / np.diff(ends, prepend=0))
 
 
 def _test(name: str, description: str, limit: float, times: Floats, troubled: Floats) -> ServiceTest:
