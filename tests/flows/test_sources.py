@@ -90,9 +90,12 @@ def test_every_kind_of_source_has_a_command() -> None:
     assert data == {"digits", "cifar10", "image-folder", "arrays"}  # `run model.onnx` alone takes random samples
     assert train == {
         *("torch", "torch-model", "exported-program", "torchscript", "keras", "keras-model", "saved-model"),
-        *("sklearn", "sklearn-model", "flax", "jax-model", "onnx"),
+        *("sklearn", "sklearn-model", "boosting", "boosting-model", "flax", "jax-model", "onnx"),
     }
-    assert export == {"torchscript", "dynamo", "both", "tf2onnx", "saved-model", "skl2onnx", "jax2onnx", "as-is"}
+    assert export == {
+        *("torchscript", "dynamo", "both", "tf2onnx", "saved-model"),
+        *("skl2onnx", "onnxmltools", "jax2onnx", "as-is"),
+    }
 
 
 @pytest.mark.parametrize(("words", "written"), COMMANDS, ids=[" ".join(words) for words, _ in COMMANDS])
@@ -139,6 +142,15 @@ def pipeline() -> None:
     skops.io.dump(model.fit(samples["input"], samples["labels"]), "pipeline.skops")
 
 
+def boosted_trees() -> None:
+    import lightgbm
+
+    samples = labelled(6)
+    np.savez("samples.npz", **samples)
+    model = lightgbm.LGBMClassifier(n_estimators=5, verbose=-1).fit(samples["input"], samples["labels"])
+    model.booster_.save_model("model.txt")
+
+
 def keras_models() -> None:
     from gauntlet.frameworks.keras.architectures import KerasNetworkSpec
 
@@ -175,6 +187,7 @@ MADE: dict[str, Callable[[], object]] = {
     "data.path=pictures": lambda: write_pictures(Path("pictures"), "cat", "dog", count=20),
     "code_folder: my-code": torch_network,
     "operator_libraries: [libmyops.so]": operators,
+    "kind: boosting": boosted_trees,
     "kind: keras-model": keras_models,
     "kind: saved-model": keras_models,
 }
