@@ -27,6 +27,7 @@ def test_second_run_repeats_only_benchmark_and_choice(run: Run) -> None:
     assert repeated(run(quick_config())) == NEVER_CACHED
 
 
+@pytest.mark.slow
 def test_changed_quantizer_repeats_that_quantizer_and_what_follows(run: Run) -> None:
     report = run(quick_config("quantize.0.per_channel=false"))
     name = "static-u8s8-per-tensor"
@@ -57,6 +58,7 @@ def test_fresh_run_uses_nothing_of_earlier_runs(run: Run) -> None:
     assert {"data", "train", "evaluate", "export"} <= repeated(report)
 
 
+@pytest.mark.slow
 def test_work_in_which_a_clock_decided_is_repeated(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from flows import candidates
 

@@ -57,6 +57,7 @@ def operators(report: RunReport, home: Home, candidate: str) -> list[str]:
     return [node.op_type for node in onnx.load(home.store.path(artifact)).graph.node]
 
 
+@pytest.mark.slow
 def test_recipes_start_from_the_file_of_the_accepted_passes(run: Run, home: Home, tmp_path: Path, passes: str) -> None:
     proto = onnx_text.model("""
         plain (float[n,32] x) => (float[n,10] y) <float[32,64] w, float[64,10] v>

@@ -38,6 +38,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Fail:
     return install
 
 
+@pytest.mark.slow
 def test_crash_is_tried_again_and_the_run_goes_on(run: Run, failing: Fail) -> None:
     calls = failing(OSError("the disk was away for a moment"), 1)
     assert run(quick_config("optimize=[]", "quantize=[]")).verdict == "passed"

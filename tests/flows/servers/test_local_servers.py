@@ -56,6 +56,7 @@ def test_server_is_shared_and_outlives_a_killed_user_but_not_the_last_one(tmp_pa
     assert recorded_process(home) is None
 
 
+@pytest.mark.slow
 def test_server_that_does_not_respond_for_a_while_is_waited_for_and_not_doubled(tmp_path: Path) -> None:
     home = Home(tmp_path)
     first, url = use(home, 600)

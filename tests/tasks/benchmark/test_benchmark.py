@@ -139,6 +139,7 @@ def test_race_is_no_race_when_the_reference_is_broken(race: Race) -> None:
         race({"fp32": b"no model", "cheap": chain(1)})
 
 
+@pytest.mark.slow
 def test_race_goes_on_without_those_that_are_proven_slower(race: Race) -> None:
     models = {"fp32": chain(24), "cheap": chain(1), "dear": chain(48), "dearer": chain(64)}
     facts = race(models, rounds=12, block_ms=8, early_stopping=True, batch_sizes=(1,)).facts
@@ -156,6 +157,7 @@ def test_race_goes_on_without_those_that_are_proven_slower(race: Race) -> None:
     assert len(facts.control) == 1
 
 
+@pytest.mark.slow
 def test_race_reports_percentiles_when_there_are_enough_calls(race: Race) -> None:
     row = race({"fp32": chain(1)}, batch_sizes=(1,), block_ms=20).facts.results[0].rows[0]
     assert row.calls > 299

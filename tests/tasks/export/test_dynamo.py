@@ -102,6 +102,7 @@ def brought(
     return report.facts.signature, report.artifacts
 
 
+@pytest.mark.slow
 def test_export_is_refused_in_one_sentence_when_the_network_branches_on_values(
     tmp_path: Path, workspace: Make, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ assert torch.zeros(1).sum() == 0
 """
 
 
+@pytest.mark.slow
 def test_onnxsim_loads_no_torch_in_a_fresh_process_and_torch_can_be_loaded_after_it(trained, tmp_path) -> None:
     command = [sys.executable, "-c", FRESH, trained.path, tmp_path / "after.onnx"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -63,6 +63,7 @@ def test_one_set_is_evaluated_and_no_more_asked_when_the_budget_is_used_up(
     assert check.remedy == "raise repair.max_trials or repair.budget_s"
 
 
+@pytest.mark.slow
 def test_model_that_answers_only_a_class_is_repaired_by_its_accuracy(
     network: Network, workspace: Callable[..., Workspace]
 ) -> None:

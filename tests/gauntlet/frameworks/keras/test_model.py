@@ -44,6 +44,7 @@ def run(code: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_tensorflow_starts_in_silence_with_the_threads_of_this_process() -> None:
     code, told = run(QUIET, KERAS_BACKEND="jax")  # what the user prefers elsewhere does not count here
     assert code == 0, told
@@ -56,6 +57,7 @@ def members(path: Path) -> dict[str, str]:
         return {name: sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
 
 
+@pytest.mark.slow
 def test_process_that_has_tensorflow_already_goes_on() -> None:
     code, told = run("import tensorflow\n" + QUIET, TF_CPP_MIN_LOG_LEVEL="3")
     assert code == 0, told
