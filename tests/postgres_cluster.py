@@ -114,7 +114,7 @@ def postgres_cluster(folder: Path) -> Iterator[PostgresCluster]:
     except ModuleNotFoundError as error:
         needs.missing(f"{error.name} is not installed")
     root = os.geteuid() == 0
-    place = Path(tempfile.mkdtemp(prefix="gauntlet-postgres-")) if root else folder
+    place = Path(tempfile.mkdtemp(prefix="gauntlet-postgres-", dir="/tmp")) if root else folder  # not in a private one
     cluster = PostgresCluster(Path(found).parent, place, "nobody" if root else None)
     try:
         cluster.start()
