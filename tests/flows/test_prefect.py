@@ -234,11 +234,18 @@ def test_harmful_alarm_starts_one_retraining_and_no_other_does(client: SyncPrefe
     mine = FlowRunFilter.model_validate({"deployment_id": {"any_": [str(deployment.id)]}})
     began = {"name": "digits", "version": "0123456789ab", "time": "2026-11-22T12:00:00+00:00", "reason": ""}
     began |= {"first": "2026-11-22T10:00:00+00:00", "samples": 9, "reference_samples": 9, "limits": {}, "features": ()}
-    for name, verdict in (("digits", "cannot tell"), ("digits.zip/", "harmful"), ("digits", "harmful")):
-        emit_alarm(name, "requests", MonitorResult.model_validate(began | {"verdict": verdict}))
+    risk = {"labeled": 9, "wrong": 8, "reference": 0, "bound": 0.1, "above": 0.2, "below": 1, "evidence": 2}
+    risk |= {"threshold": 1, "alarm_at": 7}
+    for name, verdict, harm in (
+        ("digits", "cannot tell", risk),
+        ("digits.zip/", "harmful", risk),
+        ("digits", "harmful", None),  # of latency or failures
+        ("digits", "harmful", risk),
+    ):
+        emit_alarm(name, "requests", MonitorResult.model_validate(began | {"verdict": verdict, "risk": harm}))
     run = wait(client, lambda: next(iter(client.read_flow_runs(flow_run_filter=mine)), None))
     expected = {"name": "digits", "request_log": str(Path("requests").resolve())}
-    assert run.parameters == expected | {"alarm": "0123456789ab-0-20261122100000"}
+    assert run.parameters == expected | {"alarm": "0123456789ab-7-20261122100000"}
     done = wait(client, lambda: ended(client, run))
     assert "models:/digits@champion: no such version" in done.state.message
     assert len(client.read_flow_runs(flow_run_filter=mine)) == 1
