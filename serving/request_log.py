@@ -5,7 +5,6 @@ log's SQLite files (`gauntlet.monitoring.request_log`), and removes the first on
 """
 
 import fcntl
-import hashlib
 import json
 import logging
 import sqlite3
@@ -27,7 +26,7 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature
 from gauntlet.monitoring.features import input_statistics
-from gauntlet.monitoring.request_log import PREFIX, SUFFIX, log_files, pack
+from gauntlet.monitoring.request_log import PREFIX, SUFFIX, is_in_share, log_files, pack
 from serving.log_file import LogFile, Row, parts_of, size_of
 from serving.observations import Metrics
 
@@ -115,10 +114,7 @@ class RequestLog:
 
     def samples(self, request_id: str) -> bool:
         """Return whether the request with this id is logged: the same on every server with the same share."""
-        if self.config.share == 1:
-            return True
-        digest = hashlib.blake2b(request_id.encode(), digest_size=8).digest()
-        return int.from_bytes(digest) < self.config.share * 2**64
+        return self.config.share == 1 or is_in_share(request_id, self.config.share)
 
     def add(
         self,

@@ -4,11 +4,10 @@ from collections import Counter
 from contextlib import suppress
 
 import onnx
-from onnx import helper
 
 from gauntlet.calibration.plain_gemms import make_gemms_plain
 from gauntlet.core.errors import StageError
-from gauntlet.onnx_model.graph import all_nodes, opset_versions, replace_model, unused_name
+from gauntlet.onnx_model.graph import all_nodes, import_standard_once, opset_versions, replace_model, unused_name
 from gauntlet.onnx_model.model_file import bodies, exceeds_protobuf_limit
 from gauntlet.onnx_model.normalization.constants import drop_default_inputs, lift_constants
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET, raise_opset
@@ -27,7 +26,7 @@ SUFFIXES = (
 
 def mend_graph(proto: onnx.ModelProto) -> None:
     """Raise the opset, make weights initializers alone, names unlike the quantizer's, and Gemm nodes plain."""
-    import_standard_once(proto)
+    import_standard_once(proto, PER_CHANNEL_OPSET)
     with suppress(StageError):  # sparse weights: the quantizer leaves their readers in float
         lift_constants(proto)
     keep_weights_as_initializers_alone(proto)  # before IR version 4, the converter refuses weights that are no inputs
@@ -37,15 +36,6 @@ def mend_graph(proto: onnx.ModelProto) -> None:
     copy_shared_gemm_weights(proto.graph)
     if opset_versions(proto)["ai.onnx"] >= OPTIONAL_BIAS_OPSET:
         make_gemms_plain(proto.graph)
-
-
-def import_standard_once(proto: onnx.ModelProto) -> None:
-    """Import the standard operators exactly once: a file of `ai.onnx.ml` alone may not, or twice as skl2onnx does."""
-    version = opset_versions(proto).get("ai.onnx", PER_CHANNEL_OPSET)
-    others = [entry for entry in proto.opset_import if entry.domain not in ("", "ai.onnx")]
-    standard = helper.make_opsetid("", version)
-    del proto.opset_import[:]
-    proto.opset_import.extend([standard, *others])
 
 
 def raise_opset_for_channels(proto: onnx.ModelProto) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
-from gauntlet.monitoring.request_log import Feedback, LoggedRequest, RequestLogReader
+from gauntlet.monitoring.request_log import Feedback, LoggedRequest, RequestLogReader, is_in_share
 
 SPLIT = b"held back"
 """Makes the digests differ from those by which a server chooses the requests that it logs."""
@@ -71,8 +71,7 @@ def read_labeled_requests(
 
 def is_held_back(request_id: str, share: float) -> bool:
     """Return whether a request is held back, from its id alone."""
-    digest = hashlib.blake2b(request_id.encode(), digest_size=8, person=SPLIT).digest()
-    return int.from_bytes(digest) < share * 2**64
+    return is_in_share(request_id, share, SPLIT)
 
 
 def _labels(feedback: Iterable[Feedback]) -> dict[str, tuple[int, ...]]:

@@ -4,6 +4,7 @@ The server fills the last file, and removes the first ones where the log would b
 whole when its writer is killed, and a reader sees what was written so far.
 """
 
+import hashlib
 import json
 import math
 import sqlite3
@@ -155,6 +156,12 @@ class RequestLogReader:
     @staticmethod
     def _connected(path: Path) -> sqlite3.Connection:
         return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=30)
+
+
+def is_in_share(request_id: str, share: float, purpose: bytes = b"") -> bool:
+    """Return whether a request is among a share of all, by its id alone: the same everywhere, for one purpose."""
+    digest = hashlib.blake2b(request_id.encode(), digest_size=8, person=purpose).digest()
+    return int.from_bytes(digest) < share * 2**64
 
 
 def log_files(folder: Path) -> list[tuple[int, Path]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.model_file import bodies, read_graph
@@ -88,6 +88,17 @@ def required_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 def opset_versions(proto: onnx.ModelProto) -> dict[str, int]:
     """Return the opset versions by domain; the standard's is `ai.onnx`."""
     return {o.domain or "ai.onnx": o.version for o in proto.opset_import}
+
+
+def import_standard_once(proto: onnx.ModelProto, default: int) -> None:
+    """Import each domain exactly once, the standard operators too: converters of `ai.onnx.ml` may not, or twice.
+
+    `default` is the standard's version where it is not imported.
+    """
+    versions = {"ai.onnx": default} | opset_versions(proto)
+    del proto.opset_import[:]
+    for domain, version in versions.items():
+        proto.opset_import.append(helper.make_opsetid("" if domain == "ai.onnx" else domain, version))
 
 
 def tensor_shape(value: onnx.ValueInfoProto) -> Shape | None:

@@ -16,8 +16,8 @@ RACE_HEADINGS = ("Race", "Machine", "Processor", "Threads", "A/A control", "Othe
 HEADINGS = ("Machine", "Candidate", "Target", "Batch", "Median", "Speed-up [95 %]", "Verdict")
 HERE = "this run"
 NOTE = (
-    "Each race compares with FP32 on ort-cpu of its own machine. A/A control: how far FP32 was from itself there. "
-    "Other load: cores busy with other work during the race."
+    "Each race compares with FP32 on the first target, on its own machine. A/A control: how far FP32 was from "
+    "itself there. Other load: cores busy with other work during the race."
 )
 
 

@@ -6,6 +6,7 @@ import onnx
 from onnx.version_converter import convert_version
 
 from gauntlet.core.signature import TensorSpec
+from gauntlet.onnx_model.graph import import_standard_once, opset_versions
 from gauntlet.onnx_model.model_file import bodies
 
 
@@ -38,10 +39,8 @@ def at_opset(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     skl2onnx and onnxmltools declare the oldest sufficient operator set, sometimes twice, and none for a forest alone;
     quantizers and optimizers reject such models.
     """
-    versions = {"": opset} | {entry.domain: entry.version for entry in proto.opset_import}
-    del proto.opset_import[:]
-    proto.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
-    if versions[""] == opset:
+    import_standard_once(proto, opset)
+    if opset_versions(proto)["ai.onnx"] == opset:
         return proto
     try:
         return convert_version(proto, opset)

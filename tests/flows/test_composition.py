@@ -30,6 +30,15 @@ from tasks.quantize.static import StaticInt8
 from tasks.quantize.weight_only import WeightOnly
 
 Run = Callable[[PipelineConfig], RunReport]
+QUICK = (
+    "benchmark.batch_sizes=[1]",
+    "benchmark.rounds=6",
+    "benchmark.block_ms=2",
+    "benchmark.restart_processes=false",
+    "benchmark.profile=false",
+    "portability.emulate=[]",
+    "repair.enabled=false",
+)
 PASS = '''
 def negated(model):
     """Negate an output twice, which costs nothing and which no optimizer of the runtime undoes."""
@@ -70,13 +79,7 @@ def test_recipes_start_from_the_file_of_the_accepted_passes(run: Run, home: Home
         f"data.path={tmp_path / 'samples.npz'}",
         "quantize=[{kind: static}, {kind: dynamic}, {kind: dynamic, weights: s8}]",
         "quantize_budget_s=0",
-        "benchmark.batch_sizes=[1]",
-        "benchmark.rounds=6",
-        "benchmark.block_ms=2",
-        "benchmark.restart_processes=false",
-        "benchmark.profile=false",
-        "portability.emulate=[]",
-        "repair.enabled=false",
+        *QUICK,
         passes,
     )
     report = run(load("bring-your-own-onnx", settings))
@@ -116,13 +119,7 @@ def test_recipes_for_products_start_from_fused_attention_and_the_others_do_not(
         "accuracy.min_sqnr_db=6",
         "accuracy.min_cosine=0.9",
         "accuracy.min_top1_agreement=0.5",
-        "benchmark.batch_sizes=[1]",
-        "benchmark.rounds=6",
-        "benchmark.block_ms=2",
-        "benchmark.restart_processes=false",
-        "benchmark.profile=false",
-        "portability.emulate=[]",
-        "repair.enabled=false",
+        *QUICK,
     )
     report = run(load("bring-your-own-onnx", settings))
     assert report.verdict == "passed", report.reason

@@ -11,13 +11,12 @@ from onnx import helper, numpy_helper
 from onnx_models import with_weights_as_inputs
 
 from gauntlet.calibration.quantizer_input import (
-    import_standard_once,
     mend_graph,
     name_nodes,
     raise_opset_for_channels,
     rename_lookalikes,
 )
-from gauntlet.onnx_model.graph import opset_versions
+from gauntlet.onnx_model.graph import import_standard_once, opset_versions
 from gauntlet.runtime.session import open_session
 
 X = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
@@ -189,7 +188,7 @@ def test_standard_operators_are_imported_once(versions: tuple[int, ...]) -> None
     )
     del proto.opset_import[:]
     proto.opset_import.extend([helper.make_opsetid("ai.onnx.ml", 1), *(helper.make_opsetid("", v) for v in versions)])
-    import_standard_once(proto)
+    import_standard_once(proto, 13)
     assert sorted((entry.domain, entry.version) for entry in proto.opset_import) == [
         ("", versions[0] if versions else 13),
         ("ai.onnx.ml", 1),
