@@ -11,23 +11,19 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import IO, Literal
 
-import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature
-from gauntlet.monitoring.features import input_statistics
-from gauntlet.monitoring.request_log import PREFIX, SUFFIX, is_in_share, log_files, pack
+from gauntlet.monitoring.request_log import EMBEDDED, PREFIX, STATISTICS, SUFFIX, is_in_share, log_files, pack
 from serving.log_file import LogFile, Row, parts_of, size_of
+from serving.logged_statistics import LoggedInputs, statistics_of
 from serving.observations import Metrics
 
 log = logging.getLogger("gauntlet.serving")
@@ -36,8 +32,6 @@ FLUSH_S = 0.25
 FILES = 8
 """The log is so many files, of which the first is removed as a whole."""
 QUEUE_BYTES = 64_000_000
-STATISTICS_BYTES = 4_000_000
-"""Of the inputs whose statistics are computed together."""
 ENTRY_BYTES = 1_000
 """What an entry takes besides its tensors, at most."""
 WARN_S = 60.0
@@ -49,10 +43,17 @@ class RequestLogConfig(Frozen):
 
     folder: Path
     share: float = Field(1.0, gt=0, le=1, description="of the requests, chosen by their ids")
-    inputs: Literal["none", "statistics", "all"] = Field(
-        "statistics", description="what is kept of the inputs: nothing, a few numbers of each, or all values"
+    inputs: Literal["none", "statistics", "embeddings", "all"] = Field(
+        "statistics",
+        description="what is kept of the inputs: nothing, a few numbers of each, these and the network's penultimate "
+        "outputs, or all values and the penultimate outputs",
     )
     max_mb: float = Field(1000, ge=16, description="size of the log; its oldest requests are removed")
+
+    @property
+    def keeps_embeddings(self) -> bool:
+        """Whether the network's penultimate outputs are kept."""
+        return self.inputs in ("embeddings", "all")
 
     @property
     def file_bytes(self) -> int:
@@ -67,8 +68,8 @@ class _Request:
     version: str
     seconds: float
     outputs: NamedArrays
-    inputs: NamedArrays | None
-    signature: Signature
+    inputs: LoggedInputs | None
+    embedding: Array | None
     size: int
 
 
@@ -124,13 +125,15 @@ class RequestLog:
         inputs: NamedArrays,
         outputs: NamedArrays,
         seconds: float,
+        embedding: Array | None = None,
     ) -> None:
         """Log a request with its outputs, if it is sampled and there is room in the queue."""
         if not self.samples(request_id):
             return
-        kept = None if self.config.inputs == "none" else inputs
-        size = ENTRY_BYTES + _bytes_of(outputs) + (_bytes_of(kept) if kept is not None else 0)
-        self._put(_Request(request_id, time.time(), version, seconds, outputs, kept, signature, size))
+        kept = None if self.config.inputs == "none" else LoggedInputs(version, signature, inputs)
+        size = ENTRY_BYTES + _bytes_of(outputs) + (_bytes_of(inputs) if kept is not None else 0)
+        size += 0 if embedding is None else embedding.nbytes
+        self._put(_Request(request_id, time.time(), version, seconds, outputs, kept, embedding, size))
 
     def add_failure(self, request_id: str, version: str, reason: str, seconds: float) -> None:
         """Log a request without outputs, if it is sampled and there is room in the queue."""
@@ -195,18 +198,23 @@ class RequestLog:
         return ""
 
     def _rows(self, entries: list[_Request | _Failure]) -> list[Row]:
-        statistics = _packed_statistics(entries) if self.config.inputs == "statistics" else {}
+        found: dict[int, Array] = {}
+        if self.config.inputs in ("statistics", "embeddings"):
+            given = {i: entry.inputs for i, entry in enumerate(entries) if isinstance(entry, _Request) and entry.inputs}
+            found = statistics_of(given)
         return [
-            (entry.id, entry.time, entry.version, 1000 * entry.seconds, *self._kept(entry), statistics.get(place))
+            (entry.id, entry.time, entry.version, 1000 * entry.seconds, *self._kept(entry, found.get(place)))
             for place, entry in enumerate(entries)
         ]
 
-    def _kept(self, entry: _Request | _Failure) -> Row:
-        """Return the reason of a failure, the outputs, and the inputs."""
+    def _kept(self, entry: _Request | _Failure, statistics: Array | None) -> Row:
+        """Return the reason of a failure, the outputs, the inputs, and what is kept of them besides."""
         if isinstance(entry, _Failure):
-            return entry.reason, None, None
-        kept = entry.inputs if self.config.inputs == "all" else None
-        return None, pack(entry.outputs), None if kept is None else pack(kept)
+            return entry.reason, None, None, None
+        inputs = pack(entry.inputs.arrays) if entry.inputs and self.config.inputs == "all" else None
+        few = {STATISTICS: statistics, EMBEDDED: entry.embedding if self.config.keeps_embeddings else None}
+        known = {name: array for name, array in few.items() if array is not None}
+        return None, pack(entry.outputs), inputs, pack(known) if known else None
 
     def _begin_file(self) -> None:
         """Close the file, remove the first ones, and begin the next: two files of room are always left."""
@@ -232,35 +240,6 @@ class RequestLog:
         if now - self._warned >= WARN_S:
             self._warned = now
             log.warning("the request log loses entries", extra={"reason": why})
-
-
-def _packed_statistics(entries: Sequence[_Request | _Failure]) -> dict[int, bytes]:
-    """Return the statistics of inputs by the place of their entry; those of one shape are computed together."""
-    requests = {place: entry for place, entry in enumerate(entries) if isinstance(entry, _Request)}
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for place, entry in requests.items():
-        if entry.inputs is not None:
-            array = entry.inputs[entry.signature.inputs[0].name]
-            if array.ndim:
-                groups.setdefault((entry.version, array.shape[1:]), []).append(place)
-    packed: dict[int, bytes] = {}
-    for places in groups.values():
-        most = max(1, STATISTICS_BYTES // max(requests[place].size for place in places))
-        for start in range(0, len(places), most):
-            some = places[start : start + most]
-            with suppress(ValueError, IndexError, TypeError):  # inputs without one entry per sample have none
-                packed |= zip(some, _computed_together([requests[place] for place in some]), strict=True)
-    return packed
-
-
-def _computed_together(entries: list[_Request]) -> Iterator[bytes]:
-    """Yield each entry's statistics; all of them take the same shape."""
-    signature = entries[0].signature
-    name = signature.inputs[0].name
-    arrays = [entry.inputs[name] for entry in entries if entry.inputs is not None]
-    found = input_statistics({name: np.concatenate(arrays)}, signature)
-    for array, end in zip(arrays, accumulate(map(len, arrays)), strict=True):
-        yield pack({"statistics": found[end - len(array) : end]})
 
 
 def _take(folder: Path) -> IO[str]:

@@ -11,8 +11,11 @@ from served_bundles import SIZE, brightness_bundle
 
 from gauntlet.bundle.bundle import Bundle, seal
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.monitoring.reference import REFERENCE, MonitoringReference
+from gauntlet.monitoring.reference import REFERENCE, UNKNOWN, MonitoringReference
+from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, find_embedding
+from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.embedding_session import open_embedding_session
 from gauntlet.runtime.session import open_session
 from serving.observations import Metrics
 from serving.request_log import RequestLog, RequestLogConfig
@@ -30,15 +33,25 @@ def outputs_of(bundle: Path, inputs: NamedArrays) -> NamedArrays:
     return batched_inference(open_session(bundle / "model.onnx", threads=1), inputs).run(16)
 
 
-def monitored_bundle(folder: Path, *, samples: int = 300, labeled: bool = True, **options: Any) -> Path:
+def embedded_outputs(bundle: Path, inputs: NamedArrays) -> tuple[NamedArrays, EmbeddingOutput]:
+    """Return the outputs with the embedding, and where it is."""
+    model = bundle / "model.onnx"
+    output, plain = find_embedding(read_graph(model), "y"), open_session(model, threads=1)
+    session = open_embedding_session(model, output, plain, inputs, [16], threads=1)
+    return batched_inference(session, inputs).run(16), output
+
+
+def monitored_bundle(
+    folder: Path, *, samples: int = 300, labeled: bool = True, embedded: bool = False, **options: Any
+) -> Path:
     """Make a bundle whose evaluation had images of all levels; 2 % of its labels are not what it predicts."""
     brightness_bundle(folder, latencies=[(1, 1.0), (8, 2.0)], **options)
     inputs = images(0, samples)
-    outputs = outputs_of(folder, inputs)
+    outputs, where = embedded_outputs(folder, inputs) if embedded else (outputs_of(folder, inputs), UNKNOWN)
     truth = outputs["y"].argmax(axis=1)
     truth[::50] = (truth[::50] + 1) % 3
     signature = Bundle.open(folder).contract.signature
-    reference = MonitoringReference.measure(signature, [(inputs, outputs)], truth if labeled else None)
+    reference = MonitoringReference.measure(signature, [(inputs, outputs)], truth if labeled else None, where)
     reference.save(folder / REFERENCE)
     seal(folder)
     return folder
@@ -57,9 +70,17 @@ def log_requests(
     opened = Bundle.open(bundle)
     writer = RequestLog(RequestLogConfig(folder=log, inputs=keep), Metrics())  # type: ignore[arg-type]
     outputs = outputs_of(bundle, inputs)
+    embeddings = embedded_outputs(bundle, inputs)[0][EMBEDDING] if keep == "embeddings" else None
     for i in range(len(inputs["image"])):
         one = [{key: array[i : i + 1] for key, array in arrays.items()} for arrays in (inputs, outputs)]
-        writer.add(f"{name}-{i}", opened.digest[:12], opened.contract.signature, *one, 0.001)
+        writer.add(
+            f"{name}-{i}",
+            opened.digest[:12],
+            opened.contract.signature,
+            *one,
+            0.001,
+            None if embeddings is None else embeddings[i : i + 1],
+        )
         if wrong is not None:
             label = (int(outputs["y"][i].argmax()) + int(wrong[i])) % 3
             writer.add_feedback(f"{name}-{i}", (label,))

@@ -81,7 +81,7 @@ def estimate_accuracy(history: MonitorHistory, reference: MonitoringReference, s
     """
     if CONFIDENCE not in reference.names or reference.wrong is None:
         return None
-    place, recent = reference.names.index(CONFIDENCE), history.features[start:]
+    place, recent = reference.names.index(CONFIDENCE), history.features[start:, : len(reference.names)]
     right = (~reference.wrong).astype(np.float64)
     calibrated = ConfidenceMap.fit(reference.features[:, place], right)
     silent = EstimateResult(samples=len(recent), since=start)

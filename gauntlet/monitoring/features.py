@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.signature import Signature
+from gauntlet.core.signature import IMAGE_SCALE, Signature
 from gauntlet.metrics.confidence_calibration import class_probabilities
+from gauntlet.monitoring.embeddings import DISTANCE
 from gauntlet.problems import problem_of
 from gauntlet.problems.base import Floats
 from gauntlet.problems.classification import Classification
@@ -29,6 +30,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "confidence": "softmax of the highest score, not calibrated",
     "output mean": "mean of the primary output",
     "output deviation": "standard deviation of the primary output",
+    DISTANCE: "distance of what the last layer takes from the evaluation's, in units of its covariance",
 }
 
 
@@ -59,8 +61,11 @@ def input_statistics(inputs: NamedArrays, signature: Signature) -> Floats:
     assert how is not None
     channel, *sides = (1, 2, 3) if signature.layout == "NCHW" else (3, 1, 2)  # as it lies in memory: faster
     shape = [-1 if axis == channel else 1 for axis in range(4)]
-    std, mean = (np.asarray(values, np.float32).reshape(shape) for values in (how.std, how.mean))
-    pixels = array.astype(np.float32, copy=False) * std + mean
+    if how.in_graph:
+        pixels = array.astype(np.float32) * np.float32(IMAGE_SCALE)
+    else:
+        std, mean = (np.asarray(values, np.float32).reshape(shape) for values in (how.std, how.mean))
+        pixels = array.astype(np.float32, copy=False) * std + mean
     flat = pixels.reshape(len(pixels), -1)
     sharpness = (_mean_step(pixels, sides[0]) + _mean_step(pixels, sides[1])) / 2
     found = [flat.mean(axis=1), flat.std(axis=1), sharpness]

@@ -17,6 +17,7 @@ from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import NPZ_ERRORS
+from gauntlet.monitoring.embeddings import EmbeddingReference
 from gauntlet.monitoring.features import (
     PREDICTED,
     are_broken,
@@ -118,16 +119,28 @@ class MonitorHistory:
             temporary.unlink(missing_ok=True)
 
     def updated(
-        self, log: RequestLogReader, version: str, signature: Signature, finite: Sequence[str] = ()
+        self,
+        log: RequestLogReader,
+        version: str,
+        signature: Signature,
+        finite: Sequence[str] = (),
+        embedding: EmbeddingReference | None = None,
     ) -> "MonitorHistory":
-        """Return the history with what was logged since; `finite` names the outputs that have to be finite."""
+        """Return the history with what was logged since; `finite` names the outputs that have to be finite.
+
+        With `embedding`, the last feature is the distance of the samples' embeddings.
+        """
         requests, labels, outcomes = ((int(file), int(row)) for file, row in self.read)
         feedback = list(log.feedback(labels))  # first: the requests that are read next have all that these are of
-        with_requests = self._with_requests(log.requests(version, requests), signature, finite)
+        with_requests = self._with_requests(log.requests(version, requests), signature, finite, embedding)
         return with_requests._with_outcomes(log.outcomes(version, outcomes))._with_feedback(feedback, signature)
 
     def _with_requests(
-        self, requests: Iterable[LoggedRequest], signature: Signature, finite: Sequence[str]
+        self,
+        requests: Iterable[LoggedRequest],
+        signature: Signature,
+        finite: Sequence[str],
+        embedding: EmbeddingReference | None,
     ) -> "MonitorHistory":
         features, times, ids, places = [self.features], [self.times], [self.ids], [self.places]
         broken, read, skipped, samples = [self.broken], self.read.copy(), self.skipped, len(self.times)
@@ -135,7 +148,7 @@ class MonitorHistory:
             if samples >= MOST_SAMPLES:
                 break
             read[0] = request.place
-            found = _features(request, signature)
+            found = _features(request, signature, embedding)
             if found is None:
                 skipped += 1
                 continue
@@ -198,18 +211,19 @@ class MonitorHistory:
         return {self.ids[start]: range(start, end) for start, end in zip(starts.tolist(), ends, strict=True)}
 
 
-def _features(request: LoggedRequest, signature: Signature) -> Floats | None:
+def _features(request: LoggedRequest, signature: Signature, embedding: EmbeddingReference | None) -> Floats | None:
     """Return the features of a request's samples, shape (n, k); None where arrays do not have one entry per sample."""
     try:
         outputs = output_features(request.outputs, signature)
-        statistics = request.statistics
+        statistics, missing = request.statistics, np.full((len(outputs), len(input_names(signature))), np.nan)
         if statistics is None and request.inputs is not None:
             statistics = input_statistics(request.inputs, signature)
-        if statistics is None:
-            return np.concatenate(
-                [np.full((len(outputs), len(input_names(signature))), np.nan), _known(outputs)], axis=1
-            )
-        return np.concatenate([_known(statistics), _known(outputs)], axis=1)
+        columns = [missing if statistics is None else _known(statistics), _known(outputs)]
+        if embedding is not None:
+            unknown = np.full(len(outputs), np.nan)
+            far = unknown if request.embedding is None else embedding.distances(request.embedding)
+            columns.append(far[:, None])
+        return np.concatenate(columns, axis=1)
     except (KeyError, ValueError, IndexError, TypeError):  # another number of samples or axes
         return None
 

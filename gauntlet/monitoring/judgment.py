@@ -48,8 +48,8 @@ def gather(history: MonitorHistory, reference: MonitoringReference, limits: Moni
     """Run all tests. Half of the false alarms is the risk's; features and service share the rest."""
     kept = [bool(len(column)) and not np.isnan(column).any() for column in history.features.T]
     features = tuple(
-        drift_wealth(reference.features[:, i], history.features[:, i], seed=i) if kept[i] else None
-        for i in range(len(reference.names))
+        drift_wealth(reference.usual(i), history.features[:, i], seed=i) if kept[i] else None
+        for i in range(len(reference.watched))
     )
     bound = risk_bound(reference, limits)
     risk = exceeds_wealth(history.losses, bound) if bound is not None else None
@@ -74,8 +74,8 @@ def judge(
 ) -> MonitorResult:
     """Return the result of a look; `previous` is the comparison with the champion before."""
     features = tuple(
-        _feature(feature, history.features[:, i], reference.features[:, i], evidence.features[i], evidence.level)
-        for i, feature in enumerate(reference.names)
+        _feature(feature, history.features[:, i], reference.usual(i), evidence.features[i], evidence.level)
+        for i, feature in enumerate(reference.watched)
     )
     risk = _risk(history, reference, limits, evidence)
     drifted = [one for one in features if one.alarm_at is not None]
@@ -100,6 +100,7 @@ def judge(
         is_full=len(history.times) >= MOST_SAMPLES,
         limits=limits,
         features=features,
+        no_embedding=reference.no_embedding,
         risk=risk,
         estimate=estimate,
         service=service,
@@ -197,11 +198,11 @@ def _moved(
     if not drifted:
         return ()
     first = min(drifted, key=lambda one: one.alarm_at or 0)
-    place = reference.names.index(first.name)
+    place = reference.watched.index(first.name)
     wealth, stream = evidence.features[place], history.features[:, place]
     assert wealth is not None and first.alarm_at is not None
     bet, start = wealth.best_bet(first.alarm_at)
-    ordered = np.sort(reference.features[:, place])
+    ordered = np.sort(reference.usual(place))
     ranks = (np.searchsorted(ordered, stream[start:], "left") + np.searchsorted(ordered, stream[start:], "right")) / 2
     gains = log_bets((ranks + 0.5) / (len(ordered) + 1))[:, bet]
     far = np.zeros(len(gains)) if first.name == PREDICTED else np.abs(stream[start:] - np.median(ordered))
@@ -212,7 +213,7 @@ def _moved(
             time=_written(history.times[i]),
             feature=first.name,
             value=float(stream[i]),
-            values=dict(zip(reference.names, history.features[i].tolist(), strict=True)),
+            values=dict(zip(reference.watched, history.features[i].tolist(), strict=True)),
             place=tuple(history.places[i].tolist()),
         )
         for i in chosen.tolist()

@@ -56,10 +56,10 @@ def monitor(
     version = bundle.digest[:VERSION_DIGITS]
     folder = out or log / "monitors" / f"{bundle.contract.name}-{version}"
     with _alone(folder):
-        count = len(reference.names)
+        count = len(reference.watched)
         old = None if restart else MonitorHistory.load(folder / HISTORY)
         start = MonitorHistory.at_end(count, reader) if restart else MonitorHistory.empty(count)
-        history = (old or start).updated(reader, version, signature, _finite_outputs(bundle))
+        history = (old or start).updated(reader, version, signature, _finite_outputs(bundle), reference.embedding)
         history.save(folder / HISTORY)
         evidence = gather(history, reference, limits)
         compared = previous.compare(signature, history, reader, limits, folder) if previous else None

@@ -77,8 +77,12 @@ def _thinned(samples: np.ndarray, values: Floats) -> tuple[Floats, Floats]:
 
 
 def _values(sample: MovedSample) -> Mapping[str, float]:
-    """Return the features that are shown below an image."""
-    return {name: value for name, value in sample.values.items() if name == sample.feature or name not in IMAGE}
+    """Return the features that are shown below an image: those that the image itself does not show, as far as known."""
+    return {
+        name: value
+        for name, value in sample.values.items()
+        if (name == sample.feature or name not in IMAGE) and not np.isnan(value)
+    }
 
 
 def _image(sample: MovedSample, log: RequestLogReader, signature: Signature) -> str:

@@ -35,6 +35,8 @@ FAILURES = ("error", "model")
 
 Requests that are malformed, canceled or refused under load say nothing about the model.
 """
+STATISTICS, EMBEDDED = "statistics", "embedding"
+"""What the column `statistics` has, as far as the log keeps it."""
 PREFIX, SUFFIX = "requests-", ".sqlite"
 VERSION_DIGITS = 12
 REQUESTS = """
@@ -62,6 +64,8 @@ class LoggedRequest:
     """As the model took them, where the log keeps them."""
     statistics: Array | None
     """`gauntlet.monitoring.features.input_statistics`, where the log keeps these, shape (n, k)."""
+    embedding: Array | None = None
+    """`gauntlet.onnx_model.embedding_output`, where the log keeps it, shape (n, k)."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +121,10 @@ class RequestLogReader:
         """
         for number, row in self._rows(REQUESTS, version, after):
             key, request_id, time, milliseconds, outputs, inputs, statistics = row
-            kept = None if statistics is None else next(iter(unpack(statistics).values()))
+            kept = {} if statistics is None else unpack(statistics)
             given = None if inputs is None else unpack(inputs)
-            yield LoggedRequest((number, key), request_id, time, milliseconds, unpack(outputs), given, kept)
+            few = (kept.get(STATISTICS), kept.get(EMBEDDED))
+            yield LoggedRequest((number, key), request_id, time, milliseconds, unpack(outputs), given, *few)
 
     def outcomes(self, version: str, after: tuple[int, int] = (0, 0)) -> Iterator[Outcome]:
         """Yield what became of all requests to a version, in their order, behind a place."""

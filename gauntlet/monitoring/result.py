@@ -158,6 +158,9 @@ class MonitorResult(Frozen):
     is_full: bool = Field(False, description="whether further samples are no longer tested")
     limits: MonitorLimits
     features: tuple[FeatureResult, ...]
+    no_embedding: str = Field(
+        "", description="why the network's penultimate outputs are not watched; empty where they are"
+    )
     risk: RiskResult | None = Field(None, description="None where the model predicts no classes")
     estimate: EstimateResult | None = Field(
         None, description="None for a model without a confidence, or without labels in the evaluation"

@@ -27,14 +27,22 @@ def producers(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
     return {name: node for node in graph.node for name in node.output if name}
 
 
-def part_before(proto: onnx.ModelProto, name: str, output: str) -> onnx.ModelProto:
-    """Return the part of a model that computes a tensor of floats, as its only output, which is named `output`."""
-    made_by, needed, queue = producers(proto.graph), {name}, [name]
+def needed_for(graph: onnx.GraphProto, names: Iterable[str], given: Collection[str] = ()) -> set[str]:
+    """Return some tensors and all that they are computed of, back to those that are `given`."""
+    made_by, needed = producers(graph), {*names}
+    queue = [*needed]
     while queue:
-        node = made_by.get(queue.pop())
-        found = _inputs_of([node]) - needed if node is not None else set()
+        name = queue.pop()
+        node = None if name in given else made_by.get(name)
+        found = inputs_of([node]) - needed if node is not None else set()
         needed |= found
         queue += found
+    return needed
+
+
+def part_before(proto: onnx.ModelProto, name: str, output: str) -> onnx.ModelProto:
+    """Return the part of a model that computes a tensor of floats, as its only output, which is named `output`."""
+    needed = needed_for(proto.graph, [name])
     part = onnx.ModelProto()
     part.CopyFrom(proto)
     for field in ("node", "initializer", "output", "value_info"):
@@ -58,10 +66,10 @@ def extract_subgraph(
     graph = proto.graph
     chosen = [node for index, node in enumerate(graph.node) if index in kept]
     others = [node for index, node in enumerate(graph.node) if index not in kept]
-    used, computed = _inputs_of(chosen), {name for node in chosen for name in node.output if name}
+    used, computed = inputs_of(chosen), {name for node in chosen for name in node.output if name}
     stored = [tensor for tensor in graph.initializer if tensor.name in used]
     given = [name for name in values if name in used - computed - {tensor.name for tensor in stored}]
-    needed = _inputs_of(others) | {output.name for output in graph.output}
+    needed = inputs_of(others) | {output.name for output in graph.output}
     outputs = [name for node in chosen for name in node.output if name in needed] or list(chosen[-1].output)
     known: dict[str, onnx.ValueInfoProto] = {v.name: v for v in (*graph.input, *graph.value_info, *graph.output)}
 
@@ -80,5 +88,6 @@ def extract_subgraph(
     return part, {name: values[name] for name in given}
 
 
-def _inputs_of(nodes: list[onnx.NodeProto]) -> set[str]:
+def inputs_of(nodes: list[onnx.NodeProto]) -> set[str]:
+    """Return the tensors that nodes read, those that their bodies read included."""
     return {name for node in all_nodes(onnx.GraphProto(node=nodes)) for name in node.input if name}
