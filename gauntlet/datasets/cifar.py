@@ -14,13 +14,17 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.image_arrays import ImageArraySplit, ImageTransform
-from gauntlet.datasets.splits import SPLITS, Dataset, DataSource
+from gauntlet.datasets.normalized_images import HogImages
+from gauntlet.datasets.splits import SPLITS, Dataset
 from gauntlet.datasets.splitting import Indices, stratified_sample
+from gauntlet.images.decoding import gray_image
 
 SIZE = 32
+MEAN = "per channel (3, or 1 for gray images), of values from 0 to 1; default: of the training images"
+STD = "one per channel; default: of the training images"
 
 
-class Cifar(DataSource):
+class Cifar(HogImages):
     """Settings of both datasets. The test split is the official one; the others are parts of the training set.
 
     torchvision verifies the authors' MD5 of every file before it unpickles it.
@@ -33,14 +37,20 @@ class Cifar(DataSource):
     calibration_images: int = Field(500, ge=10, le=5000, description="held out of training for quantization ranges")
     train_images: int | None = Field(None, ge=10, description="upper limit, for a quick try; by default all")
     test_images: int | None = Field(None, ge=10, description="upper limit, for a quick try; by default all")
-    layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input")
     seed: int = Field(0, ge=0, description="determines which image is in which split")
 
-    packages: ClassVar[dict[str, str]] = {"torchvision": "torch"}
     archive: ClassVar[str]
     unpacked: ClassVar[str]
-    mean: ClassVar[tuple[float, float, float]]
-    std: ClassVar[tuple[float, float, float]]
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """Packages needed beyond the base installation -> the project extra that installs each."""
+        return {"torchvision": "torch"} | super().packages
+
+    @property
+    def input_size(self) -> tuple[int, int]:
+        """Height and width of an input, in pixels."""
+        return SIZE, SIZE
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read."""
@@ -51,6 +61,8 @@ class Cifar(DataSource):
         """Read and split the images; raise StageError if they are missing, damaged, or too few."""
         train, test = self._read()
         pixels = {"train": np.ascontiguousarray(train.data), "test": np.ascontiguousarray(test.data)}
+        if len(self.mean) == 1:
+            pixels = {name: np.stack([gray_image(image) for image in images]) for name, images in pixels.items()}
         labels = {"train": np.array(train.targets, np.int64), "test": np.array(test.targets, np.int64)}
         unique, repeated, copies = _without_copies(pixels["train"], pixels["test"])
         chosen: dict[str, Indices] = {}
@@ -58,8 +70,8 @@ class Cifar(DataSource):
             unique, chosen[name] = stratified_sample(unique, size, labels["train"], self.seed, name)
         chosen["train"] = self._at_most(self.train_images, np.union1d(unique, repeated), labels["train"])
         chosen["test"] = self._at_most(self.test_images, np.arange(len(pixels["test"])), labels["test"])
-        how = Preprocessing(height=SIZE, width=SIZE, scale=1 / 255, mean=self.mean, std=self.std)
-        transform = ImageTransform(how=how, layout=self.layout)
+        how = Preprocessing(height=SIZE, width=SIZE, scale=1 / 255, mean=self.mean, std=self.std, hog=self.hog)
+        transform = ImageTransform(how=how, layout=self.layout, name=self.input_name)
         splits = {}
         for name in SPLITS:
             part = "test" if name == "test" else "train"
@@ -122,8 +134,8 @@ class Cifar10(Cifar):
 
     archive: ClassVar[str] = "cifar-10-python.tar.gz"
     unpacked: ClassVar[str] = "cifar-10-batches-py"
-    mean: ClassVar[tuple[float, float, float]] = (0.4914, 0.4822, 0.4465)
-    std: ClassVar[tuple[float, float, float]] = (0.2470, 0.2435, 0.2616)
+    mean: tuple[float, ...] = Field((0.4914, 0.4822, 0.4465), description=MEAN)
+    std: tuple[float, ...] = Field((0.2470, 0.2435, 0.2616), description=STD)
 
 
 class Cifar100(Cifar):
@@ -133,8 +145,8 @@ class Cifar100(Cifar):
 
     archive: ClassVar[str] = "cifar-100-python.tar.gz"
     unpacked: ClassVar[str] = "cifar-100-python"
-    mean: ClassVar[tuple[float, float, float]] = (0.5071, 0.4865, 0.4409)
-    std: ClassVar[tuple[float, float, float]] = (0.2673, 0.2564, 0.2762)
+    mean: tuple[float, ...] = Field((0.5071, 0.4865, 0.4409), description=MEAN)
+    std: tuple[float, ...] = Field((0.2673, 0.2564, 0.2762), description=STD)
 
 
 def _without_copies(train: npt.NDArray[np.uint8], test: npt.NDArray[np.uint8]) -> tuple[Indices, Indices, list[str]]:

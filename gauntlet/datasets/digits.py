@@ -23,6 +23,7 @@ class Digits(DataSource):
     calibration_images: int = Field(128, ge=10, le=600, description="images that set quantization ranges")
     test_images: int = Field(360, ge=10, le=600, description="images that every accuracy is measured on")
     layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input; ignored for HOG vectors")
+    input_name: str = Field("input", min_length=1, description="name of the model's input")
     hog: HogFeatures | None = Field(None, description="turn each image into a vector of HOG features")
     seed: int = Field(0, ge=0, description="determines which image is in which split")
 
@@ -37,10 +38,8 @@ class Digits(DataSource):
         if held_out > IMAGES - 10:
             keys = "validation_images, calibration_images and test_images"
             raise ValueError(f"{keys} take {held_out} of {IMAGES} images; leave at least 10 to train on")
-        block = self.hog.pixels_per_cell * self.hog.cells_per_block if self.hog else 0
-        if block > self.image_size:
-            size = f"pixels_per_cell * cells_per_block = {block} pixels"
-            raise ValueError(f"hog: a block of {size} is larger than image_size {self.image_size}")
+        if self.hog:
+            self.hog.require_fitting(self.image_size, self.image_size)
         return self
 
     def files(self) -> tuple[Path, ...]:
@@ -65,11 +64,11 @@ class Digits(DataSource):
             rest, chosen[name] = train_test_split(rest, test_size=count, stratify=labels[rest], random_state=self.seed)
         chosen["train"] = rest
         signature = Signature(
-            inputs=(TensorSpec(name="input", dtype="float32", shape=("batch", *inputs.shape[1:])),),
+            inputs=(TensorSpec(name=self.input_name, dtype="float32", shape=("batch", *inputs.shape[1:])),),
             outputs=(),
             layout="none" if self.hog else self.layout,
             preprocessing=how,
             labels=tuple(str(name) for name in digits.target_names),
         )
-        splits = {name: ArraySplit({"input": inputs[chosen[name]]}, labels[chosen[name]]) for name in SPLITS}
+        splits = {name: ArraySplit({self.input_name: inputs[chosen[name]]}, labels[chosen[name]]) for name in SPLITS}
         return Dataset(splits, signature)

@@ -1,5 +1,6 @@
 """Further samples beside a dataset's own, for example the labeled requests that a model was asked in production."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.datasets.audit import shared_samples
 from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.splits import ArraySplit, Dataset, Split, Splits, read_npz_split
+from gauntlet.images.pixel_inputs import fitting_inputs
 
 EXTENDED = ("train", "validation", "calibration")
 """The splits that get further samples: the test split stays as it is, so that runs can be compared on it."""
@@ -41,6 +43,7 @@ def _read(file: Path, dataset: Dataset) -> ArraySplit:
     if train is None or train.labels is None:
         raise StageError(f"data.extra: {file}: the data has no labeled split `train` to add samples to")
     split = read_npz_split(file)
+    split = replace(split, inputs=fitting_inputs(split.inputs, dataset.signature))
     if problem := _input_problem(split, dataset.signature) or _label_problem(split, train.labels, dataset.signature):
         raise StageError(f"data.extra: {file}: {problem}. Fix: write the inputs as the model takes them, with 'labels'")
     return split

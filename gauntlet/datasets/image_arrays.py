@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
 from gauntlet.datasets.splits import NPZ_ERRORS
-from gauntlet.images.preprocessing import Layout, preprocess_batch
+from gauntlet.images.preprocessing import Layout, preprocess, preprocess_batch
 
 SUFFIX = ".pictures.npz"
 
@@ -26,11 +25,11 @@ class ImageTransform(Frozen):
 
     def signature(self, labels: tuple[str, ...]) -> Signature:
         """Return the signature of a model that takes these inputs, without its outputs."""
-        how, channels = self.how, len(self.how.mean)
-        shape = (channels, how.height, how.width) if self.layout == "NCHW" else (how.height, how.width, channels)
-        spec = TensorSpec(name=self.name, dtype="float32", shape=("batch", *shape))
-        task: Literal["classification", "arrays"] = "classification" if labels else "arrays"
-        return Signature(task=task, inputs=(spec,), outputs=(), layout=self.layout, preprocessing=how, labels=labels)
+        how, layout = self.how, "none" if self.how.hog else self.layout
+        blank = np.zeros((how.height, how.width, len(how.mean)), np.uint8)
+        spec = TensorSpec(name=self.name, dtype="float32", shape=("batch", *preprocess(blank, how, self.layout).shape))
+        task = "classification" if labels else "arrays"
+        return Signature(task=task, inputs=(spec,), outputs=(), layout=layout, preprocessing=how, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,10 @@ class ImageArraySplit:
 
     def take(self, indices: npt.NDArray[np.integer] | slice) -> NamedArrays:
         """Return the inputs of some samples."""
-        return {self.transform.name: preprocess_batch(self.pixels[indices], self.transform.how, self.transform.layout)}
+        images, how, layout = self.pixels[indices], self.transform.how, self.transform.layout
+        if how.hog is not None and len(images):
+            return {self.transform.name: np.stack([preprocess(image, how, layout) for image in images])}
+        return {self.transform.name: preprocess_batch(images, how, layout)}
 
     def save(self, folder: Path, name: str) -> Path:
         """Write one `.npz` file with the pixels, the labels and the transform."""

@@ -51,7 +51,7 @@ class ImageFileSplit:
         chosen = range(len(self))[indices] if isinstance(indices, slice) else indices.tolist()
         return {self.transform.name: np.stack(map_in_threads(self._input, chosen))}
 
-    def _input(self, index: int) -> npt.NDArray[np.float32]:
+    def _input(self, index: int) -> Array:
         path, how = self.root / self.files[index], self.transform.how
         fix = "run again with --fresh, so that the data stage reads the folder again"
         try:

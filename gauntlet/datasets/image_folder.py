@@ -18,12 +18,13 @@ from gauntlet.datasets.directory_index import (
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.image_scan import ScannedImage, scan
+from gauntlet.datasets.normalized_images import HogImages
 from gauntlet.datasets.prepared_images import PreparedImages
 from gauntlet.datasets.splits import SPLITS, Dataset, skipped_check, summary
 from gauntlet.datasets.splitting import Indices, SplitFractions, complete_splits
 
 
-class ImageFolder(PreparedImages):
+class ImageFolder(PreparedImages, HogImages):
     """Images in `train/<class>/` and `test/<class>/`, or in `<class>/` alone, which are then split here.
 
     Validation and calibration images may have folders of their own; otherwise they are taken out of `train` (without

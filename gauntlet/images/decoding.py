@@ -43,6 +43,11 @@ def decode_image(content: bytes, channels: int, max_pixels: int = MAX_PIXELS) ->
     raise StageError(reason)
 
 
+def gray_image(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return the luma of an RGB image, shape (height, width, 3), as `decode_image` does: (height, width, 1)."""
+    return np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None]
+
+
 def _rejection_reason(image: Image.Image, max_pixels: int) -> str | None:
     if image.width * image.height > max_pixels:
         return f"{image.width}x{image.height} pixels; at most {max_pixels} are allowed"

@@ -1,5 +1,6 @@
 """Turn an image into a model's input as the signature says; every dataset uses this, so they cannot differ."""
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -8,23 +9,24 @@ from PIL import Image
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
-from gauntlet.core.signature import HogFeatures, Preprocessing
+from gauntlet.core.signature import IMAGE_SCALE, HogFeatures, Preprocessing
 
 Layout = Literal["NCHW", "NHWC", "none"]
 
 
-def preprocess(image: Array, how: Preprocessing, layout: Layout = "NCHW") -> npt.NDArray[np.float32]:
+def preprocess(image: Array, how: Preprocessing, layout: Layout = "NCHW") -> Array:
     """Turn one image, shape (height, width) or (height, width, channels), into one input.
 
     Color images are RGB. A grayscale image is repeated in every channel. Resizing is Pillow's, on floats to avoid
     rounding; kernels that overshoot are limited to the range of pixels.
 
     Returns:
-        Shape (channels, h, w), in layout NHWC (h, w, channels), with `how.hog` (features,).
+        Shape (channels, h, w), in layout NHWC (h, w, channels), float32; with `how.hog` (features,); with
+        `how.in_graph` the resized image, uint8, shape (h, w, channels).
 
     Raise StageError if the image has other channels than the model takes.
     """
-    pixels, channels = np.atleast_3d(image).astype(np.float32), len(how.mean)
+    pixels, channels = np.atleast_3d(image), len(how.mean)
     if pixels.shape[2] == 1:
         pixels = np.repeat(pixels, channels, axis=2)
     if pixels.shape[2] != channels:
@@ -35,8 +37,10 @@ def preprocess(image: Array, how: Preprocessing, layout: Layout = "NCHW") -> npt
     return preprocess_batch(resized[None], how, layout).squeeze(0)
 
 
-def preprocess_batch(images: Array, how: Preprocessing, layout: Layout) -> npt.NDArray[np.float32]:
+def preprocess_batch(images: Array, how: Preprocessing, layout: Layout) -> Array:
     """Turn images of the right size, shape (k, height, width, channels), into inputs."""
+    if how.in_graph:
+        return _levels(images, how)
     values = _normalized(images, how)
     return np.ascontiguousarray(values.transpose(0, 3, 1, 2) if layout == "NCHW" else values)
 
@@ -47,6 +51,8 @@ def restored_pixels(inputs: Array, how: Preprocessing, layout: Layout) -> npt.ND
     Returns:
         Levels from 0 to 255, grayscale or RGB, shape (k, height, width, channels).
     """
+    if how.in_graph:
+        return np.asarray(inputs, np.uint8)
     values = np.moveaxis(inputs, 1, 3) if layout == "NCHW" else inputs
     values = values.astype(np.float32) * np.asarray(how.std, np.float32) + np.asarray(how.mean, np.float32)
     values = _reordered(values, how)
@@ -60,6 +66,16 @@ def hog_features(image: Array, how: HogFeatures) -> npt.NDArray[np.float32]:
     cell, block = (how.pixels_per_cell,) * 2, (how.cells_per_block,) * 2
     features = hog(image, how.orientations, pixels_per_cell=cell, cells_per_block=block, block_norm="L2-Hys")
     return np.asarray(features, dtype=np.float32)
+
+
+def _levels(images: Array, how: Preprocessing) -> npt.NDArray[np.uint8]:
+    """Return images as levels from 0 to 255, rounded; those of image files stay as they are."""
+    levels = (
+        images if math.isclose(how.scale, IMAGE_SCALE) else 255 * (images.astype(np.float32) * np.float32(how.scale))
+    )
+    return np.ascontiguousarray(
+        levels if levels.dtype == np.uint8 else np.clip(levels, 0, 255).round().astype(np.uint8)
+    )
 
 
 def _normalized(images: Array, how: Preprocessing) -> npt.NDArray[np.float32]:
@@ -88,8 +104,11 @@ def source_region(height: int, width: int, how: Preprocessing) -> tuple[float, f
     return -left * across, -top * down, how.width * across, how.height * down
 
 
-def _fitted(pixels: npt.NDArray[np.float32], how: Preprocessing) -> npt.NDArray[np.float32]:
-    """Return pixels, shape (height, width, channels), at the size of the input."""
+def _fitted(image: Array, how: Preprocessing) -> Array:
+    """Return an image, shape (height, width, channels), at the size of the input; as float32 where it is resized."""
+    if image.shape[:2] == (how.height, how.width):
+        return image
+    pixels = image.astype(np.float32)
     if how.resize == "letterbox":
         left, top, wide, high = _inner_box(pixels.shape[0], pixels.shape[1], how)
         fitted = np.full((how.height, how.width, pixels.shape[2]), how.padding / 255 / how.scale, np.float32)

@@ -192,3 +192,44 @@ def test_full_size_preset_is_the_common_recipe_when_loaded() -> None:
     assert (config.data.kind, config.train.batch_size) == ("cifar10", 128)
     assert (config.train.augment.crop_padding, config.train.augment.flip) == (4, True)
     assert config.data.train_images is config.data.test_images is None
+
+
+def test_normalization_and_the_name_of_the_input_are_the_users(cifar: Write) -> None:
+    dataset = Cifar10(folder=cifar(), mean=(0.1, 0.2, 0.3), std=(0.5, 0.5, 0.5), input_name="image", **SMALL).load()
+    split = dataset.splits["test"]
+    assert dataset.signature.inputs[0].name == "image"
+    expected = (split.pixels[:2].transpose(0, 3, 1, 2) / 255 - np.reshape([0.1, 0.2, 0.3], (3, 1, 1))) / 0.5
+    np.testing.assert_allclose(split.take(slice(0, 2))["image"], expected, atol=1e-5)
+
+
+def test_one_mean_makes_gray_images(cifar: Write) -> None:
+    folder = cifar()
+    color, gray = (Cifar10(folder=folder, **SMALL, **more).load() for more in ({}, {"mean": (0.5,), "std": (0.2,)}))
+    pixels = color.splits["test"].pixels[0] @ np.array([0.299, 0.587, 0.114])
+    assert gray.signature.inputs[0].shape == ("batch", 1, 32, 32)
+    assert np.abs(gray.splits["test"].pixels[0][:, :, 0] - pixels).max() <= 1
+
+
+def test_images_become_histograms(cifar: Write, workspace: Callable[..., Workspace]) -> None:
+    report = data(Cifar10(folder=cifar(), hog={"pixels_per_cell": 8}, **SMALL), store := workspace())
+    split = read_split(store.path(report.artifacts["test"]))
+    signature = report.facts.signature
+    assert signature.layout == "none"
+    assert signature.inputs[0].shape == ("batch", 9 * 4 * 3 * 3)
+    taken = split.take(slice(0, 2))["input"]
+    assert taken.shape == (2, 324)
+    assert np.array_equal(taken[1], preprocess(split.pixels[1], signature.preprocessing))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"mean": (0.5, 0.5)}, r"mean \[0.5, 0.5\] and std .*; give three of each \(RGB\) or one"),
+        ({"std": (0.5, 0.5, 0.0)}, "every std above 0"),
+        ({"hog": {"pixels_per_cell": 20}}, "a block of .* = 40 pixels is larger than image_size 32"),
+        ({"hog": {}, "mean": (0.5,) * 3, "std": (0.5,) * 3}, "histograms are of one channel, and mean has 3"),
+    ],
+)
+def test_normalization_that_cannot_be_is_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Cifar10(**given)

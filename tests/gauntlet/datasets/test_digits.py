@@ -114,3 +114,9 @@ def test_digits_refuse_when_the_splits_take_all_images() -> None:
         Digits(validation_images=594, calibration_images=594, test_images=600)
     least = Digits(validation_images=593, calibration_images=594, test_images=600, image_size=8).load()
     assert np.bincount(least.splits["train"].labels, minlength=10).tolist() == [1] * 10
+
+
+def test_input_has_the_name_that_the_user_gives_it() -> None:
+    dataset = Digits(image_size=8, input_name="image").load()
+    assert [spec.name for spec in dataset.signature.inputs] == ["image"]
+    assert set(dataset.splits["test"].take(slice(0, 1))) == {"image"}

@@ -76,6 +76,19 @@ def test_files_of_images_are_joined_by_arrays(tmp_path: Path, workspace) -> None
     assert after.take(slice(0, 0))["input"].shape == (0, 3, 8, 8)
 
 
+def test_images_that_a_model_took_as_they_are_join_the_normalized_samples(tmp_path: Path, workspace) -> None:
+    images = np.random.default_rng(1).integers(0, 256, (30, 8, 8, 3), np.uint8)
+    path = tmp_path / "extra.npz"
+    np.savez(path, image=images, labels=np.arange(30) % 10)
+    store: Workspace = workspace()
+    report = data(Digits(**SMALL, extra=(path,)), store)
+    train = read_split(store.path(report.artifacts["train"]))
+    added = train.take(slice(len(Digits(**SMALL).load().splits["train"]), None))["input"]
+    expected = (images.transpose(0, 3, 1, 2) / 255 - 0.5) / 0.5
+    assert len(added) > 20
+    assert all(np.abs(expected - one).max(axis=(1, 2, 3)).min() < 1e-6 for one in added)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -1,0 +1,61 @@
+"""Settings that all datasets of images share: how pixels are normalized, or become HOG features."""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from gauntlet.core.signature import HogFeatures
+from gauntlet.datasets.splits import DataSource
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+GRAY: dict[str, tuple[float, ...]] = {"mean": (0.0,), "std": (1.0,)}
+"""The channel that histograms are made of."""
+
+
+class NormalizedImages(DataSource):
+    """Images, normalized per channel; with one channel they are turned gray."""
+
+    mean: tuple[float, ...] = Field(IMAGENET_MEAN, description="per channel (1 or 3), of values from 0 to 1")
+    std: tuple[float, ...] = Field(IMAGENET_STD, description="one per channel; default: ImageNet")
+    layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input")
+    input_name: str = Field("input", min_length=1, description="name of the model's input")
+
+    @model_validator(mode="after")
+    def _channels_agree(self) -> Self:
+        if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean) or min(self.std) <= 0:
+            given = f"mean {list(self.mean)} and std {list(self.std)}"
+            order = getattr(self, "channel_order", "RGB")
+            raise ValueError(f"{given}; give three of each ({order}) or one (grayscale), every std above 0")
+        return self
+
+
+class HogImages(NormalizedImages):
+    """Images that may become vectors of HOG features instead of normalized pixels."""
+
+    hog: HogFeatures | None = Field(
+        None, description="turn each image, in gray, into a vector of HOG features; mean and std are then 0 and 1"
+    )
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """Packages needed beyond the base installation -> the project extra that installs each."""
+        return {} if self.hog is None else {"skimage": "sklearn"}
+
+    @property
+    def input_size(self) -> tuple[int, int]:
+        """Height and width of an input, in pixels."""
+        raise NotImplementedError
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gray_for_histograms(cls, values: Any) -> Any:
+        return GRAY | values if isinstance(values, dict) and values.get("hog") is not None else values
+
+    @model_validator(mode="after")
+    def _histograms_fit(self) -> Self:
+        if self.hog is None:
+            return self
+        if len(self.mean) != 1:
+            raise ValueError(f"hog: histograms are of one channel, and mean has {len(self.mean)}; remove mean and std")
+        self.hog.require_fitting(*self.input_size)
+        return self
