@@ -39,7 +39,10 @@ class TargetValidation(Frozen):
     error: str | None = Field(None, description="why the target produced no outputs")
     asked: str = Field("", description="requested provider or device")
     nodes: dict[str, int] = Field(default_factory=dict, description="number of nodes by provider or device")
-    macs_share: Number = Field(math.nan, description="share of the MACs on the requested provider or device")
+    macs_share: Number = Field(
+        math.nan, description="share of the MACs on the requested provider or device, or on all of a hybrid target's"
+    )
+    macs_shares: dict[str, Number] = Field(default_factory=dict, description="by provider or device that has nodes")
     kernels: dict[str, int] = Field(default_factory=dict, description="multiplying kernels by type, where known")
     stated: str = ""
     effective: str = Field("", description="precision that the outputs imply")
@@ -85,11 +88,14 @@ def validate_target(
         worst_sqnr_db(outputs, expected.outputs * times, None if expected.quantized else least)
         for least in (LEAST_F16 if stated == "f16" else LEAST, LEAST)
     )
+    shares = expected.file.shares(placement["asked"], placement["nodes"])
+    accepted = placement.get("accepted", [placement["asked"]])  # several with hybrid placement
     validation = TargetValidation(
         runtime=loaded["runtime"],
         asked=placement["asked"],
         nodes={name: len(found) for name, found in placement["nodes"].items()},
-        macs_share=expected.file.share(placement["asked"], placement["nodes"]),
+        macs_share=sum(shares.get(provider, 0.0) for provider in accepted),
+        macs_shares=shares,
         kernels=kernels,
         stated=stated,
         effective=effective_precision(exact, kernels, expected),
@@ -106,7 +112,10 @@ def validate_target(
         sqnr = Check.of("target.sqnr", exact, ">=", FLOOR_DB[stated], detail, FIX, unit="dB")
     kernel_checks = _kernel_checks(validation, stated, expected.quantized)
     too_fine = _too_fine_check(validation, stated, target.declared_precision, finest, expected.quantized)
-    return validation.replace(checks=(_placement_check(validation), sqnr, *kernel_checks, *too_fine))
+    placed = [_placement_check(validation)]
+    if len(accepted) > 1:
+        placed.append(_used_check(validation))
+    return validation.replace(checks=(*placed, sqnr, *kernel_checks, *too_fine))
 
 
 def _seven_bit_quality(
@@ -137,10 +146,20 @@ def effective_precision(exact_db: float, kernels: Mapping[str, int], expected: E
 
 
 def _placement_check(validation: TargetValidation) -> Check:
-    placement = ", ".join(f"{count} nodes on {name}" for name, count in validation.nodes.items())
+    shares = validation.macs_shares
+    placement = ", ".join(
+        f"{count} nodes on {name} ({shares.get(name, 0):.1%} of the MACs)" for name, count in validation.nodes.items()
+    )
     detail = f"{validation.asked} was requested; {placement}"
     fix = "list the targets that run here with: gauntlet targets"
     return Check.of("target.macs_share", validation.macs_share, ">=", MIN_MACS_SHARE, detail, fix)
+
+
+def _used_check(validation: TargetValidation) -> Check:
+    """Check that the first provider of a hybrid target has a part of the work."""
+    detail = f"{validation.asked} comes first, and runs nothing that multiplies"
+    share = validation.macs_shares.get(validation.asked, 0.0)
+    return Check.of("target.first_share", share, ">", 0, detail, "remove it from the target's providers")
 
 
 def _quantized_sqnr_check(

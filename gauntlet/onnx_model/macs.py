@@ -95,17 +95,22 @@ class ModelMacs:
         MACs not found elsewhere count as its own, because a compiled part of the graph appears as one node. NaN where
         the MACs of a node elsewhere are unknown. `placed` lists (name, operator) of the nodes by provider.
         """
-        if not placed.get(asked):
-            return 0.0
-        elsewhere = [node for provider, found in placed.items() if provider != asked for node in found]
+        return self.shares(asked, placed).get(asked, 0.0)
+
+    def shares(self, asked: str, placed: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, float]:
+        """Return the share of every provider that has nodes; `share` says how they count."""
+        there = {provider: found for provider, found in placed.items() if provider != asked and found}
         if self.macs:
-            moved = [self._macs(name, kind) for name, kind in elsewhere]
-            known = [count for count in moved if count is not None]
-            if len(known) < len(moved):
-                return math.nan
-            return 1 - sum(known) / sum(count or 0 for _, count in self.macs.values()) if any(known) else 1.0
-        here, there = (sum(name not in self.shape_nodes for name, _ in part) for part in (placed[asked], elsewhere))
-        return here / (here + there) if there else 1.0
+            whole = sum(count or 0 for _, count in self.macs.values())
+            shares = {provider: self._sum(found) / (whole or 1) for provider, found in there.items()}
+        else:
+            counts = {provider: sum(n not in self.shape_nodes for n, _ in found) for provider, found in placed.items()}
+            shares = {provider: counts[provider] / (sum(counts.values()) or 1) for provider in there}
+        return shares | ({asked: 1 - sum(shares.values())} if placed.get(asked) else {})
+
+    def _sum(self, nodes: Sequence[Sequence[str]]) -> float:
+        """Return the MACs of some nodes; NaN where those of one are unknown."""
+        return sum(math.nan if count is None else count for count in (self._macs(name, kind) for name, kind in nodes))
 
     def _macs(self, name: str, kind: str) -> float | None:
         """Return a node's MACs; if the runtime renamed it, the average of its kind."""

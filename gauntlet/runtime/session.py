@@ -58,7 +58,7 @@ def open_session(
     profile_to: Path | None = None,
     provider: str = "CPUExecutionProvider",
     provider_options: Mapping[str, str] | None = None,
-    others: Sequence[str] = (),
+    others: Sequence[str | tuple[str, Mapping[str, str]]] = (),
     settings: Mapping[str, str] | None = None,
     overrides: Mapping[str, str | int | bool] | None = None,
     processor: Processor | None = None,

@@ -19,6 +19,7 @@ from gauntlet.targets.ort_coreml import OrtCoreMl
 from gauntlet.targets.ort_cpu import OrtCpu
 from gauntlet.targets.ort_cuda import OrtCuda
 from gauntlet.targets.ort_openvino import OrtOpenVino
+from gauntlet.targets.ort_providers import OrtProviders
 from gauntlet.targets.ort_qnn import OrtQnn
 from gauntlet.targets.ort_rocm import OrtRocm
 from gauntlet.targets.ort_tensorrt import OrtTensorRt
@@ -26,7 +27,7 @@ from gauntlet.targets.ort_web import OrtWeb
 from gauntlet.targets.sklearn import Sklearn
 from gauntlet.targets.torch import TorchCompiled, TorchEager
 
-OnnxRuntime = OrtOpenVino | OrtWeb
+OnnxRuntime = OrtOpenVino | OrtWeb | OrtProviders
 Framework = TorchEager | TorchCompiled | KerasEager | KerasCompiled | JaxJit | Sklearn
 Device = OrtCuda | OrtTensorRt | OrtCoreMl | OrtQnn | OrtRocm
 Target = Annotated[OrtCpu | OpenVino | OnnxRuntime | Framework | Device, Field(discriminator="kind")]

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, cast
 from pydantic import Field
 
 from gauntlet.core.errors import one_line
+from gauntlet.core.extras import with_make
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.runtime import worker
 from gauntlet.targets import environments
@@ -99,7 +100,7 @@ class BaseTarget(Frozen):
 
     def _missing_package(self) -> str | None:
         missing = next((package for package in self.packages if importlib.util.find_spec(package) is None), None)
-        return f"{missing} is not installed; install it with: make {self.packages[missing]}" if missing else None
+        return f"{missing} is not installed; install it with: {with_make(self.packages[missing])}" if missing else None
 
     def rejection_reason(self, framework_model: Path | None) -> str | None:
         """Return why the target cannot run the framework's file, in one line, or None; None for targets of ONNX."""

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model
 
 from gauntlet.benchmarking.budget import Budget
 from gauntlet.benchmarking.confidence import MAX_ROUNDS, RESOLUTION
+from gauntlet.benchmarking.contender import RacePlan
 from gauntlet.benchmarking.objective import Objective
 from gauntlet.benchmarking.session_options import SessionVariant, describe_sessions
 from gauntlet.core.frozen import Frozen
@@ -186,6 +187,20 @@ class BenchmarkConfig(Frozen):
         """
         sizes = (batch, *(size for size in self.batch_sizes if size != batch))
         return self.replace(batch_sizes=sizes, early_stopping=self.early_stopping and objective == "latency")
+
+    def plan(self, batch_sizes: tuple[int, ...]) -> RacePlan:
+        """Return the plan of a race at batch sizes that its models accept."""
+        return RacePlan(
+            batch_sizes=batch_sizes,
+            rounds=self.rounds,
+            block_ms=self.block_ms,
+            threads=self.default_threads,
+            timeout_s=self.timeout_s,
+            seed=self.seed,
+            min_calls=self.min_calls,
+            early_stopping=self.early_stopping,
+            restarts=self.restart_processes,
+        )
 
     def described(self) -> tuple[SessionVariant, ...]:
         """Return the session variants with their settings on this machine; raises what `describe_sessions` does."""

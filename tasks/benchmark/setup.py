@@ -60,17 +60,7 @@ def prepare(
         sizes={name: artifact.size_bytes for name, artifact in models.items()},
         entries=race_entries,
         inputs=workspace.folder / "inputs.npz",
-        plan=RacePlan(
-            batch_sizes=batch_sizes,
-            rounds=config.rounds,
-            block_ms=config.block_ms,
-            threads=config.default_threads,
-            timeout_s=config.timeout_s,
-            seed=config.seed,
-            min_calls=config.min_calls,
-            early_stopping=config.early_stopping,
-            restarts=config.restart_processes,
-        ),
+        plan=config.plan(batch_sizes),
         deployable=tuple(t for t in config.other_targets if t.name in config.deploy_targets),
         # the framework's file is an artifact of this run
         comparison_only=trusting(t for t in config.other_targets if t.name not in config.deploy_targets),

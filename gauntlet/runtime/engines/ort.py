@@ -33,10 +33,11 @@ CAUSES = (re.compile(r"CUDA failure \d+: [^;\n]+"), re.compile(r"(?<=with error:
 
 
 def unavailable_reason(options: dict[str, Any]) -> str | None:
-    """Return why the provider cannot run here, by opening a session, which silently falls back to the CPU."""
-    provider = options.get("provider", CPU)
-    if provider not in ort.get_available_providers():
-        return f"onnxruntime {ort.__version__} was built without {provider}"
+    """Return why a provider cannot run here, by opening a session, which silently falls back to the CPU."""
+    required = options.get("required", [options.get("provider", CPU)])
+    for provider in required:
+        if provider not in ort.get_available_providers():
+            return f"onnxruntime {ort.__version__} was built without {provider}"
     with tempfile.TemporaryFile() as log:
         stderr = os.dup(2)
         os.dup2(log.fileno(), 2)
@@ -50,12 +51,15 @@ def unavailable_reason(options: dict[str, Any]) -> str | None:
             os.close(stderr)
         log.seek(0)
         printed = log.read().decode(errors="replace")
-    return None if provider in got else provider_failure(printed, why)
+    lost = [provider for provider in required if provider not in got]
+    if not lost:
+        return None
+    return (f"{lost[0]}: " if len(required) > 1 else "") + provider_failure(printed, why)
 
 
 def check_operators(model: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Return where a session would run the nodes of the graph as it is; see `gauntlet.runtime.worker`."""
-    asked, runtime = options.get("provider", CPU), f"onnxruntime {ort.__version__}"
+    accepted, runtime = _accepted(options), f"onnxruntime {ort.__version__}"
     try:
         session = _session(model, 1, options | {"level": "off"})
     except StageError as error:
@@ -65,7 +69,7 @@ def check_operators(model: Path, options: dict[str, Any]) -> dict[str, Any]:
     for part in session.get_provider_graph_assignment_info():
         operators = [node.op_type for node in part.get_nodes()]
         count += len(operators)
-        if part.ep_name != asked:
+        if part.ep_name not in accepted:
             elsewhere.setdefault(part.ep_name, Counter()).update(operators)
     return {"runtime": runtime, "nodes": count, "elsewhere": elsewhere, "refused": None}
 
@@ -85,10 +89,18 @@ def _session(model: Path | bytes, threads: int, options: dict[str, Any], profile
     if "threads_option" in options:  # a provider with threads of its own
         provider_options[options["threads_option"]] = str(threads)
     given = {"threads": threads} | {name: options[name] for name in SESSION_OPTIONS if name in options}
+    if "others" in given:  # JSON has no pairs
+        given["others"] = [one if isinstance(one, str) else tuple(one) for one in given["others"]]
     settings = RECORD_PLACEMENT | options.get("settings", {})
     return open_session(
         model, profile_to=profile_to, provider=provider, provider_options=provider_options, settings=settings, **given
     )
+
+
+def _accepted(options: dict[str, Any]) -> list[str]:
+    """Return the providers that may multiply: the first one alone, unless hybrid placement was asked for."""
+    accepted: list[str] = options.get("accepted", [options.get("provider", CPU)])
+    return accepted
 
 
 def with_model_folders(provider_options: dict[str, str], model: Path | bytes) -> dict[str, str]:
@@ -118,13 +130,14 @@ class OrtEngine(Engine):
 
     def __init__(self, model: Path, threads: int, options: dict[str, Any]) -> None:
         self.runtime = f"onnxruntime {ort.__version__}"
-        self.asked = options.get("provider", CPU)
+        self.asked, self.accepted = options.get("provider", CPU), _accepted(options)
         self._open = partial(_session, model, threads, options)
         self.session = self._open()
         self.inputs, self.outputs = self.session.get_inputs(), self.session.get_outputs()
         got = self.session.get_providers()
-        if self.asked not in got and options.get("refuse_fallback", True):
-            raise StageError(f"the session asked for {self.asked} and got {', '.join(got)}")
+        lost = [provider for provider in options.get("required", [self.asked]) if provider not in got]
+        if lost and options.get("refuse_fallback", True):
+            raise StageError(f"the session asked for {lost[0]} and got {', '.join(got)}")
         self.device = options.get("device") if self.asked in got else None
         self.device_id = int(options.get("provider_options", {}).get("device_id", 0))
 
@@ -155,9 +168,10 @@ class OrtEngine(Engine):
         known = hasattr(self.session, "get_provider_graph_assignment_info")
         for part in self.session.get_provider_graph_assignment_info() if known else ():
             nodes.setdefault(part.ep_name, []).extend([node.name, node.op_type] for node in part.get_nodes())
-        quantized = any(operator in QUANTIZED_OPS for found in nodes.values() for _, operator in found)
+        quantized = any(operator in QUANTIZED_OPS for part in nodes.values() for _, operator in part)
+        found = {"asked": self.asked, "accepted": self.accepted, "nodes": nodes}
         if known and not (quantized and self.asked in ONE_BY_ONE):
-            return {"asked": self.asked, "nodes": nodes}
+            return found
         with tempfile.TemporaryDirectory() as folder:
             events = json.loads(Path(self.profile(feed, 1, folder)).read_text())
         ran = [e for e in events if e["cat"] == "Node" and e["name"].endswith("_kernel_time")]
@@ -165,7 +179,7 @@ class OrtEngine(Engine):
             node = [event["name"].removesuffix("_kernel_time"), event["args"]["op_name"]]
             nodes.setdefault(event["args"]["provider"], []).append(node)
         kernels = Counter(kernel for event in ran if self.asked in ONE_BY_ONE and (kernel := _kernel(event["args"])))
-        return {"asked": self.asked, "nodes": nodes, "kernels": dict(kernels)}
+        return found | {"kernels": dict(kernels)}
 
     def profile(self, feed: NamedArrays, calls: int, folder: str) -> str:
         """Run a second session with the profiler; return its trace."""

@@ -14,6 +14,7 @@ from gauntlet.benchmarking.expected_outputs import ExpectedOutputs
 from gauntlet.benchmarking.target_comparison import compare_targets
 from gauntlet.benchmarking.target_examiner import TargetExaminer
 from gauntlet.benchmarking.target_validation import TargetValidation, validate_target
+from gauntlet.core.extras import with_make
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.frameworks.flax import network as flax
 from gauntlet.frameworks.keras import files
@@ -197,7 +198,7 @@ def test_target_is_unavailable_when_its_framework_is_not_installed() -> None:
     class Absent(Sklearn):
         packages: ClassVar[dict[str, str]] = {"no_such_framework": "sklearn"}
 
-    assert Absent().unavailable() == "no_such_framework is not installed; install it with: make sklearn"
+    assert Absent().unavailable() == f"no_such_framework is not installed; install it with: {with_make('sklearn')}"
     assert Sklearn().unavailable() is None
 
 

@@ -13,7 +13,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from gauntlet.core.errors import ConfigError
 from gauntlet.runtime.engines.ort import provider_failure, with_model_folders
-from gauntlet.targets import DEFAULT_TARGETS, OpenVino, OrtCpu, OrtCuda, OrtTensorRt, OrtWeb, Target, by_name
+from gauntlet.targets import (
+    DEFAULT_TARGETS,
+    OpenVino,
+    OrtCpu,
+    OrtCuda,
+    OrtProviders,
+    OrtTensorRt,
+    OrtWeb,
+    Target,
+    by_name,
+)
 from gauntlet.targets.base import BaseTarget
 from tasks.benchmark.config import BenchmarkConfig
 
@@ -39,7 +49,8 @@ def test_member_is_found_by_its_kind_and_survives_json(member: type[BaseTarget])
 
 
 def test_usual_targets_cover_the_union_and_have_a_name_each() -> None:
-    assert {type(target) for target in DEFAULT_TARGETS} == set(MEMBERS)
+    written = {OrtProviders}  # always with its options: which providers is for the user to say
+    assert {type(target) for target in DEFAULT_TARGETS} == set(MEMBERS) - written
     assert len({target.name for target in DEFAULT_TARGETS}) == len(DEFAULT_TARGETS)
     assert all(by_name(target.name) == target for target in DEFAULT_TARGETS)
 
@@ -132,6 +143,37 @@ def test_built_engines_are_kept_apart_by_weights_and_precision(tmp_path: Path) -
         places.add(found["trt_engine_cache_path"])
     assert len(places) == 6
     assert with_model_folders({"use_tf32": "0"}, model) == {"use_tf32": "0"}
+
+
+def test_engine_has_the_shapes_that_are_set_and_a_folder_of_its_own(tmp_path: Path) -> None:
+    """ONNX Runtime takes them as `name:1x3x8x8,other:1x2`."""
+    profile = {"min": [1, 3, 8, 8], "opt": [1, 3, 8, 8], "max": [8, 3, 8, 8]}
+    state = {"min": [1, 2], "opt": [2, 2], "max": [8, 2]}
+    plain = OrtTensorRt(engine_cache=tmp_path)
+    shaped = OrtTensorRt.model_validate({"engine_cache": tmp_path, "shapes": {"image": profile, "state": state}})
+    assert shaped.name == "ort-tensorrt-f32-shaped"
+    assert shaped.provider_options() | plain.provider_options() == {
+        "trt_profile_min_shapes": "image:1x3x8x8,state:1x2",
+        "trt_profile_opt_shapes": "image:1x3x8x8,state:2x2",
+        "trt_profile_max_shapes": "image:8x3x8x8,state:8x2",
+        **plain.provider_options(),
+    }
+    place = "trt_engine_cache_path"
+    assert shaped.provider_options()[place] != plain.provider_options()[place]
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"min": [2, 3], "opt": [1, 3], "max": [8, 3]},
+        {"min": [1, 3], "opt": [1, 3], "max": [8]},
+        {"min": [0, 3], "opt": [1, 3], "max": [8, 3]},
+        {"min": [1, 3], "opt": [9, 3], "max": [8, 3]},
+    ],
+)
+def test_shapes_that_are_no_range_are_refused(shapes: dict[str, list[int]]) -> None:
+    with pytest.raises(ValidationError, match=r"min \[.*\], opt \[.*\], max \[.*\]; expected equally many axes"):
+        OrtTensorRt.model_validate({"shapes": {"image": shapes}})
 
 
 def test_ort_cpu_is_available() -> None:
