@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -89,7 +90,8 @@ def resolve(paired: PairedAccuracy, allowed_drop: float) -> tuple[LossVerdict, i
 def images_to_resolve(paired: PairedAccuracy, allowed_drop: float) -> int | None:
     """Return how many images would probably resolve the verdict, if the shares of changed images stay as they are.
 
-    None where ten million would not: the drop is as large as the limit.
+    None where ten million would not: the drop is as large as the limit. The interval shrinks as images are added,
+    so all larger numbers resolve it, too.
     """
 
     def is_resolved(images: int) -> bool:
@@ -97,6 +99,10 @@ def images_to_resolve(paired: PairedAccuracy, allowed_drop: float) -> int | None
         low, high = drop_interval(paired.lost * scale, paired.gained * scale, images)
         return high <= allowed_drop or low > allowed_drop
 
-    # The interval shrinks as images are added, so all larger numbers resolve it, too.
-    enough = 1 + bisect_left(range(1, MAX_IMAGES + 1), True, key=is_resolved)
+    return least_count(is_resolved)
+
+
+def least_count(is_enough: Callable[[int], bool]) -> int | None:
+    """Return the least number of images that is enough, of which all larger ones are; None above ten million."""
+    enough = 1 + bisect_left(range(1, MAX_IMAGES + 1), True, key=is_enough)
     return enough if enough <= MAX_IMAGES else None

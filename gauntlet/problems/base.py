@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 CHUNK_VALUES = 10_000_000
 
 Floats = npt.NDArray[np.float64]
+WeightedMetric = Callable[[Floats], Floats]
+"""From weights of the samples, shape (r, n), to a metric for each row."""
 
 
 class MetricLoss(Frozen):
-    """What a candidate loses of the primary metric against the FP32 model, on the same samples."""
+    """What a model loses of the primary metric against its reference, on the same samples."""
 
     metric: str
     samples: int
-    before: Number = Field(description="the metric of the FP32 model")
+    before: Number = Field(description="the metric of the reference: the FP32 model, or the champion")
     after: Number
     drop: Number = Field(description="before - after")
     drop_low: Number = Field(description="lower end of the 95 % interval of the drop")
@@ -95,7 +97,7 @@ class Problem(ABC):
         """Return metrics by name, the primary one first, from sums of statistics, shape (..., k)."""
         raise NotImplementedError
 
-    def weighted_metric(self, predictions: Array, truth: Array) -> Callable[[Floats], Floats]:
+    def weighted_metric(self, predictions: Array, truth: Array) -> WeightedMetric:
         """Return the function from weights of the samples, shape (r, n), to the primary metric for each row."""
         statistics = self.statistics(predictions, truth)
         return lambda weights: self.scores(weights @ statistics)[self.metric]
@@ -113,23 +115,33 @@ class Problem(ABC):
         """Return the primary metric of predictions, with those of the FP32 model in place of the truth."""
         return self.score(after, before)[self.metric]
 
-    def same(self, before: NamedArrays, other: "Problem", after: NamedArrays) -> npt.NDArray[np.bool_] | None:
-        """Return for which samples another model, with its own problem, predicts the same; None where noise decides."""
+    def same(self, before: Array, after: Array) -> npt.NDArray[np.bool_] | None:
+        """Return for which samples two models predict the same; None where predictions agree by degrees."""
         return None
+
+    def disagreement(self, before: Array, after: Array) -> MetricLoss:
+        """Return what is lost where the predictions of the reference are the truth, with its 95 % interval."""
+        return self.loss(before, after, before)
 
     def loss(self, before: Array, after: Array, truth: Array, *, seed: int = 0) -> MetricLoss:
         """Return the drop of the primary metric between two sets of predictions, with its 95 % interval.
 
         Percentile bootstrap over samples, paired (Efron and Tibshirani, An Introduction to the Bootstrap, 1993).
         """
-        metrics = [self.weighted_metric(found, truth) for found in (before, after)]
-        first, last = (float(metric(np.ones((1, len(truth))))[0]) for metric in metrics)
-        weights = self._drawn(len(truth), np.random.default_rng(seed))
+        metrics = self.weighted_metric(before, truth), self.weighted_metric(after, truth)
+        return self._resampled(self.metric, metrics, len(truth), seed)
+
+    def _resampled(
+        self, name: str, metrics: tuple[WeightedMetric, WeightedMetric], samples: int, seed: int
+    ) -> MetricLoss:
+        """Return the drop from the first to the second metric, each computed from weights of the samples."""
+        first, last = (float(metric(np.ones((1, samples)))[0]) for metric in metrics)
+        weights = self._drawn(samples, np.random.default_rng(seed))
         drops = np.concatenate([metrics[0](drawn) - metrics[1](drawn) for drawn in weights])
         low, high = np.percentile(drops, [2.5, 97.5])
         return MetricLoss(
-            metric=self.metric,
-            samples=len(truth),
+            metric=name,
+            samples=samples,
             before=first,
             after=last,
             drop=first - last,

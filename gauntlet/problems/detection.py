@@ -160,12 +160,9 @@ class Detection(Problem):
         truth = self._shown(before)
         return 1.0 if (truth[:, :, 4] < 0).all() else coco_scores(after, truth)["map_50"]
 
-    def same(self, before: NamedArrays, other: Problem, after: NamedArrays) -> npt.NDArray[np.bool_] | None:
+    def same(self, before: Array, after: Array) -> npt.NDArray[np.bool_]:
         """Return for which samples both show the same objects, each with an IoU of at least 0.5."""
-        found, again = self.predictions_of(before), other.predictions_of(after)
-        if found is None or again is None:
-            return None
-        first, second = self._shown(found), self._shown(again)
+        first, second = self._shown(before), self._shown(after)
         wanted, shown = ((rows[:, :, 4] >= 0).sum(axis=1) for rows in (first, second))
         right = np.zeros(len(first), np.int64)
         for matches in match_detections(second, first):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.problems.base import Floats, Problem
+from gauntlet.problems.base import Floats, MetricLoss, Problem
 from gauntlet.problems.prediction import Prediction
 
 MOST_VALUES = 4
@@ -58,11 +58,22 @@ class Embedding(Problem):
 
     def agreement(self, before: Array, after: Array) -> float:
         """Return the mean cosine similarity: vectors are no classes."""
-        return float(np.sum(before.astype(np.float64) * after.astype(np.float64), axis=1).mean())
+        return float(_cosines(before, after).mean())
+
+    def disagreement(self, before: Array, after: Array) -> MetricLoss:
+        """Return how far the mean cosine similarity is below 1, with its 95 % interval."""
+        cosines = _cosines(before, after)
+        metrics = (lambda weights: np.ones(len(weights)), lambda weights: weights @ cosines / weights.sum(axis=1))
+        return self._resampled("cosine", metrics, len(cosines), seed=0)
 
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many samples have each class."""
         return [int(count) for count in np.bincount(truth, minlength=len(self.signature.labels))]
+
+
+def _cosines(before: Array, after: Array) -> Floats:
+    """Return the cosine similarity of each sample's two vectors of length 1, shape (n,)."""
+    return np.asarray(np.sum(before.astype(np.float64) * after.astype(np.float64), axis=1))
 
 
 def _nearest(vectors: Array, start: int) -> npt.NDArray[np.int64]:

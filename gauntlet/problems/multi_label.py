@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Number
@@ -53,6 +54,10 @@ class MultiLabel(Problem):
         right = (found == wanted).all(axis=1, keepdims=True)
         parts = (found & wanted, found & ~wanted, ~found & wanted, right, np.ones_like(right))
         return np.concatenate(parts, axis=1).astype(np.float64)
+
+    def same(self, before: Array, after: Array) -> npt.NDArray[np.bool_]:
+        """Return for which samples both predict the same classes."""
+        return np.asarray((before.astype(bool) == after.astype(bool)).all(axis=1))
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return macro F1, micro F1 and exact match; a class that neither occurs nor is predicted counts as right."""

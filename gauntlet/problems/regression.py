@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Number
 from gauntlet.problems.base import Floats, Problem, ratio
 from gauntlet.problems.prediction import Prediction
@@ -42,8 +43,14 @@ class Regression(Problem):
         return output.reshape(len(output), -1) if output.dtype.kind == "f" and output.ndim <= 2 else None
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
-        """Return per sample and number: squared error, absolute error, truth, its square, and 1."""
+        """Return per sample and number: squared error, absolute error, truth, its square, and 1.
+
+        Raises:
+            StageError: when the truth has another number of values a sample.
+        """
         wanted = truth.reshape(len(truth), -1).astype(np.float64)
+        if predictions.shape != wanted.shape:
+            raise StageError(f"predictions have shape {predictions.shape}, the truth {wanted.shape}; expected the same")
         error = predictions.astype(np.float64) - wanted
         parts = (error**2, np.abs(error), wanted, wanted**2, np.ones_like(wanted))
         return np.concatenate(parts, axis=1)

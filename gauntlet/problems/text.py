@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.problems.base import Floats, Problem, ratio
@@ -58,6 +59,10 @@ class Text(Problem):
         pairs = list(zip(predictions.tolist(), truth.tolist(), strict=True))
         rows = [(edit_distance(found, wanted), len(wanted), found == wanted, 1) for found, wanted in pairs]
         return np.array(rows, np.float64)
+
+    def same(self, before: Array, after: Array) -> npt.NDArray[np.bool_]:
+        """Return for which samples both read the same text."""
+        return np.asarray(before == after)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return 1 - character error rate, and the share of texts without an error."""

@@ -8,6 +8,7 @@ from pydantic import Field
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.metrics.paired_accuracy import LossVerdict, PairedAccuracy
+from gauntlet.problems.base import MetricLoss
 
 UNRESOLVED_FIX = "or accept what is not resolved with --unresolved accept"
 
@@ -15,9 +16,18 @@ UNRESOLVED_FIX = "or accept what is not resolved with --unresolved accept"
 class ReplayLimits(Frozen):
     """What a challenger may lose against the champion."""
 
-    max_accuracy_drop: float = Field(0.01, ge=0, le=1, description="accuracy lost on the same labeled requests")
+    max_accuracy_drop: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="lost of the accuracy, or of the problem's own metric, on the same labeled requests",
+    )
     max_disagreement: float = Field(
-        0.02, ge=0, le=1, description="without labels: share of requests with another prediction than the champion's"
+        0.02,
+        ge=0,
+        le=1,
+        description="without labels: share of requests with another prediction than the champion's, or what the "
+        "problem's own metric lacks of 1 where the champion's predictions are the truth",
     )
     max_slowdown: float = Field(0.05, ge=0, description="latency added, as a share of the champion's: 0.05 is 5 %")
     unresolved: Literal["accept", "reject"] = Field(
@@ -29,19 +39,51 @@ class ReplayLimits(Frozen):
     seed: int = 0
 
 
-class GainFacts(Frozen):
+class QualityDrop(Frozen):
+    """What the challenger's predictions lose against the champion's on the same requests; a gain is negative."""
+
+    paired: PairedAccuracy | None = Field(
+        None, description="request by request, where each is right or wrong; None for a metric without such"
+    )
+    loss: MetricLoss | None = Field(
+        None,
+        description="of the problem's own metric, or of the agreement with the champion; None where `paired` is known",
+    )
+    scores: dict[str, Number] = Field(default_factory=dict, description="the challenger's metrics, with labels")
+    champion_scores: dict[str, Number] = Field(default_factory=dict, description="and the champion's")
+
+    @property
+    def change(self) -> PairedAccuracy | MetricLoss:
+        """The drop with its interval, of either kind."""
+        if self.paired is not None:
+            return self.paired
+        assert self.loss is not None  # one of the two is always measured
+        return self.loss
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric that is compared."""
+        return "accuracy" if self.loss is None else self.loss.metric
+
+    @property
+    def compared(self) -> int:
+        """Number of requests that were compared."""
+        change = self.change
+        return change.samples if isinstance(change, MetricLoss) else change.images
+
+
+class GainFacts(QualityDrop):
     """The challenger against the champion on labeled requests on which it must be better."""
 
     source: str = Field(description="where the requests came from")
-    champion_accuracy: Number
-    challenger_accuracy: Number
-    paired: PairedAccuracy = Field(description="request by request; a gain is a negative drop")
+    champion_accuracy: Number = Field(description="or the problem's own metric")
+    challenger_accuracy: Number = Field(description="or the problem's own metric")
     requests_to_resolve: int | None = Field(
         None, description="requests to prove a gain; None if proven or out of reach"
     )
 
 
-class ReplayFacts(Frozen):
+class ReplayFacts(QualityDrop):
     """The challenger against the champion, on the same requests, each in its own processes."""
 
     champion: str = Field(description="digest of the champion's bundle")
@@ -50,7 +92,6 @@ class ReplayFacts(Frozen):
     labeled: bool = Field(
         description="whether the true labels are known; without them, the champion's predictions count as true"
     )
-    paired: PairedAccuracy = Field(description="request by request")
     quality: LossVerdict = Field(description="whether the loss is proven within the limit, at 95 %")
     requests_to_resolve: int | None = Field(description="requests to prove it; None if proven or out of reach")
     batch: int = Field(description="samples in a timed request")
@@ -79,30 +120,39 @@ def quality_limit(limits: ReplayLimits, *, labeled: bool) -> float:
 
 def gain_check(facts: GainFacts) -> Check:
     """Return whether the challenger is proven, at 95 %, to be more accurate on the requests on which it must be."""
-    paired, low = facts.paired, -facts.paired.drop_high
-    verdict = "proven better" if low > 0 else "proven worse" if paired.drop_low > 0 else "not resolved"
-    accuracies = f"{facts.challenger_accuracy:.4f} against {facts.champion_accuracy:.4f}"
-    interval = f"gain {-paired.drop:.4f}, 95 % interval {low:.4f} to {-paired.drop_low:.4f}"
-    detail = f"{verdict}: accuracy {accuracies}, {interval}; {paired.images} requests of {facts.source}"
+    change, low = facts.change, -facts.change.drop_high
+    verdict = "proven better" if low > 0 else "proven worse" if change.drop_low > 0 else "not resolved"
+    values = f"{facts.metric} {facts.challenger_accuracy:.4f} against {facts.champion_accuracy:.4f}"
+    interval = f"gain {-change.drop:.4f}, 95 % interval {low:.4f} to {-change.drop_low:.4f}"
+    detail = f"{verdict}: {values}, {interval}; {facts.compared} requests of {facts.source}"
     needed = facts.requests_to_resolve
     fix = f"about {needed} requests would settle it" if needed else "train it otherwise, or on more of such requests"
     return Check.of("promote.min_gain", low, ">", 0, detail, fix)
 
 
 def _quality_check(facts: ReplayFacts, limits: ReplayLimits) -> Check:
-    paired = facts.paired
+    change = facts.change
     kind = "max_accuracy_drop" if facts.labeled else "max_disagreement"
-    changed = f"{paired.lost} lost, {paired.gained} gained" if facts.labeled else f"{paired.lost} predicted differently"
-    measured = f"{paired.drop:.4f}, 95 % interval {paired.drop_low:.4f} to {paired.drop_high:.4f}"
-    detail = f"{facts.quality}: {measured}; {paired.images} requests, {changed}"
+    measured = f"{change.drop:.4f}, 95 % interval {change.drop_low:.4f} to {change.drop_high:.4f}"
+    detail = f"{facts.quality}: {measured}; {facts.compared} requests, {_changed(facts)}"
     fix = "train or quantize it better"
     if facts.quality == "not resolved":
         needed = facts.requests_to_resolve
         more = f"replay about {needed} requests (--requests)" if needed else "no number of requests is likely to do"
         fix = f"{more}, {UNRESOLVED_FIX}"
     limit = quality_limit(limits, labeled=facts.labeled)
-    severity = _severity(facts.quality, paired.drop, limit, limits)
-    return Check.of(f"promote.{kind}", paired.drop_high, "<=", limit, detail, fix, severity=severity)
+    severity = _severity(facts.quality, change.drop, limit, limits)
+    return Check.of(f"promote.{kind}", change.drop_high, "<=", limit, detail, fix, severity=severity)
+
+
+def _changed(facts: ReplayFacts) -> str:
+    """Return in words what changed from champion to challenger."""
+    if isinstance(facts.change, MetricLoss):
+        loss = facts.change
+        whose = "" if facts.labeled else ", with the champion's predictions as the truth"
+        return f"{loss.metric} {loss.after:.4f} against {loss.before:.4f}{whose}"
+    paired = facts.change
+    return f"{paired.lost} lost, {paired.gained} gained" if facts.labeled else f"{paired.lost} predicted differently"
 
 
 def _latency_check(facts: ReplayFacts, limits: ReplayLimits) -> Check:

@@ -7,6 +7,7 @@ from gauntlet.promotion.retraining import RetrainResult
 from gauntlet.reporting import timeline
 from gauntlet.reporting.drawing import INK, LINE, MUTED, SERIES, embed, themed
 from gauntlet.reporting.html_report import render_template
+from gauntlet.reporting.text_format import metric_name
 
 STATES = {"promoted": "passed", "kept": "warning", "broke": "failed"}
 MARKS = {"promoted": "✓", "kept": "!", "broke": "✗"}
@@ -27,17 +28,18 @@ def render_retraining(result: RetrainResult) -> str:
 
 
 def draw_gains(replay: ReplayFacts) -> Markup:
-    """Draw the change of the accuracy on the new and on the old samples, each with its 95 % interval."""
+    """Draw the change of the metric on the new and on the old samples, each with its 95 % interval."""
     assert replay.gain is not None
-    rows = (("new samples", replay.gain.paired), ("old samples", replay.paired))
+    rows = (("new samples", replay.gain.change), ("old samples", replay.change))
+    metric = metric_name(replay.gain.metric, short=True)
     with themed(150) as figure:
         axes = figure.subplots()
-        for y, (_, paired) in enumerate(rows):
-            ends = [-100 * paired.drop_high, -100 * paired.drop_low]
+        for y, (_, change) in enumerate(rows):
+            ends = [-100 * change.drop_high, -100 * change.drop_low]
             axes.plot(ends, [y, y], color=SERIES[y], linewidth=3, solid_capstyle="butt")
-            axes.plot([-100 * paired.drop], [y], "o", color=SERIES[y])
+            axes.plot([-100 * change.drop], [y], "o", color=SERIES[y])
         axes.axvline(0, color=INK, linewidth=1.5, zorder=1)
-        axes.set(xlabel="accuracy gained, percentage points", ylim=(1.6, -0.6))
+        axes.set(xlabel=f"{metric} gained, percentage points", ylim=(1.6, -0.6))
         axes.set_yticks([0, 1], [name for name, _ in rows])
         axes.tick_params(axis="x", color=MUTED)
         axes.grid(axis="x", color=LINE)
@@ -45,4 +47,4 @@ def draw_gains(replay: ReplayFacts) -> Markup:
             f"{name}: {-100 * p.drop:.1f} points, {-100 * p.drop_high:.1f} to {-100 * p.drop_low:.1f}"
             for name, p in rows
         )
-        return embed(figure, "gains", f"Accuracy gained, with 95 % intervals. {'; '.join(told)}.")
+        return embed(figure, "gains", f"Gain in {metric}, with 95 % intervals. {'; '.join(told)}.")

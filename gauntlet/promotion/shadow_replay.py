@@ -9,10 +9,9 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from gauntlet.benchmarking.confidence import RESOLUTION, rounds_to_resolve
 from gauntlet.benchmarking.contender import Contender, RaceEntry, RacePlan
@@ -21,10 +20,9 @@ from gauntlet.benchmarking.rows import row
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.metrics.paired_accuracy import LossVerdict, pair_accuracies, resolve
-from gauntlet.problems import problem_of
-from gauntlet.problems.classification import ClassPrediction
-from gauntlet.promotion.replay_facts import GainFacts, ReplayFacts, ReplayLimits, quality_limit
+from gauntlet.metrics.paired_accuracy import LossVerdict
+from gauntlet.promotion.quality import drop_verdict, quality_drop
+from gauntlet.promotion.replay_facts import GainFacts, QualityDrop, ReplayFacts, ReplayLimits, quality_limit
 from gauntlet.promotion.requests import Requests
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import CONFIG_ENTRIES, LEVELS, Level
@@ -34,8 +32,6 @@ from gauntlet.targets.ort_cpu import NO_SPINNING, OrtCpu
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 REQUESTS_PER_TIMEOUT = 100
-MIN_SAMPLE_SQNR_DB = 20.0
-"""Outputs without a meaning agree for a request where the difference has at most 1 % of the signal's energy."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +110,7 @@ def shadow_replay(
 ) -> ReplayFacts:
     """Replay requests through both models and return what was measured; `on_round` gets the number of rounds done.
 
-    `must_win_on` are labeled requests on which the challenger must be more accurate.
+    `must_win_on` are labeled requests on which the challenger must be better in the problem's metric.
 
     Raises:
         ConfigError: when the requests do not fit a model.
@@ -123,16 +119,15 @@ def shadow_replay(
     with tempfile.TemporaryDirectory(prefix="gauntlet-replay-") as name:
         gain = None if must_win_on is None else gain_of(champion, challenger, must_win_on, Path(name), limits)
         pair = _prepared(champion, challenger, requests, Path(name))
-        right_before, right_after = _predicted_right(pair, requests.truth, Path(name), limits)
+        found = _quality_drop(pair, requests, Path(name), limits)
         measured = _race(*pair, limits, on_round)
-    paired = pair_accuracies(right_before, right_after)
-    quality, needed = resolve(paired, quality_limit(limits, labeled=requests.truth is not None))
+    quality, needed = drop_verdict(found, quality_limit(limits, labeled=requests.truth is not None))
     return ReplayFacts(
+        **dict(found),
         champion=champion.digest,
         source=requests.source,
-        requests=len(right_after),
+        requests=found.compared,
         labeled=requests.truth is not None,
-        paired=paired,
         quality=quality,
         requests_to_resolve=needed,
         gain=gain,
@@ -141,18 +136,22 @@ def shadow_replay(
 
 
 def gain_of(champion: Bundle, challenger: Bundle, requests: Requests, folder: Path, limits: ReplayLimits) -> GainFacts:
-    """Compare both models on labeled requests on which the challenger must be better."""
+    """Compare both models on labeled requests on which the challenger must be better.
+
+    Raises:
+        ConfigError: when the requests have no labels, or do not fit a model.
+        StageError: when a model fails on them.
+    """
     if requests.truth is None:
         raise ConfigError(f"{requests.source}: a gain can only be proven on labeled requests. Fix: add labels")
     pair = _prepared(champion, challenger, requests, folder)
-    before, after = _predicted_right(pair, requests.truth, folder, limits)
-    paired = pair_accuracies(before, after)
+    found = _quality_drop(pair, requests, folder, limits)
     return GainFacts(
+        **dict(found),
         source=requests.source,
-        champion_accuracy=float(before.mean()),
-        challenger_accuracy=float(after.mean()),
-        paired=paired,
-        requests_to_resolve=None if paired.drop_high < 0 else resolve(paired, 0)[1],
+        champion_accuracy=found.champion_scores[found.metric],
+        challenger_accuracy=found.scores[found.metric],
+        requests_to_resolve=None if found.change.drop_high < 0 else drop_verdict(found, 0)[1],
     )
 
 
@@ -166,51 +165,14 @@ def _prepared(
     return old, new
 
 
-def _predicted_right(
-    pair: tuple[ReplayedModel, ReplayedModel], truth: tuple[str, ...] | None, folder: Path, limits: ReplayLimits
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def _quality_drop(
+    pair: tuple[ReplayedModel, ReplayedModel], requests: Requests, folder: Path, limits: ReplayLimits
+) -> QualityDrop:
     threads = usable_threads()
-    before, after = (model.outputs(folder, threads, limits.timeout_s) for model in pair)
-    return _right(pair[0].bundle, before, pair[1].bundle, after, truth)
-
-
-def _right(
-    champion: Bundle, before: NamedArrays, challenger: Bundle, after: NamedArrays, truth: tuple[str, ...] | None
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which requests each model predicts correctly; without labels, the champion's predictions are correct."""
-    old, new = predicted_labels(champion, before), predicted_labels(challenger, after)
-    if old is not None and new is not None:
-        expected = np.array(old if truth is None else truth)
-        return np.array(old) == expected, np.array(new) == expected
-    if truth is not None:
-        raise ConfigError("labels were given, but the models predict no classes. Fix: replay requests without labels")
-    problems = [problem_of(bundle.contract.signature) for bundle in (champion, challenger)]
-    same = problems[0].same(before, problems[1], after)
-    return np.ones(len(next(iter(before.values()))), np.bool_), _agreeing(before, after) if same is None else same
-
-
-def predicted_labels(bundle: Bundle, outputs: NamedArrays) -> list[str] | None:
-    """Return the predicted label of each sample, or None for a model that predicts no classes."""
-    predictions = list(problem_of(bundle.contract.signature).decode(outputs))
-    if not all(isinstance(prediction, ClassPrediction) for prediction in predictions):
-        return None
-    return [cast(ClassPrediction, prediction).top[0].label for prediction in predictions]
-
-
-def _agreeing(before: NamedArrays, after: NamedArrays) -> npt.NDArray[np.bool_]:
-    """Return for which samples all outputs agree: floats up to `MIN_SAMPLE_SQNR_DB`, all others exactly."""
-    agree = np.ones(len(next(iter(before.values()))), np.bool_)
-    for name, expected in before.items():
-        actual = after.get(name)
-        if actual is None or actual.shape != expected.shape:
-            raise ConfigError(f"output {name!r} of the champion is missing in the challenger, or has another shape")
-        if expected.dtype.kind != "f":
-            agree &= (actual == expected).reshape(len(agree), -1).all(axis=1)
-            continue
-        a, b = (array.astype(np.float64).reshape(len(agree), -1) for array in (actual, expected))
-        noise, signal = ((a - b) ** 2).sum(axis=1), ((b - (b.mean(axis=0) if len(b) > 1 else 0)) ** 2).sum(axis=1)
-        agree &= noise <= signal * 10 ** (-MIN_SAMPLE_SQNR_DB / 10)  # false where one is NaN
-    return agree
+    old, new = pair
+    outputs = old.outputs(folder, threads, limits.timeout_s), new.outputs(folder, threads, limits.timeout_s)
+    signatures = old.bundle.contract.signature, new.bundle.contract.signature
+    return quality_drop(signatures, outputs, requests.truth)
 
 
 def _race(

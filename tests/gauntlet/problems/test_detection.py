@@ -129,8 +129,10 @@ def test_images_with_the_same_objects_are_counted_by_the_replay() -> None:
     moved[0, :, :4] += 30
     moved[1, 0, 4] = (moved[1, 0, 4] + 1) % CLASSES
     moved[2, 0, 5] = 0.2  # no longer shown
-    same = detection().same(encode(boxes), detection(), encode(moved))
-    assert same is not None
+    problem = detection()
+    found = [problem.predictions_of(encode(rows)) for rows in (boxes, moved)]
+    assert found[0] is not None and found[1] is not None
+    same = problem.same(found[0], found[1])
     assert same.tolist() == [False, False, False, True, True, True]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from graded_bundles import FEATURES, LABELS, image_signature, make_bundle, samples
 from PIL import Image
+from replayed_problems import ReplayedProblem
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError
@@ -28,7 +29,8 @@ def test_arrays_with_labels_are_requests_with_their_true_labels(bundle: Bundle, 
     x, labels = samples(5)
     np.savez(tmp_path / "recorded.npz", x=x, labels=labels)
     found = recorded_requests(tmp_path / "recorded.npz", bundle.contract.signature)
-    assert found.truth == tuple(LABELS[i] for i in labels)
+    assert found.truth is not None
+    assert found.truth.tolist() == [LABELS[i] for i in labels]
     assert np.array_equal(found.inputs_for(bundle)["x"], x)
 
 
@@ -69,7 +71,9 @@ def test_folder_of_labels_has_labels_and_a_flat_one_none(tmp_path: Path) -> None
     write_image(tmp_path / "labeled" / "bee" / "1.png")
     write_image(tmp_path / "labeled" / "dog" / "2.png")
     write_image(tmp_path / "flat" / "1.png")
-    assert recorded_requests(tmp_path / "labeled", image_signature()).truth == ("bee", "dog")
+    labeled = recorded_requests(tmp_path / "labeled", image_signature()).truth
+    assert labeled is not None
+    assert labeled.tolist() == ["bee", "dog"]
     assert recorded_requests(tmp_path / "flat", image_signature()).truth is None
 
 
@@ -93,5 +97,37 @@ def test_of_more_requests_than_fit_every_nth_is_taken(bundle: Bundle, monkeypatc
     monkeypatch.setattr(requests, "MAX_BYTES", 10 * x[0].nbytes)
     found = split_requests("test", ArraySplit({"x": x}, labels), bundle.contract.signature)
     taken = found.inputs_for(bundle)["x"]
-    assert len(taken) == len(found.truth or ()) <= 10
+    assert found.truth is not None
+    assert len(taken) == len(found.truth) <= 10
     assert np.array_equal(taken[1], x[11])
+
+
+def test_labels_of_another_problem_are_what_its_metrics_compare_with(tmp_path: Path) -> None:
+    given = ReplayedProblem.of("segmentation", 4)
+    np.savez(tmp_path / "recorded.npz", x=given.x, labels=given.truth)
+    found = recorded_requests(tmp_path / "recorded.npz", given.signature)
+    assert np.array_equal(found.truth, given.truth)
+    assert split_requests("golden", ArraySplit({"x": given.x}, None), given.signature).truth is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros((4, 2, 2)), "labels are float64.*segmentation needs whole numbers"),
+        (np.full((4, 6, 5), 9), "labels .9. are out of range"),
+    ],
+)
+def test_labels_that_do_not_fit_the_problem_are_refused(tmp_path: Path, labels: np.ndarray, message: str) -> None:
+    given = ReplayedProblem.of("segmentation", 4)
+    np.savez(tmp_path / "recorded.npz", x=given.x, labels=labels)
+    with pytest.raises(ConfigError, match=message):
+        recorded_requests(tmp_path / "recorded.npz", given.signature)
+
+
+def test_folders_of_classes_are_no_truth_of_masks(tmp_path: Path) -> None:
+    write_image(tmp_path / "bee" / "1.png")
+    with pytest.raises(ConfigError, match=r"task is segmentation. Fix: give an \.npz file"):
+        recorded_requests(tmp_path, image_signature().replace(task="segmentation"))
+    found = recorded_requests(tmp_path, image_signature().replace(task="embedding")).truth
+    assert found is not None
+    assert found.tolist() == ["bee"]

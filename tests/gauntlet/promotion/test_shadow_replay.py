@@ -9,9 +9,10 @@ from graded_bundles import LABELS, make_bundle, samples
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError
 from gauntlet.metrics.paired_accuracy import pair_accuracies, resolve
+from gauntlet.promotion.quality import agreeing_outputs, quality_drop
 from gauntlet.promotion.replay_facts import ReplayFacts, ReplayLimits, gain_check, replay_checks
 from gauntlet.promotion.requests import ArrayRequests
-from gauntlet.promotion.shadow_replay import _agreeing, _right, gain_of, shadow_replay, target_of_session
+from gauntlet.promotion.shadow_replay import gain_of, shadow_replay, target_of_session
 from gauntlet.targets.ort_cpu import OrtCpu
 
 QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
@@ -25,7 +26,7 @@ def champion(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 def requests(count: int = 1000) -> ArrayRequests:
     x, labels = samples(count)
-    return ArrayRequests("recorded.npz", {"x": x}, tuple(LABELS[i] for i in labels))
+    return ArrayRequests("recorded.npz", {"x": x}, np.array(LABELS)[labels])
 
 
 def failed(facts: ReplayFacts, limits: ReplayLimits = QUICK) -> dict[str, str]:
@@ -70,10 +71,14 @@ def test_too_few_requests_do_not_promote_and_say_how_many_would_do(same: ReplayF
 def test_without_labels_the_champion_is_right(champion: Bundle) -> None:
     before = {"y": np.eye(4, dtype=np.float32)[[0, 1, 2, 3]]}
     after = {"y": np.eye(4, dtype=np.float32)[[0, 1, 3, 3]]}
-    right_before, right_after = _right(champion, before, champion, after, None)
-    assert (right_before.tolist(), right_after.tolist()) == ([True] * 4, [True, True, False, True])
-    _, right_after = _right(champion, before, champion, after, ("ant", "ant", "dog", "dog"))
-    assert right_after.tolist() == [True, False, True, True]
+    pair = (champion.contract.signature,) * 2
+    unlabeled = quality_drop(pair, (before, after), None).paired
+    assert unlabeled is not None
+    assert (unlabeled.lost, unlabeled.gained) == (1, 0)
+    labeled = quality_drop(pair, (before, after), np.array(["ant", "ant", "dog", "dog"]))
+    assert labeled.paired is not None
+    assert (labeled.paired.lost, labeled.paired.gained) == (0, 1)
+    assert (labeled.champion_scores, labeled.scores) == ({"accuracy": 0.5}, {"accuracy": 0.75})
 
 
 def test_unlabeled_requests_have_a_limit_of_their_own(same: ReplayFacts) -> None:
@@ -115,9 +120,9 @@ def test_outputs_without_a_meaning_agree_up_to_little_noise() -> None:
     after["y"][0] += 0.01
     after["y"][1] += 1.0
     after["y"][2, 0] = np.nan
-    assert _agreeing(before, after).tolist() == [True, False, False, True, False]
+    assert agreeing_outputs(before, after).tolist() == [True, False, False, True, False]
     with pytest.raises(ConfigError, match="'n' of the champion is missing"):
-        _agreeing(before, {"y": after["y"]})
+        agreeing_outputs(before, {"y": after["y"]})
 
 
 @pytest.mark.parametrize(

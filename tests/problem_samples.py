@@ -1,0 +1,36 @@
+"""Outputs of an imperfect model of each problem, with the truth."""
+
+import numpy as np
+
+from gauntlet.core.signature import Signature, Task, TensorSpec
+from gauntlet.problems import problem_of
+from gauntlet.problems.base import Problem
+
+LABELS = ("a", "b", "c")
+
+
+def problem(task: Task, labels: tuple[str, ...] = LABELS) -> Problem:
+    output = TensorSpec(name="y", dtype="float32", shape=("batch",))
+    return problem_of(Signature(task=task, inputs=(), outputs=(output,), labels=labels))
+
+
+def sample(task: Task, rng: np.random.Generator, samples: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Return outputs of an imperfect model, and the truth."""
+    noise = rng.normal
+    if task == "regression":
+        truth = noise(size=(samples, 3)).astype(np.float32)
+        return truth + noise(scale=0.2, size=truth.shape).astype(np.float32), truth
+    if task == "multi-label":
+        truth = rng.integers(0, 2, (samples, 3))
+        return (truth * 4 - 2 + noise(scale=2, size=truth.shape)).astype(np.float32), truth
+    if task == "segmentation":
+        truth = rng.integers(0, 3, (samples, 6, 5))
+        return (np.moveaxis(np.eye(3)[truth], 3, 1) + noise(scale=0.5, size=(samples, 3, 6, 5))).astype(
+            np.float32
+        ), truth
+    if task == "text":
+        path = rng.integers(0, 4, (samples, 7))
+        scores = np.eye(4)[path] + noise(scale=0.4, size=(samples, 7, 4))
+        return scores.astype(np.float32), problem(task).predictions(np.eye(4)[path].astype(np.float32))
+    truth = rng.integers(0, 3, samples)
+    return (np.eye(3)[truth] + noise(scale=0.4, size=(samples, 3))).astype(np.float32), truth
