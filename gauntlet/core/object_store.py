@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from gauntlet.core.artifact import Artifact, Store, sha256_of
 from gauntlet.core.errors import ConfigError, PipelineError, StageError
+from gauntlet.core.extras import with_pip
 from gauntlet.core.object_store_client import PAUSE_S, VARIABLE, Result, connect, patiently, permanent_fault
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def open_store(folder: Path, address: str) -> Store:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise ConfigError(f"{VARIABLE}={address}: not the address of a store ({known}). Fix: s3://BUCKET/PREFIX")
     if find_spec("obstore") is None:
-        raise ConfigError(f"{VARIABLE}={address}: needs obstore. Fix: pip install 'onnx-gauntlet[store]'")
+        raise ConfigError(f"{VARIABLE}={address}: needs obstore. Fix: {with_pip('store')}")
     return ObjectStore(folder, address.rstrip("/"))
 
 

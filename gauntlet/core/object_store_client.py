@@ -19,12 +19,16 @@ VARIABLE = "GAUNTLET_STORE"
 PATIENCE_S = 300.0
 """How long a server that does not respond is waited for."""
 PAUSE_S = 1.0
+ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP")
 PERMANENT = (
     (
         r"NoSuchBucket|ContainerNotFound|bucket does not exist",
         "no such bucket. Fix: create it, or correct {0}",
     ),
-    (r"HTTP error: builder error", "the address of the server is not allowed. Fix: https://, or AWS_ALLOW_HTTP=true"),
+    (
+        r"HTTP error: builder error",
+        f"the address of the server is not allowed. Fix: https://, or {'=true or '.join(ALLOW_HTTP)}=true",
+    ),
     (
         r"169\.254\.169\.254|metadata\.google|MissingCredentials|no credentials",
         "no credentials. Fix: set the provider's variables, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -63,7 +67,7 @@ def connect(address: str) -> "Client":
                 "timeout": "24h",
                 "connect_timeout": "5s",
                 "read_timeout": "60s",
-                "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true",
+                "allow_http": any(os.environ.get(name, "").lower() == "true" for name in ALLOW_HTTP),
             },
             retry_config={"max_retries": 2},
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from azure_server import CONTAINER, azure_server
 from object_server import BUCKET, ObjectServer, object_server
 
 from gauntlet.core.object_store_client import connect
@@ -34,10 +35,28 @@ def reached(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[O
     connect.cache_clear()
 
 
-@pytest.fixture(params=["s3", "file", "memory"])
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with azure_server(tmp_path_factory.mktemp("azure")) as environment:
+        yield environment
+
+
+@pytest.fixture
+def azure_client(azure: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, value in azure.items():
+        monkeypatch.setenv(name, value)
+    connect.cache_clear()
+    yield
+    connect.cache_clear()
+
+
+@pytest.fixture(params=["s3", pytest.param("az", marks=pytest.mark.slow), "file", "memory"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "s3":
         request.getfixturevalue("server")
         return f"s3://{BUCKET}/{tmp_path.name}"
+    if request.param == "az":
+        request.getfixturevalue("azure_client")
+        return f"az://{CONTAINER}/{tmp_path.name}"
     connect.cache_clear()
     return f"file://{tmp_path / 'mounted'}" if request.param == "file" else f"memory://{tmp_path.name}"

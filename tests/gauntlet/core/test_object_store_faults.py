@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from azure_server import CONTAINER
 from object_server import BUCKET, MIB, SECRET, ObjectServer, free_port, machine, made
 
 from gauntlet.core import object_store, object_store_client
@@ -139,7 +139,7 @@ def test_server_that_cannot_be_reached_is_named_with_the_fix(tmp_path: Path, mon
         (
             BUCKET,
             ("AWS_ALLOW_HTTP",),
-            "the address of the server is not allowed. Fix: https://, or AWS_ALLOW_HTTP=true",
+            "the address of the server is not allowed. Fix: https://, or AWS_ALLOW_HTTP=true or AZURE_ALLOW_HTTP=true",
         ),
     ],
 )
@@ -154,6 +154,29 @@ def test_wrong_settings_are_refused_at_once(
     for name in unset:
         monkeypatch.delenv(name)
     with pytest.raises(ConfigError) as error, machine(f"s3://{bucket}/x", tmp_path).in_use("run"):
+        pass
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("container", "changed", "message"),
+    [
+        ("no-such", {}, "GAUNTLET_STORE=az://no-such/x: no such bucket. Fix: create it"),
+        (CONTAINER, {"AZURE_ALLOW_HTTP": ""}, "Fix: https://, or AWS_ALLOW_HTTP=true or AZURE_ALLOW_HTTP=true"),
+        (CONTAINER, {"AZURE_STORAGE_ACCOUNT_KEY": "b3RoZXI="}, "no permission"),
+        (CONTAINER, {"AZURE_STORAGE_ACCOUNT_KEY": "other!"}, "Invalid Access Key"),
+        (CONTAINER, {"AZURE_STORAGE_ACCOUNT_NAME": ""}, "Account must be specified"),
+    ],
+)
+@pytest.mark.usefixtures("azure_client")
+def test_wrong_settings_for_azure_are_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, container: str, changed: dict[str, str], message: str
+) -> None:
+    for name, value in changed.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
+    with pytest.raises(ConfigError) as error, machine(f"az://{container}/x", tmp_path).in_use("run"):
         pass
     assert message in str(error.value)
     assert "\n" not in str(error.value)
@@ -197,14 +220,12 @@ def test_address_that_is_none_is_refused_and_its_secrets_are_not_repeated(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "size"), [("file", 2_100_000_000), ("s3", 400_000_000)])
-def test_large_model_passes_through_with_little_memory(
-    server: ObjectServer, tmp_path: Path, kind: str, size: int
-) -> None:
-    with tempfile.TemporaryDirectory(dir=tmp_path) as folder:  # pytest would keep 6 GB
-        address = f"file://{folder}/mounted" if kind == "file" else f"s3://{BUCKET}/large"
-        words = [sys.executable, "-c", BIG, folder, address, str(size)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(("kind", "size"), [("az", 2_100_000_000), ("s3", 400_000_000), ("file", 400_000_000)])
+@pytest.mark.usefixtures("azure_client", "server")
+def test_large_model_passes_through_with_little_memory(tmp_path: Path, kind: str, size: int) -> None:
+    address = {"az": f"az://{CONTAINER}/large", "s3": f"s3://{BUCKET}/large", "file": f"file://{tmp_path}/mounted"}
+    words = [sys.executable, "-c", BIG, tmp_path, address[kind], str(size)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     fetched, peak_kb = map(int, done.stdout.split())
     assert fetched == size
