@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from serving.errors import Refusal
-from serving.gate import NOTES, Gate
+from serving.gate import NOTES, Gate, internal_error
 from serving.protocol import InferRequest
 from serving.repository import Repository
 from serving.request_log import RequestLog
@@ -22,7 +22,7 @@ DESCRIPTION = """The Open Inference Protocol v2 (REST, with the binary tensor, m
 repository extensions), and `predict` for images. Try it on [the page](/)."""
 
 
-def make_app(served: Repository, token: str | None = None, request_log: RequestLog | None = None) -> FastAPI:
+def make_app(served: Repository, token: str | None = None, request_log: RequestLog | None = None) -> Gate:
     """Return the application for the models of a repository."""
 
     @asynccontextmanager
@@ -43,8 +43,8 @@ def make_app(served: Repository, token: str | None = None, request_log: RequestL
         app.include_router(routes.router)
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_middleware(Gate, metrics=served.metrics, token=token)
-    return app
+    app.add_exception_handler(Exception, _broken)
+    return Gate(inference.InferPath(app), served.metrics, token)
 
 
 def _document(app: FastAPI, generate: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -68,6 +68,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """Answer for an unknown address or method."""
     assert isinstance(error, HTTPException)
     return _error(error.status_code, str(error.detail), dict(error.headers or {}))
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    """Respond after a fault of ours; the gate logs it."""
+    fault = internal_error(request.scope[NOTES]["request_id"])
+    return _error(fault.status, str(fault))
 
 
 def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:

@@ -1,8 +1,12 @@
 """Dynamic batching: a call has whatever has queued while the previous call ran.
 
 When the model is idle, a request runs at once: a delay in the hope of company would only add to its latency, and when
-the model is busy, company comes by itself. The queue is bounded in requests and in time: a request whose outputs would
-come after its deadline is refused when it arrives, and not computed where it is already too late.
+the model is busy, company comes by itself. A quick call for a single request is made in the event loop, because a
+thread that is woken, and wakes the loop again, adds as much as all else outside the model. A call for several is made
+in a thread, so that the loop receives the next requests meanwhile.
+
+The queue is bounded in requests and in time: a request whose outputs would come after its deadline is refused when it
+arrives, and not computed where it is already too late.
 """
 
 import asyncio
@@ -11,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +23,9 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
 from serving.cost_model import CostModel
 from serving.errors import ClientGone, ModelRejected, NotReady, Overloaded
+
+QUICK_S = 0.01
+"""Expected length of a call that may block the event loop."""
 
 
 @dataclass(eq=False)
@@ -40,8 +47,11 @@ class Job:
         self.shapes = tuple(array.shape[1:] for array in self.inputs.values())
 
 
+Results = list[tuple[Job, NamedArrays | Exception]]
+
+
 class Observer(Protocol):
-    """Is told of what the batcher does, in the batcher's thread."""
+    """Is told of what the batcher does, in the thread that does it."""
 
     def computed(self, jobs: Sequence[Job], rows: int, seconds: float) -> None:
         """One call of the model ended."""
@@ -51,7 +61,7 @@ class Observer(Protocol):
 
 
 class Batcher:
-    """One thread that runs a model on queued requests, joined along the first axis where `joins` says so."""
+    """Runs a model on queued requests, joined along the first axis where `joins` says so; one call at a time."""
 
     def __init__(
         self,
@@ -79,8 +89,8 @@ class Batcher:
 
     def submit(self, inputs: NamedArrays, rows: int, deadline: float, arrived: float) -> Job:
         """Queue a request, which the caller awaits with `result`; raise `Overloaded` when it would come too late."""
-        future: asyncio.Future[NamedArrays] = asyncio.get_running_loop().create_future()
-        job = Job(inputs, rows, deadline, future, arrived)
+        loop = asyncio.get_running_loop()
+        job = Job(inputs, rows, deadline, loop.create_future(), arrived)
         with self._changed:
             if self._closed:
                 raise NotReady("the model is unloaded")
@@ -88,7 +98,8 @@ class Batcher:
             self._queue.append(job)
             self._rows += self._weight(rows)
             self._observer.pending(len(self._queue))
-            self._changed.notify()
+            if not job.waits:  # once those that have arrived too are in the queue; a busy thread looks there itself
+                loop.call_soon(self._start)
         return job
 
     async def result(self, job: Job, disconnected: Callable[[], Awaitable[object]]) -> NamedArrays:
@@ -96,13 +107,9 @@ class Batcher:
         if not job.waits:
             return await job.future
         watch = asyncio.ensure_future(disconnected())
+        watch.add_done_callback(lambda _: self._cancel(job))
         try:
-            futures: set[asyncio.Future[Any]] = {job.future, watch}
-            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-            if job.future.done():
-                return job.future.result()
-            self._cancel(job)
-            raise ClientGone("the client closed the connection")
+            return await job.future
         finally:
             watch.cancel()
 
@@ -114,14 +121,17 @@ class Batcher:
         self._thread.join()
 
     def _cancel(self, job: Job) -> None:
-        """Keep a request that still waits from being computed."""
+        """Keep a request from being computed that still waits."""
+        if job.future.done():
+            return
         with self._changed:
-            if not job.started and not job.canceled:
+            if not job.started:
                 job.canceled = True
                 self._rows -= self._weight(job.rows)
+        job.future.set_exception(ClientGone("the client closed the connection"))
 
     def _admit(self, rows: int, deadline: float) -> bool:
-        """Return whether the request has to wait."""
+        """Return whether the request has to wait; raise `Overloaded` when that would be too long."""
         if not self._queue and not self._busy_until:
             return False
         now = perf_counter()
@@ -137,6 +147,17 @@ class Batcher:
     def _weight(self, rows: int) -> int:
         return rows if self._joins else 1
 
+    def _start(self) -> None:
+        """Make the call for what has queued while idle: here, or in the thread."""
+        with self._changed:
+            if len(self._queue) != 1 or self._cost.wait(self._rows) > QUICK_S:
+                self._changed.notify()
+                return
+            jobs, late = self._take()
+        self._perform(jobs, late, _set)
+        with self._changed:
+            self._busy_until = 0.0
+
     def _work(self) -> None:
         while True:
             with self._changed:
@@ -145,16 +166,16 @@ class Batcher:
                 if not self._queue:
                     return
                 jobs, late = self._take()
-                if jobs:
-                    self._busy_until = perf_counter() + self._cost.wait(sum(self._weight(job.rows) for job in jobs))
-                self._observer.pending(len(self._queue))
-            if late:
-                self._deliver([(job, Overloaded("the deadline passed in the queue", 1)) for job in late])
-            if jobs:
-                self._deliver(self._compute(jobs))
+            self._perform(jobs, late, _set_in_loop)
+
+    def _perform(self, jobs: list[Job], late: list[Job], deliver: Callable[[Results], None]) -> None:
+        if late:
+            deliver([(job, Overloaded("the deadline passed in the queue", 1)) for job in late])
+        if jobs:
+            deliver(self._compute(jobs))
 
     def _take(self) -> tuple[list[Job], list[Job]]:
-        """Take the next call's requests from the queue, and those that would come too late."""
+        """Begin a call: take the next call's requests from the queue, and those that would come too late."""
         jobs: list[Job] = []
         late: list[Job] = []
         rows, now = 0, perf_counter()
@@ -167,15 +188,18 @@ class Batcher:
             if job.canceled:
                 continue
             self._rows -= weight
+            job.started = now
             if job.waits and now + self._cost.call(rows + weight) > job.deadline:
                 late.append(job)
                 continue
-            job.started = now
             jobs.append(job)
             rows += weight
+        if jobs:
+            self._busy_until = now + self._cost.wait(rows)
+        self._observer.pending(len(self._queue))
         return jobs, late
 
-    def _compute(self, jobs: list[Job]) -> list[tuple[Job, NamedArrays | Exception]]:
+    def _compute(self, jobs: list[Job]) -> Results:
         """Run the requests together; where that fails, each alone, so that one cannot spoil the others."""
         rows, start = sum(self._weight(job.rows) for job in jobs), perf_counter()
         try:
@@ -204,20 +228,23 @@ class Batcher:
             for job, end in zip(jobs, ends, strict=True)
         ]
 
-    @staticmethod
-    def _deliver(results: list[tuple[Job, NamedArrays | Exception]]) -> None:
-        def deliver() -> None:
-            for job, result in results:
-                if job.future.done():
-                    continue
-                if isinstance(result, Exception):
-                    job.future.set_exception(result)
-                else:
-                    job.future.set_result(result)
 
-        loop = results[0][0].future.get_loop()
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(deliver)
+def _set(results: Results) -> None:
+    """Wake the requests that wait for these outputs."""
+    for job, result in results:
+        if job.future.done():
+            continue
+        if isinstance(result, Exception):
+            job.future.set_exception(result)
+        else:
+            job.future.set_result(result)
+
+
+def _set_in_loop(results: Results) -> None:
+    """Do what `_set` does, from another thread."""
+    loop = results[0][0].future.get_loop()
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_set, results)
 
 
 def _cause(error: Exception) -> Exception:

@@ -28,8 +28,8 @@ def from_bytes(name: str, datatype: str, shape: tuple[int, ...], data: memoryvie
         raise InvalidRequest(f"input '{name}': {len(data)} bytes of data; {needed}")
     if kind.kind == "b" and np.frombuffer(data, np.uint8).max(initial=0) > 1:
         raise InvalidRequest(f"input '{name}': a BOOL is one byte, 0 or 1")
-    array = np.frombuffer(data, kind.newbyteorder("<")).reshape(shape)
-    return np.require(array, kind, ["A", "C"])
+    array = np.frombuffer(data, kind.newbyteorder("<")).reshape(shape).astype(kind, copy=False)
+    return array if array.flags.aligned else array.copy()
 
 
 def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) -> Array:

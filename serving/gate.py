@@ -2,8 +2,8 @@
 
 import hmac
 import logging
+import random
 import re
-import uuid
 from time import perf_counter
 from typing import Any
 
@@ -38,7 +38,7 @@ class Gate:
             return
         start, headers = perf_counter(), Headers(scope=scope)
         given = headers.get("x-request-id", "")
-        request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request_id = given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
         notes: dict[str, Any] = {"request_id": request_id}
         scope[NOTES] = notes
         status, started = 499, False
@@ -61,7 +61,7 @@ class Gate:
             except Exception as error:
                 log.exception("internal error", exc_info=error, extra={"request_id": request_id})
                 if not started:
-                    await send_refusal(InternalError(f"internal error in request {request_id}"), send_with_id)
+                    await send_refusal(internal_error(request_id), send_with_id)
         self.metrics.responses.labels(str(status)).inc()
         if log.isEnabledFor(logging.INFO):
             seconds = perf_counter() - start
@@ -83,9 +83,15 @@ class Gate:
                 raise NoToken("the header 'Authorization: Bearer TOKEN' is missing or has another token")
 
 
+def internal_error(request_id: str) -> InternalError:
+    """Return what a client is told of a fault of ours."""
+    return InternalError(f"internal error in request {request_id}")
+
+
 async def send_refusal(refusal: Refusal, send: Send) -> None:
     """Send an error in the protocol's form."""
-    headers = {"content-type": "application/json", **refusal.headers}
+    body = to_json({"error": str(refusal)})
+    headers = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": refusal.status, "headers": encoded})
-    await send({"type": "http.response.body", "body": to_json({"error": str(refusal)})})
+    await send({"type": "http.response.body", "body": body})

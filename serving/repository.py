@@ -30,6 +30,8 @@ class Entry:
     model: ServedModel | None = None
     state: State = "UNAVAILABLE"
     reason: str = "not loaded"
+    awaited: bool = False
+    """Whether the server is not ready without it; until it is loaded for the first time."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -37,10 +39,16 @@ class Repository:
     """Bundles named at the start, and those of a folder that the operator named; requests name no paths."""
 
     def __init__(
-        self, metrics: Metrics, limits: Limits, *, folder: Path | None = None, threads: int | None = None
+        self,
+        metrics: Metrics,
+        limits: Limits,
+        *,
+        folder: Path | None = None,
+        threads: int | None = None,
+        embeds: bool = False,
     ) -> None:
         self.metrics, self.limits = metrics, limits
-        self._folder, self._threads = folder, threads
+        self._folder, self._threads, self._embeds = folder, threads, embeds
         self._entries: dict[str, Entry] = {}
 
     def start(self, source: Source, name: str | None = None) -> ServedModel:
@@ -52,10 +60,14 @@ class Repository:
         self.metrics.loads.labels(model.name, "success").inc()
         return model
 
+    def expect(self, source: Source, name: str) -> None:
+        """Know a model that there is nothing of yet: the server is not ready until `load` has found a bundle."""
+        self._entries[name] = Entry(source, reason="there is no bundle yet", awaited=True)
+
     @property
     def ready(self) -> bool:
-        """Whether every model that was loaded, and not unloaded since, can answer."""
-        return all(entry.model for entry in self._entries.values() if entry.state != "UNAVAILABLE")
+        """Whether every model that was loaded or is expected, and not unloaded since, can answer."""
+        return all(entry.model for entry in self._entries.values() if entry.awaited or entry.state != "UNAVAILABLE")
 
     def entries(self) -> dict[str, Entry]:
         """Return all models by name, those in the folder that were not loaded too."""
@@ -110,6 +122,7 @@ class Repository:
                 entry.state = "READY" if entry.model else "UNAVAILABLE"
                 raise
             old, entry.model, entry.state, entry.reason = entry.model, model, "READY", ""
+            entry.awaited = False
             self.metrics.loads.labels(name, "success").inc()
         log.info("loaded", extra={"model": name, "version": model.version})
         await _retire(old)
@@ -134,7 +147,10 @@ class Repository:
             path = source()
         except PipelineError as error:
             raise LoadFailed(str(error)) from error
-        return ServedModel.load(path, self.metrics, self.limits, name=name, threads=self._threads)
+        model = ServedModel.load(path, self.metrics, self.limits, name=name, threads=self._threads, embeds=self._embeds)
+        if model.no_embedding:
+            log.warning("the request log has no embeddings", extra={"model": model.name, "reason": model.no_embedding})
+        return model
 
     def _found(self) -> Iterator[tuple[str, Path]]:
         """Yield the bundles in the folder by name, which is that of the folder or the `.zip`."""

@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,12 @@ import numpy as np
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.errors import PipelineError, StageError, one_line
+from gauntlet.core.errors import ConfigError, PipelineError, StageError, one_line
 from gauntlet.core.open_inference import DATATYPES
 from gauntlet.core.signature import Signature
+from gauntlet.monitoring.reference import MonitoringReference
 from gauntlet.monitoring.request_log import VERSION_DIGITS
+from gauntlet.onnx_model.embedding_output import NoEmbedding
 from gauntlet.runtime.batched_inference import tensor_output_names
 from serving.batcher import Batcher
 from serving.cost_model import CostModel, best_batch, measured_seconds
@@ -39,6 +40,8 @@ class ServedModel:
     """Rows of a call at most; 0 where the model's first axis is not a batch of any size."""
     batcher: Batcher
     observations: Observations
+    no_embedding: str = ""
+    """Why the predictor's outputs do not have the embedding; empty where they do, or where nobody asked."""
     users: int = 0
     """Requests that hold this version, which is closed after the last one."""
 
@@ -60,9 +63,18 @@ class ServedModel:
 
     @classmethod
     def load(
-        cls, path: Path, metrics: Metrics, limits: Limits, *, name: str | None = None, threads: int | None = None
+        cls,
+        path: Path,
+        metrics: Metrics,
+        limits: Limits,
+        *,
+        name: str | None = None,
+        threads: int | None = None,
+        embeds: bool = False,
     ) -> "ServedModel":
         """Open a bundle, check its digests, warm it up, and compare it with its golden outputs on this processor.
+
+        With `embeds`, its outputs also have the embedding that the bundle's reference has, where there is one.
 
         Raises:
             LoadFailed: with the reason, when any of it fails.
@@ -71,12 +83,12 @@ class ServedModel:
             bundle = Bundle.open(path)
             if damage := next(bundle.damage(), None):
                 raise LoadFailed(f"{path}: {damage}. Fix: make the bundle again, or copy it again")
-            return cls._prove(Predictor(bundle, threads=threads), name or bundle.contract.name, metrics, limits)
+            return cls._prove(Predictor(bundle, threads=threads), name or bundle.contract.name, metrics, limits, embeds)
         except PipelineError as error:
             raise LoadFailed(str(error)) from error
 
     @classmethod
-    def _prove(cls, predictor: Predictor, name: str, metrics: Metrics, limits: Limits) -> "ServedModel":
+    def _prove(cls, predictor: Predictor, name: str, metrics: Metrics, limits: Limits, embeds: bool) -> "ServedModel":
         """Measure what a call costs, choose the batch, and compare with the golden outputs at that batch."""
         _require_servable(name, predictor.signature)
         _require_preprocessing(predictor, name)
@@ -84,17 +96,19 @@ class ServedModel:
         seconds = _seconds_by_rows(predictor, golden.inputs) if joins else _seconds_of_a_call(predictor, golden.inputs)
         max_batch = best_batch(seconds, limits.deadline_ms / 1000) if joins else 0
         cost = CostModel(seconds, max(1, max_batch))
-        if problem := disagreement(predictor.run, golden, {1, cost.max_rows}):
+        batches = {1, cost.max_rows}
+        if problem := disagreement(predictor.run, golden, batches):
             raise LoadFailed(f"{name}: not its golden outputs on this processor: {problem}")
+        predictor, no_embedding = _embedding(predictor, golden.inputs, batches) if embeds else (predictor, "")
         if joins:
             rows = _rows(golden.inputs, max_batch)
             cost.calibrate(max_batch, min(_seconds(lambda: predictor.run(rows, max_batch)) for _ in range(2)))
         digest = predictor.bundle.digest  # now: the folder may be replaced while it is served
         version = digest[:VERSION_DIGITS]
         observations = Observations(metrics, name, version)
-        call = partial(predictor.run, batch=max_batch) if joins else _plain_call(predictor)
+        call = _batched_call(predictor, max_batch) if joins else _plain_call(predictor)
         batcher = Batcher(call, cost, observations, joins=joins, max_queue=limits.max_queue)
-        return cls(name, version, digest, predictor, max_batch, batcher, observations)
+        return cls(name, version, digest, predictor, max_batch, batcher, observations, no_embedding)
 
     def image_inputs(self, images: list[np.ndarray]) -> tuple[list[NamedArrays], int]:
         """Return the inputs of the calls for decoded images, and how many rows of padding the last one has."""
@@ -106,6 +120,17 @@ class ServedModel:
         padded = {k: np.concatenate([v, np.repeat(v[-1:], padding, axis=0)]) for k, v in inputs.items()}
         starts = range(0, len(images), size)
         return [{k: v[start : start + size] for k, v in padded.items()} for start in starts], padding
+
+
+def _embedding(predictor: Predictor, samples: NamedArrays, batches: set[int]) -> tuple[Predictor, str]:
+    """Return the predictor with the embedding; the same one, and why, where that is not possible."""
+    try:
+        reference = MonitoringReference.load(predictor.bundle)
+        if reference.embedding is None:
+            return predictor, reference.no_embedding
+        return predictor.with_embedding(reference.embedding.output, samples, batches), ""
+    except (ConfigError, NoEmbedding) as error:
+        return predictor, str(error)
 
 
 def _require_servable(name: str, signature: Signature) -> None:
@@ -161,6 +186,22 @@ def _plain_call(predictor: Predictor) -> Callable[[NamedArrays], NamedArrays]:
             return dict(zip(names, map(np.asarray, session.run(names, inputs)), strict=True))
         except Exception as error:  # the runtime's own exceptions share no public base
             raise StageError(one_line(error)) from error
+
+    return call
+
+
+def _batched_call(predictor: Predictor, max_batch: int) -> Callable[[NamedArrays], NamedArrays]:
+    """Return a function that runs the model on rows; what is no plain call is left to `Predictor.run`."""
+    plain = _plain_call(predictor)
+    types = {spec.name: np.dtype(spec.dtype) for spec in predictor.signature.inputs}
+
+    def call(inputs: NamedArrays) -> NamedArrays:
+        rows = len(next(iter(inputs.values())))
+        if rows <= max_batch and all(inputs[name].dtype == wanted for name, wanted in types.items()):
+            outputs = plain(inputs)
+            if all(array.shape[:1] == (rows,) for array in outputs.values()):
+                return outputs
+        return predictor.run(inputs, max_batch)
 
     return call
 

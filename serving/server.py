@@ -5,6 +5,7 @@ import ipaddress
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +18,7 @@ from gauntlet.core.frozen import Frozen
 from serving.app import make_app
 from serving.errors import LoadFailed
 from serving.gate import LOOPBACK
+from serving.http_protocol import JoiningProtocol
 from serving.logs import log_as_json
 from serving.observations import Metrics
 from serving.repository import Repository, Source
@@ -24,6 +26,10 @@ from serving.request_log import RequestLog, RequestLogConfig
 from serving.settings import Limits
 
 log = logging.getLogger("gauntlet.serving")
+
+SWITCH_S = 0.0005
+"""Longest wait of a call that has ended for Python's interpreter lock; the default of 5 ms would delay the next call as
+much while the event loop is busy."""
 
 
 class ServerConfig(Frozen):
@@ -40,8 +46,16 @@ class ServerConfig(Frozen):
     request_log: RequestLogConfig | None = None
 
 
-def serve(sources: Sequence[Source], config: ServerConfig, name: str | None, told: Callable[[str], None]) -> None:
+def serve(
+    sources: Sequence[Source],
+    config: ServerConfig,
+    name: str | None,
+    told: Callable[[str], None],
+    awaited: Source | None = None,
+) -> None:
     """Load the models, listen, and return after SIGTERM or SIGINT; `told` is called with the address when it listens.
+
+    `awaited` is the source of a model with this name that is loaded later, when a client asks for it.
 
     Raises:
         ConfigError: when the address or the folder of the request log cannot be used.
@@ -51,26 +65,31 @@ def serve(sources: Sequence[Source], config: ServerConfig, name: str | None, tol
     log_as_json(config.log_level)
     start = perf_counter()
     listener = _listener(config)
-    repository = Repository(Metrics(), config.limits, folder=config.repository, threads=config.threads)
+    embeds = config.request_log is not None and config.request_log.keeps_embeddings
+    repository = Repository(Metrics(), config.limits, folder=config.repository, threads=config.threads, embeds=embeds)
     try:
         models = [repository.start(source, name) for source in sources]
     except LoadFailed as error:
         raise GateFailed(str(error)) from error
+    if awaited is not None and name is not None:
+        repository.expect(awaited, name)
     request_log = RequestLog(config.request_log, repository.metrics) if config.request_log else None
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(repository, config.token, request_log),
-            http="httptools",
+            http=JoiningProtocol,
             loop="uvloop",
             ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # nothing here depends on the client's address
             timeout_graceful_shutdown=config.stop_timeout_s,
         )
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)  # uvicorn raises them again when it has stopped: exit 0, not 143
+    sys.setswitchinterval(SWITCH_S)
     gc.collect()
     gc.freeze()  # what was loaded so far lives as long as the process
     host, port = listener.getsockname()[:2]

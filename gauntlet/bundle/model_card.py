@@ -276,4 +276,5 @@ def _preprocessing(how: Preprocessing) -> str:
     text = f"{RESIZE[how.resize].format(how.padding)} to {how.width} x {how.height} pixels ({how.interpolation}); "
     text += f"channels {how.channel_order}; " if len(how.mean) > 1 else "grayscale; "
     text += f"(pixel / 255 - {list(how.mean)}) / {list(how.std)}"
+    text += "; all but the resizing is done by the model, whose input is the uint8 image" if how.in_graph else ""
     return text + ("; then histograms of oriented gradients" if how.hog else "")

@@ -2,24 +2,31 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.signature import Preprocessing
 from gauntlet.images.decoding import decode_image
 from gauntlet.images.preprocessing import preprocess
+from gauntlet.onnx_model.embedding_output import EmbeddingOutput
 from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.prediction import Prediction
 from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.embedding_session import open_embedding_session
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import open_session
+
+if TYPE_CHECKING:
+    from gauntlet.bundle.video_prediction import VideoPredictions
 
 Image = bytes | str | Path | Array
 """An image file's bytes, its path, or decoded pixels, shape (height, width, channels).
@@ -52,6 +59,7 @@ class Predictor:
         overrides = dict(self.contract.session or {})
         for name in overrides.keys() & set(THREADS):
             overrides[name] = threads or min(int(overrides[name]), usable_threads())
+        self._threads, self._overrides = threads, overrides
         self.session = open_session(bundle.model, threads=threads, overrides=overrides)
 
     def __call__(self, image: Image) -> Prediction:
@@ -85,6 +93,25 @@ class Predictor:
             for image, sample in zip(group, samples, strict=True):
                 yield image, sample if isinstance(sample, StageError) else next(predictions)
 
+    def video(self, source: str | Path, *, frames: int | None = None, timeout_s: float = 10.0) -> "VideoPredictions":
+        """Return the predictions of a video file, a camera (`camera:0`) or a stream (`rtsp://...`), to iterate over.
+
+        Args:
+            source: every frame of a file is predicted; of a live source always the newest, the others are dropped.
+            frames: to predict at most; by default all.
+            timeout_s: after which a live source that sends nothing is given up.
+
+        Raises:
+            ConfigError: when it cannot be opened or the model takes no images; while iterating, when it breaks off.
+        """
+        from gauntlet.bundle.video_prediction import VideoPredictions
+        from gauntlet.images.video import open_video
+
+        channels = len(self._preprocessing().mean)
+        opened = open_video(str(source), channels, timeout_s)
+        self(np.zeros((64, 64, channels), np.uint8))  # the first call is slow, and a camera does not wait for it
+        return VideoPredictions(opened, self, frames)
+
     def run(self, inputs: NamedArrays, batch: int | None = None) -> NamedArrays:
         """Run the model on samples, arrays of shape (n, ...) by input; return the outputs by name, shape (n, ...).
 
@@ -103,6 +130,24 @@ class Predictor:
             return list(predictions)
         return [one.on_image(*size, how) for one, size in zip(predictions, sizes, strict=True)]
 
+    def with_embedding(self, output: EmbeddingOutput, samples: NamedArrays, batches: Iterable[int]) -> "Predictor":
+        """Return a predictor whose `run` also returns the embedding; on the samples, other outputs keep every bit.
+
+        Raises:
+            NoEmbedding: when they do not, or when the runtime cannot compute it.
+        """
+        other = copy(self)
+        other.session = open_embedding_session(
+            self.bundle.model,
+            output,
+            self.session,
+            samples,
+            batches,
+            threads=self._threads,
+            overrides=self._overrides,
+        )
+        return other
+
     def inputs_of(self, images: Sequence[Image]) -> NamedArrays:
         """Return the model's input for images, shape (n, ...); `ConfigError` for a model that takes no images."""
         return self._stacked([self._sample(image) for image in images])
@@ -112,11 +157,15 @@ class Predictor:
         """Whether the model has one input, with a known preprocessing."""
         return self.signature.preprocessing is not None and len(self.signature.inputs) == 1
 
-    def _sample(self, image: Image) -> Sample:
+    def _preprocessing(self) -> Preprocessing:
         how = self.signature.preprocessing
         if how is None or not self.takes_images:
             wanted = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
             raise ConfigError(f"{self.contract.name}: the model takes {wanted}, not images")
+        return how
+
+    def _sample(self, image: Image) -> Sample:
+        how = self._preprocessing()
         pixels = pixels_of(image, len(how.mean))
         if pixels.dtype == np.uint8:  # the training data may have had another scale
             how = how.replace(scale=1 / 255)

@@ -56,7 +56,7 @@ def _batch(signature: Signature, case: GoldenCase) -> int | None:
 
 def _takes_images(signature: Signature) -> bool:
     how = signature.preprocessing
-    fits = len(signature.inputs) == 1 and signature.inputs[0].dtype == "float32"
+    fits = len(signature.inputs) == 1 and signature.inputs[0].dtype in ("float32", "uint8")
     return fits and how is not None and how.hog is None and len(how.mean) in (1, 3)
 
 

@@ -6,6 +6,8 @@ endian and row major.
 
 import json
 import struct
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +29,12 @@ STRING_LENGTH = struct.Struct("<I")
 
 def datatype_of(array: Array) -> str:
     """Return the protocol's type of an array."""
-    return "BYTES" if array.dtype.kind in "OUS" else DATATYPES[array.dtype.name]
+    return _datatype(array.dtype)
+
+
+@lru_cache
+def _datatype(kind: np.dtype[Any]) -> str:
+    return "BYTES" if kind.kind in "OUS" else DATATYPES[kind.name]  # NumPy computes the name anew each time
 
 
 def to_bytes(array: Array) -> bytes:

@@ -34,17 +34,27 @@ class HogFeatures(Frozen):
     pixels_per_cell: int = Field(4, ge=2, description="height and width of a cell, in pixels")
     cells_per_block: int = Field(2, ge=1, description="height and width of a normalized block, in cells")
 
+    def require_fitting(self, height: int, width: int) -> None:
+        """Raise ValueError where an image of this size has no whole block."""
+        block = self.pixels_per_cell * self.cells_per_block
+        if block > min(height, width):
+            size = f"pixels_per_cell * cells_per_block = {block} pixels"
+            raise ValueError(f"hog: a block of {size} is larger than image_size {min(height, width)}")
+
 
 Resize = Literal["stretch", "crop", "letterbox"]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 ChannelOrder = Literal["RGB", "BGR"]
+IMAGE_SCALE = 1 / 255
+"""Of pixels in image files."""
 
 
 class Preprocessing(Frozen):
     """From image to input: repeat a gray channel, resize, `pixel * scale`, then `(x - mean) / std`.
 
     Interpolation is Pillow's: all kinds but `nearest` are antialiased. With `hog`, the input is the vector of the first
-    channel's histograms.
+    channel's histograms. With `in_graph`, the model itself normalizes: its input is the resized RGB or gray image,
+    uint8, channels last.
     """
 
     height: int = Field(gt=0, description="pixels")
@@ -61,6 +71,7 @@ class Preprocessing(Frozen):
     interpolation: Interpolation = "bilinear"
     channel_order: ChannelOrder = Field("RGB", description="of the input, and of mean and std")
     hog: HogFeatures | None = None
+    in_graph: bool = Field(False, description="whether the model does all but the resizing, on uint8 images")
 
 
 class OperatorLibrary(Frozen):

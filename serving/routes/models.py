@@ -24,7 +24,7 @@ async def live() -> Response:
 async def ready(request: Request) -> Response:
     """Answer 200 when every loaded model can answer, else 503."""
     if not _repository(request).ready:
-        raise NotReady("a model is being loaded")
+        raise NotReady("a model is being loaded, or there is no version of it yet")
     return Response()
 
 

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 from served_bundles import brightness_bundle
 from server_process import ServerProcess, serving
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message
 
 from flows.cli.main import main
-from serving.gate import Gate
+from serving.app import make_app
 from serving.observations import Metrics
+from serving.repository import Repository
+from serving.served_model import ServedModel
+from serving.settings import Limits
 
 TOKEN = "0123456789abcdef0123"
 
@@ -68,9 +71,17 @@ def test_strange_host_is_refused(server: ServerProcess, host: str) -> None:
     assert server.get("/v2", origin=f"http://{host}").status == 403
 
 
-def test_fault_of_ours_has_status_500_and_names_the_request(caplog: pytest.LogCaptureFixture) -> None:
-    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
-        raise RuntimeError("secret of the inside")
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v2/health/ready"), ("POST", "/v2/models/m/infer")])
+def test_fault_of_ours_has_status_500_and_names_the_request(
+    caplog: pytest.LogCaptureFixture, method: str, path: str
+) -> None:
+    class Broken(Repository):
+        @property
+        def ready(self) -> bool:
+            raise RuntimeError("secret of the inside")
+
+        def model(self, name: str, version: str | None = None) -> ServedModel:
+            raise RuntimeError("secret of the inside")
 
     sent: list[Message] = []
 
@@ -81,10 +92,11 @@ def test_fault_of_ours_has_status_500_and_names_the_request(caplog: pytest.LogCa
         return {"type": "http.request"}
 
     headers = [(b"host", b"localhost:80"), (b"x-request-id", b"mine-2")]
-    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
-    asyncio.run(Gate(broken, Metrics())(scope, receive, send))
-    assert sent[0]["status"] == 500
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
+    asyncio.run(make_app(Broken(Metrics(), Limits()))(scope, receive, send))
+    assert [message.get("status") for message in sent] == [500, None]
     assert sent[1]["body"] == b'{"error":"internal error in request mine-2"}'
+    assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % len(sent[1]["body"])
     assert "secret of the inside" in caplog.text
 
 

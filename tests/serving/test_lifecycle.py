@@ -1,5 +1,6 @@
 """Load, swap, unload and stop: nothing that was admitted is lost."""
 
+import asyncio
 import shutil
 import signal
 import threading
@@ -16,8 +17,9 @@ from server_process import ServerProcess, json_request, serving
 
 from gauntlet.bundle.bundle import GOLDEN, MODEL, archive, seal
 from gauntlet.core.open_inference import binary_request
-from serving.errors import LoadFailed
+from serving.errors import LoadFailed, NotReady
 from serving.observations import Metrics
+from serving.repository import Repository
 from serving.served_model import ServedModel
 from serving.settings import Limits
 
@@ -196,3 +198,20 @@ def test_swap_under_load_loses_no_request(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_hundred_swaps_under_load_lose_no_request(tmp_path: Path) -> None:
     swaps_under_load(tmp_path, 100)
+
+
+def test_expected_model_keeps_the_server_from_being_ready_until_it_is_loaded(tmp_path: Path) -> None:
+    repository = Repository(Metrics(), Limits())
+    repository.expect(lambda: tmp_path / "b", "brightness")
+    assert not repository.ready
+    with pytest.raises(NotReady, match="there is no bundle yet"):
+        repository.model("brightness")
+    with pytest.raises(LoadFailed):
+        asyncio.run(repository.load("brightness"))
+    assert not repository.ready
+    brightness_bundle(tmp_path / "b")
+    model = asyncio.run(repository.load("brightness"))
+    assert repository.ready
+    asyncio.run(repository.unload("brightness"))
+    assert repository.ready  # as after any other unload
+    model.batcher.close()

@@ -16,20 +16,21 @@ export async function readPixels(file) {
   return context.getImageData(0, 0, bitmap.width, bitmap.height);
 }
 
-// One input, without the batch axis: a Float32Array in the layout NCHW or NHWC.
+// One input, without the batch axis: a Float32Array in the layout NCHW or NHWC; the levels, if the model normalizes them.
 export function imageInput(pixels, how, layout) {
   const channels = how.mean.length;
   const whole = { left: 0, top: 0, width: pixels.width, height: pixels.height };
   const box = how.resize === "crop" ? centerCrop(pixels, how) : whole;
   const inner = how.resize === "letterbox" ? innerBox(pixels, how) : { left: 0, top: 0, width: how.width, height: how.height };
-  const input = new Float32Array(channels * how.height * how.width);
+  const input = new (how.in_graph ? Uint8Array : Float32Array)(channels * how.height * how.width);
   for (let channel = 0; channel < channels; channel++) {
-    const color = how.channel_order === "BGR" && channels === 3 ? 2 - channel : channel;
+    const color = how.channel_order === "BGR" && channels === 3 && !how.in_graph ? 2 - channel : channel;
     const part = resized(planeOf(pixels, box, color, channels), box, inner, how.interpolation);
     const plane = how.resize === "letterbox" ? padded(part, inner, how) : part;
     for (let i = 0; i < plane.length; i++) {
       const scaled = f32(plane[i] * f32(1 / 255));
-      const value = f32(f32(scaled - f32(how.mean[channel])) / f32(how.std[channel]));
+      const normalized = f32(f32(scaled - f32(how.mean[channel])) / f32(how.std[channel]));
+      const value = how.in_graph ? roundHalfEven(plane[i]) : normalized;
       input[layout === "NCHW" ? channel * plane.length + i : i * channels + channel] = value;
     }
   }

@@ -52,13 +52,13 @@ async function show(file) {
     const [spec] = contract.signature.inputs;
     const input = imageInput(pixels, contract.signature.preprocessing, contract.signature.layout);
     const batch = page.batch || 1; // a fixed batch is filled with copies
-    const values = new Float32Array(batch * input.length);
+    const values = new input.constructor(batch * input.length);
     for (let sample = 0; sample < batch; sample++) values.set(input, sample * input.length);
     const { height, width, mean } = contract.signature.preprocessing;
     const axes = contract.signature.layout === "NCHW" ? [mean.length, height, width] : [height, width, mean.length];
     const shape = page.batch === 0 ? axes : [batch, ...axes];
     const start = performance.now();
-    const outputs = await session.run({ [spec.name]: new ort.Tensor("float32", values, shape) });
+    const outputs = await session.run({ [spec.name]: new ort.Tensor(spec.dtype, values, shape) });
     const milliseconds = performance.now() - start;
     const name = contract.signature.primary_output ?? contract.signature.outputs[0].name;
     const dims = page.batch === 0 ? outputs[name].dims : outputs[name].dims.slice(1);

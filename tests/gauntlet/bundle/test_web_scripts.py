@@ -97,6 +97,16 @@ def test_interpolation_and_channel_order_are_those_of_python(
     assert np.abs(found.reshape(expected.shape) - expected).max() <= 1e-5
 
 
+@pytest.mark.parametrize("size", [(8, 6), (31, 17)])
+def test_model_that_normalizes_itself_gets_the_levels(page: Page, size: tuple[int, int]) -> None:
+    values = {"height": 6, "width": 8, "scale": 1 / 255, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)}
+    how = Preprocessing.model_validate(values | {"resize": "crop", "channel_order": "BGR", "in_graph": True})
+    content = noise(*size, "RGB")
+    expected = preprocess(decode_image(content, 3), how, "NHWC").astype(int)
+    found = np.array(page.evaluate(INPUT, [list(content), how.model_dump(mode="json"), "NHWC"]))
+    assert np.abs(found.reshape(expected.shape) - expected).max() <= (0 if size == (8, 6) else 1)
+
+
 def signature(task: str, labels: tuple[str, ...] = ()) -> Signature:
     spec = TensorSpec(name="y", dtype="float32", shape=("n", 3))
     return Signature.model_validate({"task": task, "inputs": (spec,), "outputs": (spec,), "labels": labels})
