@@ -39,8 +39,6 @@ FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
 """A JAX function: `folder/nets.py:predict`."""
 NHWC_KINDS = ("keras-model", "saved-model")
 NOTHING_STORED = Store(Path(os.devnull))
-REPAIR_BUDGET_S = 10
-"""A recipe's repair is given less time than by default, because `auto` tries several recipes."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,6 @@ def infer_config(
         "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}, *fusions],
         "quantize": "auto",
         "benchmark": {"deploy_targets": "auto"},
-        "repair": {"budget_s": REPAIR_BUDGET_S},
         # A model from outside is the reference, however accurate it is.
         "evaluate": {"min_accuracy": 0, "min_recall": 0, "max_generalization_gap": 1},
     }

@@ -16,8 +16,9 @@ from tasks.quantize.auto import Operators, recommended_recipes
 from tasks.train import TrainConfig
 
 AUTO = "auto"
-AUTO_BUDGET_S = 45
-"""With the graph passes before and the last recipe's own time, the search ends within a minute."""
+AUTO_BUDGET_S = 60
+AUTO_REPAIR_S = 10
+"""A recipe's repair is given less time than by default, because `auto` tries several recipes."""
 
 
 def expand_recipes(recipes: Any, info: ValidationInfo) -> Any:
@@ -41,11 +42,13 @@ def expand_recipes(recipes: Any, info: ValidationInfo) -> Any:
 def with_auto_limits(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values of a configuration with what `auto` implies for other keys, where they are not set.
 
-    `quantize: auto` has a time limit. LoadGen measures the winner in this Python environment, so that with it
-    `deploy_targets: auto` adds no runtime of another one.
+    `quantize: auto` has a time limit, and its repairs a shorter one than by default. LoadGen measures the winner in
+    this Python environment, so that with it `deploy_targets: auto` adds no runtime of another one.
     """
-    if values.get("quantize") == AUTO:
+    if values.get("quantize", AUTO) == AUTO:
         values = {"quantize_budget_s": AUTO_BUDGET_S} | values
+        if isinstance(repair := values.get("repair", {}), dict):
+            values = values | {"repair": {"budget_s": AUTO_REPAIR_S} | repair}
     benchmark = values.get("benchmark")
     if values.get("loadgen") and isinstance(benchmark, dict) and benchmark.get("deploy_targets") == AUTO:
         values = values | {"benchmark": benchmark | {"deploy_targets": ()}}

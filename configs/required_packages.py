@@ -6,6 +6,7 @@ from typing import Any
 
 from configs.schema import PipelineConfig
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.extras import with_make
 from tasks.loadgen import PACKAGES as LOADGEN
 from tasks.serve import PACKAGES as SERVE
 
@@ -49,6 +50,5 @@ def _require(name: str, needed: Mapping[str, tuple[str, str]]) -> None:
     for package, (part, extra) in needed.items():
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
-                f"{name}: {part} needs {package}, which is not installed; install it with: make {extra} "
-                f"(in a container: build the image again with {extra} among the EXTRAS of docker/.env)"
+                f"{name}: {part} needs {package}, which is not installed; install it with: {with_make(extra)}"
             )

@@ -28,10 +28,9 @@ from tasks.optimize.chain import Chain
 from tasks.optimize.ort import OrtGraph
 from tasks.package import PackageConfig
 from tasks.portability import PortabilityConfig
+from tasks.preprocess import PreprocessConfig
 from tasks.prune import PruneConfig
 from tasks.quantize import QuantizeConfig
-from tasks.quantize.dynamic import DynamicInt8
-from tasks.quantize.static import StaticInt8
 from tasks.repair import REPAIRED, RepairConfig
 from tasks.select import SelectConfig
 from tasks.serve.config import ServeConfig
@@ -40,6 +39,8 @@ from tasks.train import TrainConfig
 from tasks.train.torch import TorchTraining
 
 REFERENCE = "fp32"
+FROM_IMAGES = "-uint8"
+"""Behind the winner's name: the same with its preprocessing in the graph."""
 NORMALIZED = "normalized"
 """The reference as the stage `normalize` made it, where the runtime makes another graph of that."""
 
@@ -151,15 +152,16 @@ class PipelineConfig(Frozen):
     portability: PortabilityConfig = Field(default_factory=PortabilityConfig)  # before `quantize`: `auto` reads it
     benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)  # also before `quantize`
     quantize: Recipes = Field(
-        (StaticInt8(), StaticInt8(activations="s8"), DynamicInt8(), DynamicInt8(weights="s8")),
+        "auto",
+        validate_default=True,
         description="quantization recipes, each one candidate; a recipe with lists gives one for every combination; "
         "auto: recommended recipes for this machine",
     )
     quantize_budget_s: float | None = Field(
         None,
         ge=0,
-        description="time for calibration, recipes and repairs of one network; a recipe whose turn comes later is not "
-        "tried, except the first two; default: 45 with `quantize: auto`, else none",
+        description="time for the graph passes, calibration, recipes and repairs of one network; what would end later "
+        "is not tried, except the first pass and the first two recipes; default: 60 with `quantize: auto`, else none",
     )
     prune: tuple[PruneConfig, ...] = Field(
         (),
@@ -171,6 +173,7 @@ class PipelineConfig(Frozen):
     loadgen: tuple[Scenario, ...] = Field(
         (), description="scenarios in which MLPerf's LoadGen measures the winner; its verdict is a gate"
     )
+    preprocess: PreprocessConfig = Field(default_factory=PreprocessConfig)
     budget: Budget = Field(default_factory=Budget, description="limits that the winner must keep; a gate")
     package: PackageConfig = Field(default_factory=PackageConfig)
     runner: RunnerConfig = Field(default_factory=RunnerConfig, description="what does independent work side by side")

@@ -37,8 +37,10 @@ from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden, first_samples
 from gauntlet.datasets.splits import Split
 from gauntlet.monitoring.reference import REFERENCE, MonitoringReference
+from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding, find_embedding
 from gauntlet.onnx_model.model_file import model_files, read_graph, stored_tensors
 from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.embedding_session import open_embedding_session
 from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.session import open_session
 from tasks.confirm import ConfirmFacts
@@ -75,6 +77,7 @@ class PackageFacts(Frozen):
     files: int
     size_bytes: int
     samples: int = Field(description="golden samples")
+    embedding: str = Field("", description="the layer whose inputs `gauntlet monitor` can watch, or why there is none")
     golden: tuple[GoldenDifference, ...] = Field(description="the packaged model against the winner's file")
     damage: tuple[str, ...] = Field((), description="files that do not match their digest")
     contract: Contract
@@ -123,6 +126,7 @@ def examine(config: PackageConfig, path: Path) -> tuple[PackageFacts, tuple[Chec
         files=len(bundle.manifest.files),
         size_bytes=path.stat().st_size,
         samples=len(next(iter(bundle.golden().inputs.values()))),
+        embedding=_embedded(bundle),
         golden=golden,
         damage=damage,
         contract=bundle.contract,
@@ -142,6 +146,14 @@ def examine(config: PackageConfig, path: Path) -> tuple[PackageFacts, tuple[Chec
         fix = "raise package.max_size_mb, or choose smaller candidates"
         checks.append(Check.of("package.max_size_mb", facts.size_bytes / 1e6, "<=", config.max_size_mb, "", fix))
     return facts, tuple(checks)
+
+
+def _embedded(bundle: Bundle) -> str:
+    """Return the layer whose inputs the reference has, or why it has none; empty without a reference."""
+    if not (bundle.folder / REFERENCE).is_file():
+        return ""
+    reference = MonitoringReference.load(bundle)
+    return reference.embedding.output.layer if reference.embedding else reference.no_embedding
 
 
 def _contract(report: RunReport, final: ConfirmFacts, model: Path) -> Contract:
@@ -198,8 +210,8 @@ def _save_golden(config: PackageConfig, contract: Contract, model: Path, golden:
 
 def _save_reference(config: PackageConfig, contract: Contract, model: Path, test: Split, target: Path) -> None:
     """Save what requests are compared with: features of the winner's inputs and outputs, and which are wrong."""
-    session = open_session(model, overrides=contract.session)
     chosen = np.unique(np.linspace(0, len(test) - 1, min(len(test), config.reference_samples)).astype(np.int64))
+    session, embedded = _reference_session(contract, model, test.take(chosen[:REFERENCE_CHUNK]))
 
     def calls() -> Iterator[tuple[NamedArrays, NamedArrays]]:
         for start in range(0, len(chosen), REFERENCE_CHUNK):
@@ -207,7 +219,19 @@ def _save_reference(config: PackageConfig, contract: Contract, model: Path, test
             yield inputs, batched_inference(session, inputs).run(contract.best_batch)
 
     labels = None if test.labels is None else test.labels[chosen]
-    MonitoringReference.measure(contract.signature, calls(), labels).save(target)
+    MonitoringReference.measure(contract.signature, calls(), labels, embedded).save(target)
+
+
+def _reference_session(contract: Contract, model: Path, samples: NamedArrays) -> tuple[Any, EmbeddingOutput | str]:
+    """Return a session that also has the embedding, and where it is; the plain one, and why, where there is none."""
+    plain, batch = open_session(model, overrides=contract.session), contract.best_batch
+    try:
+        found = find_embedding(
+            read_graph(model), contract.signature.primary_output or contract.signature.outputs[0].name
+        )
+        return open_embedding_session(model, found, plain, samples, [batch], overrides=contract.session), found
+    except NoEmbedding as error:
+        return plain, str(error)
 
 
 def _write_documents(contract: Contract, report: RunReport, card: CardConfig, folder: Path) -> None:

@@ -34,6 +34,9 @@ class EpochMetrics(Frozen):
     validation_loss: Number
     validation_accuracy: Number = Field(description="or the primary metric of a problem without classes")
     learning_rate: Number = Field(description="at the end of the epoch")
+    train_accuracy: Number | None = Field(
+        None, description="of a classifier in PyTorch or Keras on the training images, as each step saw them"
+    )
 
 
 class LoopConfig(Frozen):
@@ -91,10 +94,13 @@ class History:
         """Whether the training has ended."""
         return len(self.epochs) >= self.config.epochs or self.stopped_early
 
-    def add(self, train_loss: float, loss: float, accuracy: float, learning_rate: float) -> dict[str, float]:
+    def add(
+        self, train_loss: float, loss: float, accuracy: float, learning_rate: float, train_accuracy: float | None = None
+    ) -> dict[str, float]:
         """Add an epoch, with loss and accuracy on the validation images; return its metrics."""
         metrics = {"train_loss": train_loss, "validation_loss": loss, "validation_accuracy": accuracy}
         metrics["learning_rate"] = learning_rate
+        metrics |= {} if train_accuracy is None else {"train_accuracy": train_accuracy}
         self.epochs.append(EpochMetrics.model_validate({"epoch": len(self.epochs) + 1, **metrics}))
         return metrics
 
@@ -143,7 +149,7 @@ class TrainingLoop(ABC):
             train_loss = self._epoch(number)
             if not np.isfinite(train_loss):
                 break
-            metrics = self.history.add(train_loss, *self._validate(), self._rate(number))
+            metrics = self.history.add(train_loss, *self._validate(), self._rate(number), self._train_accuracy())
             temporary = self.checkpoint.with_suffix(".tmp")
             self._save(temporary, best=self.history.best_epoch == number)
             fsync(temporary)
@@ -165,6 +171,10 @@ class TrainingLoop(ABC):
     @abstractmethod
     def _validate(self) -> tuple[float, float]:
         """Return the loss and the primary metric on the validation images."""
+
+    def _train_accuracy(self) -> float | None:
+        """Return the accuracy over the training steps of this epoch, where it is counted."""
+        return None
 
     @abstractmethod
     def _losses(self, number: int) -> Iterator[float]:

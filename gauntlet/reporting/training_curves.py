@@ -15,6 +15,7 @@ DRAWABLE = 1e30
 QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("Training loss", "train_loss", number),
     ("Validation loss", "validation_loss", number),
+    ("Training accuracy", "train_accuracy", percent),
     ("Validation accuracy", "validation_accuracy", percent),
 )
 
@@ -30,8 +31,9 @@ def draw(history: list[Any], best_epoch: int = 0) -> Markup | None:
         return None
     epochs, texts = [epoch["epoch"] for epoch in history], []
     with themed(HEIGHT_PX) as figure:
-        row = figure.subplots(1, len(QUANTITIES), gridspec_kw={"wspace": 0.1})
-        for axes, (name, key, write) in zip(row, QUANTITIES, strict=True):
+        shown = [quantity for quantity in QUANTITIES if all(epoch.get(quantity[1]) is not None for epoch in history)]
+        row = figure.subplots(1, len(shown), gridspec_kw={"wspace": 0.1})
+        for axes, (name, key, write) in zip(row, shown, strict=True):
             values = [epoch[key] for epoch in history]
             _curve(axes, epochs, values, f"{name}\n{write(values[0])} → {write(values[-1])}")
             if best_epoch:

@@ -26,6 +26,7 @@ from tasks.calibrate.calibration_set import (
     finite_check,
     test_overlap_check,
 )
+from tasks.calibrate.reader import CalibrationReader
 
 
 class CalibrateConfig(Frozen):
@@ -35,7 +36,15 @@ class CalibrateConfig(Frozen):
     max_range_change: float = Field(
         0.1, gt=0, description="largest shift of a range's end by the second half of the images, relative to its width"
     )
+    reader: CalibrationReader | None = Field(
+        None,
+        description="your own function that yields the inputs to calibrate with, instead of the calibration images",
+    )
     strict: bool = Field(False, description="a failed check of the set stops the static recipes instead of warning")
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that implement the reader."""
+        return self.reader.files() if self.reader else ()
 
 
 class CalibrateFacts(Frozen):
@@ -52,16 +61,20 @@ def calibrate(
     workspace: Workspace,
     *,
     model: Artifact,
-    calibration: Artifact,
+    calibration: Artifact | None,
     test: Artifact,
     methods: tuple[Method, ...],
+    files: tuple[Path, ...] = (),
 ) -> Report[CalibrateFacts]:
     """Compute the ranges of a model's activations by every method, and check the calibration set.
 
-    The artifacts are `prepared`, the preprocessed model for the quantizer, and `ranges`, a `Ranges` file. Raises
-    StageError when the model cannot be preprocessed, or does not accept the images.
+    The artifacts are `prepared`, the preprocessed model for the quantizer, and `ranges`, a `Ranges` file. With a
+    reader, `calibration` is not read; `files` are the user's (`CalibrateConfig.files`), an argument so that their
+    content is part of the cache key. Raises StageError when the model cannot be preprocessed, or does not accept the
+    images.
     """
-    model_path, split = workspace.path(model), read_split(workspace.path(calibration))
+    model_path = workspace.path(model)
+    split = _samples(config, workspace, Signature.read(read_graph(model_path)), calibration)
     prepared = workspace.folder / "prepared.onnx"
     with tempfile.TemporaryDirectory(dir=workspace.folder) as folder:
         try:
@@ -88,6 +101,16 @@ def calibrate(
     }
     checks = (finite_check(statistics.non_finite, public), *set_checks)
     return Report(stage="calibrate", facts=facts, checks=checks, artifacts=artifacts)
+
+
+def _samples(
+    config: CalibrateConfig, workspace: Workspace, signature: Signature, calibration: Artifact | None
+) -> Split:
+    """Return the samples to calibrate with; there is a reader where there is no split."""
+    if config.reader is not None:
+        return config.reader.read(signature, config.images)
+    assert calibration is not None
+    return read_split(workspace.path(calibration))
 
 
 def _set_checks(

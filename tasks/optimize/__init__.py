@@ -16,7 +16,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.metrics.output_comparison import Tolerances
 from gauntlet.onnx_model.model_file import copy_model, read_for_editing, read_graph, write_model
 from gauntlet.runtime.graph_fingerprint import optimized_graph_fingerprint
-from tasks.optimize.chain import Chain
+from tasks.optimize.chain import NOT_TRIED, Chain
 from tasks.optimize.graph_pass import GraphPass, apply_pass, layout_nodes
 from tasks.optimize.ort import OrtGraph
 from tasks.optimize.python_pass import PythonPass
@@ -50,17 +50,19 @@ def optimize(
     golden: Artifact,
     limits: Tolerances | None = None,
     files: tuple[Path, ...] = (),
+    budget_s: float | None = None,
 ) -> Report[OptimizeFacts]:
     """Apply one pass, or a chain of passes, to a copy of the model; the report's artifact is `model`.
 
     A single pass runs as a chain of one. Each pass is verified on the golden inputs, within `limits`. For a pass that
     broke the model, the artifact `failing-<pass>` holds the smallest model found that it breaks, the model after the
     pass, and inputs. `files` are the user's files (`user_files`); an argument so that their content is part of the
-    cache key. Raises StageError when ONNX Runtime rejects the model.
+    cache key. With `budget_s`, passes of a chain whose turn comes later are not tried. Raises StageError when ONNX
+    Runtime rejects the model.
     """
     before = read_graph(workspace.path(model))
     signature = Signature.read(before)
-    after, passes, failing = _optimized(config, workspace, model, golden, limits or Tolerances())
+    after, passes, failing = _optimized(config, workspace, model, golden, limits or Tolerances(), budget_s)
     signature.write(after)
     path = workspace.folder / "model.onnx"
     kept = workspace.store_file(path, *write_model(after, path))
@@ -82,7 +84,12 @@ def optimize(
 
 
 def _optimized(
-    config: OptimizeConfig, workspace: Workspace, model: Artifact, golden: Artifact, limits: Tolerances
+    config: OptimizeConfig,
+    workspace: Workspace,
+    model: Artifact,
+    golden: Artifact,
+    limits: Tolerances,
+    budget_s: float | None,
 ) -> tuple[onnx.ModelProto, tuple[PassFacts, ...], dict[str, Artifact]]:
     """Write the optimized model to the workspace; return it, the facts of each pass, and the failing models."""
     path = workspace.folder / "model.onnx"
@@ -92,7 +99,7 @@ def _optimized(
         except Exception as error:  # ONNX Runtime's own types
             raise StageError(f"{config.kind}: {error}") from error
     chain = config if isinstance(config, Chain) else Chain(passes=(config,))
-    result, passes, failing = chain.run(workspace, workspace.path(model), workspace.path(golden), limits)
+    result, passes, failing = chain.run(workspace, workspace.path(model), workspace.path(golden), limits, budget_s)
     copy_model(result, path)
     return read_for_editing(path), passes, failing
 
@@ -133,7 +140,12 @@ def _pass_checks(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
     reason = "no pass changed the graph and passed its checks; this is the FP32 model"
     if len(passes) == 1 and passes[0].outcome != "accepted" and passes[0].reason:
         reason = _summary(passes[0])
-    return intact.explained("; ".join(summaries), skipped), accepted.explained(reason, REMOVE_PASS)
+    untried = [p.name for p in passes if p.reason.startswith(NOT_TRIED)]
+    in_time = Check(
+        name="optimize.untried_passes", value=len(untried), op="==", limit=0, unit="passes", severity="warning"
+    ).explained(f"the time was used up before {', '.join(untried)}", "raise quantize_budget_s, or set it to null")
+    checks = intact.explained("; ".join(summaries), skipped), accepted.explained(reason, REMOVE_PASS)
+    return (*checks, in_time) if untried else checks
 
 
 def _summary(facts: PassFacts) -> str:

@@ -1,7 +1,9 @@
 """A chain of passes: each is kept only if the model stays valid, accurate and not slower."""
 
+import math
 import shutil
 from pathlib import Path
+from time import monotonic
 from typing import Literal
 
 from pydantic import Field
@@ -24,6 +26,10 @@ from tasks.optimize.python_pass import PythonPass
 from tasks.optimize.reduce_failing_model import FailingModel, ReductionSettings, reduce_failing_model
 from tasks.optimize.verified_pass import ChainState, PassAttempt, PassFacts, try_pending_passes
 
+NOT_TRIED = "not tried: "
+"""The reason of passes whose turn comes when the time is used up."""
+LEAST_TIMEOUT_S = 30
+"""A pass is given this time also where the budget is smaller."""
 TRY_S = 10  # time limit, in seconds, of a pass on one part of a model on which it crashed or timed out
 
 
@@ -56,29 +62,38 @@ class Chain(Frozen):
         return tuple(file for p in self.passes if isinstance(p, PythonPass) for file in p.files())
 
     def run(
-        self, workspace: Workspace, model: Path, golden: Path, numerics: Tolerances
+        self, workspace: Workspace, model: Path, golden: Path, numerics: Tolerances, budget_s: float | None = None
     ) -> tuple[Path, tuple[PassFacts, ...], dict[str, Artifact]]:
         """Apply the passes; return the model after the last accepted one, the facts of each, and the failing models.
+
+        With a budget, a pass whose turn comes later is not tried, except the first, and none may take much longer.
 
         Raises:
             StageError: when the model does not run before the first pass.
         """
         numerics, folder = numerics.replace(samples=self.samples), workspace.folder / "chain"
-        arguments, memory = (folder, golden, numerics, self.latency_check, self.timeout_s), self.memory_bytes
+        ends_at = math.inf if budget_s is None else monotonic() + budget_s
+        timeout_s = self.timeout_s if budget_s is None else min(self.timeout_s, max(budget_s, LEAST_TIMEOUT_S))
+        arguments, memory = (folder, golden, numerics, self.latency_check, timeout_s, ends_at), self.memory_bytes
         if not (folder / "state.json").exists():
             folder.mkdir(exist_ok=True)
             copy_model(model, folder / "original.onnx")
             ChainState(pending=self.passes, model="original.onnx").write(folder)
         while (state := ChainState.read(folder)).pending:
             workspace.progress(len(state.steps), len(state.steps) + len(state.pending), "pass")
-            limit_s = self.timeout_s * (len(state.pending) + 1)
+            if state.steps and monotonic() >= ends_at:
+                _record_untried(folder, budget_s)
+                break
+            limit_s = timeout_s * (len(state.pending) + 1)
             try:
                 run_in_subprocess(try_pending_passes, *arguments, timeout_s=limit_s, memory_bytes=memory)
             except SubprocessFailed as failure:
-                _record_crash(folder, failure, self.timeout_s)
+                _record_crash(folder, failure, timeout_s)
+        state = ChainState.read(folder)
         facts, artifacts = list[PassFacts](), dict[str, Artifact]()
         for step in state.steps:
-            step_facts, step_artifacts = self._with_failing_model(step, workspace, folder, golden, numerics)
+            in_time = self.replace(reduction_budget_s=max(0.0, min(self.reduction_budget_s, ends_at - monotonic())))
+            step_facts, step_artifacts = in_time._with_failing_model(step, workspace, folder, golden, numerics)
             facts.append(step_facts)
             artifacts |= step_artifacts
         return folder / state.model, tuple(facts), artifacts
@@ -122,6 +137,17 @@ class Chain(Frozen):
             return reduce_failing_model(*arguments)
         memory = self.memory_bytes
         return run_in_subprocess(reduce_failing_model, *arguments, timeout_s=limit_s, memory_bytes=memory).value
+
+
+def _record_untried(folder: Path, budget_s: float | None) -> None:
+    """Record that the time is used up before the turn of the pending passes."""
+    state = ChainState.read(folder)
+    nodes = len(read_graph(folder / state.model).graph.node)
+    reason = f"{NOT_TRIED}the time for graph passes, {budget_s:g} s, was used up"
+    for graph_pass in state.pending:
+        facts = PassFacts(name=graph_pass.name, outcome="rejected", reason=reason, nodes_before=nodes, timed=True)
+        state = state.after(facts)
+    state.write(folder)
 
 
 def _record_crash(folder: Path, failure: SubprocessFailed, timeout_s: float) -> None:

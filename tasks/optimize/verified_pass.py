@@ -3,12 +3,13 @@
 This runs in a subprocess, which stores its progress in a file: the parent continues after a pass that ended it.
 """
 
+import math
 import os
 import signal
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Literal, Self
 
 import numpy as np
@@ -98,9 +99,14 @@ class ChainState(Frozen):
 
 
 def try_pending_passes(
-    folder: Path, golden: Path, numerics: Tolerances, latency_check: LatencyCheck, timeout_s: float
+    folder: Path,
+    golden: Path,
+    numerics: Tolerances,
+    latency_check: LatencyCheck,
+    timeout_s: float,
+    ends_at: float = math.inf,
 ) -> None:
-    """Try the pending passes in order, and record each.
+    """Try the pending passes in order, and record each; behind `ends_at`, by `time.monotonic`, begin no further one.
 
     A pass that exceeds its time limit ends this process, because a library call cannot be interrupted otherwise. After
     splitting a group the function returns: the time limit of the process covers the passes pending at its start.
@@ -116,7 +122,7 @@ def try_pending_passes(
         state = state.after(facts, destination.name if facts.outcome == "accepted" else None)
         state.write(folder)
         state.tidy(folder)
-        if state.steps[-1].facts.outcome == "split":
+        if state.steps[-1].facts.outcome == "split" or monotonic() >= ends_at:
             return
 
 

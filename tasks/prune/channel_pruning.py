@@ -8,7 +8,9 @@ torch-pruning's own rounding does not prune a layer that would become narrower t
 import copy
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gauntlet.core.errors import StageError, one_line
@@ -19,24 +21,32 @@ if TYPE_CHECKING:
     import torch
 
 BISECTION_STEPS = 8
+MAX_NAMED = 12
+"""Layers in a message."""
 
 
 def prune_to_budget(
-    network: "torch.nn.Module", inputs: Sequence["torch.Tensor"], macs: float, round_to: int
+    network: "torch.nn.Module",
+    inputs: Sequence["torch.Tensor"],
+    macs: float,
+    round_to: int,
+    layers: Mapping[str, float] = MappingProxyType({}),
 ) -> "torch.nn.Module":
     """Return the largest pruned copy with at most a share `macs` of the operations; else the smallest possible one.
 
     `inputs` are the network's arguments for a few samples, each of shape (n, ...). Layers keep a multiple of `round_to`
-    channels.
+    channels. `layers` are shares of channels to keep, by a pattern of the layers' names; the budget is met by the
+    others.
 
     Raises:
-        StageError: when the pruned copy does not run, or the shapes of its outputs change.
+        StageError: when the pruned copy does not run, the shapes of its outputs change, or no layer has such a name.
     """
+    _require_names(network, layers)
     budget, low, high = macs * macs_of(network, inputs), 0.0, 1.0
-    best = prune_channels(network, inputs, low, round_to)
+    best = prune_channels(network, inputs, low, round_to, layers)
     for _ in range(BISECTION_STEPS):
         share = (low + high) / 2
-        pruned = prune_channels(network, inputs, share, round_to)
+        pruned = prune_channels(network, inputs, share, round_to, layers)
         if macs_of(pruned, inputs) <= budget:
             low, best = share, pruned
         else:
@@ -45,7 +55,11 @@ def prune_to_budget(
 
 
 def prune_channels(
-    network: "torch.nn.Module", inputs: Sequence["torch.Tensor"], share: float, round_to: int
+    network: "torch.nn.Module",
+    inputs: Sequence["torch.Tensor"],
+    share: float,
+    round_to: int,
+    layers: Mapping[str, float] = MappingProxyType({}),
 ) -> "torch.nn.Module":
     """Keep about `share` of the channels of a copy, except at the outputs. Raises StageError when it does not run."""
     import torch
@@ -58,7 +72,9 @@ def prune_channels(
         with torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about parameters outside layers; the shapes are compared below
             graph.build_dependency(pruned, [*inputs], output_transform=_with_output_nodes, verbose=False)
-            removals = [_removal(graph, group, importance, share, round_to) for group in graph.get_all_groups()]
+            names = {module: name for name, module in pruned.named_modules()}
+            shares = ((group, _share_of(graph, group, names, layers, share)) for group in graph.get_all_groups())
+            removals = [_removal(graph, group, importance, kept, round_to) for group, kept in shares]
             for module, function, channels in filter(None, removals):
                 graph.get_pruning_group(module, function, channels).prune()
         with torch.no_grad():
@@ -71,6 +87,25 @@ def prune_channels(
     if actual != expected:
         raise StageError(f"the pruned network has outputs of shape {actual}, not {expected}; remove prune")
     return pruned
+
+
+def _require_names(network: "torch.nn.Module", layers: Mapping[str, float]) -> None:
+    """Raise StageError where a pattern fits no layer with channels."""
+    names = [name for name, module in network.named_modules() if hasattr(module, "weight")]
+    for pattern in layers:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            shown = ", ".join(names[:MAX_NAMED]) + (
+                f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+            )
+            raise StageError(f"prune.layers: no layer is named {pattern!r}; there are {shown}")
+
+
+def _share_of(graph: Any, group: Any, names: Mapping[Any, str], layers: Mapping[str, float], share: float) -> float:
+    """Return the share of channels that a group keeps: the largest that `layers` has for one of its layers."""
+    members = {dep.target.module for dep, _ in group if graph.is_out_channel_pruning_fn(dep.handler)}
+    found = [names[module] for module in members if module in names]
+    fixed = [kept for pattern, kept in layers.items() if any(fnmatchcase(name, pattern) for name in found)]
+    return max(fixed, default=share)
 
 
 def _with_output_nodes(outputs: object) -> list["torch.Tensor"]:

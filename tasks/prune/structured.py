@@ -1,7 +1,7 @@
 """Structured pruning: remove whole channels, so that every kernel computes less."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -15,26 +15,32 @@ if TYPE_CHECKING:
     import torch
 
 MAX_UNUSED_SHARE = 0.25
+Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Structured(TorchLoopConfig):
-    """Remove the channels of least magnitude, the same share of every layer, to meet a budget of operations."""
+    """Remove the channels of least magnitude, the same share of every layer but those of `layers`, to meet a budget."""
 
     kind: Literal["structured"] = "structured"
     macs_fraction: Percent = Field(0.5, description="largest share of operations (MACs) to keep; a whole percent")
     round_to: int = Field(
         16, ge=1, le=256, description="layers keep a multiple of this number of channels; narrower ones are not pruned"
     )
+    layers: dict[str, Share] = Field(
+        default_factory=dict,
+        description="share of the channels that layers keep, by a pattern of their names: {'layer1.*': 1}; the others "
+        "lose what the budget asks for",
+    )
     epochs: int = Field(3, ge=1, le=1000, description="epochs of fine-tuning")
 
     @property
     def name(self) -> str:
         """The candidate's name: `pruned-25` keeps 25 % of the operations."""
-        return f"pruned-{100 * self.macs_fraction:.0f}"
+        return f"pruned-{100 * self.macs_fraction:.0f}" + ("-layers" if self.layers else "")
 
     def pruned(self, network: "torch.nn.Module", inputs: Sequence["torch.Tensor"]) -> "torch.nn.Module":
         """Return a pruned copy to fine-tune. Raises StageError when it does not run or its output shapes change."""
-        return prune_to_budget(network, inputs, self.macs_fraction, self.round_to)
+        return prune_to_budget(network, inputs, self.macs_fraction, self.round_to, self.layers)
 
     def checks(self, before: NetworkSize, after: NetworkSize) -> tuple[Check, ...]:
         """Return the checks that the budget is met and mostly used."""
@@ -42,7 +48,9 @@ class Structured(TorchLoopConfig):
         detail, remedy = f"{after.macs} of {before.macs} MACs are left", ""
         if share > self.macs_fraction:
             detail += f"; no layer can be narrower than {self.round_to} channels"
-            remedy = "lower prune.round_to, or raise prune.macs_fraction"
+            detail += f", and prune.layers fixes those named {', '.join(self.layers)}" if self.layers else ""
+            remedy = "lower prune.round_to" + (" or the shares of prune.layers" if self.layers else "")
+            remedy += ", or raise prune.macs_fraction"
         return (
             Check(
                 name="prune.macs_fraction", value=share, op="<=", limit=self.macs_fraction, detail=detail, remedy=remedy

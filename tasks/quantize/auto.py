@@ -58,6 +58,6 @@ def recommended_recipes(
         "convolutions": [*first, *for_targets, *variants],
         "matrices": [*[*first, *variants][:2], dynamic, DynamicInt8(weights="s8", op_types="matmul"), *for_targets],
         "attention": [*first, dynamic, DynamicInt8(weights="s8", op_types="matmul"), *weight_only, *for_targets],
-        "unknown": [*first, dynamic, *for_targets, *variants],
+        "unknown": [*first, *for_targets, variants[0], dynamic, *variants[1:]],
     }
     return tuple(recipes[operators])

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
@@ -64,7 +65,26 @@ def report_model(
     """Store the model's files, the golden outputs and the predictions for the splits, and report on them."""
     artifacts = store_golden_and_predictions(golden, predict, splits, facts.signature, workspace)
     artifacts["model"] = workspace.store_file(model, *companions)
+    checks = (*checks, never_finite_check(golden.test_outputs))
     return Report(stage="train", facts=facts, checks=checks, artifacts=artifacts)
+
+
+def never_finite_check(outputs: NamedArrays) -> Check:
+    """Return the check that each output of floats has a finite value; all candidates would agree on none.
+
+    A few that are not finite are no fault: masks are infinite, and random inputs may lie outside a function's domain.
+    """
+    never = [name for name, array in outputs.items() if array.dtype.kind == "f" and not np.isfinite(array).any()]
+    samples = max((len(array) for array in outputs.values()), default=0)
+    return Check.of(
+        "train.never_finite_outputs",
+        len(never),
+        "==",
+        0,
+        f"only NaN or infinity for {samples} samples: {', '.join(never)}" if never else "",
+        "look for NaN in the weights (gauntlet inspect MODEL --weights), or bring samples that the model is made for",
+        unit="outputs",
+    )
 
 
 def single_input(signature: Signature) -> str:

@@ -28,10 +28,9 @@ def parts(
     """Yield every mapping that a configuration can hold: where it is written, whose keys those are, and its model."""
     yield path, owners, model
     for name, field in model.model_fields.items():
-        is_list = typing.get_origin(field.annotation) is tuple
+        below = {tuple: (0,), dict: ("any",)}.get(typing.get_origin(field.annotation), ())
         for inner in models(field.annotation):
-            steps: tuple[Path_, Owners] = ((name, 0), (model, None)) if is_list else ((name,), (model,))
-            yield from parts(inner, (*path, *steps[0]), (*owners, *steps[1]))
+            yield from parts(inner, (*path, name, *below), (*owners, model, *(None for _ in below)))
 
 
 def models(annotation: Any) -> list[type[BaseModel]]:
@@ -61,6 +60,7 @@ FILLERS: dict[str, Any] = {
     "reason": "long enough to pass",
     "p99_ms": 50,
     "rate": 20,
+    **{key: [1] for key in ("min", "opt", "max")},
 }
 
 
@@ -79,7 +79,7 @@ def document(path: Path_, owners: Owners, model: type[BaseModel], values: dict[s
     """Return a configuration that says `values` in that part, and what the parts around it need besides."""
     inner: Any = needed(model) | values
     for step, owner in reversed(list(zip(path, owners, strict=True))):
-        inner = [inner] if owner is None else needed(owner) | {step: inner}
+        inner = ([inner] if step == 0 else {step: inner}) if owner is None else needed(owner) | {step: inner}
     return inner
 
 

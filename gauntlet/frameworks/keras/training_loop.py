@@ -166,7 +166,8 @@ class KerasTrainingLoop:
         if not np.isfinite(loss):
             return
         rate = float(self.trainer.optimizer.learning_rate)
-        metrics = self.history.add(loss, float(logs["val_loss"]), float(logs["val_accuracy"]), rate)
+        found = (float(logs["val_loss"]), float(logs["val_accuracy"]), rate, float(logs["accuracy"]))
+        metrics = self.history.add(loss, *found)
         self._save()
         self.workspace.progress(index + 1, self.config.epochs, "epoch", **metrics)
 

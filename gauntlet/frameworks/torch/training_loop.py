@@ -167,14 +167,23 @@ class TorchTrainingLoop(TorchLoop, ClassifierLoop):
         self.config, self.signature = config, signature
         self.scores_index = [spec.name for spec in signature.outputs].index(str(signature.primary_output))
         self.loss = torch.nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
+        self.right: list[torch.Tensor] = []  # which training images of this epoch were predicted right, by step
 
     def _loss(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
         import torch
 
         inputs = [tensor(array).to(self.device) for array in self._augmented(split.take(chosen), rng)]
         scores = [*named_outputs(self.network(*inputs)).values()][self.scores_index]
-        loss: torch.Tensor = self.loss(scores, torch.from_numpy(require_labels(split)[chosen]).to(self.device))
+        labels = torch.from_numpy(require_labels(split)[chosen]).to(self.device)
+        self.right.append(scores.detach().argmax(1) == labels)
+        loss: torch.Tensor = self.loss(scores, labels)
         return loss
+
+    def _train_accuracy(self) -> float:
+        import torch
+
+        right, self.right = torch.cat(self.right), []
+        return float(right.float().mean())
 
     def _augmented(self, inputs: NamedArrays, rng: np.random.Generator) -> list[Array]:
         """Return training samples in the order of the network's arguments, with its first input augmented."""

@@ -27,6 +27,9 @@ def test_curves_tell_where_they_begin_and_end() -> None:
     assert svg is not None
     assert "Validation accuracy: 25.0 % after the first epoch, 75.0 % after the last" in svg
     assert len(lines(svg)) == 3
+    more = [epoch(n, 1.0) | {"train_accuracy": 0.1 * n} for n in (1, 2)]
+    assert "Training accuracy: 10.0 % after the first epoch, 20.0 % after the last" in str(training_curves.draw(more))
+    assert len(lines(str(training_curves.draw(more)))) == 4
 
 
 def test_a_curve_is_broken_where_a_value_is_no_number() -> None:

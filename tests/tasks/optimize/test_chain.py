@@ -235,3 +235,23 @@ def test_chain_says_so_when_the_golden_answers_do_not_fit(subject) -> None:
     golden: Artifact = subject.out.store_file(path)
     with pytest.raises(StageError, match="no samples for the input 'x'"):
         optimize(Chain(passes=(OnnxSlim(),)), subject.out, model=subject.model, golden=golden)
+
+
+def test_pass_whose_turn_comes_too_late_is_not_tried_and_named(subject, own: Own) -> None:
+    chain = Chain(passes=(own("nothing"), OnnxSim(), OnnxSlim()))
+    report = optimize(chain, subject.out, model=subject.model, golden=subject.golden, budget_s=0)
+    others = report.facts.passes[1:]
+    assert [(one.name, one.reason) for one in others] == [
+        (name, "not tried: the time for graph passes, 0 s, was used up") for name in ("onnxsim", "onnxslim")
+    ]
+    untried = check(report, "optimize.untried_passes")
+    assert (untried.value, untried.severity) == (2, "warning")
+    assert "before onnxsim, onnxslim" in untried.detail
+    assert report.timed  # so that it is not reused where there is more time
+
+
+def test_passes_are_all_tried_where_there_is_time(subject, own: Own) -> None:
+    chain = Chain(passes=(own("nothing"), OnnxSim()))
+    report = optimize(chain, subject.out, model=subject.model, golden=subject.golden, budget_s=1e6)
+    assert [one.outcome for one in report.facts.passes] == ["unchanged", "accepted"]
+    assert not [one for one in report.checks if one.name == "optimize.untried_passes"]

@@ -144,3 +144,28 @@ def test_width_is_a_multiple_of_step_and_parts_or_all_of_it(count: int, share: f
 @given(COUNTS, st.floats(0, 1), st.floats(0, 1), STEPS, PARTS)
 def test_width_does_not_grow_when_the_share_falls(count: int, a: float, b: float, step: int, parts: int) -> None:
     assert kept_channels(count, min(a, b), step, parts) <= kept_channels(count, max(a, b), step, parts)
+
+
+def test_named_layers_keep_their_share_and_the_others_meet_the_budget() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.Flatten(),
+        nn.Linear(32 * 4, 4),
+    ).eval()  # fmt: skip
+
+    def channels(layers: dict[str, float]) -> tuple[list[int], float]:
+        pruned = prune_to_budget(network, PICTURES, 0.5, 1, layers)
+        share = macs_of(pruned, PICTURES) / macs_of(network, PICTURES)
+        return [module.out_channels for module in pruned.modules() if isinstance(module, nn.Conv2d)], share
+
+    (alike, one), (whole, other), (fixed, _) = map(channels, ({}, {"0": 1}, {"0": 1, "[24]": 0.5}))
+    assert max(one, other) <= 0.5
+    assert whole[0] == 32 > alike[0]
+    assert max(whole[1:]) < max(alike[1:])
+    assert fixed == [32, 16, 16]
+
+
+def test_layer_that_is_not_there_is_refused_with_those_that_are() -> None:
+    network = BLOCKS["residual"]()
+    with pytest.raises(StageError, match=r"no layer is named 'layer1.\*'; there are stem.0, stem.1, inner.0"):
+        prune_to_budget(network, PICTURES, 0.5, 1, {"layer1.*": 1})

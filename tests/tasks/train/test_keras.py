@@ -72,6 +72,7 @@ def test_train_learns_tells_each_epoch_and_keeps_the_best(
     losses = [epoch.validation_loss for epoch in history]
     assert [epoch.epoch for epoch in history] == [1, 2, 3, 4, 5]
     assert history[-1].train_loss < 0.8 * history[0].train_loss
+    assert history[-1].train_accuracy > history[0].train_accuracy
     assert losses[facts.best_epoch - 1] == min(losses)
     assert (facts.signature.primary_output, facts.signature.outputs[0].shape) == ("scores", ("batch", 10))
     with np.load(out.path(report.artifacts["predictions"])) as file:

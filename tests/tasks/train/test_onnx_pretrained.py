@@ -101,6 +101,20 @@ def test_outputs_that_are_no_tensors_are_named_when_they_are_left_out(bring: Bri
     assert "chances" in check.detail
 
 
+@pytest.mark.parametrize(("weights", "never"), [("1, 1", 0), ("1, nan", 0), ("nan, nan", 1), ("inf, -inf", 1)])
+def test_output_without_a_finite_value_fails_its_check(bring: Bring, tmp_path: Path, weights: str, never: int) -> None:
+    """Every candidate would agree with it: NaN equals NaN."""
+    values = np.array([float(text) for text in weights.split(",")], np.float32)
+    proto = onnx_text.model("m (float[n,2] x) => (float[n,2] y, float[n,2] z) { y = Neg(x)  z = Mul(x, w) }")
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(values, "w"))
+    onnx.save(proto, tmp_path / "model.onnx")
+    report, _ = bring(tmp_path / "model.onnx", {"x": np.full((20, 2), 3, np.float32)})
+    (check,) = (check for check in report.checks if check.name == "train.never_finite_outputs")
+    assert (check.value, check.passed) == (never, never == 0)
+    assert ("only NaN or infinity for 14 samples: z" in check.detail) == bool(never)
+    assert ("gauntlet inspect MODEL --weights" in check.remedy) == bool(never)
+
+
 def test_external_data_is_part_of_the_models_content(tmp_path: Path) -> None:
     model, _ = pretrained_models.external_data(tmp_path)
     assert [f.name for f in OnnxModel(model=model).files()] == ["brought.onnx", "all.bin"]

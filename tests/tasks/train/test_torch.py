@@ -39,6 +39,8 @@ def test_train_learns_and_keeps_the_best_epoch_when_it_is_left_alone(
     history = report.facts.history
     assert [epoch.epoch for epoch in history] == [1, 2, 3, 4, 5, 6]
     assert history[-1].train_loss < 0.8 * history[0].train_loss
+    assert all(0 <= epoch.train_accuracy <= 1 for epoch in history)
+    assert history[-1].train_accuracy > history[0].train_accuracy
     losses = [epoch.validation_loss for epoch in history]
     assert losses[report.facts.best_epoch - 1] == min(losses)
     assert history[-1].learning_rate == pytest.approx(0, abs=1e-9)

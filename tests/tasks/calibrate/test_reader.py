@@ -1,0 +1,97 @@
+"""A reader of the user's own gives the ranges that the same samples give in a split, or one clear error."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_text
+import pytest
+
+from gauntlet.calibration.minmax import MinMax
+from gauntlet.calibration.ranges import Ranges
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import signature_from_graph
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.splits import ArraySplit
+from tasks.calibrate import CalibrateConfig, calibrate
+from tasks.calibrate.reader import CalibrationReader
+
+MODEL = "m (float[n, 8] x) => (float[n, 4] y) <float[8, 4] w> { h = MatMul(x, w) y = Relu(h) }"
+SAMPLES = "samples = np.random.default_rng(0).standard_normal((20, 8)).astype(np.float32)"
+
+
+@pytest.fixture
+def reader(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], CalibrationReader]:
+    name = f"reader_{abs(hash(request.node.name))}"  # modules of a process have different names
+
+    def write(body: str) -> CalibrationReader:
+        (tmp_path / f"{name}.py").write_text(f"import numpy as np\n{SAMPLES}\n{body}\n")
+        return CalibrationReader(function=f"{name}:batches", code_folder=tmp_path)
+
+    return write
+
+
+GENERATOR = """
+def batches():
+    for start in range(0, 20, 8):
+        yield {"x": samples[start : start + 8]}
+"""
+RUNTIMES = """
+from onnxruntime.quantization import CalibrationDataReader
+class batches(CalibrationDataReader):
+    def __init__(self):
+        self.feeds = iter([{"x": samples[start : start + 8]} for start in range(0, 20, 8)])
+    def get_next(self):
+        return next(self.feeds, None)
+"""
+
+
+@pytest.mark.parametrize("body", [GENERATOR, RUNTIMES], ids=["generator", "CalibrationDataReader"])
+def test_reader_gives_the_ranges_of_its_samples(
+    reader: Callable[[str], CalibrationReader], workspace: Callable[..., Workspace], body: str
+) -> None:
+    found = []
+    config = CalibrateConfig(images=12)
+    for given in (config.replace(reader=reader(body)), config):
+        out = workspace()
+        proto = onnx_text.model(MODEL)
+        signature_from_graph(proto).write(proto)
+        onnx.save(proto, out.folder / "model.onnx")
+        samples = np.random.default_rng(0).standard_normal((20, 8)).astype(np.float32)
+        split = out.store_file(ArraySplit({"x": samples}).save(out.folder, "calibration"))
+        test = out.store_file(ArraySplit({"x": samples[15:] + 1}).save(out.folder, "test"))
+        report = calibrate(
+            given,
+            out,
+            model=out.store_file(out.folder / "model.onnx"),
+            calibration=None if given.reader else split,
+            test=test,
+            methods=(MinMax(),),
+            files=given.files(),
+        )
+        assert report.facts.images == 12
+        found.append(Ranges.model_validate_json(out.path(report.artifacts["ranges"]).read_text()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def batches():\n    return iter([])", "yields nothing; yield arrays of x"),
+        ("def batches():\n    return [samples]", "yields ndarray; expected a dictionary with arrays"),
+        ("def batches():\n    return [{'z': samples}]", r"yields one of \['z'\]; expected a dictionary .* for x"),
+        ("def batches():\n    return [{'x': 1.0}]", r"yields arrays of shape \{'x': \(\)\}"),
+        (
+            "def batches():\n    return [{'x': samples}, {'x': samples[:, 1:]}]",
+            r"'x' in different sizes \(\(7,\), \(8,\)\)",
+        ),
+        ("def batches():\n    return 1 / 0", "fails: ZeroDivisionError"),
+        ("other = 1", "has no function 'batches'"),
+    ],
+)
+def test_reader_that_does_not_fit_is_one_clear_error(
+    reader: Callable[[str], CalibrationReader], body: str, message: str
+) -> None:
+    with pytest.raises(StageError, match=message):
+        reader(body).read(signature_from_graph(onnx_text.model(MODEL)), 64)
