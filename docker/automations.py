@@ -1,22 +1,31 @@
-"""Create the Prefect automation that marks dead runs as crashed: `python docker/automations.py`.
+"""Create the Prefect automations of this project: `python docker/automations.py`.
 
-When a worker and its run are killed together (power cut, out of memory, `docker kill`), the run stays "Running"
-forever, and with a limit of one run at a time, every later run waits for it. A live run sends heartbeats; this
-automation marks it as crashed when they stop. The script can be repeated: it creates or updates one automation.
+One marks dead runs as crashed. When a worker and its run are killed together (power cut, out of memory, `docker kill`),
+the run stays "Running" forever, and with a limit of one run at a time, every later run waits for it. A live run sends
+heartbeats; the automation marks it as crashed when they stop.
+
+The other sends a notification when a run fails or crashes, through the notification block that `GAUNTLET_NOTIFY` names
+as TYPE/NAME, such as slack-webhook/operators; without that variable, there is no such automation. The script can be
+repeated.
 """
 
+import os
+import sys
 from datetime import timedelta
 from uuid import UUID
 
 from prefect.automations import Automation
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import StateType
-from prefect.events.actions import ChangeFlowRunState
+from prefect.events.actions import ChangeFlowRunState, SendNotification
 from prefect.events.schemas.automations import EventTrigger, Posture
+from prefect.exceptions import ObjectNotFound
 
-NAME = "close-dead-runs"
+CLOSE, NOTIFY = "close-dead-runs", "notify-of-failures"
 # Six heartbeats at the 30 seconds that prefect.yaml sets. A shorter time would also match a busy process.
 SILENCE = timedelta(seconds=180)
+# A monitor that sees an alarm fails at each look, every few minutes, until the alarm is answered.
+QUIET = timedelta(hours=1)
 HEARTBEAT = "prefect.flow-run.heartbeat"
 FINAL_STATES = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
 
@@ -28,7 +37,7 @@ def close_dead_runs(silence: timedelta = SILENCE) -> Automation:
     terminal shows how it ended.
     """
     return Automation(
-        name=NAME,
+        name=CLOSE,
         description="A run whose heartbeats stopped is marked as crashed, so that the next one can start.",
         trigger=EventTrigger(
             posture=Posture.Proactive,
@@ -50,23 +59,67 @@ def close_dead_runs(silence: timedelta = SILENCE) -> Automation:
     )
 
 
-def existing() -> list[UUID]:
-    """Return the ids of the automations with the name `NAME`."""
+def notify_of_failures(block: UUID, quiet: timedelta = QUIET) -> Automation:
+    """Return the automation that tells people of a deployment's failures by a notification block, once in `quiet`."""
+    return Automation(
+        name=NOTIFY,
+        description="Failed and crashed runs of gauntlet's deployments are told to people.",
+        trigger=EventTrigger(
+            posture=Posture.Reactive,
+            match={"prefect.resource.id": ["prefect.flow-run.*"]},
+            match_related={"prefect.resource.id": ["prefect.tag.gauntlet"]},
+            for_each={"related:deployment:prefect.resource.id"},
+            expect={"prefect.flow-run.Failed", "prefect.flow-run.Crashed"},
+            threshold=1,
+            within=quiet,
+        ),
+        actions=[
+            SendNotification(
+                block_document_id=block,
+                subject="gauntlet: {{ deployment.name }} {{ flow_run.state.name | lower }}",
+                body="{{ flow_run.name }}: {{ flow_run.state.message }}\n{{ flow_run | ui_url }}",
+            )
+        ],
+    )
+
+
+def notification_block(name: str) -> UUID:
+    """Return the id of a notification block, TYPE/NAME; end with exit code 2 where there is none."""
+    kind, _, own = name.partition("/")
     with get_client(sync_client=True) as client:
-        response = client.request("POST", "/automations/filter", json={"automations": {"name": {"any_": [NAME]}}})
-        response.raise_for_status()
-        return [UUID(automation["id"]) for automation in response.json()]
+        try:
+            return client.read_block_document_by_name(own, kind).id
+        except ObjectNotFound:
+            print(
+                f"GAUNTLET_NOTIFY: the Prefect server has no block {name!r}; expected TYPE/NAME, such as "
+                "slack-webhook/operators. Fix: create it on the page Blocks, or unset the variable",
+                file=sys.stderr,
+            )
+            sys.exit(2)
 
 
-def main() -> None:
-    """Create the automation, or update the existing one."""
-    automation, ids = close_dead_runs(), existing()
-    if ids:
-        automation.id = ids[0]
+def put(automation: Automation) -> None:
+    """Create an automation, or update the one with its name."""
+    with get_client(sync_client=True) as client:
+        known = client.read_automations_by_name(automation.name)
+    if known:
+        automation.id = known[0].id
         automation.update()
     else:
         automation.create()
-    print(f"automation {NAME}: {'updated' if ids else 'created'}")
+    print(f"automation {automation.name}: {'updated' if known else 'created'}")
+
+
+def main() -> None:
+    """Create or update the automations; remove the one that is no longer asked for."""
+    put(close_dead_runs())
+    if block := os.environ.get("GAUNTLET_NOTIFY"):
+        put(notify_of_failures(notification_block(block)))
+        return
+    with get_client(sync_client=True) as client:
+        for automation in client.read_automations_by_name(NOTIFY):
+            client.delete_automation(automation.id)
+            print(f"automation {NOTIFY}: removed")
 
 
 if __name__ == "__main__":

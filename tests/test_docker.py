@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import re
+import tomllib
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ import yaml
 
 from configs.loader import load
 from configs.schema import PipelineConfig
+from flows.servers.local_platform import WORKERS
 
 TOP = Path(__file__).parent.parent
 DOCKER = TOP / "docker"
@@ -35,6 +37,16 @@ def copied() -> list[str]:
     return [source for line in lines for source in line.split()[:-1]]
 
 
+def given_values(settings: dict[str, str | None]) -> dict[str, str]:
+    """Return what has a value in the file."""
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def passed_on(settings: dict[str, str | None]) -> dict[str, None]:
+    """Return what has the value that docker/.env gives it, and is left out where it gives none."""
+    return {key: None for key, value in settings.items() if value is None}
+
+
 def automations() -> ModuleType:
     """Import the script, which lies in no package."""
     specification = importlib.util.spec_from_file_location("automations", DOCKER / "automations.py")
@@ -47,7 +59,7 @@ def automations() -> ModuleType:
 @each_service
 def test_a_port_is_published_on_the_loopback_only(name: str) -> None:
     for port in SERVICES[name].get("ports", []):
-        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port), f"{name} publishes {port}"
+        assert re.fullmatch(r"127\.0\.0\.1:\$\{\w+_PORT:-(\d+)\}:\1", port), f"{name} publishes {port}"
 
 
 def test_the_database_is_not_published() -> None:
@@ -56,7 +68,7 @@ def test_the_database_is_not_published() -> None:
 
 @each_service
 def test_a_password_comes_from_the_environment_and_has_no_default(name: str) -> None:
-    for key, value in SERVICES[name].get("environment", {}).items():
+    for key, value in given_values(SERVICES[name].get("environment", {})).items():
         in_address = re.search(r"://[^:/]+:(.+)@", value)
         if in_address:
             assert MANDATORY.match(in_address[1]), f"{name}: {key}"
@@ -68,10 +80,13 @@ def test_the_example_of_the_environment_has_every_variable_and_no_password() -> 
     text = (DOCKER / ".env.example").read_text()
     settings = dict(re.findall(r"^(?:# )?([A-Z][A-Z_]+)=(.*)$", text, re.MULTILINE))
     used = {match[1]: match[2] for match in VARIABLE.finditer((DOCKER / "compose.yaml").read_text())}
+    for service in SERVICES.values():
+        used |= passed_on(service.get("environment", {})) | passed_on(service.get("build", {}).get("args", {}))
     assert set(used) <= set(settings)
-    assert {name for name, how in used.items() if how == ":?"} == {
-        name for name, value in settings.items() if re.search("PASSWORD|AUTH|TOKEN", name) and value == ""
-    }
+    empty = set(re.findall(r"^([A-Z][A-Z_]+)=$", text, re.MULTILINE))
+    assert {name for name, how in used.items() if how == ":?"} == empty
+    secret = re.compile("PASSWORD|AUTH|TOKEN|SECRET|KEY")
+    assert not [name for name, value in settings.items() if secret.search(name) and value]
 
 
 def test_secrets_are_kept_out_of_git() -> None:
@@ -138,10 +153,32 @@ def test_the_served_model_cannot_be_changed_from_inside_and_asks_for_a_token() -
 
 
 def test_the_extras_of_the_worker_image_can_be_chosen() -> None:
-    default = re.search(r"^ARG EXTRAS=(.+)$", DOCKERFILE, re.MULTILINE)
-    assert default is not None
-    assert SERVICES["prefect-server"]["build"]["args"]["EXTRAS"] == f"${{EXTRAS:-{default[1]}}}"
-    assert f"# EXTRAS={default[1]}\n" in (DOCKER / ".env.example").read_text()
+    [default] = set(re.findall(r"^ARG EXTRAS=(.+)$", DOCKERFILE, re.MULTILINE))
+    for worker in ("prefect-server", "worker-gpu"):  # the cpu image is built for the server, too
+        assert {"PYTHON_IMAGE", "EXTRAS", "DEBIAN_PACKAGES"} <= set(passed_on(SERVICES[worker]["build"]["args"]))
+    assert f"# EXTRAS={default}\n" in (DOCKER / ".env.example").read_text()
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    assert set(default.split(",")) <= set(project["optional-dependencies"])
+
+
+def test_the_example_of_the_environment_names_the_base_images_that_are_used() -> None:
+    used = re.findall(r"^ARG (PYTHON_IMAGE)=(\S+)$", DOCKERFILE, re.MULTILINE)
+    used += re.findall(r"\$\{(POSTGRES_IMAGE):-(\S+)\}", (DOCKER / "compose.yaml").read_text())
+    assert [name for name, _ in used] == ["PYTHON_IMAGE", "POSTGRES_IMAGE"]
+    for name, image in used:
+        assert f"# {name}={image}\n" in (DOCKER / ".env.example").read_text()
+
+
+def test_extras_that_need_more_than_their_packages_get_it() -> None:
+    assert "*,jax,*) pip install --only-binary :all: --constraint constraints.txt --no-deps jax2onnx ;;" in DOCKERFILE
+    assert '*,boosting,*) DEBIAN_PACKAGES="${DEBIAN_PACKAGES} libgomp1" ;;' in DOCKERFILE
+
+
+@pytest.mark.parametrize("name", ["worker", "worker-gpu"])
+def test_a_worker_gets_the_store_and_every_credential_that_the_guide_names(name: str) -> None:
+    guide = (TOP / "docs" / "how-to" / "share-a-store.md").read_text()
+    named = set(re.findall(r"`((?:AWS|AZURE|GOOGLE)_[A-Z_]+)", guide)) - {"GOOGLE_APPLICATION_CREDENTIALS"}  # a file
+    assert {"GAUNTLET_STORE", *named} <= set(passed_on(SERVICES[name]["environment"]))
 
 
 def test_health_of_the_prefect_server_includes_its_page() -> None:
@@ -192,3 +229,11 @@ def test_the_automation_allows_for_several_missed_heartbeats() -> None:
     ]
     assert trigger.within >= timedelta(seconds=3 * max(frequencies))
     assert trigger.after == {"prefect.flow-run.heartbeat"} < trigger.expect
+
+
+@each_deployment
+def test_a_deployments_queue_is_served_by_compose_and_by_up(name: str) -> None:
+    queue = DEPLOYMENTS[name]["work_pool"].get("work_queue_name", "default")
+    command = " ".join(SERVICES["worker"]["command"])
+    assert f"--work-queue={queue}" in command or f"--work-queue=${{WORKER_QUEUE:-{queue}}}" in command
+    assert queue in WORKERS.values()
