@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from results import Figure, Measured, add_result_option, write_result
+from results import Figure, Measured, add_result_option, conclude
 
 from gauntlet.monitoring.martingale import Floats
 from gauntlet.monitoring.predecessor import DEFAULT_DROP, paired_wealth
@@ -78,13 +78,7 @@ def main(words: Sequence[str] | None = None) -> int:
     add_result_option(parser)
     asked = parser.parse_args(words)
     found = measure(asked.streams, asked.labels)
-    for line in (found.columns, ["---"] * len(found.columns), *found.rows):
-        print("| " + " | ".join(line) + " |")
-    for figure in found.figures:
-        print(f"{figure.name}: {figure.value:g} {figure.unit}" + (f" (goal: {figure.goal})" if figure.goal else ""))
-    if asked.result:
-        write_result(asked.result, topic="monitoring", **found._asdict())
-    return 1 if any(figure.met is False for figure in found.figures) else 0
+    return conclude(found, "monitoring", asked.result)
 
 
 if __name__ == "__main__":

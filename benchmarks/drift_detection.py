@@ -29,7 +29,7 @@ from drifting_digits import (
     population,
     stream,
 )
-from results import Figure, Measured, add_result_option, write_result
+from results import Figure, Measured, add_result_option, conclude
 
 from gauntlet.monitoring.accuracy_estimate import MOST_ERROR, estimate_accuracy
 from gauntlet.monitoring.judgment import gather
@@ -236,17 +236,7 @@ def main(words: Sequence[str] | None = None) -> int:
         found = alarms(asked.streams, asked.samples)
     else:
         found = delays(asked.repeats) if asked.command == "delays" else accuracy(asked.repeats)
-    for line in (found.columns, ["---"] * len(found.columns), *found.rows):
-        print("| " + " | ".join(line) + " |")
-    for figure in found.figures:
-        missed = "" if figure.met is not False else ", missed"
-        print(
-            f"{figure.name}: {figure.value:g} {figure.unit}"
-            + (f" (goal: {figure.goal}{missed})" if figure.goal else "")
-        )
-    if asked.result:
-        write_result(asked.result, topic="monitoring", **found._asdict())
-    return 1 if any(figure.met is False for figure in found.figures) else 0
+    return conclude(found, "monitoring", asked.result)
 
 
 if __name__ == "__main__":

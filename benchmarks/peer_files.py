@@ -1,4 +1,4 @@
-"""What is raced in peers.py: the product's candidates, and what users would pick instead, made once and kept."""
+"""What users would pick instead of the product's choice: raced in peers.py, made once and kept."""
 
 import math
 import os
@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from networks import CACHE, Network, made
+from networks import CACHE, Network, made, trained
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from pydantic import Field
 
 from gauntlet.benchmarking.contender import RaceEntry
-from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.datasets import read_split
@@ -24,11 +23,9 @@ from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.npz_arrays import NpzArrays
 from gauntlet.datasets.splits import SPLITS
 from gauntlet.metrics.error_metrics import sqnr_db
-from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
 from gauntlet.targets import (
-    AUTO_TARGETS,
     KerasCompiled,
     KerasEager,
     OpenVino,
@@ -39,14 +36,8 @@ from gauntlet.targets import (
     TorchEager,
 )
 from gauntlet.targets.environments import RuntimeEnvironment, folder, make, python
-from tasks.accuracy import AccuracyConfig, accuracy
-from tasks.calibrate import CalibrateConfig, calibrate
 from tasks.export.tf2onnx import Tf2Onnx
 from tasks.export.torchscript import TorchScript
-from tasks.optimize import optimize
-from tasks.optimize.chain import Chain
-from tasks.quantize import methods_of, quantize
-from tasks.quantize.auto import recommended_recipes
 from tasks.train.keras import KerasTraining
 from tasks.train.torch import TorchTraining
 
@@ -57,7 +48,8 @@ OLIVE = RuntimeEnvironment(
 REFERENCE = "ONNX Runtime, FP32"
 PICTURES = {"train": 16, "validation": 16, "calibration": 32, "test": 64}
 TIMEOUT_S = 300
-UNTRAINED = AccuracyConfig(max_accuracy_drop=1, max_recall_drop=1, min_sqnr_db=20)
+UNTRAINED = ("accuracy.min_top1_agreement=0", "accuracy.min_cosine=0", "accuracy.min_sqnr_db=20")
+"""Settings of `gauntlet run` for a network that saw noise: nothing is known of its accuracy."""
 
 
 class Row(Frozen):
@@ -80,19 +72,17 @@ class Row(Frozen):
 
 
 class Prepared(Frozen):
-    """What is raced, by name."""
+    """What is kept, by name."""
 
-    candidates: dict[str, Path]
     peers: dict[str, Row]
 
 
-def network_of(name: str) -> tuple[Network, AccuracyConfig]:
-    """Return a network, and what its candidates may cost; nothing is known of the accuracy of one that saw noise."""
+def network_of(name: str) -> tuple[Network, tuple[str, ...]]:
+    """Return a network, and the settings that its candidates are judged by, where they are not the default ones."""
     if name == "resnet18":
-        learning = TorchTraining(architecture=name, epochs=2, learning_rate=0.001)
-        return made(f"peers-{name}", Digits(), learning, TorchScript()), AccuracyConfig()
+        return trained(name), ()
     if name == "efficientnetb0":
-        return made(f"peers-{name}", Digits(layout="NHWC"), KerasTraining(epochs=3), Tf2Onnx()), AccuracyConfig()
+        return made(f"peers-{name}", Digits(layout="NHWC"), KerasTraining(epochs=3), Tf2Onnx()), ()
     learning = TorchTraining(architecture=f"torchvision/{name}", epochs=1, batch_size=8, learning_rate=1e-5)
     return made(f"peers-{name}", noise(), learning, TorchScript()), UNTRAINED
 
@@ -106,34 +96,6 @@ def noise() -> NpzArrays:
             images = rng.standard_normal((PICTURES[split], 3, 224, 224), dtype=np.float32)
             np.savez(place / f"{split}.npz", input=images, labels=np.arange(PICTURES[split]) % 10)
     return NpzArrays(path=place, labels=tuple("0123456789"))
-
-
-def candidates(network: Network, limits: AccuracyConfig) -> dict[str, Path]:
-    """Return the product's own: the FP32 model, its graph passes, and what `quantize: auto` makes of these."""
-    kept = network.kept
-    found: dict[str, Artifact] = {"fp32": kept.model}
-    passed = optimize(Chain(), network.workspace("passes"), model=kept.model, golden=kept.golden)
-    base = kept.model if passed.failures else passed.artifacts["model"]
-    found |= {} if passed.failures else {"passes": base}
-    recipes = recommended_recipes(Processor.current(), "convolutions", deploy_kinds=[t.kind for t in AUTO_TARGETS])
-    calibrated = calibrate(
-        CalibrateConfig(),
-        network.workspace("calibrate"),
-        model=base,
-        calibration=kept.splits["calibration"],
-        test=kept.splits["test"],
-        methods=methods_of(recipes),
-    ).artifacts
-    for recipe in recipes:
-        made_int8 = quantize(recipe, network.workspace(recipe.name), model=base, **calibrated)
-        found[recipe.name] = made_int8.artifacts["model"]
-    judged = network.workspace("accuracy")
-    for name, model in [*found.items()][1:]:
-        report = accuracy(limits, judged, model=model, golden=kept.golden, test=kept.splits["test"])
-        for failure in (check for check in report.checks if check.blocks):
-            print(f"not chosen: {name}: {failure}")
-            found.pop(name, None)
-    return {name: network.store.path(model) for name, model in found.items()}
 
 
 class OneByOne(CalibrationDataReader):  # type: ignore[misc]

@@ -1,51 +1,53 @@
 """What the product chooses, beside what its user would pick instead: one interleaved race, a process each.
 
-    python benchmarks/peers.py [--network resnet18] [--targets ort-cpu,openvino-f32] [--prepare]
+    python benchmarks/peers.py [--network resnet18] [--prepare] [--shared]
 
-First everything is made, once, and kept (`--prepare` stops there): the network (see networks.py), the candidates of
-`quantize: auto` with `deploy_targets: auto`, and the peers. NNCF and Olive quantize in environments of their own,
-installed beside that of OpenVINO. Then the product races its candidates on all targets and chooses the fastest at each
-batch size, and these race against the peers. Prints a table in Markdown: ratios to ONNX Runtime's FP32 with their 95 %
-intervals, and signal to noise against the outputs of the framework that the network was trained in.
+First the network (see networks.py) and the peers are made, once, and kept (`--prepare` stops there). NNCF and Olive
+quantize in environments of their own, installed beside that of OpenVINO. Then `gauntlet run` takes the network's ONNX
+file and its samples, with OpenVINO installed, once for each batch size that may decide; its winners race against the
+peers. Prints a table in Markdown: ratios to ONNX Runtime's FP32 with their 95 % intervals, and signal to noise against
+the outputs of the framework that the network was trained in.
 """
 
 import argparse
-import dataclasses
-import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 from networks import Network
-from peer_files import REFERENCE, TIMEOUT_S, UNTRAINED, Prepared, Row, candidates, images, judged, network_of, peers
+from peer_files import REFERENCE, TIMEOUT_S, Prepared, Row, images, judged, network_of, peers
+from product_run import SHARED, run_product, settings, winner_of
 from results import Figure, add_result_option, write_result
 
+from flows.record.home import Home
 from gauntlet.benchmarking.contender import Contender, RacePlan
 from gauntlet.benchmarking.race import CONTROL, RaceOutcome, race
 from gauntlet.benchmarking.rows import rows
-from gauntlet.benchmarking.target_comparison import compare_targets
-from gauntlet.reporting.text_format import fixed, milliseconds, number, percent, size, speedup
+from gauntlet.datasets import read_split
+from gauntlet.datasets.splits import require_labels
+from gauntlet.reporting.text_format import fixed, number, percent, size, speedup
 from gauntlet.runtime.resources import usable_threads
-from gauntlet.targets import (
-    Target,
-    by_name,
-)
 from gauntlet.targets.environments import install
 
 
-def choose(network: Network, models: dict[str, Path], targets: list[Target], plan: RacePlan) -> dict[str, Row]:
-    """Let the product race its candidates on all targets; return the fastest at each batch size."""
-    samples = images(network, "test", max(plan.batch_sizes))
-    with tempfile.TemporaryDirectory() as place:
-        found = compare_targets(models, targets, samples, Path(place), plan, say=lambda text: print(text, flush=True))
-    for pair in found.pairs:
-        told = "; ".join(f"batch {p.batch} {milliseconds(p.middle_ms)}" for p in pair.latency)
-        print(f"  {pair.name}: {told or f'{pair.status}: {pair.reason}'}")
-    by_target = {target.name: target for target in targets}
+def choose(
+    network: Network, name: str, changes: Sequence[str], batches: Sequence[int], *, labelled: bool
+) -> dict[str, Row]:
+    """Return what `gauntlet run` chooses at each batch size; `changes` are settings."""
+    home, model = Home.find(), network.store.path(network.kept.model)
+    samples = network.workspace("samples").folder
+    for split in ("validation", "calibration", "test"):
+        part = read_split(network.store.path(network.kept.splits[split]))
+        labels = {"labels": require_labels(part)} if labelled else {}
+        np.savez(samples / f"{split}.npz", allow_pickle=False, **part.take(slice(None)), **labels)
     chosen = {}
-    for place, _ in enumerate(plan.batch_sizes):
-        best = min((p for p in found.pairs if p.latency), key=lambda p: p.latency[place].middle_ms)
-        chosen[f"**chosen: {best.name}**"] = Row(file=models[best.model], target=by_target[best.target])
+    for batch in batches:
+        sizes = (f"benchmark.batch_sizes={[*batches]}", f"select.batch={batch}")
+        words = (str(model), "--data", str(samples), *settings(f"name={name}", *sizes, *changes))
+        report = run_product(home, network.folder / f"run-{batch}.log", *words)
+        row = winner_of(report, home)
+        print(f"batch {batch}: {report.winner} on {row.target.name}: {report.reason}", flush=True)
+        chosen[f"**chosen: {report.winner} on {row.target.name}**"] = row
     return judged(chosen, network)
 
 
@@ -79,12 +81,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     networks = ("resnet18", "resnet50", "mobilenet_v3_large", "efficientnetb0")
     parser.add_argument("--network", default="resnet18", choices=networks)
-    parser.add_argument("--targets", default="ort-cpu,openvino-f32", help="that the product has")
     parser.add_argument("--prepare", action="store_true", help="make everything anew, and stop")
     parser.add_argument("--tools", nargs="*", default=["nncf", "olive"], help="that get an environment of their own")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--block-ms", type=float, default=60)
+    parser.add_argument("--shared", action="store_true", help="other work runs: one thread, and one process a file")
     add_result_option(parser)
     return parser.parse_args()
 
@@ -92,7 +94,7 @@ def arguments() -> argparse.Namespace:
 def race_together(network: Network, files: dict[str, Row], plan: RacePlan) -> RaceOutcome:
     """Race all files, and the reference against itself."""
     inputs = network.workspace("race").folder / "inputs.npz"
-    np.savez(inputs, **images(network, "test", max(plan.batch_sizes)))
+    np.savez(inputs, allow_pickle=False, **images(network, "test", max(plan.batch_sizes)))
     entries = {name: row.entry() for name, row in files.items()}
     return race(entries | {CONTROL: files[REFERENCE].entry()}, inputs, plan)
 
@@ -128,25 +130,28 @@ def main() -> None:
     network, limits = network_of(options.network)
     note = network.folder / "prepared.json"
     if options.prepare or not note.is_file():
-        ready = Prepared(candidates=candidates(network, limits), peers=peers(network, options.tools))
-        note.write_text(ready.model_dump_json())
+        note.write_text(Prepared(peers=peers(network, options.tools)).model_dump_json())
     if options.prepare:
         return
-    prepared = Prepared.model_validate_json(note.read_bytes())
-    plan = RacePlan(tuple(options.batch), options.rounds, options.block_ms, usable_threads(), TIMEOUT_S)
-    first = dataclasses.replace(plan, rounds=max(6, options.rounds // 2), early_stopping=True)
-    targets = [by_name(name) for name in options.targets.split(",")]
-    chosen = choose(network, prepared.candidates, targets, first)
-    files = prepared.peers | chosen
+    known = Prepared.model_validate_json(note.read_bytes()).peers
+    threads = 1 if options.shared else usable_threads()
+    plan = RacePlan(
+        tuple(options.batch), options.rounds, options.block_ms, threads, TIMEOUT_S, restarts=not options.shared
+    )
+    changes = (*limits, f"benchmark.rounds={plan.rounds}", *(SHARED if options.shared else ()))
+    chosen = choose(
+        network, f"peers-{options.network.replace('_', '-')}", changes, plan.batch_sizes, labelled=not limits
+    )
+    files = known | chosen
     result = race_together(network, files, plan)
     measured, other_load = result.contenders, number(result.machine.other_load_cores, 2)
     print(f"\n{options.network}, {datetime.now(UTC):%Y-%m-%d}, {plan.threads} threads, {plan.rounds} rounds")
     print(f"load {result.machine.load_average}, other work {other_load} cores\n")
-    columns, lines = table(files, measured, limits is not UNTRAINED)
+    columns, lines = table(files, measured, not limits)
     control = rows(measured[CONTROL], measured[REFERENCE], resolution=0)
     beside = ", ".join(speedup(r.speedup, r.speedup_low, r.speedup_high) for r in control)
     print("\nFP32 against itself:", beside)
-    figures = against_fastest_peer(measured, chosen, prepared.peers, plan.batch_sizes)
+    figures = against_fastest_peer(measured, chosen, known, plan.batch_sizes)
     if options.result:
         write_result(
             options.result,

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from results import Figure, Measured, add_result_option, write_result
+from results import Figure, Measured, add_result_option, conclude
 from simulated_noise import NOISES, Blocks, Noise, rounds
 
 from gauntlet.benchmarking.confidence import median_shift_interval
@@ -235,13 +235,7 @@ def main(words: Sequence[str] | None = None) -> int:
         add_result_option(command)
     asked = parser.parse_args(words)
     found = verdicts(asked.seeds, asked.races) if asked.command == "verdicts" else elimination(asked.races)
-    for line in (found.columns, ["---"] * len(found.columns), *found.rows):
-        print("| " + " | ".join(line) + " |")
-    for figure in found.figures:
-        print(f"{figure.name}: {figure.value:g} {figure.unit} (goal: {figure.goal}{'' if figure.met else ', missed'})")
-    if asked.result:
-        write_result(asked.result, topic="measurement", **found._asdict())
-    return 0 if all(figure.met for figure in found.figures) else 1
+    return conclude(found, "measurement", asked.result)
 
 
 if __name__ == "__main__":

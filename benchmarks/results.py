@@ -30,6 +30,8 @@ Topic = Literal[
     "portability",
     "serving",
     "monitoring",
+    "machines",
+    "containers",
 ]
 PACKAGES = ("onnx-gauntlet", "onnxruntime-gpu", "torch")
 
@@ -76,18 +78,31 @@ def add_result_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--result", type=Path, metavar="FILE.json", help="write the result for docs/benchmarks.md, too")
 
 
-def write_result(path: Path, **measured: Any) -> None:
+def conclude(found: Measured, topic: Topic, result: Path | None) -> int:
+    """Print a result, write it where `--result` asks for it, and return 1 when a goal is missed, otherwise 0."""
+    for line in (found.columns, ["---"] * len(found.columns), *found.rows):
+        print("| " + " | ".join(line) + " |")
+    for figure in found.figures:
+        missed = ", missed" if figure.met is False else ""
+        goal = f" (goal: {figure.goal}{missed})" if figure.goal else ""
+        print(f"{figure.name}: {figure.value:g} {figure.unit}".rstrip() + goal)
+    if result is not None:
+        write_result(result, topic=topic, **found._asdict())
+    return 1 if any(figure.met is False for figure in found.figures) else 0
+
+
+def write_result(path: Path, command: str = "", **measured: Any) -> None:
     """Write a result with this command, machine, date and versions.
 
     Args:
         path: the file; its name decides the order within the topic.
+        command: what a person calls; by default this script of benchmarks/ and its arguments.
         measured: the other fields of `Result`.
     """
     here: dict[str, Any] = environment()
-    script, scripts = Path(sys.argv[0]).resolve(), Path(__file__).resolve().parent
     instructions = ", ".join(here["instructions"])
     result = Result(
-        command=shlex.join(["python", f"benchmarks/{script.relative_to(scripts)}", *_arguments()]),
+        command=command or _command(),
         machine=f"{here['usable_threads']} cores of {here['processor']} ({instructions}), {here['memory_gb']:.0f} GB",
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         versions={"python": here["python"], **{name: importlib.metadata.version(name) for name in PACKAGES}},
@@ -96,8 +111,9 @@ def write_result(path: Path, **measured: Any) -> None:
     path.write_text(result.model_dump_json(indent=2) + "\n")
 
 
-def _arguments() -> list[str]:
-    """Return the arguments of this command without `--result` and its file."""
-    words = sys.argv[1:]
+def _command() -> str:
+    """Return this command without `--result` and its file."""
+    script, words = Path(sys.argv[0]).resolve(), sys.argv[1:]
     place = next(place for place, word in enumerate(words) if word.startswith("--result"))
-    return words[:place] + words[place + (1 if "=" in words[place] else 2) :]
+    rest = words[:place] + words[place + (1 if "=" in words[place] else 2) :]
+    return shlex.join(["python", f"benchmarks/{script.relative_to(Path(__file__).resolve().parent)}", *rest])

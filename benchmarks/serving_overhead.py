@@ -33,7 +33,7 @@ from gauntlet.runtime.session import open_session
 from tasks.serve.connection import Connection
 
 CONNECTIONS = 16
-SINGLE = 60
+SINGLE = 300
 """Requests of a block, one after the other."""
 LOAD_S, TIMEOUT_S = 3.0, 60.0
 BATCHES = (1, 4, 8, 16)

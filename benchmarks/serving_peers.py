@@ -65,6 +65,7 @@ class Server:
 
     port: int
     request: bytes
+    pid: int
 
 
 @contextmanager
@@ -72,8 +73,8 @@ def gauntlet(bundle: Path, name: str, sample: NamedArrays, *words: str) -> Itera
     """Start `gauntlet serve`."""
     port = free_port()
     command = [sys.executable, "-m", "flows.cli.main", "serve", bundle, "--port", str(port), "--log-level", "warning"]
-    with _running([*map(str, command), *words], port):
-        yield Server(port, http_request(f"/v2/models/{name}/infer", *binary_request(sample)))
+    with _running([*map(str, command), *words], port) as pid:
+        yield Server(port, http_request(f"/v2/models/{name}/infer", *binary_request(sample)), pid)
 
 
 @contextmanager
@@ -82,9 +83,9 @@ def litserve(python: Path, model: Path, sample: NamedArrays, folder: Path) -> It
     port, [(name, array)] = free_port(), sample.items()
     code = LITSERVE.format(model=str(model), threads=usable_threads(), shape=array.shape, name=name, port=port)
     (folder / "lit.py").write_text(code)
-    with _running([str(python), "lit.py"], port, folder):
+    with _running([str(python), "lit.py"], port, folder) as pid:
         body = json.dumps({"data": base64.b64encode(array.tobytes()).decode()}).encode()
-        yield Server(port, http_request("/predict", body, JSON))
+        yield Server(port, http_request("/predict", body, JSON), pid)
 
 
 @contextmanager
@@ -95,14 +96,15 @@ def mlserver(python: Path, model: Path, sample: NamedArrays, folder: Path) -> It
     settings = {"http_port": port, "grpc_port": free_port(), "metrics_port": free_port(), "parallel_workers": 0}
     (folder / "settings.json").write_text(json.dumps({**settings, "host": "127.0.0.1", "debug": False}))
     (folder / "model-settings.json").write_text(json.dumps({"name": "m", "implementation": "served.Model"}))
-    with _running([str(python.with_name("mlserver")), "start", "."], port, folder):
+    with _running([str(python.with_name("mlserver")), "start", "."], port, folder) as pid:
         tensor = {"name": name, "shape": array.shape, "datatype": "FP32", "data": array.ravel().tolist()}
         body = json.dumps({"inputs": [tensor]}).encode()
-        yield Server(port, http_request("/v2/models/m/infer", body, JSON))
+        yield Server(port, http_request("/v2/models/m/infer", body, JSON), pid)
 
 
 @contextmanager
-def _running(command: list[str], port: int, folder: Path | None = None) -> Iterator[None]:
+def _running(command: list[str], port: int, folder: Path | None = None) -> Iterator[int]:
+    """Start a process, wait until it listens, and yield its number."""
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + START_S
@@ -113,7 +115,7 @@ def _running(command: list[str], port: int, folder: Path | None = None) -> Itera
             except OSError:
                 time.sleep(0.2)
         time.sleep(1)
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait(timeout=30)

@@ -86,7 +86,7 @@ def requests(seed: int) -> ArrayRequests:
     labels = random.integers(0, CLASSES, REQUESTS)
     x[:, :CLASSES] = np.eye(CLASSES)[labels]
     x[:, -1] = random.random(REQUESTS)
-    return ArrayRequests(f"random, seed {seed}", {"x": x}, tuple(map(str, labels)))
+    return ArrayRequests(f"random, seed {seed}", {"x": x}, labels.astype(np.str_))
 
 
 def replay(folder: Path, kind: str, seed: int, notes: Path) -> None:

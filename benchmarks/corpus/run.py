@@ -12,25 +12,20 @@ and why, not how fast the winner is; `--full` races as `gauntlet run` does.
 """
 
 import argparse
-import logging
-import os
 import sys
-import traceback
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from time import monotonic
 
 from all_models import ARGUMENTS, MODELS
 from outcome import Outcome
 
-from flows.cli.main import main
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
 from gauntlet.core.errors import one_line
-from gauntlet.core.run_report import RunReport
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder of `results`
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder of the benchmarks' shared modules
+from product_run import run_product, settings
 from results import Figure, add_result_option, write_result
 
 TIMEOUT_S = 300
@@ -68,8 +63,6 @@ def run_corpus() -> int:
     folder: Path = options.folder
     (folder / "outcomes").mkdir(parents=True, exist_ok=True)
     home = Home((folder / "home").resolve())
-    os.environ["GAUNTLET_HOME"] = str(home.root)
-    logging.getLogger().addHandler(logging.NullHandler())  # else a quantizer's first warning makes all logs appear
     start = monotonic()
     with prefect_server(home):  # shared by all runs
         for name in names:
@@ -88,24 +81,19 @@ def run_corpus() -> int:
     return int(any(one.technical or (one.seconds > TIMEOUT_S and not options.shared) for one in outcomes))
 
 
-def run(name: str, folder: Path, home: Home, settings: tuple[str, ...]) -> Outcome:
+def run(name: str, folder: Path, home: Home, changes: tuple[str, ...]) -> Outcome:
     """Make one model, run `gauntlet run` on it in this process, and return what became of it."""
     path = folder / f"{name}.onnx"
     if not path.exists():
         MODELS[name](path)
-    words = [str(path), *ARGUMENTS.get(name, ()), *(word for setting in settings for word in ("--set", setting))]
-    before, start, fault = set(home.run_folders()), monotonic(), "it left no report"
-    with path.with_suffix(".log").open("w") as log, redirect_stdout(log), redirect_stderr(log):
-        try:
-            main(["run", *words])
-        except Exception as error:  # whatever a user would see as a traceback
-            fault = f"{type(error).__name__}: {one_line(error)}"
-            traceback.print_exc()
-    seconds, size_bytes = monotonic() - start, path.stat().st_size
-    reports = [f / "report.json" for f in home.run_folders() if f not in before]
-    if fault.startswith("it left") and reports and reports[0].exists():
-        return Outcome.of(name, seconds, size_bytes, RunReport.model_validate_json(reports[0].read_bytes()))
-    return Outcome(name=name, seconds=seconds, size_bytes=size_bytes, technical={"run": fault})
+    words = [str(path), *ARGUMENTS.get(name, ()), *settings(*changes)]
+    start = monotonic()
+    try:
+        report = run_product(home, path.with_suffix(".log"), *words)
+    except Exception as error:  # whatever a user would see as a traceback
+        fault = {"run": f"{type(error).__name__}: {one_line(error)}"}
+        return Outcome(name=name, seconds=monotonic() - start, size_bytes=path.stat().st_size, technical=fault)
+    return Outcome.of(name, monotonic() - start, path.stat().st_size, report)
 
 
 def row(outcome: Outcome) -> tuple[str, ...]:

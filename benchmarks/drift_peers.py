@@ -1,0 +1,187 @@
+"""The monitor beside what Evidently and NannyML do by default, on the same streams of the same five features.
+
+    python benchmarks/drift_peers.py ENVIRONMENTS [--streams 100] [--evidently-streams 20] [--repeats 2]
+
+Each library is installed into an environment of its own in the folder ENVIRONMENTS, with the versions below, and is
+asked as its documentation shows it: windows of 1,000 requests, one after the other, against a reference. Evidently
+chooses other tests above 1,000 rows of reference, so it has 1,000 and 10,000; NannyML has 10 chunks, 10,000. The
+monitor has the 2,000 that `package` keeps by default, and is looked at after every request, without labels. Undisturbed
+streams have 10,000 requests. The changes are those of drift_detection.py at severity 1, after 2,000 requests; 4,000
+more follow. Evidently takes long, so it has fewer of the streams. Prints a table.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+from drift_detection import AFTER, CHANGED, MOST_ALARMS, Delay, alarm_of, changes, delay
+from drifting_digits import NAMES, Stream, stream
+from results import Figure, Measured, add_result_option, conclude
+
+from gauntlet.monitoring.reference import MonitoringReference
+
+WINDOW, SAMPLES, SEVERITY = 1_000, 10_000, 1
+OURS, SMALL, LARGE = 2_000, 1_000, 10_000
+PINS = {"evidently": ("evidently==0.7.23", "pandas<3"), "nannyml": ("nannyml==0.13.1", "pandas<3", "statsmodels")}
+"""Both import what newer versions of pandas lack; NannyML does not name statsmodels, which it imports."""
+TITLES = {"evidently": "Evidently", "nannyml": "NannyML"}
+NO_TELEMETRY = {"DO_NOT_TRACK": "1", "NML_DISABLE_USAGE_LOGGING": "1"}
+NO_CHANGE = "no change"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One library with one size of its reference."""
+
+    library: str
+    reference: int
+    streams: int
+    """How many of the undisturbed streams it is given."""
+
+    @property
+    def name(self) -> str:
+        """The library with its version, and the size of the reference."""
+        version = PINS[self.library][0].partition("==")[2]
+        return f"{TITLES[self.library]} {version}, reference {self.reference:,}"
+
+
+def environment(folder: Path, library: str) -> Path:
+    """Return the Python of a library's environment, which is made where there is none."""
+    python = folder / library / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-q", *PINS[library]], check=True)
+    return python
+
+
+def looks(python: Path, peer: Peer, streams: Sequence[Stream]) -> dict[str, list[list[bool]]]:
+    """Return what a library says of each window after the change: by criterion, one list a stream."""
+    script = Path(__file__).with_name(f"drift_{peer.library}.py")
+    with tempfile.TemporaryDirectory() as name:
+        given, told = Path(name) / "streams.npz", Path(name) / "looks.json"
+        references = np.stack([one.reference.features[: peer.reference] for one in streams])
+        asked = np.stack([one.history.features[one.changed % len(one.history.features) :] for one in streams])
+        np.savez(given, names=np.array(NAMES), references=references, streams=asked, size=WINDOW)
+        subprocess.run([python, script, given, told], check=True, env={**os.environ, **NO_TELEMETRY})
+        found: dict[str, list[list[bool]]] = json.loads(told.read_text())
+    return found
+
+
+def first(told: Sequence[bool]) -> int | None:
+    """Return the last request of the first window with an alarm, counted from the start of the streams with changes."""
+    return next((CHANGED + (place + 1) * WINDOW - 1 for place, alarm in enumerate(told) if alarm), None)
+
+
+def drawn(streams: int, repeats: int) -> dict[str, list[Stream]]:
+    """Return the streams by what changes in them."""
+    found = {NO_CHANGE: [stream(seed, SAMPLES, reference=LARGE) for seed in range(streams)]}
+    for (name, severity), how in changes().items():
+        if severity == SEVERITY:
+            found[name] = [
+                stream(1000 + seed, CHANGED + AFTER, changed=CHANGED, reference=LARGE, **how)  # type: ignore[arg-type]
+                for seed in range(repeats)
+            ]
+    return found
+
+
+def ours(streams: Mapping[str, Sequence[Stream]]) -> dict[str, list[int | None]]:
+    """Return the request of the monitor's first alarm for each stream."""
+
+    def shorter(one: Stream) -> Stream:
+        known, wrong = one.reference.features[:OURS], one.reference.wrong
+        return replace(one, reference=MonitoringReference(NAMES, known, None if wrong is None else wrong[:OURS]))
+
+    return {name: [alarm_of(shorter(one)) for one in some] for name, some in streams.items()}
+
+
+def theirs(python: Path, peer: Peer, streams: Mapping[str, Sequence[Stream]]) -> dict[str, dict[str, list[int | None]]]:
+    """Return the same for each criterion of a library."""
+    counts = {name: peer.streams if name == NO_CHANGE else len(some) for name, some in streams.items()}
+    alike = [name for name in streams if name != NO_CHANGE]
+    undisturbed = looks(python, peer, streams[NO_CHANGE][: peer.streams])
+    changed = looks(python, peer, [one for name in alike for one in streams[name]])
+    found = {}
+    for criterion, told in undisturbed.items():
+        rest = iter(changed[criterion])
+        alarms = {NO_CHANGE: [first(one) for one in told]}
+        alarms |= {name: [first(next(rest)) for _ in range(counts[name])] for name in alike}
+        found[f"{peer.name}: {criterion}"] = alarms
+    return found
+
+
+def compare(folder: Path, streams: int, evidently_streams: int, repeats: int) -> Measured:
+    """Ask everybody, and return the table."""
+    peers = [
+        Peer("evidently", SMALL, evidently_streams),
+        Peer("evidently", LARGE, evidently_streams),
+        Peer("nannyml", LARGE, streams),
+    ]
+    pythons = {library: environment(folder, library) for library in PINS}
+    asked = drawn(streams, repeats)
+    with ThreadPoolExecutor(len(peers)) as pool:
+        waiting = [pool.submit(theirs, pythons[peer.library], peer, asked) for peer in peers]
+        found = {f"gauntlet monitor, reference {OURS:,}": ours(asked)}
+        for one in waiting:
+            found |= one.result()
+    return measured(found, repeats)
+
+
+def measured(found: Mapping[str, Mapping[str, Sequence[int | None]]], repeats: int) -> Measured:
+    """Return the table: one row for each way to watch."""
+    rows, figures = list[tuple[str, ...]](), list[Figure]()
+    for place, (name, alarms) in enumerate(found.items()):
+        quiet, changed = alarms[NO_CHANGE], [delay(some) for what, some in alarms.items() if what != NO_CHANGE]
+        false = sum(at is not None for at in quiet)
+        noticed, late = sum(one.noticed for one in changed), float(np.mean([one.samples for one in changed]))
+        rows.append((name, f"{false} of {len(quiet)}", *map(_cell, changed)))
+        goal = {"goal": "at most 5 %", "met": false <= MOST_ALARMS * len(quiet)} if place == 0 else {}
+        figures += [
+            Figure(
+                name=f"{name}: undisturbed streams that ever alarm",
+                value=round(100 * false / len(quiet), 1),
+                unit="%",
+                **goal,
+            ),
+            Figure(name=f"{name}: mean delay, changes not noticed as {AFTER:,}", value=round(late), unit="requests"),
+            Figure(name=f"{name}: changes noticed", value=noticed, unit=f"of {repeats * len(changed)}"),
+        ]
+    changes_asked = [name for name in next(iter(found.values())) if name != NO_CHANGE]
+    return Measured(
+        "The monitor beside Evidently and NannyML with their defaults, on the same streams",
+        f"streams of {SAMPLES:,} requests without a change; {repeats} streams for each change at severity {SEVERITY}, "
+        f"{AFTER:,} requests after it; the libraries look at windows of {WINDOW:,}, so their delay is at least that; "
+        f"mean delay in requests, in brackets how many streams are noticed; load {psutil.getloadavg()[0]:.0f}",
+        tuple(figures),
+        ("way to watch", "undisturbed streams that ever alarm", *changes_asked),
+        rows,
+    )
+
+
+def _cell(one: Delay) -> str:
+    return f"{one.samples:.0f} ({one.noticed})"
+
+
+def main() -> int:
+    """Compare, print, write; return 1 when the monitor misses its goal."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("environments", type=Path, help="folder for the libraries' environments")
+    parser.add_argument("--streams", type=int, default=100, help="undisturbed, for the monitor and NannyML")
+    parser.add_argument("--evidently-streams", type=int, default=20, help="of these, for Evidently")
+    parser.add_argument("--repeats", type=int, default=2, help="streams for each change")
+    add_result_option(parser)
+    asked = parser.parse_args()
+    found = compare(asked.environments.resolve(), asked.streams, asked.evidently_streams, asked.repeats)
+    return conclude(found, "monitoring", asked.result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
