@@ -1,25 +1,29 @@
 """The candidates of a run: what passes, recipes and pruning make of a network, each behind its gates."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
-from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
-from flows.composition import Base, Reference, TimeBudget
+from configs.schema import FROM_IMAGES, NORMALIZED, REFERENCE, PipelineConfig
+from flows.composition import Base, Reference, Shipped
 from flows.stage import Line
+from flows.time_budget import TimeBudget
+from gauntlet.bundle.evidence import temperature
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.runtime.operator_libraries import operator_libraries
 from tasks.accuracy import accuracy
 from tasks.calibrate import calibrate
+from tasks.duel import duel
 from tasks.evaluate import evaluate
 from tasks.export import export, files_of
 from tasks.normalize import normalize
 from tasks.numerics import numerics
 from tasks.optimize import OptimizeConfig, OptimizeFacts, optimize, user_files
 from tasks.portability import portability
+from tasks.preprocess import preprocess
 from tasks.prune import PruneConfig, prune
 from tasks.quantize import QuantizeConfig, methods_of, quantize
 from tasks.repair import REPAIRED, repair
@@ -60,13 +64,18 @@ def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> 
 
 
 def optimize_base(
-    line: Line, config: PipelineConfig, reference: Reference, base: Base, passes: tuple[OptimizeConfig, ...]
+    line: Line,
+    config: PipelineConfig,
+    reference: Reference,
+    base: Base,
+    passes: tuple[OptimizeConfig, ...],
+    time: TimeBudget,
 ) -> Base:
     """Make a candidate with every graph pass; return the base with what the accepted passes made of it."""
     accepted: dict[str, Report[OptimizeFacts]] = {}
     with line.together() as lines:
-        for graph_pass in passes:
-            lines.branch(optimize_with, config, reference, base, graph_pass, accepted)
+        for place, graph_pass in enumerate(passes):
+            lines.branch(optimize_with, config, reference, base, graph_pass, accepted, place, time)
     return base.after([(one, accepted[one.name]) for one in passes if one.name in accepted])
 
 
@@ -77,10 +86,13 @@ def optimize_with(
     base: Base,
     graph_pass: OptimizeConfig,
     accepted: dict[str, Report[OptimizeFacts]],
+    place: int,
+    time: TimeBudget,
 ) -> None:
     """Make a candidate with a graph pass, run its gates, and add it to those that passed them."""
     golden, limits = base.golden or reference.golden, base.facts.limits(config.numerics)
     with line.candidate(base.candidate(graph_pass.name), parent=base.name) as candidate:
+        time.require_time_for_pass(place)
         optimized = candidate.stage(
             optimize,
             graph_pass,
@@ -88,6 +100,7 @@ def optimize_with(
             golden=golden,
             limits=limits,
             files=(*user_files(graph_pass), *operator_libraries()),
+            budget_s=time.for_passes,
         )
         model = optimized.artifacts["model"]
         candidate.stage(structure, config.structure, model=model)
@@ -96,12 +109,11 @@ def optimize_with(
         accepted[graph_pass.name] = optimized
 
 
-def quantize_base(line: Line, config: PipelineConfig, reference: Reference, base: Base) -> None:
+def quantize_base(line: Line, config: PipelineConfig, reference: Reference, base: Base, time: TimeBudget) -> None:
     """Make a candidate with every recipe, from one calibration."""
-    time = TimeBudget(config.quantize_budget_s)
     base = replace(base, calibrated=calibrate_base(line, config, reference, base))
     for place, recipe in enumerate(base.recipes(config)):
-        line.branch(quantize_with, config, reference, base, recipe, partial(time.require_time, place))
+        line.branch(quantize_with, config, reference, base, recipe, place, time)
 
 
 def quantize_with(
@@ -110,20 +122,22 @@ def quantize_with(
     reference: Reference,
     base: Base,
     recipe: QuantizeConfig,
-    require_time: Callable[[], None],
+    place: int,
+    time: TimeBudget,
 ) -> None:
     """Make a candidate with a recipe, run its gates, and repair it if it loses too much accuracy."""
     name, (parent, model) = base.candidate(recipe.name), base.source(recipe)
     with line.candidate(name, parent=parent) as candidate:
         base.facts.require_float32()
-        require_time()
         prepared, ranges = base.calibrated.get("prepared"), base.calibrated.get("ranges")
-        quantized = candidate.stage(quantize, recipe, model=model, prepared=prepared, ranges=ranges)
-        prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
+        with time.recipe(place):
+            quantized = candidate.stage(quantize, recipe, model=model, prepared=prepared, ranges=ranges)
+            prove_quantized(candidate, config, reference, base, quantized.artifacts["model"])
     images = reference.splits.get("validation", reference.splits.get("calibration"))
     lost = images and base.calibrated and line.rejected_by(accuracy, name)
     if images and lost and config.repair.can_repair(recipe, base.recipes(config)):
         with line.candidate(name + REPAIRED, parent=name) as fallback:
+            time.require_time_for_repair(config.repair.budget_s)
             repaired = fallback.stage(
                 repair,
                 config.repair,
@@ -160,7 +174,7 @@ def calibrate_base(line: Line, config: PipelineConfig, reference: Reference, bas
     """Find the activation ranges that static recipes need; where it fails, these recipes fail one by one."""
     methods, calibration = methods_of(base.recipes(config)), reference.splits.get("calibration")
     calibrated: Mapping[str, Artifact] = {}
-    if methods and calibration and base.facts.precision == "float32":
+    if methods and (calibration or config.calibrate.reader) and base.facts.precision == "float32":
         with line.continue_on_failure():
             calibrated = line.stage(
                 calibrate,
@@ -169,6 +183,7 @@ def calibrate_base(line: Line, config: PipelineConfig, reference: Reference, bas
                 calibration=calibration,
                 test=reference.splits["test"],
                 methods=methods,
+                files=config.calibrate.files(),
             ).artifacts
     return calibrated
 
@@ -215,5 +230,49 @@ def prune_with(
         base = export_network(candidate, config, pruned["network"], signature, own)
         base = replace(base, golden=own, unpruned=whole, temperature=scored.temperature)
         check_accuracy(candidate, config, reference, base, base.exported)
-        base = optimize_base(candidate, config, reference, base, passes)
-        quantize_base(candidate, config, reference, base)
+        time = TimeBudget(config.quantize_budget_s)
+        base = optimize_base(candidate, config, reference, base, passes, time)
+        quantize_base(candidate, config, reference, base, time)
+
+
+def move_preprocessing(
+    line: Line, config: PipelineConfig, reference: Reference, shipped: Shipped, batch: int
+) -> Shipped:
+    """Make a candidate of the winner with its preprocessing in the graph; return what of both is to be packaged.
+
+    `batch` is the batch size that decided the selection. Where the candidate fails a gate, or is not proven faster from
+    image to output, the winner stays.
+    """
+    final, name, packaged = shipped.final, shipped.final.winner + FROM_IMAGES, shipped
+    with line.candidate(name, parent=final.winner) as candidate:
+        if final.target not in [session.name for session in config.benchmark.all_sessions if session.env is None]:
+            raise GateFailed(f"the preprocessing stays outside of the graph: the winner runs on {final.target}")
+        limits = reference.base.facts.limits(config.numerics)
+        made = candidate.stage(
+            preprocess,
+            config.preprocess,
+            model=shipped.model,
+            golden=shipped.golden,
+            test=shipped.test,
+            limits=limits,
+        ).artifacts
+        images = replace(shipped, model=made["model"], golden=made["golden"], test=made["test"])
+        candidate.stage(structure, config.structure, model=images.model)
+        own = line.run.own_goldens.get(final.winner)
+        base = replace(reference.base, golden=own, temperature=temperature(line.run.report()))
+        of_images = replace(reference, golden=images.golden, splits={**reference.splits, "test": images.test})
+        check_accuracy(candidate, config, of_images, base, images.model)
+        raced = candidate.measure(
+            duel,
+            config.race,
+            select=config.select,
+            batch=batch,
+            final=final,
+            candidate=name,
+            models={REFERENCE: reference.base.exported, final.winner: shipped.model, name: images.model},
+            golden=images.golden,
+            budget=config.budget,
+        ).facts
+        if raced.won:
+            packaged = replace(images, final=raced.final)
+    return packaged

@@ -11,23 +11,19 @@ Two rules keep out combinations that cannot win:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from time import monotonic
 from typing import Self
 
 from configs.schema import REFERENCE, PipelineConfig
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
+from tasks.confirm import ConfirmFacts
 from tasks.normalize.config import NormalizeFacts
 from tasks.optimize import OptimizeConfig, OptimizeFacts
 from tasks.optimize.chain import Chain
 from tasks.optimize.ort import OrtGraph
 from tasks.optimize.transformers import TransformerFusions
 from tasks.quantize import QuantizeConfig
-
-ALWAYS_TRIED = 2
-"""Recipes of each network that no time limit leaves out: the usual one, and the one that cannot saturate."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +98,10 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class TimeBudget:
-    """Time for the recipes of one network, from calibration on."""
+class Shipped:
+    """What is packaged: the winner's file, and the data as it takes them."""
 
-    seconds: float | None
-    start: float = field(default_factory=monotonic)
-
-    def require_time(self, place: int) -> None:
-        """Raise `GateFailed` when the recipe at a place of the list comes too late to be tried."""
-        if self.seconds is not None and place >= ALWAYS_TRIED and monotonic() - self.start > self.seconds:
-            raise GateFailed(f"not tried: quantize_budget_s, {self.seconds:g} s, was used up before its turn")
+    final: ConfirmFacts
+    model: Artifact
+    golden: Artifact
+    test: Artifact

@@ -5,15 +5,20 @@ from pathlib import Path
 
 from prefect import flow, runtime
 from prefect.artifacts import create_markdown_artifact
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from flows.record.alarm_event import emit_alarm
 from flows.record.home import Home
+from flows.registry.bundle_cache import registry_of
 from flows.registry.named_bundle import named_bundle
 from flows.registry.watch import watch
 from gauntlet.core.errors import GateFailed
 from gauntlet.monitoring.monitor import PAGE
 from gauntlet.monitoring.monitor import monitor as look
+from gauntlet.monitoring.request_log import log_files
 from gauntlet.monitoring.result import MonitorLimits, MonitorResult
+from gauntlet.promotion.ledger import checked_name
 from gauntlet.reporting.markdown_report import escape
 from gauntlet.reporting.text_format import number
 
@@ -28,10 +33,12 @@ def monitor(
     out: str | None = None,
     restart: bool = False,
     roll_back: bool = False,
-) -> str:
+    allow_empty: bool = False,
+) -> State[str]:
     """Judge a shipped model by its request log, as `gauntlet monitor` does; return the verdict.
 
-    An alarm that is not proven harmless raises `GateFailed`, and so does a rollback.
+    An alarm that is not proven harmless raises `GateFailed`, and so does a rollback. A harmful one starts the
+    retraining of a registered model, once.
 
     Args:
         source: name of a registered model, whose champion is judged, or path of a bundle.
@@ -40,9 +47,12 @@ def monitor(
         out: folder for the results; by default in the log's.
         restart: forget the history and begin with what is logged from now on.
         roll_back: roll a champion back once it is proven worse than the one before it.
+        allow_empty: where there is no champion or no request yet, end with that as the verdict instead of failing.
     """
     log.setLevel(logging.INFO)
     home, folder, done = Home.find(), Path(out) if out else None, ""
+    if allow_empty and (nothing := _nothing_yet(home, source, Path(request_log))):
+        return Completed(message=nothing, data=nothing)
     if roll_back:
         watched = watch(home, source, Path(request_log), limits, out=folder, restart=restart)
         result, written = watched.result, watched.folder
@@ -52,10 +62,17 @@ def monitor(
         result, written = look(named_bundle(home, source), Path(request_log), limits, out=folder, restart=restart)
     _publish(result, written / PAGE, done)
     if not done:  # otherwise the model that did harm is not the champion any more
-        emit_alarm(source, request_log, result)
+        emit_alarm(home, source, request_log, result)
     if result.is_alarm:
         raise GateFailed(f"{result.name}: {done}{result.verdict}: {result.reason}")
-    return result.verdict
+    return Completed(message=f"{result.verdict}: {result.reason}", data=result.verdict)
+
+
+def _nothing_yet(home: Home, source: str, request_log: Path) -> str:
+    """Return why there is nothing to judge yet, or nothing."""
+    if not Path(source).exists() and "champion" not in registry_of(home, checked_name(source)).state():
+        return f"{source}: there is no champion yet"
+    return "" if log_files(request_log) else f"{source}: no request is logged yet"
 
 
 def _publish(result: MonitorResult, page: Path, done: str) -> None:

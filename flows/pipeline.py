@@ -6,11 +6,19 @@ from prefect import flow
 
 from configs.required_packages import require_packages
 from configs.schema import REFERENCE, PipelineConfig
-from flows.candidates import add_normalized, export_network, optimize_base, prune_network, quantize_base
-from flows.composition import Reference
+from flows.candidates import (
+    add_normalized,
+    export_network,
+    move_preprocessing,
+    optimize_base,
+    prune_network,
+    quantize_base,
+)
+from flows.composition import Reference, Shipped
 from flows.recording import recording
 from flows.remote.dispatch import remote_races
 from flows.stage import Line
+from flows.time_budget import TimeBudget
 from gauntlet.runtime.operator_libraries import operator_libraries, with_operator_libraries
 from tasks.benchmark import benchmark
 from tasks.confirm import confirm
@@ -40,8 +48,9 @@ def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
         reference = make_reference(line, config)
         with line.side_by_side(config.runner) as lines:
             lines.branch(add_normalized, config, reference)
-            base = optimize_base(lines, config, reference, reference.base, config.optimize)
-            lines.branch(quantize_base, config, reference, base)
+            time = TimeBudget(config.quantize_budget_s)
+            base = optimize_base(lines, config, reference, reference.base, config.optimize, time)
+            lines.branch(quantize_base, config, reference, base, time)
             prune_network(lines, config, reference, base.passes)
         choose_winner(line, config, reference)
     return run.id
@@ -71,7 +80,7 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Race the candidates that passed every gate, explain the slow ones, select, confirm, package and serve."""
+    """Race the candidates that passed every gate, explain the slow ones, select, confirm and ship the winner."""
     run, golden, test = line.run, reference.golden, reference.splits["test"]
     with remote_races(config.race, run.home.store, run.accepted_models, golden, reference.network) as elsewhere:
         race = line.measure(
@@ -108,11 +117,21 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> N
         golden=golden,
         budget=config.budget,
     ).facts
-    winner = run.accepted_models[final.winner]
+    shipped = Shipped(final, run.accepted_models[final.winner], golden, test)
+    if config.preprocess.in_graph:
+        shipped = move_preprocessing(line, config, reference, shipped, selection.batch)
+    ship(line, config, shipped)
+
+
+def ship(line: Line, config: PipelineConfig, shipped: Shipped) -> None:
+    """Measure the winner under LoadGen, package it, and prove the objective of its service."""
+    model, golden, test = shipped.model, shipped.golden, shipped.test
     if config.loadgen:
-        target = config.benchmark.target_named(final.target)
-        line.measure(loadgen, config.loadgen, model=winner, test=test, golden=golden, target=target)
-    record = run.report()
-    packaged = line.stage(package, config.package, report=record, final=final, model=winner, golden=golden, test=test)
+        target = config.benchmark.target_named(shipped.final.target)
+        line.measure(loadgen, config.loadgen, model=model, test=test, golden=golden, target=target)
+    record = line.run.report()
+    packaged = line.stage(
+        package, config.package, report=record, final=shipped.final, model=model, golden=golden, test=test
+    )
     if config.serve.objective:
         line.measure(serve, config.serve, bundle=packaged.artifacts["bundle"])

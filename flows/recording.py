@@ -5,7 +5,6 @@ import logging
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from uuid import UUID
 
 from prefect import runtime
@@ -14,12 +13,12 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
 from configs.schema import PipelineConfig
-from flows.record.home import Home
-from flows.record.journal import Journal
-from flows.record.locks import is_locked, locked
+from flows.record.home import Home, new_run_id
+from flows.record.journal import Journal, interrupted_runs, open_records
+from flows.record.locks import locked
 from flows.record.prefect_artifacts import MLFLOW_RUN, publish_artifacts
 from flows.record.report_files import write_report
-from flows.record.run import CANCELLED, Run, new_run_id
+from flows.record.run import CANCELLED, Run
 from flows.record.shared_store import publish_run
 from flows.tracking.events import TrackingEvents
 from flows.tracking.sender import Sender
@@ -69,11 +68,6 @@ def _close(run: Run, tracking: TrackingEvents, error: Exception | None) -> None:
     publish_artifacts(report, summary)
 
 
-def interrupted_runs(home: Home) -> list[Path]:
-    """Return the folders of runs whose process is gone and whose record is open."""
-    return [folder for folder in home.run_folders() if _open_records(folder) and not is_locked(folder / "lock")]
-
-
 def close_interrupted(home: Home) -> None:
     """Close the record of runs whose process is gone; Prefect and MLflow would show them as running for ever."""
     for folder in interrupted_runs(home):
@@ -81,17 +75,10 @@ def close_interrupted(home: Home) -> None:
         flow_run = next((e["tags"].get("prefect.flow_run_id") for e in journal if e["op"] == "start"), None)
         if flow_run != runtime.flow_run.id:  # Prefect retries a flow run under its id: it is this process's now
             mark_crashed(flow_run)
-        for name in _open_records(folder):
+        for name in open_records(folder):
             journal.append("tags", run=name, tags={"gate.reason": INTERRUPTED})
             journal.append("end", run=name, status="KILLED")
         Sender(home, folder).send()
-
-
-def _open_records(folder: Path) -> list[str]:
-    """Return the runs that a journal has opened in MLflow and not closed."""
-    events = list(Journal(folder / "journal.jsonl"))
-    ended = {e["run"] for e in events if e["op"] == "end"}
-    return [e["run"] for e in events if e["op"] == "start" and e["run"] not in ended]
 
 
 def mark_crashed(flow_run: str | None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 from prefect import flow, runtime
 from prefect.artifacts import create_markdown_artifact
 
@@ -19,6 +20,7 @@ from flows.record.home import Home
 from flows.record.retrain_record import NothingToDoError, RetrainRecord, RetrainRecords, retrain_records
 from flows.registry.bundle_cache import ResolvedBundle, registry_of, resolve
 from flows.registry.champion_config import champion_config
+from flows.registry.model_registry import RegistryError
 from flows.registry.transaction import transaction
 from flows.tracking.retrain_events import record_in_mlflow
 from gauntlet.bundle.bundle import Bundle
@@ -156,6 +158,8 @@ def _finish(home: Home, record: RetrainRecord, *, fresh: bool) -> RetrainResult:
             task = task.replace(run_id=_run(home, PipelineConfig.model_validate(task.config), fresh=fresh))
             record.save(task)
         result = _judged(task, _decision(home, task) or _promote(home, task, record))
+    except (RegistryError, httpx.TransportError):  # MLflow's server, or Prefect's, is away: the next start continues
+        raise
     except Exception as error:  # a signal is none of these: then it is continued
         result = _result(task, outcome="broke", reason=f"{type(error).__name__}: {error}")
         record.draw(result)

@@ -108,23 +108,33 @@ class Workers:
         with self._lock:
             for thread in self._threads:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Cancelled))
-        for process in set(multiprocessing.active_children()) - self.others:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                children = psutil.Process(process.pid).children(recursive=True)  # in sessions of their own
-                process.kill()
-                for child in children:
-                    child.kill()
+        self._kill_processes()
 
     def close(self) -> None:
         """Wait until every line and every worker has ended."""
         self._lines.shutdown(cancel_futures=True)
         self.runner.__exit__(None, None, None)
 
+    def _kill_processes(self) -> None:
+        for process in set(multiprocessing.active_children()) - self.others:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                children = psutil.Process(process.pid).children(recursive=True)  # in sessions of their own
+                process.kill()
+                for child in children:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        child.kill()
+
     def _wait(self, future: PrefectFuture[Any], reader: ProgressReader) -> State[Any]:
+        # Python's pool can lose the thread that watches its processes, and with it every unfinished future.
+        pool = getattr(self.runner, "_executor", None)
         while not self.cancelled:
+            watcher = getattr(pool, "_executor_manager_thread", None)
+            lost = watcher is not None and not watcher.is_alive()
             with contextlib.suppress(TimeoutError):
                 future.result(timeout=POLL_S, raise_on_failure=False)
                 return future.state
+            if lost:
+                raise BrokenProcessPool("the pool has lost its processes")
             reader.relay()
         cancel_future(future)
         raise Cancelled
@@ -144,11 +154,23 @@ class Workers:
         """Start the processes again, once for all lines whose work was lost with them."""
         with self._lock:
             if self.restarts == restarts and not self.cancelled:
-                self.runner.__exit__(None, None, None)
+                self._end_runner()
                 self.runner = start_task_runner(self.config)
                 self.restarts += 1
         if self.cancelled:
             raise Cancelled
+
+    def _end_runner(self) -> None:
+        """End a task runner that has lost a process.
+
+        Python's pool would wait for ever for a process that it was starting when it broke, or that ignores SIGTERM.
+        """
+        ending = threading.Thread(target=self.runner.__exit__, args=(None, None, None), daemon=True)
+        ending.start()
+        while ending.is_alive():
+            if self.config.kind == "processes":
+                self._kill_processes()
+            ending.join(POLL_S)
 
 
 @flow(name="gauntlet")

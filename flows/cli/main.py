@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from flows.cli.options import parser
 from gauntlet.core.errors import ConfigError, PipelineError
+from gauntlet.core.extras import with_pip
 
 EXTRAS = {
     **dict.fromkeys(("prefect", "mlflow", "httpx", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        fix = f"pip install 'onnx-gauntlet[{extra}]'"
+        fix = with_pip(extra)
         print(f"gauntlet: this needs {error.name}, which is not installed; install it with: {fix}", file=sys.stderr)  # noqa: T201
         return ConfigError.exit_code
     except KeyboardInterrupt:

@@ -72,6 +72,9 @@ def print_result(console: Console, result: MonitorResult, page: Path) -> None:
             )
             what = f"changed at about sample {one.changed_at}" if one.name == PREDICTED else medians
             console.print(f"{one.name}: {what}; alarm at sample {one.alarm_at}")
+    if result.no_embedding:
+        reason = plain(result.no_embedding)
+        console.print(f"the network's penultimate outputs are not watched: {reason}", style="dim")
     if result.is_full:
         console.print(
             "further samples are not tested. Fix: --restart, and `gauntlet serve --log-share`", style="yellow"

@@ -6,7 +6,7 @@ Each command names the function that runs it as text; `main` imports it when the
 import argparse
 
 from flows.cli.argument_types import at_least, input_shape, names, pairs, sizes
-from flows.cli.shipping_options import EXIT_CODES, INVALID, AddCommand, add_shipping_commands
+from flows.cli.shipping_options import EXIT_CODES, INVALID, AddCommand, add_replay_limits, add_shipping_commands
 
 
 def parser() -> argparse.ArgumentParser:
@@ -78,11 +78,11 @@ def _add_home_commands(add: AddCommand) -> None:
     ui = add("ui", "ui:serve_ui", "serve the Prefect and MLflow pages on this machine until Ctrl-C")
     ui.add_argument("--prefect-port", type=int, default=4200, help="by default 4200, or a free one")
     ui.add_argument("--mlflow-port", type=int, default=5000, help="by default 5000, or a free one")
-    up = add("up", "up:start_platform", "start Prefect, MLflow, the deployments and a worker on this machine")
+    text = "start Prefect, MLflow, the deployments and workers on this machine; serve, watch and retrain a champion"
+    up = add("up", "up:start_platform", text)
     up.add_argument("--prefect-port", type=int, default=4200, help="by default 4200, or a free one")
     up.add_argument("--mlflow-port", type=int, default=5000, help="by default 5000, or a free one")
-    up.add_argument("--serve", metavar="NAME", default="", help="serve this registered model's champion, too")
-    up.add_argument("--serve-port", type=int, default=8080, help="by default 8080, or a free one")
+    _add_served_champion(up)
     status = add("status", "up:show_status", "show what `gauntlet up` started")
     status.add_argument("--json", action="store_true", help="print JSON")
     add("down", "up:stop_platform", "stop what `gauntlet up` started")
@@ -93,6 +93,16 @@ def _add_home_commands(add: AddCommand) -> None:
     clean.add_argument("--older-than", type=float, metavar="DAYS", help="remove only runs that ended longer ago")
     clean.add_argument("--shared", action="store_true", help="clean $GAUNTLET_STORE, for the runs of all machines")
     clean.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+
+
+def _add_served_champion(up: argparse.ArgumentParser) -> None:
+    served = "serve this registered model's champion with a request log, watch it, and retrain it when harm is proven"
+    up.add_argument("--serve", metavar="NAME", default="", help=served)
+    up.add_argument("--serve-port", type=int, default=8080, help="by default 8080, or a free one")
+    every = "with --serve: seconds between two looks at the champion; by default 300"
+    up.add_argument("--watch-every", type=at_least(1), metavar="S", help=every)
+    limits = up.add_argument_group("what a retrained model may lose against the champion, with --serve")
+    add_replay_limits(limits)
 
 
 def _add_worker(add: AddCommand) -> None:
@@ -121,6 +131,14 @@ def _add_file_commands(add: AddCommand) -> None:
     diagnose.add_argument("--targets", type=names, nargs="?", const=[], metavar="NAME,...", help=which)
     diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="by default 7, more for large files")
     diagnose.add_argument("--json", action="store_true", help="print JSON")
+    part = "write the part of a model between tensors inside it as a model of its own"
+    cut = add("cut", "cut:cut", part, "exit codes: 0 written, " + INVALID + ", 3 the file cannot be read")
+    cut.add_argument("model", metavar="MODEL", help="an .onnx file")
+    cut.add_argument("output", metavar="OUT.onnx", help="where the part goes")
+    inner = "tensors that become inputs; inputs that the part still needs stay"
+    cut.add_argument("--inputs", type=names, default=[], metavar="NAME,...", help=inner)
+    ends = "tensors that become the outputs; by default the model's own"
+    cut.add_argument("--outputs", type=names, default=[], metavar="NAME,...", help=ends)
     shows = "show what a model holds: shapes, parameters, MACs, layers, graph"
     inspect = add("inspect", "inspect:inspect_model", shows)
     inspect.add_argument("model", metavar="MODEL", help="an .onnx file; its external data is not read")

@@ -18,11 +18,13 @@ from rich.progress import Progress
 from rich.table import Table
 
 import gauntlet
+from flows.cli.predict_video import predict_video
 from flows.cli.shared import counted, plain
 from gauntlet.bundle.predictor import Predictor, pixels_of
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.images.decoding import SUFFIXES
+from gauntlet.images.video import is_video
 from gauntlet.problems.prediction import Prediction
 
 STDIN = "-"
@@ -35,6 +37,15 @@ Result = tuple[str, Prediction | StageError]
 
 def predict(options: argparse.Namespace) -> int:
     """Print a prediction for each input; return 1 where some images could not be read."""
+    if videos := [name for name in options.inputs if is_video(name)]:
+        if len(options.inputs) > 1:
+            raise ConfigError(f"{videos[0]}: a video is predicted alone; give no other inputs")
+        if options.out:
+            raise ConfigError("--out: it holds the outputs for an .npz file; for a video use --json")
+        return predict_video(options)
+    for option in ("frames", "timeout"):
+        if getattr(options, option) is not None:
+            raise ConfigError(f"--{option}: it is for a video, a camera or a stream; remove it")
     arrays = [name for name in options.inputs if name.endswith(".npz")]
     if arrays and len(options.inputs) > 1:
         raise ConfigError(f"{arrays[0]}: an .npz file is predicted alone; give no other inputs")

@@ -11,7 +11,7 @@ from flows.cli.shared import given_limits, plain
 from flows.record.home import Home
 from flows.registry.promote import Promotion, PromotionRequest, promote, rollback
 from gauntlet.promotion.replay_facts import ReplayFacts, ReplayLimits
-from gauntlet.reporting.text_format import milliseconds, percent
+from gauntlet.reporting.text_format import metric_name, milliseconds, percent
 
 
 def promote_bundle(options: argparse.Namespace) -> int:
@@ -53,15 +53,15 @@ def _print(console: Console, done: Promotion, role: str) -> None:
 
 
 def _replay_text(replay: ReplayFacts) -> str:
-    paired = replay.paired
-    what = "accuracy drop" if replay.labeled else "disagreement"
+    change = replay.change
+    what = f"{metric_name(replay.metric, short=True)} drop" if replay.labeled else "disagreement"
     times = f"{milliseconds(replay.challenger_ms)} against {milliseconds(replay.champion_ms)}"
     gain, gained = replay.gain, ""
     if gain is not None:
-        accuracies = f"{percent(gain.challenger_accuracy)} against {percent(gain.champion_accuracy)}"
-        gained = f"won on {gain.paired.images} requests: accuracy {accuracies}\n"
+        values = f"{percent(gain.challenger_accuracy)} against {percent(gain.champion_accuracy)}"
+        gained = f"won on {gain.compared} requests: {metric_name(gain.metric, short=True)} {values}\n"
     return (
-        f"{gained}replayed {replay.requests} requests: {what} {percent(paired.drop)} "
-        f"[{percent(paired.drop_low)}, {percent(paired.drop_high)}]; {times}, slowdown {percent(replay.slowdown)} "
+        f"{gained}replayed {replay.requests} requests: {what} {percent(change.drop)} "
+        f"[{percent(change.drop_low)}, {percent(change.drop_high)}]; {times}, slowdown {percent(replay.slowdown)} "
         f"[{percent(replay.slowdown_low)}, {percent(replay.slowdown_high)}] in {replay.timed_requests} timed requests"
     )

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from flows.cli.shared import existing_file
 from flows.record.home import Home
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import ConfigError, PipelineError, StageError
 from gauntlet.core.frozen import Frozen
 from serving.request_log import RequestLogConfig
 from serving.server import ServerConfig, serve
@@ -53,13 +53,21 @@ def serve_bundles(options: argparse.Namespace) -> int:
     )
     registered = {source: RegisteredModel(source) for source in options.bundles if source.startswith("models:")}
     sources = [registered[name].path if name in registered else partial(Path, name) for name in options.bundles]
+    name, awaited, missing = options.name, None, ""
+    if options.wait:
+        model = _awaited(options, registered)
+        name = name or model.name
+        missing = model.missing()
+        awaited = sources.pop() if missing else None
 
     def listening(address: str) -> None:
         print(f"serving on {address}", flush=True)  # noqa: T201
+        if missing:
+            print(f"waiting for a version: {missing}", flush=True)  # noqa: T201
         for model in registered.values():
-            model.follow(address, options.name, config.token)
+            model.follow(address, name, config.token)
 
-    serve(sources, config, options.name, listening)
+    serve(sources, config, name, listening, awaited)
     return 0
 
 
@@ -70,6 +78,13 @@ class RegisteredModel:
         self.source = source
         self.loaded: ResolvedBundle | None = None
 
+    @property
+    def name(self) -> str:
+        """The model's name in the registry; `ConfigError` when the address is malformed."""
+        from flows.registry.bundle_cache import model_name
+
+        return model_name(self.source)
+
     def path(self) -> Path:
         """Return the bundle that the address names now; the server asks again whenever it loads the model."""
         from flows.registry.bundle_cache import resolve
@@ -77,12 +92,21 @@ class RegisteredModel:
         self.loaded = resolve(Home.find(), self.source)
         return self.loaded.folder
 
+    def missing(self) -> str:
+        """Return why there is no bundle at the address now, or nothing."""
+        try:
+            self.path()
+        except PipelineError as error:
+            return str(error)
+        return ""
+
     def follow(self, address: str, name: str | None, token: str | None) -> None:
         """Let the server load every bundle that the alias comes to name, as long as this process lives."""
         from flows.registry.bundle_cache import follow
 
-        assert self.loaded is not None
-        name = name or Bundle.open(self.loaded.folder).contract.name
+        if name is None:
+            assert self.loaded is not None
+            name = Bundle.open(self.loaded.folder).contract.name
         request = urllib.request.Request(f"{address}/v2/repository/models/{quote(name)}/load", b"{}", method="POST")
         request.add_header("Content-Type", "application/json")
         if token is not None:
@@ -94,9 +118,16 @@ class RegisteredModel:
             except OSError as error:
                 raise StageError(f"version {bundle.version} is not served, the one before stays: {error}") from error
 
-        options = {"poll_s": POLL_S, "known": self.loaded.digest}
+        options = {"poll_s": POLL_S, "known": self.loaded.digest if self.loaded else None}
         arguments = (Home.find(), self.source, load, threading.Event())
         threading.Thread(target=follow, args=arguments, kwargs=options, daemon=True).start()
+
+
+def _awaited(options: argparse.Namespace, registered: "Mapping[str, RegisteredModel]") -> "RegisteredModel":
+    """Return the one registered model that the server may wait for."""
+    if len(options.bundles) != 1 or not registered:
+        raise ConfigError("--wait: it needs one registered model, as models:/NAME@ALIAS, and no other bundle")
+    return registered[options.bundles[0]]
 
 
 def _limits(options: argparse.Namespace) -> Limits:

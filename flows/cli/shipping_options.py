@@ -37,15 +37,20 @@ def _add_bundle_commands(add: AddCommand) -> None:
     verify.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
     verify.add_argument("--key", metavar="PUB.pem", help="require a signature by this public key")
     verify.add_argument("--json", action="store_true", help="print JSON")
-    codes = f"exit codes: 0 predicted, 1 an image cannot be read, {INVALID}, 3 the model cannot run"
-    predict = add("predict", "predict:predict", "predict images or arrays with a bundle", codes)
+    codes = f"exit codes: 0 predicted, 1 an image cannot be read, {INVALID}, 3 the model cannot run, 130 interrupted"
+    predict = add("predict", "predict:predict", "predict images, arrays or a video with a bundle", codes)
     predict.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
-    inputs = "images, folders of images, - for an image on standard input, or one .npz file with arrays by input"
+    inputs = "images, folders of images, - for an image on standard input; or one .npz file with arrays by input; or "
+    inputs += "one video: a file, camera:0, or the address of a stream (http, rtsp)"
     predict.add_argument("inputs", nargs="+", metavar="INPUT", help=inputs)
     predict.add_argument("--json", action="store_true", help="print one JSON object a line for each input")
-    predict.add_argument("--draw", metavar="FOLDER", help="write the images with their predictions drawn")
+    drawn = "write the images or frames with their predictions drawn; of a video also as a video"
+    predict.add_argument("--draw", metavar="FOLDER|FILE.mp4", help=drawn)
     predict.add_argument("--out", metavar="FILE.npz", help="write the model's outputs for an .npz file")
     predict.add_argument("--threads", type=at_least(1), metavar="N", help="by default as in the race")
+    predict.add_argument("--frames", type=at_least(1), metavar="N", help="predict at most so many frames of a video")
+    silent = "give a camera or stream up that sends nothing for so long; by default 10"
+    predict.add_argument("--timeout", type=at_least(1), metavar="S", help=silent)
 
 
 def _add_promotion_commands(add: AddCommand) -> None:
@@ -59,9 +64,9 @@ def _add_promotion_commands(add: AddCommand) -> None:
     promote.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
     replayed = "an .npz file or a folder of images to replay; by default, the run's test samples"
     promote.add_argument("--requests", metavar="FILE.npz|FOLDER", help=replayed)
-    won = "labeled requests, in the same forms, on which it must be proven more accurate than the champion"
+    won = "labeled requests, in the same forms, on which it must be proven better than the champion"
     promote.add_argument("--must-win-on", metavar="FILE.npz|FOLDER", help=won)
-    _add_replay_limits(promote)
+    add_replay_limits(promote)
     rollback = add("rollback", "promote:roll_back", "make the previous champion the champion again", codes)
     rollback.add_argument("name", metavar="NAME", help="of the registered model")
     rollback.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
@@ -76,10 +81,11 @@ def _add_promotion_commands(add: AddCommand) -> None:
         command.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_replay_limits(command: argparse.ArgumentParser) -> None:
-    drop = "accuracy that may be lost on labeled requests; by default 0.01"
+def add_replay_limits(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the limits of a shadow replay."""
+    drop = "accuracy, or the problem's metric, that may be lost on labeled requests; by default 0.01"
     command.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
-    differ = "without labels: share of requests that may be predicted differently; by default 0.02"
+    differ = "without labels: how far predictions may differ from the champion's; by default 0.02"
     command.add_argument("--max-disagreement", type=float, metavar="SHARE", help=differ)
     command.add_argument(
         "--max-slowdown", type=float, metavar="SHARE", help="latency that may be added; by default 0.05"
@@ -94,6 +100,8 @@ def _add_serve(add: AddCommand) -> None:
     serve = add("serve", "serve:serve_bundles", "serve bundles over HTTP (Open Inference Protocol v2)", codes)
     serve.add_argument("bundles", nargs="*", metavar="BUNDLE", help="folder or .zip of a bundle, or models:/NAME@ALIAS")
     serve.add_argument("--name", help="name of the model in addresses; by default the bundle's")
+    wait = "start without a model where models:/NAME@ALIAS names nothing yet, and serve what it comes to name"
+    serve.add_argument("--wait", action="store_true", help=wait)
     serve.add_argument("--repository", metavar="FOLDER", help="bundles that clients may load by name")
     serve.add_argument("--host", default="127.0.0.1", help="by default 127.0.0.1; any other needs --token-file")
     serve.add_argument("--port", type=int, default=8080, help="by default 8080; 0 takes a free one")
@@ -111,8 +119,9 @@ def _add_serve(add: AddCommand) -> None:
     logged = "log outputs, latencies and ids of requests into this folder, for `gauntlet monitor`; by default no log"
     serve.add_argument("--request-log", metavar="FOLDER", help=logged)
     serve.add_argument("--log-share", type=float, metavar="SHARE", help="of the requests in the log, by default 1")
-    kept = "what the log keeps of inputs: by default statistics, a few numbers of each; all needs much space"
-    serve.add_argument("--log-inputs", choices=["none", "statistics", "all"], help=kept)
+    kept = "what the log keeps of inputs: by default statistics, a few numbers of each; embeddings adds what the last"
+    kept += " layer takes; all needs much space"
+    serve.add_argument("--log-inputs", choices=["none", "statistics", "embeddings", "all"], help=kept)
     serve.add_argument("--log-max-mb", type=float, metavar="MB", help="size of the request log, by default 1000")
     levels = ["debug", "info", "warning", "error"]
     serve.add_argument("--log-level", choices=levels, default="info", help="`info` logs each request")
@@ -158,4 +167,4 @@ def _add_retrain(add: AddCommand) -> None:
     retrain.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
     fresh = "repeat everything, also a retraining with the same requests"
     retrain.add_argument("--fresh", action="store_true", help=fresh)
-    _add_replay_limits(retrain)
+    add_replay_limits(retrain)

@@ -3,8 +3,7 @@
 import argparse
 
 from flows.record.home import Home
-from flows.record.journal import everything_sent
-from flows.recording import close_interrupted, interrupted_runs
+from flows.record.journal import everything_sent, interrupted_runs
 from flows.servers.local_servers import prefect_server
 from flows.tracking.sender import Sender
 from gauntlet.core.errors import StageError
@@ -15,6 +14,8 @@ def sync_runs(_options: argparse.Namespace) -> int:
     home = Home.find()
     if interrupted_runs(home):
         with prefect_server(home):
+            from flows.recording import close_interrupted  # Prefect reads the server's address when it is imported
+
             close_interrupted(home)
     waiting = [folder for folder in home.run_folders() if not everything_sent(folder)]
     unsent = [folder.name for folder in waiting if not Sender(home, folder).send()]

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import psutil
 
-from flows.record.home import Home
+from flows.record.home import Home, new_run_id
 from flows.record.journal import Journal
 from flows.record.locks import locked
-from flows.record.run import new_run_id
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.fleet_report import FleetReport, FleetResult

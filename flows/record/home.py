@@ -1,6 +1,8 @@
 """The folder that holds everything a run leaves: `.gauntlet`, or `$GAUNTLET_HOME`."""
 
 import os
+import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gauntlet.core.errors import ConfigError
@@ -26,6 +28,7 @@ class Home:
         self.retrains = root / "retrains"  # one folder a retraining, by the model's name: its samples, and its result
         self.bundles = root / "bundles"  # of registered versions, by digest; a cache
         self.ledgers = root / "ledgers"  # what was promoted and why, one file a model; nothing can replace it
+        self.request_logs = root / "request-logs"  # of the champions that `gauntlet up` serves, by the model's name
         self.locks = root / "locks"
         self.sent = root / "mlflow-sent"  # what each MLflow server has, by content
         self.in_use = root / "in-use.lock"  # held shared by every run, and alone by a clean-up
@@ -41,6 +44,10 @@ class Home:
     def ledger(self, model: str) -> Path:
         """Return the file of a registered model's ledger."""
         return self.ledgers / f"{model}.jsonl"
+
+    def request_log(self, model: str) -> Path:
+        """Return the folder of a served model's request log."""
+        return self.request_logs / model
 
     def run_folders(self) -> list[Path]:
         """Return the folders of all runs, oldest first."""
@@ -60,3 +67,8 @@ class Home:
                 f"{self.runs}: there is no report of {which}; start one with: gauntlet run digits-resnet18"
             )
         return folder
+
+
+def new_run_id(name: str) -> str:
+    """Return an id that sorts by time and names the model: `20260131-120000-digits-resnet18-1f2e`."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"

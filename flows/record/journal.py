@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from flows.record.home import Home
+from flows.record.locks import is_locked
+
 
 class Journal:
     """An append-only file of events. A line that a kill cut short is ignored.
@@ -50,3 +53,15 @@ def everything_sent(run: Path) -> bool:
     sent = run / "sent.json"
     events = json.loads(sent.read_bytes())["events"] if sent.exists() else 0
     return bool(events >= sum(1 for _ in Journal(run / "journal.jsonl")))
+
+
+def open_records(run: Path) -> list[str]:
+    """Return the runs that a journal has opened in MLflow and not closed."""
+    events = list(Journal(run / "journal.jsonl"))
+    ended = {e["run"] for e in events if e["op"] == "end"}
+    return [e["run"] for e in events if e["op"] == "start" and e["run"] not in ended]
+
+
+def interrupted_runs(home: Home) -> list[Path]:
+    """Return the folders of runs whose process is gone and whose record is open."""
+    return [folder for folder in home.run_folders() if open_records(folder) and not is_locked(folder / "lock")]

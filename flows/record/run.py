@@ -1,7 +1,6 @@
 """One run's record, from its first stage to its report."""
 
 import math
-import secrets
 import threading
 import time
 from collections import defaultdict
@@ -23,6 +22,7 @@ from gauntlet.core.run_report import CandidateEntry, RunReport, StageEntry
 from tasks.accuracy import AccuracyFacts
 from tasks.benchmark.facts import BenchmarkFacts
 from tasks.confirm import ConfirmFacts
+from tasks.duel import DuelFacts
 from tasks.evaluate import EvaluateFacts
 from tasks.select import Fidelity, SelectFacts
 
@@ -128,6 +128,8 @@ class Run:
                     self._record_selection(facts)
                 case ConfirmFacts() as facts:
                     self._record_confirmation(facts)
+                case DuelFacts() as facts:
+                    self._record_duel(facts)
             for listener in self.listeners:
                 listener.stage_recorded(report)
 
@@ -231,6 +233,19 @@ class Run:
             )
         self.winner, self.reason = final.winner, final.reason
 
+    def _record_duel(self, facts: DuelFacts) -> None:
+        """Take over what was measured from images to outputs, and the winner that follows from it."""
+        final = facts.final
+        self.update(
+            facts.candidate,
+            benchmark=facts.rows,
+            target=self.candidates[facts.opponent].target,
+            session=self.candidates[facts.opponent].session,
+            status="accepted" if facts.won else "rejected",
+            reason=facts.reason,
+        )
+        self.winner, self.reason = final.winner, final.reason
+
     def report(self, error: Exception | None = None, links: dict[str, str] | None = None) -> RunReport:
         """Return the report of the run as it stands, with links to pages of other tools by title."""
         if error is not None:
@@ -256,11 +271,6 @@ class Run:
         """Close the record; the report's files are written."""
         for listener in self.listeners:
             listener.closed(report)
-
-
-def new_run_id(name: str) -> str:
-    """Return an id that sorts by time and names the model: `20260131-120000-digits-resnet18-1f2e`."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
 
 
 def _candidate_changes(report: Report[Any]) -> dict[str, Any]:

@@ -49,9 +49,7 @@ def resolve(home: Home, address: str) -> ResolvedBundle:
         ConfigError: when the address is malformed, or names nothing.
         StageError: when the registry cannot be reached, or its files are damaged.
     """
-    parts = ADDRESS.fullmatch(address)
-    if parts is None:
-        raise ConfigError(f"{address}: not an address of a model; write models:/NAME@ALIAS or models:/NAME/VERSION")
+    parts = _parts(address)
     registry = registry_of(home, checked_name(parts["name"]))
     aliases: dict[str, str] = {} if parts["version"] else {str(a): digest for a, digest in registry.state().items()}
     digest = registry.digest_of(parts["version"]) if parts["version"] else aliases.get(parts["alias"])
@@ -62,6 +60,18 @@ def resolve(home: Home, address: str) -> ResolvedBundle:
             f"aliases are {', '.join(ALIASES)}"
         )
     return ResolvedBundle(parts["name"], version, digest, bundle_folder(home, registry, version, digest))
+
+
+def model_name(address: str) -> str:
+    """Return the name of the model in an address; `ConfigError` when it is malformed."""
+    return checked_name(_parts(address)["name"])
+
+
+def _parts(address: str) -> re.Match[str]:
+    parts = ADDRESS.fullmatch(address)
+    if parts is None:
+        raise ConfigError(f"{address}: not an address of a model; write models:/NAME@ALIAS or models:/NAME/VERSION")
+    return parts
 
 
 def registry_of(home: Home, name: str) -> ModelRegistry:
@@ -118,9 +128,11 @@ def follow(
     """Call `load` with every bundle that an address comes to name, until `stop` is set.
 
     `known` is the digest that is loaded already. A registry that cannot be reached is asked again `poll_s` seconds
-    later; a bundle for which `load` raises a `PipelineError` is logged and not loaded until the alias moves again.
+    later; a bundle for which `load` raises a `PipelineError` is logged and not loaded until the alias moves again. What
+    fails in the same way again is not logged again.
     """
     refused: str | None = None
+    told = ""
     while not stop.wait(poll_s):
         try:
             found = resolve(home, address)
@@ -128,7 +140,9 @@ def follow(
                 continue
             refused = found.digest
             load(found)
-            known, refused = found.digest, None
+            known, refused, told = found.digest, None, ""
             log.info("%s is now version %s (%s)", address, found.version, found.digest[:12])
         except PipelineError as error:
-            log.warning("%s: %s", address, error)
+            if str(error) != told:
+                log.warning("%s: %s", address, error)
+            told = str(error)

@@ -39,8 +39,12 @@ class AccessError(ConfigError):
     """The server's own accounts do not allow what was asked of it."""
 
 
+class RegistryError(StageError):
+    """The registry cannot be reached, or does not respond as expected; nothing is known to be wrong with a model."""
+
+
 class ModelRegistry:
-    """A registered model, which need not exist yet. All errors of the server are `StageError`."""
+    """A registered model, which need not exist yet. All errors of the server are `RegistryError`."""
 
     def __init__(self, home: Home, uri: str, name: str) -> None:
         self.home, self.uri, self.name = home, uri, name
@@ -180,7 +184,7 @@ class ModelRegistry:
                     f"to do this with the model {self.name}. Fix: set {ACCOUNT_VARIABLE} and {PASSWORD_VARIABLE} to an "
                     "account that may, or ask for EDIT permission on the registered model"
                 ) from error
-            raise StageError(
+            raise RegistryError(
                 f"the model registry at {where} did not respond as expected ({without_password(one_line(error))}). "
                 "Fix: start or repair the server and run the same command again; it finishes what was begun"
             ) from error

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.tracking.sender import PARENT, Sender
-from flows.tracking.server import URI_VARIABLE, with_password
+from flows.tracking.server import URI_VARIABLE, recorded_uri
 from gauntlet.bundle.bundle import REPORT, Bundle
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import ConfigError, StageError, without_password
 from gauntlet.core.run_report import RunReport
 
 PACKAGE = "package"
@@ -98,10 +98,11 @@ def _record_in_mlflow(home: Home, folder: Path) -> tuple[str, str, str]:
     start = next((event for event in Journal(folder / "journal.jsonl") if event["op"] == "start"), None)
     if start is None:
         raise ConfigError(f"{folder}: the run has no record of its tracking server")
+    uri = recorded_uri(home, start)
     if not Sender(home, folder).send():
         raise StageError(
-            f"MLflow at {start['uri']} did not accept the run's record. Fix: start it, or use an account that may "
-            "record runs, then: gauntlet sync"
+            f"MLflow at {without_password(uri)} did not accept the run's record. Fix: start it, or use an account that "
+            "may record runs, then: gauntlet sync"
         )
     sent = json.loads((folder / "sent.json").read_text())
-    return with_password(start["uri"]), str(sent["experiment"]), str(sent["runs"][PARENT])
+    return uri, str(sent["experiment"]), str(sent["runs"][PARENT])

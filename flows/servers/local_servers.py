@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -91,9 +92,12 @@ def running(home: Home) -> str | None:
 
 
 def comes_up(process: psutil.Process, url: str) -> bool:
-    """Wait until a server responds; return whether it does before it ends and in time."""
+    """Wait until a server responds; return whether it does before it ends and in time.
+
+    Another program may have taken the port since it was found free: its responses do not count.
+    """
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not (up := responds(url)) and is_alive(process) and time.monotonic() < deadline:
+    while not (up := responds(url) and listens(process, url)) and is_alive(process) and time.monotonic() < deadline:
         time.sleep(0.1)
     return up
 
@@ -114,6 +118,8 @@ def start_prefect(home: Home, port: int, while_starting: Callable[[], object]) -
         "PREFECT_SERVER_API_PORT": str(port),  # without it, the page calls port 4200 on whatever port it is served
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin,  # the default lets any page that a user visits call the API
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+        # In memory, the default, a killed server forgets who holds a concurrency limit: it would stay taken forever.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
     copy_template("prefect", home.prefect / "prefect.db")
@@ -191,6 +197,14 @@ def responds(url: str) -> bool:
             return bool(response.status == 200)
     except OSError:
         return False
+
+
+def listens(process: psutil.Process, url: str) -> bool:
+    """Tell whether a process, or one that it has started, listens on the port of an address."""
+    with contextlib.suppress(psutil.Error):
+        found = [each.net_connections("tcp") for each in (process, *process.children(recursive=True))]
+        return any(c.status == psutil.CONN_LISTEN and c.laddr.port == urlsplit(url).port for one in found for c in one)
+    return False
 
 
 def free_port(preferred: int | None = None) -> int:

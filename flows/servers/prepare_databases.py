@@ -20,14 +20,17 @@ PREFECT = "PREFECT_API_DATABASE_CONNECTION_URL"
 MLFLOW = "MLFLOW_BACKEND_STORE_URI"
 LOCK = 0x676175  # of PostgreSQL's advisory locks; any number that others do not use
 PAUSE_S = 0.5
-WRONG_SETTINGS = ("authentication failed", "does not exist", "permission denied")
+WRONG_SETTINGS = ("authentication failed", "does not exist", "permission denied", "no pg_hba.conf entry")
+WRONG_TLS = ("certificate", "signature failure", "sslmode", "does not support SSL")
+FIX_TLS = "Fix: PGSSLROOTCERT names the file of the CA that signed the server's certificate, and the address its host"
 
 
 def prepare_databases() -> list[str]:
     """Make the tables of whichever of the two the environment names an address for; return their names.
 
     Raises:
-        ConfigError: for an address that is not PostgreSQL's, a wrong password, or a database that does not exist.
+        ConfigError: for an address that is not PostgreSQL's, a wrong password, a certificate that is not trusted, or a
+            database that does not exist.
         StageError: when the server cannot be reached, or the tables cannot be made.
     """
     steps: dict[str, Callable[[], None]] = {PREFECT: make_prefect_tables, MLFLOW: make_mlflow_tables}
@@ -51,7 +54,21 @@ def postgres_address(variable: str) -> URL:
         ) from error
     if url.get_backend_name() != "postgresql":
         raise ConfigError(f"{variable}={without_password(text)}: only PostgreSQL's tables are made ahead of time")
+    driver = url.get_driver_name()
+    own, foreign = ("ssl", {"sslmode", "sslrootcert"}) if driver == "asyncpg" else ("sslmode", {"ssl"})
+    if wrong := sorted(foreign & url.query.keys()):
+        raise ConfigError(
+            f"{variable}: {driver} has no option {wrong[0]!r}. Fix: ?{own}=verify-full in the address, "
+            "and the file of the CA in the environment variable PGSSLROOTCERT"
+        )
     return url
+
+
+def libpq_arguments(url: URL) -> dict[str, str]:
+    """Return what libpq needs to connect as the driver of an address does, with the same demands on TLS."""
+    query = {"sslmode" if option == "ssl" else option: value for option, value in url.query.items()}
+    same = url.set(drivername="postgresql+psycopg2", query=query)
+    return dict(same.get_dialect()().create_connect_args(same)[1])
 
 
 @contextmanager
@@ -60,12 +77,9 @@ def one_at_a_time(variable: str, url: URL) -> Iterator[None]:
     import psycopg2
 
     try:
-        connection = psycopg2.connect(
-            host=url.host, port=url.port or 5432, user=url.username, password=url.password, dbname=url.database
-        )
-    except psycopg2.OperationalError as error:
-        kind = ConfigError if any(words in str(error) for words in WRONG_SETTINGS) else StageError
-        raise kind(f"{variable}: {one_line(error)}") from error
+        connection = psycopg2.connect(**libpq_arguments(url))
+    except psycopg2.Error as error:
+        raise refusal(variable, error) from error
     with closing(connection):
         connection.autocommit = True
         cursor = connection.cursor()
@@ -74,6 +88,15 @@ def one_at_a_time(variable: str, url: URL) -> Iterator[None]:
         while cursor.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)) or cursor.fetchone() != (True,):
             time.sleep(PAUSE_S)
         yield
+
+
+def refusal(variable: str, error: Exception) -> PipelineError:
+    """Return why a database cannot be used: wrong settings, or a server that does not respond."""
+    text = one_line(error)
+    if any(words in text for words in WRONG_TLS):
+        return ConfigError(f"{variable}: {text}. {FIX_TLS}")
+    wrong = any(words in text for words in (*WRONG_SETTINGS, "invalid dsn"))
+    return (ConfigError if wrong else StageError)(f"{variable}: {text}")
 
 
 def make_prefect_tables() -> None:

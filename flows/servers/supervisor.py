@@ -1,45 +1,28 @@
 """Keeps the parts of a platform running on this machine: each in a thread, started again when its process ends.
 
-`gauntlet up` starts this module in a process of its own: `python -m flows.servers.supervisor`. What runs is noted in
-`platform/state.json` of the home, so that `gauntlet status` and `gauntlet down` need no connection to it.
+What runs is noted in `platform/state.json` of the home, so that `gauntlet status` and `gauntlet down` need no
+connection to it.
 """
 
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil
 from pydantic import Field
 
 from flows.record.home import Home
-from flows.record.locks import locked
-from flows.servers.local_servers import (
-    HOST,
-    is_alive,
-    launch,
-    recorded_process,
-    running,
-    start_mlflow,
-    start_prefect,
-    stop,
-    wait_until_up,
-)
+from flows.servers.local_servers import is_alive, stop
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
 
-POOL = "local-process"
-PROJECT = Path(__file__).parents[2]
-"""The checkout: Prefect's deployments and the automation are files of it."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Before a part is started again; doubled each time that it ends within a minute."""
 POLL_S = 0.2
@@ -55,6 +38,7 @@ class PartState(Frozen):
     since: str | None = Field(None, description="when it became ready; ISO 8601, UTC")
     restarts: int = 0
     address: str = ""
+    serves: str = Field("", description="registered model whose champion it serves")
     error: str = ""
 
     @property
@@ -101,10 +85,11 @@ class Part:
     start: Callable[[], psutil.Process | None]
     """Starts it and waits until it is ready; None for work that is done once."""
     address: str = ""
+    serves: str = ""
     state: PartState = field(init=False)
 
     def __post_init__(self) -> None:
-        self.state = PartState(name=self.name, address=self.address)
+        self.state = PartState(name=self.name, address=self.address, serves=self.serves)
 
     def keep_running(self, stopping: threading.Event, changed: Callable[[], None]) -> None:
         """Start the part, and again whenever it ends, until `stopping` is set; then stop it."""
@@ -180,92 +165,3 @@ class Supervisor:
             parts = tuple(part.state for part in (*self.servers, *self.clients))
             state = PlatformState(supervisor=self.me, parts=parts)
             write_atomically(state_file(self.home), state.model_dump_json(indent=1))
-
-
-def local_platform(home: Home, prefect_port: int, mlflow_port: int, serve: str = "", serve_port: int = 0) -> Supervisor:
-    """Return the supervisor of Prefect, MLflow, the deployments and a worker on the loopback.
-
-    With `serve`, the name of a registered model, it also serves that model's champion.
-    """
-    prefect, mlflow = f"http://{HOST}:{prefect_port}", f"http://{HOST}:{mlflow_port}"
-    home.prefect.mkdir(parents=True, exist_ok=True)
-    os.environ |= {
-        "PREFECT_HOME": str(home.prefect),
-        "PREFECT_API_URL": f"{prefect}/api",
-        "MLFLOW_TRACKING_URI": mlflow,
-        "GAUNTLET_HOME": str(home.root),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))),
-    }
-    servers = [
-        Part("prefect", lambda: share_prefect(home, prefect_port), prefect),
-        Part("mlflow", lambda: start_mlflow(home, mlflow_port), mlflow),
-    ]
-    clients = [Part("deployments", lambda: deploy(home)), Part("worker", lambda: start_worker(home))]
-    if serve:
-        address = f"http://{HOST}:{serve_port}"
-        clients.append(Part("serving", lambda: start_serving(home, f"models:/{serve}@champion", serve_port), address))
-    return Supervisor(home, servers, clients)
-
-
-def share_prefect(home: Home, port: int) -> psutil.Process:
-    """Start this home's Prefect server, or take over the one that a run has started; wait until it responds."""
-    with locked(home.prefect / "start.lock"):
-        known = recorded_process(home) if running(home) else None
-        return known or start_prefect(home, port, lambda: None)
-
-
-def deploy(home: Home) -> None:
-    """Create the work pool, the deployments of `prefect.yaml` and the automation; `StageError` when one fails."""
-    prefect = [sys.executable, "-m", "prefect"]
-    pool = ["work-pool", "create", POOL, "--type", "process", "--overwrite"]
-    log = home.root / "platform" / "deployments.log"
-    for command in (
-        [*prefect, *pool],
-        [*prefect, "--no-prompt", "deploy", "--all"],
-        [sys.executable, str(PROJECT / "docker" / "automations.py")],
-    ):
-        with log.open("ab") as output:
-            done = subprocess.run(command, cwd=PROJECT, stdout=output, stderr=output, check=False)
-        if done.returncode:
-            raise StageError(f"{' '.join(command[1:])} ended with exit code {done.returncode}; see {log}")
-
-
-def start_worker(home: Home) -> psutil.Popen:
-    """Start a worker, and wait until it has asked the server for work."""
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process", "--limit", "1"]
-    log = home.root / "platform" / "worker.log"
-    before = log.stat().st_size if log.exists() else 0
-    process = launch(command, {**os.environ, "PYTHONUNBUFFERED": "1"}, log)
-    while is_alive(process) and b"started!" not in log.read_bytes()[before:]:
-        time.sleep(POLL_S)
-    return process
-
-
-def start_serving(home: Home, model: str, port: int) -> psutil.Popen:
-    """Serve a registered model, and wait until it answers; `StageError` when it cannot be served."""
-    log = home.root / "platform" / "serving.log"
-    command = [sys.executable, "-m", "flows.cli.main", "serve", model, "--port", str(port)]
-    process = launch(command, dict(os.environ), log)
-    wait_until_up(process, f"http://{HOST}:{port}/v2/health/ready", f"gauntlet serve {model}", log)
-    return process
-
-
-def main() -> None:
-    """Run the platform of this home until SIGTERM: ports of Prefect and MLflow, then what to serve, and its port."""
-    prefect_port, mlflow_port = (int(word) for word in sys.argv[1:3])
-    serve, serve_port = (sys.argv[3], int(sys.argv[4])) if sys.argv[3:] else ("", 0)
-    home = Home.find()
-    if url := running(home):
-        prefect_port = urlsplit(url).port or prefect_port
-    supervisor = local_platform(home, prefect_port, mlflow_port, serve, serve_port)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: supervisor.stopping.set())
-    # The second lock keeps runs of the command line from stopping the Prefect server that they share.
-    with locked(home.root / "platform" / "lock"), locked(home.prefect / "users.lock", shared=True):
-        supervisor.run()
-    (home.prefect / "server.json").unlink(missing_ok=True)
-
-
-if __name__ == "__main__":
-    main()

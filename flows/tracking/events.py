@@ -23,6 +23,7 @@ from flows.tracking.metric_names import (
     gate_metrics,
     parent_metrics,
     quality_metrics,
+    remote_metrics,
     stage_metrics,
 )
 from flows.tracking.sender import PARENT, Sender
@@ -36,6 +37,7 @@ from tasks.data import DataFacts
 from tasks.evaluate import EvaluateFacts
 from tasks.export import ExportFacts
 from tasks.numerics import NumericsFacts
+from tasks.remote import RemoteFacts
 from tasks.structure import StructureFacts
 from tasks.train.facts import TrainFacts
 
@@ -53,7 +55,7 @@ class TrackingEvents:
         self.uri, self.experiment = tracking_server(home, config)
         self.labels: tuple[str, ...] = ()
         self.test: Artifact | None = None
-        self.quality: defaultdict[str, Metrics] = defaultdict(dict)  # by candidate
+        self.quality: defaultdict[str, Metrics] = defaultdict(dict)  # by candidate; its speed on other machines, too
         self.details: defaultdict[str, Metrics] = defaultdict(dict)  # values of its gates, and scores of each class
 
     def opened(self, run_id: str) -> None:
@@ -63,7 +65,8 @@ class TrackingEvents:
         tags |= {f"prefect.flow_run_{name}": str(value) for name, value in flow_run.items() if value}
         if runtime.deployment.name:
             tags["prefect.deployment"] = str(runtime.deployment.name)
-        where = {"uri": without_password(self.uri), "experiment": self.experiment}
+        own = self.uri == self.home.mlflow_uri  # then without an address, so that the home can be moved
+        where = {"uri": "" if own else without_password(self.uri), "experiment": self.experiment}
         self.journal.append("start", run=PARENT, name=run_id, pid=os.getpid(), **where, tags=tags)
         self.journal.append("params", run=PARENT, params=flatten(self.config.model_dump(mode="json")))
         self.sender.send()
@@ -82,6 +85,9 @@ class TrackingEvents:
                 self._datasets(facts, report.artifacts)
             case TrainFacts() as facts:
                 self.labels = facts.signature.labels
+            case RemoteFacts() as facts:
+                for candidate, metrics in remote_metrics(facts).items():
+                    self.quality[candidate] |= metrics
             case EvaluateFacts() if report.candidate is None:
                 for artifact in report.artifacts.values():
                     if artifact.name.endswith(".png"):

@@ -14,6 +14,7 @@ from gauntlet.metrics.confidence_calibration import CalibrationScores
 from tasks.accuracy import AccuracyFacts
 from tasks.evaluate import EvaluateFacts
 from tasks.numerics import NumericsFacts
+from tasks.remote import RemoteFacts
 from tasks.serve.config import ServeFacts
 
 Metrics = dict[str, float]
@@ -111,20 +112,29 @@ def candidate_metrics(candidate: CandidateEntry, quality: Metrics) -> Metrics:
     return finite(values) | quality
 
 
-def speed_metrics(rows: tuple[BenchmarkRow, ...]) -> dict[str, JsonValue]:
+def speed_metrics(rows: tuple[BenchmarkRow, ...], *, elsewhere: bool = False) -> dict[str, JsonValue]:
     """Return latency, speed-up, throughput and memory by batch size.
 
-    Names of rows on another target than the first row's have a prefix.
+    Names of rows on another target than the first row's, and of all rows of a race elsewhere, have a prefix.
     """
     values: dict[str, JsonValue] = {}
     for row in rows:
-        place = f"b{row.batch}" if row.target == rows[0].target else f"{row.target}.b{row.batch}"
+        own = row.target == rows[0].target and not elsewhere
+        place = f"b{row.batch}" if own else f"{row.target}.b{row.batch}"
         values |= {f"latency.{place}.p50_ms": row.median_ms, f"speedup.{place}": row.speedup}
         values |= {f"speedup.{place}.low": row.speedup_low, f"speedup.{place}.high": row.speedup_high}
         times = {"mean": row.mean_ms, "p90": row.p90_ms, "p99": row.p99_ms}
         values |= {f"latency.{place}.{name}_ms": time for name, time in times.items()}
         values[f"throughput.{place}.images_per_second"] = row.images_per_second
         values[f"memory.{place}.peak_mb"] = None if row.peak_rss_bytes is None else row.peak_rss_bytes / 1e6
+    return values
+
+
+def remote_metrics(facts: RemoteFacts) -> dict[str, Metrics]:
+    """Return each candidate's `speed_metrics` on other machines, whose targets' names tell the work pool."""
+    values: dict[str, Metrics] = {}
+    for result in (result for race in facts.races for result in race.race.results):
+        values.setdefault(result.candidate, {}).update(finite(speed_metrics(result.rows, elsewhere=True)))
     return values
 
 

@@ -31,11 +31,11 @@ def _metrics(result: RetrainResult) -> dict[str, float]:
     counts = {"retrain.trained_samples": float(result.trained), "retrain.held_back_samples": float(result.held_back)}
     if result.replay is None or result.replay.gain is None:
         return counts
-    new, old = result.replay.gain, result.replay.paired
+    new, old = result.replay.gain, result.replay.change
     return counts | {
         "retrain.new.accuracy": new.challenger_accuracy,
         "retrain.new.champion_accuracy": new.champion_accuracy,
-        "retrain.new.gain_low": -new.paired.drop_high,
+        "retrain.new.gain_low": -new.change.drop_high,
         "retrain.old.drop": old.drop,
         "retrain.old.drop_high": old.drop_high,
     }

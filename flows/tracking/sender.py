@@ -28,10 +28,10 @@ from flows.tracking.sent_content import Place, SentContent
 from flows.tracking.server import (
     REQUEST_TIMEOUT_S,
     experiment_id,
+    recorded_uri,
     require_reachable,
     tracking_uri,
     upload_time,
-    with_password,
 )
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import one_line, without_password
@@ -66,9 +66,8 @@ class Sender:
             start = next((e for e in events if e["op"] == "start"), None)
             if start is None or state["events"] >= len(events):
                 return True
-            began = time.monotonic()
+            began, uri = time.monotonic(), recorded_uri(self.home, start)
             try:
-                uri = with_password(start["uri"])
                 require_reachable(uri)
                 with tracking_uri(uri):
                     self._replay(events, state, MlflowClient(uri), start["experiment"])
@@ -76,7 +75,8 @@ class Sender:
                 self.waited_s += time.monotonic() - began
                 if not self.offline:
                     reason = without_password(one_line(error))
-                    log.warning("MLflow at %s did not accept the record (%s). Fix: gauntlet sync", start["uri"], reason)
+                    where = without_password(uri)
+                    log.warning("MLflow at %s did not accept the record (%s). Fix: gauntlet sync", where, reason)
                 self.offline = True
                 return False
             self.offline = False
@@ -205,14 +205,27 @@ class _Replay:
         with self.sent.one_sender(key):
             model = (self.sent.place(key) or {}).get("model_id")
             if model is None or not self._is_ready(model):
-                named = f"name = '{model_name(event['name'])}' AND source_run_id = '{run}'"
-                found = self.client.search_logged_models([self.state["experiment"]], named)
-                ready = [each.model_id for each in found if str(each.status) == "READY"]
-                model = ready[0] if ready else log_model(run, event, self.home.root / event["path"])
+                model = self._model_on_server(event, run) or log_model(run, event, self.home.root / event["path"])
+                self._remove_incomplete(event, run)
                 self.sent.add(key, model_id=model)
-            elif self.client.get_logged_model(model).source_run_id != run:
+            if self.client.get_logged_model(model).source_run_id != run:
                 self.client.log_outputs(run, [LoggedModelOutput(model, step=0)])
         self.state["models"][event["run"]] = model
+
+    def _model_on_server(self, event: Event, run: str) -> str | None:
+        """Return the model with the same content: sent by this run before a kill, or by another home."""
+        same = [f"params.sha256 = '{event['sha256']}'"] if "sha256" in event else []
+        for wanted in (_models_of(event, run), *same):
+            found = self.client.search_logged_models([self.state["experiment"]], wanted)
+            if ready := [each.model_id for each in found if str(each.status) == "READY"]:
+                return str(ready[0])
+        return None
+
+    def _remove_incomplete(self, event: Event, run: str) -> None:
+        """Remove what a kill, or a server that created it without a reply, has left of this run's model."""
+        for found in self.client.search_logged_models([self.state["experiment"]], _models_of(event, run)):
+            if str(found.status) != "READY":
+                self.client.delete_logged_model(found.model_id)
 
     def _is_ready(self, model: str) -> bool:
         """Tell whether a model is on the server, whole."""
@@ -225,3 +238,8 @@ class _Replay:
 
     def _end(self, event: Event, run: str) -> None:
         self.client.set_terminated(run, event["status"], event["time_ms"])
+
+
+def _models_of(event: Event, run: str) -> str:
+    """Return MLflow's query for the models of a name that a run has sent."""
+    return f"name = '{model_name(event['name'])}' AND source_run_id = '{run}'"

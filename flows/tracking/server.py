@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import mlflow
@@ -36,6 +37,11 @@ def with_password(uri: str) -> str:
     """Return the address as the environment has it, where it differs by the password alone."""
     known = os.environ.get(URI_VARIABLE, "")
     return known if without_password(known) == uri else uri
+
+
+def recorded_uri(home: Home, start: dict[str, Any]) -> str:
+    """Return the address of the server that a run was recorded on, by the first event of its journal."""
+    return with_password(start["uri"]) if start["uri"] else home.mlflow_uri
 
 
 def prepare_local_store(home: Home, config: PipelineConfig) -> None:

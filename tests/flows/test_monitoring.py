@@ -12,7 +12,7 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from flows.monitoring import monitor
 from flows.record.home import Home
 from flows.registry.promote import PromotionRequest, promote
-from gauntlet.core.errors import GateFailed
+from gauntlet.core.errors import ConfigError, GateFailed
 from gauntlet.monitoring.result import MonitorLimits
 from gauntlet.promotion.replay_facts import ReplayLimits
 
@@ -60,6 +60,17 @@ def test_flow_rolls_a_harmful_champion_back(champion: Path, tmp_path: Path, monk
         key = ArtifactFilter(key=ArtifactFilterKey(any_=["monitor"]))
         texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]
     assert any("rolled back to version 1" in text for text in texts)
+
+
+@pytest.mark.slow
+def test_look_before_the_first_champion_and_request_is_empty_only_if_allowed(champion: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert monitor("brightness", str(log), roll_back=True, allow_empty=True) == "brightness: no request is logged yet"
+    assert monitor("other", str(log), roll_back=True, allow_empty=True) == "other: there is no champion yet"
+    with pytest.raises(ConfigError, match="no request log in it"):
+        monitor("brightness", str(log))
+    log_requests(log, champion, images(1, 100))
+    assert monitor("brightness", str(log), roll_back=True, allow_empty=True) == "no alarm"
 
 
 def champion_of(home: Home) -> int:

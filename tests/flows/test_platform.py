@@ -85,7 +85,7 @@ def test_a_click_on_run_ends_in_a_winner_that_mlflow_shows(browser: Browser, fol
     page.close()
 
 
-@pytest.mark.parametrize("name", ["prefect", "mlflow", "worker"])
+@pytest.mark.parametrize("name", ["prefect", "mlflow", "worker", "watcher"])
 def test_part_that_is_killed_is_restarted_at_its_address(folder: Path, name: str) -> None:
     before = parts(folder)[name]
     psutil.Process(before["pid"]).kill()
@@ -110,3 +110,16 @@ def test_up_beside_a_named_server_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "unset PREFECT_API_URL" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("--watch-every", "60"), ("--rounds", "6")])
+def test_option_of_a_served_champion_without_one_is_refused(tmp_path: Path, words: tuple[str, str]) -> None:
+    done = command(tmp_path, "up", *words, **HIDDEN)
+    assert done.returncode == 2
+    assert f"{words[0]}: nothing is served and watched. Fix: name a model with --serve NAME" in done.stderr
+
+
+def test_platform_that_serves_nothing_is_not_asked_to_serve(folder: Path) -> None:
+    done = command(folder, "up", "--serve", "digits", **HIDDEN)
+    assert done.returncode == 2
+    assert "--serve digits: what runs already serves nothing. Fix: gauntlet down" in done.stderr

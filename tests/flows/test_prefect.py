@@ -28,7 +28,7 @@ from gauntlet.core.run_report import RunReport
 from gauntlet.monitoring.result import MonitorResult
 
 PROJECT = Path(__file__).parents[2]
-POOL = "local-process"
+POOL = "gauntlet"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -48,7 +48,10 @@ def worker_home(
     shutil.copytree(finished_home / ".gauntlet", home.root)
     environment = {**os.environ, "GAUNTLET_HOME": str(home.root)}
     prefect = Path(sys.executable).with_name("prefect")
-    for words in (["work-pool", "create", POOL, "--type", "process"], ["--no-prompt", "deploy", "--all"]):
+    for words in (
+        ["work-pool", "create", POOL, "--type", "process", "--overwrite"],
+        ["--no-prompt", "deploy", "--all"],
+    ):
         done = subprocess.run(
             [prefect, *words], cwd=PROJECT, env=environment, capture_output=True, text=True, check=False
         )
@@ -182,7 +185,7 @@ def scheduled_and_done(client: SyncPrefectClient, deployment: Any) -> FlowRun | 
     return next((r for r in found if r.auto_scheduled and r.state is not None and r.state.is_final()), None)
 
 
-def unchanged(client: SyncPrefectClient, run: FlowRun, seconds: float = 12) -> bool:
+def unchanged(client: SyncPrefectClient, run: FlowRun, seconds: float = 30) -> bool:
     """Tell whether a run has ended, and its state stays as it is for some time: nobody clicks Retry faster."""
     first = ended(client, run)
     if first is None:
@@ -242,7 +245,9 @@ def test_harmful_alarm_starts_one_retraining_and_no_other_does(client: SyncPrefe
         ("digits", "harmful", None),  # of latency or failures
         ("digits", "harmful", risk),
     ):
-        emit_alarm(name, "requests", MonitorResult.model_validate(began | {"verdict": verdict, "risk": harm}))
+        emit_alarm(
+            worker_home, name, "requests", MonitorResult.model_validate(began | {"verdict": verdict, "risk": harm})
+        )
     run = wait(client, lambda: next(iter(client.read_flow_runs(flow_run_filter=mine)), None))
     expected = {"name": "digits", "request_log": str(Path("requests").resolve())}
     assert run.parameters == expected | {"alarm": "0123456789ab-7-20261122100000"}

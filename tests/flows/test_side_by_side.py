@@ -1,13 +1,17 @@
 """Candidates side by side: the same report as one after the other, whatever ends a candidate, a worker or the run."""
 
+import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,9 @@ import psutil
 import pytest
 from harness import GAUNTLET, QUICK, journal, latest_report, quick_config, sets
 
+from configs.runner import RunnerConfig
 from configs.schema import PipelineConfig
+from flows import side_by_side
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
 
@@ -51,6 +57,14 @@ def spoil(model):
 
 def die(model):
     os.kill(os.getppid(), 9)  # the worker: a pass runs in a process of its own
+
+
+def pause(model):
+    mark = Path(os.environ["PAUSED"])
+    if not mark.exists():
+        mark.touch()
+        time.sleep(600)
+    return keep(model)
 
 
 def wait(model):
@@ -171,6 +185,35 @@ def test_candidate_that_kills_its_process_is_dropped_and_the_others_go_on(run: R
 
 
 @pytest.mark.slow
+def test_run_goes_on_when_the_pool_has_lost_the_thread_that_watches_it(
+    run: Run, passes: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As seen once in many kills: the thread is gone, and with it every future that it would have ended."""
+    config = quick_config(passes("pause"), CANDIDATES[1], "runner={kind: processes, workers: 2}")
+    paused = tmp_path / "paused"
+    monkeypatch.setenv("PAUSED", str(paused))
+    ended: list[str] = []
+
+    def end_watcher() -> None:
+        while not paused.exists():
+            time.sleep(0.05)
+        (watcher,) = (one for one in threading.enumerate() if type(one).__name__ == "_ExecutorManagerThread")
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(watcher.ident or 0), ctypes.py_object(SystemExit))
+        watcher.thread_wakeup.wakeup()  # type: ignore[attr-defined]
+        watcher.join()
+        ended.append(watcher.name)
+
+    ending = threading.Thread(target=end_watcher)
+    ending.start()
+    report = run(config)
+    ending.join()
+    assert len(ended) == 1
+    assert report.verdict == "passed", report.reason
+    assert {c.name for c in report.candidates if c.accuracy is not None} == {c.name for c in report.candidates}
+    assert "pause" in {c.name for c in report.candidates}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "number"), [("threads", signal.SIGTERM), ("processes", signal.SIGTERM), ("processes", signal.SIGKILL)]
 )
@@ -198,3 +241,22 @@ def test_cancelling_ends_all_work(folder: Path, passes: Callable[..., str], kind
     if number == signal.SIGTERM:
         report = latest_report(Home(folder / ".gauntlet"))
         assert (report.verdict, report.reason) == ("failed", "cancelled")
+
+
+@pytest.mark.slow
+def test_worker_that_outlives_its_broken_pool_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that Python's pool was starting when it broke: the pool would wait for it for ever."""
+    monkeypatch.setattr(side_by_side, "end_with_parent", partial(signal.signal, signal.SIGTERM, signal.SIG_IGN))
+    workers = side_by_side.Workers(RunnerConfig(kind="processes", workers=2))
+    executor: Any = workers.runner._executor  # type: ignore[attr-defined]
+    busy, deaf = executor.submit(time.sleep, 600), executor.submit(os.getpid).result()
+    [killed] = set(executor._processes) - {deaf}
+    os.kill(killed, signal.SIGKILL)
+    with pytest.raises(BrokenProcessPool):
+        busy.result()
+    assert psutil.pid_exists(deaf)
+    workers._restart(0)
+    assert not psutil.pid_exists(deaf)
+    assert workers.runner._executor.submit(os.getpid).result() != deaf  # type: ignore[attr-defined]
+    workers.cancel()
+    workers.close()

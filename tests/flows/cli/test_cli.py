@@ -27,6 +27,13 @@ def test_help_imports_nothing_heavy() -> None:
     assert not set(HEAVY) & set(loaded)
 
 
+@pytest.mark.parametrize("module", ["run", "fleet", "retrain", "sync"])
+def test_command_that_starts_a_server_imports_prefect_only_when_its_address_is_known(module: str) -> None:
+    code = f"import sys, flows.cli.{module}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "prefect" not in loaded
+
+
 @pytest.mark.parametrize(
     "words",
     [

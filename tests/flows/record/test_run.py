@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from configs.schema import PipelineConfig
-from flows.record.home import Home
-from flows.record.run import Run, new_run_id
+from flows.record.home import Home, new_run_id
+from flows.record.run import Run
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Check, Report

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from graded_bundles import make_bundle, run_report, samples
@@ -18,7 +19,7 @@ from flows.record.locks import locked
 from flows.record.retrain_record import RetrainRecords
 from flows.registry.bundle_cache import resolve
 from flows.registry.champion_config import champion_config
-from flows.registry.model_registry import ModelRegistry
+from flows.registry.model_registry import ModelRegistry, RegistryError
 from flows.registry.promote import PromotionRequest, promote
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.arrays import NamedArrays
@@ -183,6 +184,21 @@ def test_broken_run_closes_the_record_and_may_be_repeated(home: Home, run, log: 
     [record] = RetrainRecords(home, "digits").all()
     assert record.result is None
     assert "is the champion now" in retrain()
+    assert ops(home) == ["promote", "commit", "promote", "commit"]
+
+
+@pytest.mark.parametrize("away", [RegistryError, httpx.ConnectError])
+def test_server_that_is_away_leaves_the_retraining_to_the_next_start(
+    home: Home, run, log: Path, retrain: Retrain, away: type[Exception]
+) -> None:
+    champion = crown(home, run, 0.3)
+    log_labeled(log, champion)
+    alarm = f"{champion.digest[:12]}-57-20261122"
+    with pytest.raises(away):
+        retrain(alarm=alarm, broken=away)
+    [record] = RetrainRecords(home, "digits").all()
+    assert record.result is None
+    assert "is the champion now" in retrain(alarm=alarm)
     assert ops(home) == ["promote", "commit", "promote", "commit"]
 
 

@@ -41,3 +41,28 @@ def test_alias_that_names_nothing_is_refused_before_the_server_starts(home: Home
     assert done.returncode == 1
     assert "no such version" in done.stderr
     assert "gauntlet promote RUN --name digits" in done.stderr
+
+
+@pytest.mark.slow
+def test_server_waits_for_the_first_version_and_serves_it_without_a_restart(
+    home: Home, run: Callable[..., Bundle], tmp_path: Path
+) -> None:
+    bundle = run("run-1")
+    with serving(tmp_path, ALIAS, "--wait") as server:
+        assert server.get("/v2/health/live").status == 200
+        assert server.get("/v2/health/ready").status == 503
+        assert "there is no bundle yet" in server.get("/v2/models/digits").error
+        promote(home, PromotionRequest("run-1", role="challenger"))
+        deadline = time.monotonic() + 120
+        while server.get("/v2/health/ready").status != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        assert bundle.digest.startswith(served(server))
+
+
+@pytest.mark.parametrize("bundles", [["digits.zip"], [ALIAS, "digits.zip"]])
+def test_server_waits_for_one_registered_model_only(tmp_path: Path, bundles: list[str]) -> None:
+    from harness import command
+
+    done = command(tmp_path, "serve", *bundles, "--wait", "--port", "0")
+    assert (done.returncode, "it needs one registered model, as models:/NAME@ALIAS" in done.stderr) == (2, True)

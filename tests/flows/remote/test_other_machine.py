@@ -14,6 +14,7 @@ import onnx
 import psutil
 import pytest
 from harness import GAUNTLET, latest_report
+from mlflow import MlflowClient
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
 
@@ -122,6 +123,12 @@ def test_report_shows_the_races_of_both_machines(
     assert "(pool bench)" in render_html(report)
     assert (folder / "home" / "store").is_dir()  # it fetched the files into its own store
     assert all(row.target == "ort-cpu" for candidate in report.candidates for row in candidate.benchmark)
+    record = MlflowClient(home.mlflow_uri)
+    experiments = [experiment.experiment_id for experiment in record.search_experiments()]
+    [fp32] = [run for run in record.search_runs(experiments) if run.data.params.get("candidate") == "fp32"]
+    [row] = result["rows"]
+    assert fp32.data.metrics["latency.ort-cpu-nospin-on-bench.b1.p50_ms"] == row["median_ms"]
+    assert fp32.data.metrics["latency.b1.p50_ms"] == report.candidates[0].benchmark[0].median_ms
 
 
 def test_worker_killed_in_the_middle_fails_its_target_and_is_absent_after(

@@ -1,5 +1,6 @@
 """A Prefect server of our own: shared while it is needed, gone when it is not, whatever happened to its users."""
 
+import http.server
 import json
 import os
 import subprocess
@@ -10,10 +11,21 @@ from pathlib import Path
 
 import psutil
 import pytest
+import requests
 from harness import GAUNTLET
 
 from flows.record.home import Home
-from flows.servers.local_servers import prefect_server, profile_api_url, recorded_process, responds, stop
+from flows.servers.local_servers import (
+    comes_up,
+    free_port,
+    listens,
+    prefect_server,
+    profile_api_url,
+    recorded_process,
+    responds,
+    start_prefect,
+    stop,
+)
 
 USER = """
 import sys, time
@@ -56,6 +68,16 @@ def test_server_is_shared_and_outlives_a_killed_user_but_not_the_last_one(tmp_pa
     assert recorded_process(home) is None
 
 
+def test_response_of_another_program_on_the_port_is_not_taken_for_the_servers() -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{other.server_address[1]}/"
+        assert responds(url)
+        assert listens(psutil.Process(), url)
+        assert not comes_up(psutil.Popen([sys.executable, "-c", "raise SystemExit(1)"]), url)
+        other.shutdown()
+
+
 @pytest.mark.slow
 def test_server_that_does_not_respond_for_a_while_is_waited_for_and_not_doubled(tmp_path: Path) -> None:
     home = Home(tmp_path)
@@ -70,6 +92,26 @@ def test_server_that_does_not_respond_for_a_while_is_waited_for_and_not_doubled(
         user.terminate()
         user.wait()
     stop(server)
+
+
+@pytest.mark.slow
+def test_killed_server_still_knows_who_holds_a_concurrency_limit(tmp_path: Path) -> None:
+    """Otherwise no lease is ever released: what waits for the limit waits forever."""
+    home, port = Home(tmp_path), free_port()
+    home.prefect.mkdir()
+    server = start_prefect(home, port, int)
+    api = f"http://127.0.0.1:{port}/api/v2/concurrency_limits"
+    try:
+        requests.post(f"{api}/", json={"name": "one", "limit": 1}, timeout=60).raise_for_status()
+        taken = {"names": ["one"], "slots": 1, "mode": "concurrency", "lease_duration": 3600}
+        lease = requests.post(f"{api}/increment-with-lease", json=taken, timeout=60).json()["lease_id"]
+        server.kill()
+        server.wait()
+        server = start_prefect(home, port, int)
+        renewed = requests.post(f"{api}/leases/{lease}/renew", json={"lease_duration": 3600}, timeout=60)
+        assert renewed.ok, renewed.text
+    finally:
+        stop(server)
 
 
 def test_server_of_the_environment_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,3 +150,47 @@ def test_model_is_sent_once_and_linked_to_each_run_that_has_it(
     journal.append("model", run=PARENT, name="g-fp32", path=path, sha256=artifact.sha256, params={}, tags={})
     assert sender.send()
     assert len(client.search_logged_models([client.get_experiment_by_name("first").experiment_id])) == 1
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_model_that_a_kill_left_incomplete_is_removed(
+    home: Home, client: MlflowClient, begin: Callable[[str], Journaled], tmp_path: Path, killed: bool
+) -> None:
+    """A server that is killed when it has created a model, before it replies, is asked to create it again."""
+    model = onnx_text.model("g (float[n,3] x) => (float[n,2] y) <float[3,2] w> { y = MatMul(x, w) }")
+    signature_from_graph(model).write(model)
+    onnx.save(model, tmp_path / "model.onnx")
+    artifact = home.store.put(tmp_path / "model.onnx")
+    sender, journal = begin("run")
+    assert sender.send()
+    place, run = client.get_experiment_by_name("first").experiment_id, run_of(client, "run")
+    if killed:
+        client.create_logged_model(place, "g-fp32", run, params={"sha256": artifact.sha256})
+        client.create_logged_model(place, "another", run)
+    path = str(home.store.path(artifact).relative_to(home.root))
+    content = {"sha256": artifact.sha256, "params": {"sha256": artifact.sha256}}
+    journal.append("model", run=PARENT, name="g-fp32", path=path, tags={}, **content)
+    assert sender.send()
+    found = {one.name: str(one.status) for one in client.search_logged_models([place])}
+    assert found == {"g-fp32": "READY"} | ({"another": "PENDING"} if killed else {})
+    assert len(client.search_logged_models([place])) == 1 + killed
+
+
+def test_model_that_another_home_has_sent_is_linked(home: Home, client: MlflowClient, tmp_path: Path) -> None:
+    model = onnx_text.model("g (float[n,3] x) => (float[n,2] y) <float[3,2] w> { y = MatMul(x, w) }")
+    signature_from_graph(model).write(model)
+    for own in (home, Home(tmp_path / "another")):
+        onnx.save(model, tmp_path / "model.onnx")
+        artifact = own.store.put(tmp_path / "model.onnx")
+        name = f"run-of-{own.root.name}"
+        journal = Journal(own.runs / name / "journal.jsonl")
+        where = {"uri": home.mlflow_uri, "experiment": "first"}
+        journal.append("start", run=PARENT, name=name, tags={"stage": "pipeline"}, **where)
+        path = str(own.store.path(artifact).relative_to(own.root))
+        content = {"sha256": artifact.sha256, "params": {"sha256": artifact.sha256}}
+        journal.append("model", run=PARENT, name="g-fp32", path=path, tags={}, **content)
+        assert Sender(own, own.runs / name).send()
+    [found] = client.search_logged_models([client.get_experiment_by_name("first").experiment_id])
+    assert found.source_run_id == run_of(client, "run-of-home")
+    [output] = client.get_run(run_of(client, "run-of-another")).outputs.model_outputs
+    assert output.model_id == found.model_id

@@ -1,0 +1,99 @@
+"""Failed runs are told to people, through a notification block of a real Prefect server."""
+
+import http.server
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prefect import flow
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.states import Completed, Crashed, Failed, State
+
+SCRIPT = Path(__file__).parents[3] / "docker" / "automations.py"
+BLOCK = "custom-webhook/operators"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@flow(name="nightly-stand-in")
+def stands_in() -> None:
+    """Give deployments a flow."""
+
+
+@pytest.fixture
+def client(prefect_server: str) -> Iterator[SyncPrefectClient]:
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture
+def received() -> Iterator[tuple[str, "queue.Queue[dict[str, str]]"]]:
+    """The address of a web hook, and the messages that it has received."""
+    messages: queue.Queue[dict[str, str]] = queue.Queue()
+
+    class Hook(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            messages.put(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", messages
+    server.shutdown()
+    server.server_close()
+
+
+def set_up(prefect_server: str, block: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PREFECT_API_URL": prefect_server, "GAUNTLET_NOTIFY": block}
+    return subprocess.run([sys.executable, SCRIPT], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_failures_of_a_deployment_are_told_once_an_hour_and_successes_never(
+    client: SyncPrefectClient, prefect_server: str, received: tuple[str, "queue.Queue[dict[str, str]]"]
+) -> None:
+    address, messages = received
+    hook = CustomWebhookNotificationBlock(
+        name="operators", url=address, json_data={"subject": "{{subject}}", "body": "{{body}}"}, secrets={}
+    )
+    hook.save("operators", overwrite=True)
+    done = set_up(prefect_server, BLOCK)
+    assert done.returncode == 0, done.stderr
+    assert "automation notify-of-failures: created" in done.stdout
+
+    def end(deployment: str, tag: str, state: State[None]) -> None:
+        made = client.create_deployment(client.create_flow(stands_in), name=deployment, tags=[tag])
+        run = client.create_flow_run_from_deployment(made)
+        client.set_flow_run_state(run.id, state, force=True)
+
+    end("fine", "gauntlet", Completed())
+    end("another's", "other", Failed(message="not ours"))
+    end("nightly", "gauntlet", Failed(message="accuracy.drop 0.03 > 0.01"))
+    end("nightly", "gauntlet", Failed(message="again"))
+    end("watch", "gauntlet", Crashed(message="the process no longer exists"))
+    told = sorted((messages.get(timeout=120) for _ in range(2)), key=lambda message: message["subject"])
+    assert [message["subject"] for message in told] == ["gauntlet: nightly failed", "gauntlet: watch crashed"]
+    assert "accuracy.drop 0.03 > 0.01" in told[0]["body"]
+    assert "the process no longer exists" in told[1]["body"]
+    assert "/runs/flow-run/" in told[0]["body"]
+    assert messages.empty()
+
+    removed = set_up(prefect_server, "")
+    assert "automation notify-of-failures: removed" in removed.stdout
+
+
+def test_unknown_block_is_refused(prefect_server: str) -> None:
+    done = set_up(prefect_server, "slack-webhook/nobody")
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("GAUNTLET_NOTIFY: the Prefect server has no block 'slack-webhook/nobody'")
