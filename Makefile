@@ -35,7 +35,7 @@ docs: .venv/dev  ## the documentation with a search box, in site/; generated pag
 	$(BIN)/zensical build --clean --strict
 	@echo "Read it: $(BIN)/python -m http.server --directory site"
 
-up: .venv/core  ## Prefect, MLflow, the deployments and a worker on this machine, until `gauntlet down`
+up: .venv/core  ## Prefect, MLflow, the deployments and workers on this machine, until `gauntlet down`
 	$(BIN)/gauntlet up
 
 ui: .venv/core  ## the Prefect and MLflow pages, until Ctrl-C
@@ -70,7 +70,7 @@ clean:  ## remove the environment and all runs
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --editable '.[dev,pipeline,torch,tensorflow,sklearn,jax,loadgen,serving,dask,ray,access,store,postgres,boosting]'
+	$(PIP) --editable '.[dev,pipeline,torch,tensorflow,sklearn,jax,loadgen,serving,dask,ray,access,store,postgres,kubernetes,boosting,video]'
 	@$(JAX2ONNX)
 	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
 	@command -v qemu-x86_64 >/dev/null || .ci/debian qemu-user

@@ -112,7 +112,7 @@ def test_generated_page_that_was_edited_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_result_is_complete_and_names_a_command_that_exists(path: Path) -> None:
     result = Result.model_validate_json(path.read_bytes())
-    script = re.match(r"python (benchmarks/[\w/]+\.py)", result.command)
+    script = re.match(r"(?:python )?((?:benchmarks|docker)/[\w/]+\.(?:py|sh))", result.command)
     assert (PROJECT / script[1]).is_file() if script else result.command.startswith("gauntlet ")
     assert all(len(row) == len(result.columns) for row in result.rows)
 

@@ -29,6 +29,8 @@ TOPICS = {
     "portability": "Portability of INT8",
     "serving": "Serving",
     "monitoring": "Monitoring",
+    "machines": "Many models and machines",
+    "containers": "Containers",
 }
 STANDS = {True: "met", False: "**missed**", None: ""}
 FIGURE = ("what", "figure", "goal", "the goal is")
