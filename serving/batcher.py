@@ -6,7 +6,8 @@ thread that is woken, and wakes the loop again, adds as much as all else outside
 in a thread, so that the loop receives the next requests meanwhile.
 
 The queue is bounded in requests and in time: a request whose outputs would come after its deadline is refused when it
-arrives, and not computed where it is already too late.
+arrives, and not computed where it is already too late. What is predicted is corrected by how late earlier responses
+were: under load, the event loop too has a queue, and so have the cores.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ import numpy as np
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
-from serving.cost_model import CostModel
+from serving.cost_model import CostModel, Smoothed
 from serving.errors import ClientGone, ModelRejected, NotReady, Overloaded
 
 QUICK_S = 0.01
@@ -38,8 +39,8 @@ class Job:
     future: asyncio.Future[NamedArrays]
     arrived: float
     started: float = 0.0
-    waits: bool = False
-    """Whether it was admitted behind others."""
+    expected: float | None = None
+    """When its outputs were to come; None where it was admitted behind nobody."""
     canceled: bool = False
     shapes: tuple[tuple[int, ...], ...] = field(init=False)
 
@@ -78,6 +79,7 @@ class Batcher:
         self._rows = 0  # of the queued requests that are not canceled
         self._changed = threading.Condition()
         self._busy_until = 0.0  # expected; 0 when idle
+        self._lateness = Smoothed(0.0)  # seconds by which responses left after they were expected
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
         self._thread.start()
@@ -94,17 +96,19 @@ class Batcher:
         with self._changed:
             if self._closed:
                 raise NotReady("the model is unloaded")
-            job.waits = self._admit(rows, deadline)
+            job.expected = self._admit(rows, deadline)
             self._queue.append(job)
             self._rows += self._weight(rows)
             self._observer.pending(len(self._queue))
-            if not job.waits:  # once those that have arrived too are in the queue; a busy thread looks there itself
+            if (
+                job.expected is None
+            ):  # once those that have arrived too are in the queue; a busy thread looks there itself
                 loop.call_soon(self._start)
         return job
 
     async def result(self, job: Job, disconnected: Callable[[], Awaitable[object]]) -> NamedArrays:
         """Return the outputs; raise `ClientGone` when the client leaves before its request is computed."""
-        if not job.waits:
+        if job.expected is None:
             return await job.future
         watch = asyncio.ensure_future(disconnected())
         watch.add_done_callback(lambda _: self._cancel(job))
@@ -130,19 +134,19 @@ class Batcher:
                 self._rows -= self._weight(job.rows)
         job.future.set_exception(ClientGone("the client closed the connection"))
 
-    def _admit(self, rows: int, deadline: float) -> bool:
-        """Return whether the request has to wait; raise `Overloaded` when that would be too long."""
+    def _admit(self, rows: int, deadline: float) -> float | None:
+        """Return when a request that waits has its outputs; raise `Overloaded` when that may be too late."""
         if not self._queue and not self._busy_until:
-            return False
+            return None
         now = perf_counter()
         left = max(0.0, self._busy_until - now)
         if len(self._queue) >= self._max_queue:
             raise Overloaded(f"the queue is full: {len(self._queue)} requests", left + self._cost.wait(self._rows) / 2)
         end = now + left + self._cost.wait(self._rows + self._weight(rows))
-        if end > deadline:
-            late = end - deadline
+        late = end + max(0.0, self._lateness.most) - deadline
+        if late > 0:
             raise Overloaded(f"{self._rows} rows wait: the outputs would come {late:.3f} s after the deadline", late)
-        return True
+        return end
 
     def _weight(self, rows: int) -> int:
         return rows if self._joins else 1
@@ -154,7 +158,7 @@ class Batcher:
                 self._changed.notify()
                 return
             jobs, late = self._take()
-        self._perform(jobs, late, _set)
+        self._perform(jobs, late, self._set)
         with self._changed:
             self._busy_until = 0.0
 
@@ -166,7 +170,7 @@ class Batcher:
                 if not self._queue:
                     return
                 jobs, late = self._take()
-            self._perform(jobs, late, _set_in_loop)
+            self._perform(jobs, late, self._set_in_loop)
 
     def _perform(self, jobs: list[Job], late: list[Job], deliver: Callable[[Results], None]) -> None:
         if late:
@@ -189,7 +193,7 @@ class Batcher:
                 continue
             self._rows -= weight
             job.started = now
-            if job.waits and now + self._cost.call(rows + weight) > job.deadline:
+            if job.expected and now + self._cost.call(rows + weight) > job.deadline:
                 late.append(job)
                 continue
             jobs.append(job)
@@ -228,23 +232,27 @@ class Batcher:
             for job, end in zip(jobs, ends, strict=True)
         ]
 
+    def _set(self, results: Results) -> None:
+        """Wake the requests that wait for these outputs."""
+        for job, result in results:
+            if job.future.done():
+                continue
+            if isinstance(result, Exception):
+                job.future.set_exception(result)
+            else:
+                job.future.set_result(result)
+        asyncio.get_running_loop().call_soon(self._responded, results)  # after each has sent its response
 
-def _set(results: Results) -> None:
-    """Wake the requests that wait for these outputs."""
-    for job, result in results:
-        if job.future.done():
-            continue
-        if isinstance(result, Exception):
-            job.future.set_exception(result)
-        else:
-            job.future.set_result(result)
+    def _set_in_loop(self, results: Results) -> None:
+        """Do what `_set` does, from another thread."""
+        loop = results[0][0].future.get_loop()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._set, results)
 
-
-def _set_in_loop(results: Results) -> None:
-    """Do what `_set` does, from another thread."""
-    loop = results[0][0].future.get_loop()
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(_set, results)
+    def _responded(self, results: Results) -> None:
+        """Note how late the responses of a call were."""
+        if expected := [job.expected for job, _ in results if job.expected]:
+            self._lateness.observe(perf_counter() - min(expected))
 
 
 def _cause(error: Exception) -> Exception:

@@ -1,6 +1,7 @@
 """How long a call takes by its number of rows, and the batch size that follows from it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 
@@ -10,34 +11,49 @@ DEVIATIONS = 3
 """Half of the predictions would be too short without a margin, and those are the requests that come too late."""
 
 
+@dataclass
+class Smoothed:
+    """The mean and the mean deviation of values that change with time."""
+
+    mean: float
+    deviation: float = 0.0
+
+    @property
+    def most(self) -> float:
+        """What the next value very likely stays below."""
+        return self.mean + DEVIATIONS * self.deviation
+
+    def observe(self, value: float) -> None:
+        """Take one more value into account."""
+        error = value - self.mean
+        self.mean += SLOW * error
+        self.deviation += FAST * (abs(error) - self.deviation)
+
+
 class CostModel:
     """Seconds by rows, interpolated between measured batch sizes and scaled to what this machine shows now."""
 
     def __init__(self, seconds_by_rows: Mapping[int, float], max_rows: int) -> None:
         self.points = sorted(seconds_by_rows.items())
         self.max_rows = max_rows
-        self.ratio, self.deviation = 1.0, 0.0
+        self._ratio = Smoothed(1.0)
 
     def call(self, rows: int) -> float:
         """Return the expected seconds of one call."""
-        return self._curve(rows) * self.ratio
+        return self._curve(rows) * self._ratio.mean
 
     def wait(self, rows: int) -> float:
         """Return the seconds within which `rows` are very likely done, in calls of at most `max_rows`."""
         full, rest = divmod(rows, self.max_rows)
-        return (full * self._curve(self.max_rows) + (self._curve(rest) if rest else 0)) * (
-            self.ratio + DEVIATIONS * self.deviation
-        )
+        return (full * self._curve(self.max_rows) + (self._curve(rest) if rest else 0)) * self._ratio.most
 
     def calibrate(self, rows: int, seconds: float) -> None:
         """Scale the curve, which may come from another machine, by one call on this one."""
-        self.ratio, self.deviation = seconds / self._curve(rows), 0.0
+        self._ratio = Smoothed(seconds / self._curve(rows))
 
     def observe(self, rows: int, seconds: float) -> None:
         """Adapt to one call."""
-        error = seconds / self._curve(rows) - self.ratio
-        self.ratio += SLOW * error
-        self.deviation += FAST * (abs(error) - self.deviation)
+        self._ratio.observe(seconds / self._curve(rows))
 
     def _curve(self, rows: int) -> float:
         first, last = self.points[0], self.points[-1]

@@ -1,6 +1,7 @@
 """A real S3 server (moto's, over HTTP) on a free port, in a process of its own that can be killed and started again."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -66,8 +67,7 @@ class ObjectServer:
 
     def requests(self, method: str) -> list[str]:
         """Return the paths of the requests with a method that it has logged."""
-        words = [line.split('"')[1].split() for line in self._log().splitlines() if '"' in line]
-        return [line[1] for line in words if line[0] == method]
+        return re.findall(rf'"{method} (\S+) HTTP', self._log())  # the last line may be half written
 
     def _log(self) -> str:
         return (self.folder / "object-server.log").read_text()

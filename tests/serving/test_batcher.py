@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from gauntlet.core.arrays import NamedArrays
 from serving.batcher import QUICK_S, Batcher, Job
 from serving.cost_model import CostModel
-from serving.errors import ClientGone
+from serving.errors import ClientGone, Overloaded
 
 FAR = float("inf")
 
@@ -121,3 +122,38 @@ def test_waiting_request_whose_client_left_is_not_computed() -> None:
     assert asyncio.run(scenario()) == 6
     batcher.close()
     assert calls.rows == [1, 1]
+
+
+def test_request_is_refused_that_would_be_late_as_earlier_responses_were() -> None:
+    calls, running, go_on = Calls(), threading.Event(), threading.Event()
+
+    def run(inputs: NamedArrays) -> NamedArrays:
+        running.set()
+        go_on.wait()
+        return calls(inputs)
+
+    batcher = Batcher(run, CostModel({1: QUICK_S * 2}, 1), calls, joins=True, max_queue=64)
+
+    async def one_waits() -> list[asyncio.Task[float]]:
+        running.clear()
+        go_on.clear()
+        first = asyncio.create_task(ask(batcher, 1))
+        await asyncio.to_thread(running.wait)
+        return [first, asyncio.create_task(ask(batcher, 2))]
+
+    async def scenario() -> None:
+        asked = await one_waits()
+        batcher.require_room(time.perf_counter() + 0.25)
+        await asyncio.sleep(0)
+        go_on.set()
+        time.sleep(0.5)  # both calls are made, but the event loop is busy with something else
+        assert await asyncio.gather(*asked) == [2, 4]
+        await asyncio.sleep(0)
+        asked = await one_waits()
+        with pytest.raises(Overloaded, match="after the deadline"):
+            batcher.require_room(time.perf_counter() + 0.25)
+        go_on.set()
+        await asyncio.gather(*asked)
+
+    asyncio.run(scenario())
+    batcher.close()
