@@ -39,8 +39,10 @@ class Job:
     future: asyncio.Future[NamedArrays]
     arrived: float
     started: float = 0.0
-    expected: float | None = None
-    """When its outputs were to come; None where it was admitted behind nobody."""
+    waits: bool = False
+    """Whether it was admitted behind others."""
+    expected: float = 0.0
+    """When its outputs were to come."""
     canceled: bool = False
     shapes: tuple[tuple[int, ...], ...] = field(init=False)
 
@@ -96,19 +98,18 @@ class Batcher:
         with self._changed:
             if self._closed:
                 raise NotReady("the model is unloaded")
+            job.waits = self._is_busy()
             job.expected = self._admit(rows, deadline)
             self._queue.append(job)
             self._rows += self._weight(rows)
             self._observer.pending(len(self._queue))
-            if (
-                job.expected is None
-            ):  # once those that have arrived too are in the queue; a busy thread looks there itself
+            if not job.waits:  # once those that have arrived too are in the queue; a busy thread looks there itself
                 loop.call_soon(self._start)
         return job
 
     async def result(self, job: Job, disconnected: Callable[[], Awaitable[object]]) -> NamedArrays:
         """Return the outputs; raise `ClientGone` when the client leaves before its request is computed."""
-        if job.expected is None:
+        if not job.waits:
             return await job.future
         watch = asyncio.ensure_future(disconnected())
         watch.add_done_callback(lambda _: self._cancel(job))
@@ -134,15 +135,18 @@ class Batcher:
                 self._rows -= self._weight(job.rows)
         job.future.set_exception(ClientGone("the client closed the connection"))
 
-    def _admit(self, rows: int, deadline: float) -> float | None:
-        """Return when a request that waits has its outputs; raise `Overloaded` when that may be too late."""
-        if not self._queue and not self._busy_until:
-            return None
+    def _is_busy(self) -> bool:
+        return bool(self._queue or self._busy_until)
+
+    def _admit(self, rows: int, deadline: float) -> float:
+        """Return when a request has its outputs; raise `Overloaded` when it has to wait and that may be too late."""
         now = perf_counter()
         left = max(0.0, self._busy_until - now)
+        end = now + left + self._cost.wait(self._rows + self._weight(rows))
+        if not self._is_busy():
+            return end
         if len(self._queue) >= self._max_queue:
             raise Overloaded(f"the queue is full: {len(self._queue)} requests", left + self._cost.wait(self._rows) / 2)
-        end = now + left + self._cost.wait(self._rows + self._weight(rows))
         late = end + max(0.0, self._lateness.most) - deadline
         if late > 0:
             raise Overloaded(f"{self._rows} rows wait: the outputs would come {late:.3f} s after the deadline", late)
@@ -193,7 +197,7 @@ class Batcher:
                 continue
             self._rows -= weight
             job.started = now
-            if job.expected and now + self._cost.call(rows + weight) > job.deadline:
+            if job.waits and now + self._cost.call(rows + weight) > job.deadline:
                 late.append(job)
                 continue
             jobs.append(job)
@@ -250,9 +254,8 @@ class Batcher:
             loop.call_soon_threadsafe(self._set, results)
 
     def _responded(self, results: Results) -> None:
-        """Note how late the responses of a call were."""
-        if expected := [job.expected for job, _ in results if job.expected]:
-            self._lateness.observe(perf_counter() - min(expected))
+        """Note how late a call's responses were, also of requests that did not wait: perhaps no other may, for now."""
+        self._lateness.observe(perf_counter() - min(job.expected for job, _ in results))
 
 
 def _cause(error: Exception) -> Exception:

@@ -7,7 +7,7 @@ from time import perf_counter
 
 FAST, SLOW = 1 / 4, 1 / 8
 """Gains of the smoothed deviation and mean (Jacobson and Karels, SIGCOMM 1988; RFC 6298)."""
-DEVIATIONS = 3
+DEVIATIONS = 4
 """Half of the predictions would be too short without a margin, and those are the requests that come too late."""
 
 
