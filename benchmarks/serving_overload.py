@@ -249,7 +249,7 @@ def report(options: argparse.Namespace, rounds: list[Round], memory: list[tuple[
     network = options.model.stem if options.model else "ResNet-18"
     load = f"load of the machine at the end {psutil.getloadavg()[0]:.0f}"
     found = Measured(
-        claim="At twice its capacity the server answers near its objective and stays as large as it was",
+        claim="At twice its capacity the server answers within its objective and stays as large as it was",
         conditions=f"{network}, requests of one row in binary, {LOAD:g} times the capacity of that minute, {load}",
         figures=figures_of(options.objective_ms, rounds, memory),
         columns=columns,
