@@ -13,21 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from drift_windows import CATEGORY, read_windows
 from evidently import DataDefinition, Dataset, Report
 from evidently.presets import DataDriftPreset
-
-CATEGORY = "predicted class"
 
 
 def main(source: str, target: str) -> None:
     """Write what each window's tests say: by criterion, one list of looks a stream."""
-    with np.load(source) as file:
-        names, references, streams, size = (
-            file["names"].tolist(),
-            file["references"],
-            file["streams"],
-            int(file["size"]),
-        )
+    names, references, streams, size = read_windows(source)
     columns = DataDefinition(numerical_columns=[n for n in names if n != CATEGORY], categorical_columns=[CATEGORY])
 
     def dataset(rows: np.ndarray) -> Dataset:

@@ -11,21 +11,13 @@ import sys
 from pathlib import Path
 
 import nannyml
-import numpy as np
 import pandas as pd
-
-CATEGORY = "predicted class"
+from drift_windows import CATEGORY, read_windows
 
 
 def main(source: str, target: str) -> None:
     """Write the alerts of each window: by criterion, one list of looks a stream."""
-    with np.load(source) as file:
-        names, references, streams, size = (
-            file["names"].tolist(),
-            file["references"],
-            file["streams"],
-            int(file["size"]),
-        )
+    names, references, streams, size = read_windows(source)
     found: dict[str, list[list[bool]]] = {"any column": [], "reconstruction": []}
     for rows, stream in zip(references, streams, strict=True):
         reference, analysis = (

@@ -11,13 +11,12 @@ from rich.console import Console
 
 import gauntlet
 from flows.cli.shared import plain
-from gauntlet.bundle.predictor import Predictor
+from gauntlet.bundle.predictor import SILENCE_S, Predictor
 from gauntlet.bundle.video_prediction import PredictedFrame, VideoPredictions
 from gauntlet.core.errors import ConfigError
 from gauntlet.images.video import VideoWriter
 
 INTERRUPTED = 130
-TIMEOUT_S = 10.0
 
 
 def predict_video(options: argparse.Namespace) -> int:
@@ -27,7 +26,7 @@ def predict_video(options: argparse.Namespace) -> int:
     if drawn is not None and Path(source).exists() and drawn.resolve() == Path(source).resolve():
         raise ConfigError(f"--draw {drawn}: it is the video itself; choose another file")
     predictor = gauntlet.load(options.bundle, threads=options.threads)
-    video = predictor.video(source, frames=options.frames, timeout_s=options.timeout or TIMEOUT_S)
+    video = predictor.video(source, frames=options.frames, timeout_s=options.timeout or SILENCE_S)
     show = _print_json if options.json else _line_printer()
     with ExitStack() as files:
         draw = _drawing(predictor, video, drawn, files) if drawn else None

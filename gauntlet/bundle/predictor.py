@@ -38,6 +38,8 @@ Sample = tuple[Array, tuple[int, int]]
 """A model's input made from an image, and the image's height and width."""
 
 THREADS = ("intra_op_num_threads", "inter_op_num_threads")
+SILENCE_S = 10.0
+"""After which a live source that sends nothing is given up."""
 
 
 class Predictor:
@@ -93,7 +95,9 @@ class Predictor:
             for image, sample in zip(group, samples, strict=True):
                 yield image, sample if isinstance(sample, StageError) else next(predictions)
 
-    def video(self, source: str | Path, *, frames: int | None = None, timeout_s: float = 10.0) -> "VideoPredictions":
+    def video(
+        self, source: str | Path, *, frames: int | None = None, timeout_s: float = SILENCE_S
+    ) -> "VideoPredictions":
         """Return the predictions of a video file, a camera (`camera:0`) or a stream (`rtsp://...`), to iterate over.
 
         Args:
