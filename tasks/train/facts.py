@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check, Report
@@ -65,7 +65,7 @@ def report_model(
     """Store the model's files, the golden outputs and the predictions for the splits, and report on them."""
     artifacts = store_golden_and_predictions(golden, predict, splits, facts.signature, workspace)
     artifacts["model"] = workspace.store_file(model, *companions)
-    checks = (*checks, never_finite_check(golden.test_outputs))
+    checks = (*checks, never_finite_check(golden.test_outputs), *_constant_outputs_checks(golden))
     return Report(stage="train", facts=facts, checks=checks, artifacts=artifacts)
 
 
@@ -85,6 +85,34 @@ def never_finite_check(outputs: NamedArrays) -> Check:
         "look for NaN in the weights (gauntlet inspect MODEL --weights), or bring samples that the model is made for",
         unit="outputs",
     )
+
+
+def _constant_outputs_checks(golden: Golden) -> tuple[Check, ...]:
+    """Return a warning if every output of finite floats is the same for all samples, though the samples differ.
+
+    Random weights can do this: what is added behind the last layer hides all that comes before. Every candidate then
+    agrees with the source, whatever it computes.
+    """
+    floats = [array for array in golden.test_outputs.values() if array.dtype.kind == "f" and np.isfinite(array).any()]
+    if not floats or any(map(_varies, floats)) or not any(map(_varies, golden.real.inputs.values())):
+        return ()
+    samples = len(floats[0])
+    constant = Check.of(
+        "train.constant_outputs",
+        len(floats),
+        "==",
+        0,
+        f"the same values for all {samples} samples, though these differ: every candidate will agree with them",
+        "bring a model with trained weights, or samples that it tells apart (--data)",
+        unit="outputs",
+        severity="warning",
+    )
+    return (constant,)
+
+
+def _varies(array: Array) -> bool:
+    """Return whether the samples of an array, shape (n, ...), differ."""
+    return not np.array_equal(array, np.broadcast_to(array[:1], array.shape), equal_nan=array.dtype.kind == "f")
 
 
 def single_input(signature: Signature) -> str:

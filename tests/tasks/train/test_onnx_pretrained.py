@@ -115,6 +115,23 @@ def test_output_without_a_finite_value_fails_its_check(bring: Bring, tmp_path: P
     assert ("gauntlet inspect MODEL --weights" in check.remedy) == bool(never)
 
 
+@pytest.mark.parametrize(("step", "samples_differ", "warned"), [(0, True, True), (0, False, False), (1, True, False)])
+def test_outputs_that_do_not_depend_on_the_samples_are_a_warning(
+    bring: Bring, tmp_path: Path, step: float, samples_differ: bool, warned: bool
+) -> None:
+    """Nothing that is compared with them proves anything."""
+    proto = onnx_text.model("m (float[n,2] x) => (float[n,2] y) { z = Mul(x, w)  y = Sigmoid(z) }")
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.full(2, step, np.float32), "w"))
+    onnx.save(proto, tmp_path / "model.onnx")
+    samples = np.arange(40, dtype=np.float32).reshape(20, 2) if samples_differ else np.ones((20, 2), np.float32)
+    report, _ = bring(tmp_path / "model.onnx", {"x": samples})
+    found = [check for check in report.checks if check.name == "train.constant_outputs"]
+    assert len(found) == warned
+    for check in found:
+        assert (check.passed, check.severity) == (False, "warning")
+        assert "the same values for all 14 samples" in check.detail
+
+
 def test_external_data_is_part_of_the_models_content(tmp_path: Path) -> None:
     model, _ = pretrained_models.external_data(tmp_path)
     assert [f.name for f in OnnxModel(model=model).files()] == ["brought.onnx", "all.bin"]
