@@ -192,7 +192,7 @@ def reasons_for(found: ExecutionProfile, reference: ExecutionProfile, processor:
         return (Reason(name="same_graph", text=text),)
     integer = _integer_reasons(found, reference, processor, found.integers.share) if found.integers else ()
     top = found.profile.operators[0].operator
-    none = ("none_found", f"the profile shows no cause; most time is in {top} ({_share(found, top)})")
+    none = ("none_found", f"most time is in {top} ({_share(found, top)}), where the profile shows no fault")
     named = [*integer, *_overhead_reasons(found, reference)] or [none]
     return tuple(Reason(name=name, text=text) for name, text in named)
 
