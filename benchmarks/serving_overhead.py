@@ -10,6 +10,7 @@ process and shares the cores. Prints medians over the rounds; what serving adds 
 import argparse
 import random
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -21,7 +22,7 @@ import numpy as np
 import onnx
 import psutil
 from networks import trained
-from results import Figure, add_result_option, write_result
+from results import Figure, Measured, add_result_option, conclude
 from serving_peers import Server, gauntlet, litserve, mlserver
 
 from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, seal
@@ -41,6 +42,7 @@ GOALS = {"p50": 0.5, "p99": 1.5}
 SHARE = 0.95
 FACTOR = 2.0
 BARE, OURS = "bare session.run", "gauntlet serve"
+PEERS = ("MLServer", "LitServe")
 
 
 def make_bundle(model: Path, folder: Path) -> tuple[Path, NamedArrays]:
@@ -141,8 +143,8 @@ def one_round(session: object, sample: NamedArrays, servers: Mapping[str, Server
     return found
 
 
-def main() -> None:
-    """Measure in turns and print the table."""
+def main() -> int:
+    """Measure in turns and print the table; 1 when a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="an exported model with a signature; by default a ResNet-18")
     parser.add_argument("--rounds", type=int, default=10)
@@ -171,55 +173,42 @@ def main() -> None:
                 servers[title] = stack.enter_context(start(python.absolute(), model, sample, folder / title))
         session = open_session(model)
         rounds = [one_round(session, sample, servers, batch) for _ in range(options.rounds)]
-    report(options, rounds, batch)
+    return conclude(measured(rounds, batch), "serving", options.result)
 
 
-def report(options: argparse.Namespace, rounds: list[Round], batch: int) -> None:
-    """Print the medians over the rounds, and write the result where it is asked for."""
-    columns = ("way", "p50, ms", "p99, ms", f"rows/s, {CONNECTIONS} connections")
+def measured(rounds: list[Round], batch: int) -> Measured:
+    """Return the medians over the rounds."""
+    digits = (2, 2, 0)
     rows = [
-        (way, *(f"{statistics.median(r[way][i] for r in rounds):.{d}f}" for i, d in ((0, 2), (1, 2), (2, 0))))
+        (way, *(f"{statistics.median(r[way][i] for r in rounds):.{d}f}" for i, d in enumerate(digits)))
         for way in rounds[0]
     ]
-    print("|", " | ".join(columns), "|\n|---|---:|---:|---:|")
-    for row in sorted(rows):
-        print("|", " | ".join(row), "|")
-    added = {name: round(statistics.median(r[OURS][i] - r[BARE][i] for r in rounds), 2) for i, name in enumerate(GOALS)}
+    figures = []
+    for i, (name, goal) in enumerate(GOALS.items()):
+        added = round(statistics.median(r[OURS][i] - r[BARE][i] for r in rounds), 2)
+        limit = f"at most {goal:g} ms"
+        figures.append(
+            Figure(name=f"{name} added to a bare call", value=added, unit="ms", goal=limit, met=added <= goal)
+        )
     share = round(statistics.median(r[OURS][2] / r[BARE][2] for r in rounds), 3)
-    figures = [
-        Figure(
-            name=f"{name} added to a bare call",
-            value=value,
-            unit="ms",
-            goal=f"at most {GOALS[name]:g} ms",
-            met=value <= GOALS[name],
-        )
-        for name, value in added.items()
-    ]
-    figures.append(
-        Figure(
-            name="throughput, share of the bare session's", value=share, goal=f"at least {SHARE:g}", met=share >= SHARE
-        )
-    )
-    for peer in ("MLServer", "LitServe"):
+    limit, name = f"at least {SHARE:g}", "throughput, share of the bare session's"
+    figures.append(Figure(name=name, value=share, goal=limit, met=share >= SHARE))
+    for peer in PEERS:
         if peer in rounds[0]:
             factor = round(statistics.median(r[OURS][2] / r[peer][2] for r in rounds), 2)
-            goal = {"goal": f"at least {FACTOR:g}x", "met": factor >= FACTOR} if peer == "MLServer" else {}
-            figures.append(Figure(name=f"requests per second over {peer}'s", value=factor, unit="x", **goal))
-    for one in figures:
-        print(f"{one.name}: {one.value} {one.unit} {one.goal}")
-    if options.result:
-        load = f"load of the machine at the end {psutil.getloadavg()[0]:.1f}"
-        write_result(
-            options.result,
-            topic="serving",
-            claim="Serving adds little to the model's own time",
-            conditions=f"ResNet-18, {len(rounds)} rounds in turns, binary tensors, up to {batch} rows a call, {load}",
-            figures=figures,
-            columns=columns,
-            rows=sorted(rows),
-        )
+            named = Figure(name=f"requests per second over {peer}'s", value=factor, unit="x")
+            if peer == "MLServer":
+                named = named.replace(goal=f"at least {FACTOR:g}x", met=factor >= FACTOR)
+            figures.append(named)
+    load = f"load of the machine at the end {psutil.getloadavg()[0]:.1f}"
+    return Measured(
+        claim="Serving adds little to the model's own time",
+        conditions=f"ResNet-18, {len(rounds)} rounds in turns, binary tensors, up to {batch} rows a call, {load}",
+        figures=tuple(figures),
+        columns=("way", "p50, ms", "p99, ms", f"rows/s, {CONNECTIONS} connections"),
+        rows=sorted(rows),
+    )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
