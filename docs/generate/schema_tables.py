@@ -35,16 +35,20 @@ class SchemaTables:
         for key, value in schema["properties"].items():
             self._name(value, key)
 
-    def _name(self, value: Schema, path: str) -> None:
-        """Give the objects in a value their titles, depth first: `data: digits`, `data.hog`."""
+    def _name(self, value: Schema, path: str, kind: str = "") -> None:
+        """Give the objects in a value their titles, depth first: `data: digits`, `data.hog`.
+
+        Where the same key of two kinds has different objects, the second title names its `kind`.
+        """
         kinds = {target: kind for kind, target in mapping(value).items()}
         for reference in references(value):
             name = reference.rpartition("/")[2]
             if name in self.titles or "properties" not in self.definitions[name]:
                 continue
-            self.titles[name] = f"{path}: {kinds[reference]}" if reference in kinds else path
+            title = f"{path}: {kinds[reference]}" if reference in kinds else path
+            self.titles[name] = f"{title} ({kind})" if title in self.titles.values() else title
             for key, inner in self.definitions[name]["properties"].items():
-                self._name(inner, f"{path}.{key}")
+                self._name(inner, f"{path}.{key}", kinds.get(reference, kind))
 
     def sections(self, part: str, level: int = 2) -> Iterator[str]:
         """Yield the sections of one key of the schema: its kinds or its keys, then what these contain."""

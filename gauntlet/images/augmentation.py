@@ -1,4 +1,4 @@
-"""Training augmentation for small images: random crop with padding, and horizontal flip."""
+"""Training augmentation for small images: random crop with padding, horizontal flip, and other colors."""
 
 import numpy as np
 from pydantic import Field
@@ -10,7 +10,38 @@ from gauntlet.core.signature import Preprocessing
 from gauntlet.images.preprocessing import Layout
 
 
-class Augmentation(Frozen):
+class ColorAugmentation(Frozen):
+    """Random changes that leave everything in its place, so that boxes and masks stay right."""
+
+    recolor: bool = Field(
+        False,
+        description="swap the color channels at random, and invert half of the images; for objects whose color and "
+        "brightness say nothing about their class",
+    )
+
+    def recolored(self, inputs: Array, rng: np.random.Generator, layout: Layout, how: Preprocessing | None) -> Array:
+        """Return a copy of a batch, shape (k, channels, h, w), in layout NHWC (k, h, w, channels), in other colors.
+
+        Without `recolor`, it is the batch itself. Raise StageError if the preprocessing is unknown or not of images.
+        """
+        if not self.recolor:
+            return inputs
+        if how is None or how.in_graph or inputs.ndim != 4 or layout == "none":
+            raise StageError(
+                "train.augment.recolor: what is black and what is white is unknown, because the data does not say how "
+                "images become inputs. Fix: remove train.augment.recolor"
+            )
+        images = inputs if layout == "NHWC" else inputs.transpose(0, 2, 3, 1)
+        mean, std = np.asarray(how.mean, np.float32), np.asarray(how.std, np.float32)
+        count, channels = len(images), images.shape[3]
+        order = rng.permuted(np.tile(np.arange(channels), (count, 1)), axis=1)
+        levels = np.take_along_axis(images * std + mean, order[:, None, None, :], axis=3)  # from 0 to 1
+        inverted = (rng.random(count) < 0.5)[:, None, None, None]
+        changed = (np.where(inverted, 1 - levels, levels) - mean) / std
+        return np.ascontiguousarray(changed if layout == "NHWC" else changed.transpose(0, 3, 1, 2))
+
+
+class Augmentation(ColorAugmentation):
     """Each training image is shifted by up to `crop_padding` pixels in both directions and mirrored half of the time.
 
     The padding is black, or zero if the preprocessing is unknown.
@@ -47,7 +78,8 @@ class Augmentation(Frozen):
             columns = np.where(mirrored, columns[:, ::-1], columns)
         sample, channel = np.arange(count)[:, None, None, None], np.arange(channels)[None, :, None, None]
         cropped = self._padded(images, preprocessing)[sample, channel, rows[:, None, :, None], columns[:, None, None]]
-        return np.ascontiguousarray(cropped.transpose(0, 2, 3, 1) if layout == "NHWC" else cropped)
+        moved = np.ascontiguousarray(cropped.transpose(0, 2, 3, 1) if layout == "NHWC" else cropped)
+        return self.recolored(moved, rng, layout, preprocessing)
 
     def _padded(self, images: Array, preprocessing: Preprocessing | None) -> Array:
         """Return the images, shape (k, channels, h, w), in a black frame."""

@@ -2,12 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.splits import Splits
+from gauntlet.datasets.splits import Split, Splits
+from gauntlet.frameworks.torch.network import tensor
 from gauntlet.frameworks.torch.training_loop import TorchLoop, WarmupConfig
+from gauntlet.images.augmentation import ColorAugmentation
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +27,7 @@ class AveragedLoopConfig(WarmupConfig):
     batch_size: int = Field(16, ge=2, description="images per step")
     learning_rate: float = Field(3e-3, gt=0, description="of AdamW, after the warmup and before the cosine schedule")
     warmup: float = Field(0.05, ge=0, lt=1, description="share of all steps in which the learning rate rises linearly")
+    augment: ColorAugmentation | None = Field(None, description="random changes to the training images")
 
 
 class AveragedLoop(TorchLoop):
@@ -40,7 +45,7 @@ class AveragedLoop(TorchLoop):
         from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
         super().__init__(config, network.to(memory_format=torch.channels_last), data, workspace)
-        self.signature = signature
+        self.signature, self.augment = signature, config.augment
         averaging = get_ema_multi_avg_fn(AVERAGE_DECAY)  # type: ignore[no-untyped-call]
         self.average = AveragedModel(network, multi_avg_fn=averaging, use_buffers=True)
 
@@ -48,6 +53,15 @@ class AveragedLoop(TorchLoop):
     def validated(self) -> "torch.nn.Module":
         """The average of the network's weights."""
         return self.average.module
+
+    def _images(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
+        """Return training images, augmented, on the device."""
+        import torch
+
+        images = split.take(chosen)[self.signature.inputs[0].name]
+        if self.augment is not None:
+            images = self.augment.recolored(images, rng, self.signature.layout, self.signature.preprocessing)
+        return tensor(images).to(self.device).contiguous(memory_format=torch.channels_last)
 
     def _step(self) -> None:
         super()._step()

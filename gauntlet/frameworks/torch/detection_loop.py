@@ -19,10 +19,7 @@ class TorchDetectionLoop(AveragedLoop):
     """Trains a detector on boxes."""
 
     def _loss(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
-        import torch
-
-        images = tensor(split.take(chosen)[self.signature.inputs[0].name]).to(self.device)
-        scores, distances = self.network(images.contiguous(memory_format=torch.channels_last))
+        scores, distances = self.network(self._images(split, chosen, rng))
         return detection_loss(scores, distances, _truth(split, chosen).to(self.device))
 
     def _validate(self) -> tuple[float, float]:

@@ -23,10 +23,7 @@ class TorchSegmentationLoop(AveragedLoop):
     """Trains a segmenter on masks."""
 
     def _loss(self, split: Split, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> "torch.Tensor":
-        import torch
-
-        images = tensor(split.take(chosen)[self.signature.inputs[0].name]).to(self.device)
-        scores = self.network(images.contiguous(memory_format=torch.channels_last))
+        scores = self.network(self._images(split, chosen, rng))
         return segmentation_loss(scores, _truth(split, chosen).to(self.device))
 
     def _validate(self) -> tuple[float, float]:

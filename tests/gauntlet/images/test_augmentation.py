@@ -1,5 +1,7 @@
 """The common recipe for training pictures, against a loop that says it one picture at a time."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Preprocessing
 from gauntlet.images.augmentation import Augmentation
-from gauntlet.images.preprocessing import preprocess
+from gauntlet.images.preprocessing import Layout, preprocess
 
 HOW = Preprocessing(height=6, width=5, scale=1 / 255, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 0.2))
 PICTURES = np.random.default_rng(0).integers(1, 256, (40, 6, 5, 3), np.uint8)
@@ -64,3 +66,34 @@ def test_edge_is_zero_when_nothing_is_known_of_the_preprocessing() -> None:
 def test_augment_is_refused_when_the_inputs_are_no_pictures(shape: tuple[int, ...], layout: str) -> None:
     with pytest.raises(StageError, match=r"train\.augment shifts and mirrors images"):
         Augmentation(flip=True).apply(np.zeros(shape, np.float32), np.random.default_rng(0), layout=layout)
+
+
+@given(seed=st.integers(0, 99), layout=st.sampled_from(["NCHW", "NHWC"]))
+def test_recolored_picture_is_the_same_with_swapped_or_inverted_colors(seed: int, layout: Layout) -> None:
+    inputs = INPUTS if layout == "NCHW" else np.ascontiguousarray(INPUTS.transpose(0, 2, 3, 1))
+    before, how = inputs.copy(), Augmentation(recolor=True)
+    result = how.apply(inputs, np.random.default_rng(seed), layout=layout, preprocessing=HOW)
+    assert (result.shape, result.dtype) == (inputs.shape, np.float32)
+    assert np.array_equal(inputs, before)
+    made = [recoloring(picture, image) for picture, image in zip(PICTURES, channels_first(result, layout), strict=True)]
+    assert {inverted for _, inverted in made} == {False, True}
+    assert len({order for order, _ in made}) > 3
+
+
+def recoloring(picture: np.ndarray, image: np.ndarray) -> tuple[tuple[int, ...], bool]:
+    """Return the order of the channels, and whether it was inverted, that make an image of a picture."""
+    for order in permutations(range(3)):
+        for inverted in (False, True):
+            colors = picture[:, :, order]
+            if np.allclose(preprocess(255 - colors if inverted else colors, HOW), image, atol=1e-4):
+                return order, inverted
+    raise AssertionError("no order of the channels makes this image")
+
+
+def channels_first(images: np.ndarray, layout: Layout) -> np.ndarray:
+    return images if layout == "NCHW" else images.transpose(0, 3, 1, 2)
+
+
+def test_unknown_preprocessing_is_refused_when_colors_are_to_change() -> None:
+    with pytest.raises(StageError, match=r"what is black and what is white is unknown.*remove train\.augment\.recolor"):
+        Augmentation(recolor=True).apply(INPUTS, np.random.default_rng(0))

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import StageError
@@ -65,6 +66,18 @@ def test_segmenter_learns_and_its_loss_falls(prepared: Prepared, fitted: Report[
     assert signature.labels[:2] == ("background", "0")
     with np.load(prepared.store.path(fitted.artifacts["predictions"])) as file:
         assert file["test"].shape == file["test_labels"].shape == (16, 48, 48)
+
+
+def test_training_sees_other_colors_where_they_are_asked_for(
+    prepared: Prepared, fitted: Report[TrainFacts], tmp_path: Path
+) -> None:
+    config = TorchSegmentation(epochs=3, augment={"recolor": True})
+    signature, space = prepared.report.facts.signature, Workspace(prepared.store, tmp_path)
+    recolored = train(config, space, splits=prepared.report.artifacts, signature=signature)
+    assert recolored.facts.history[0].train_loss != fitted.facts.history[0].train_loss
+    assert recolored.facts.history[-1].train_loss < recolored.facts.history[0].train_loss
+    with pytest.raises(ValidationError, match="flip"):  # the masks would not turn with the images
+        TorchSegmentation(augment={"flip": True})
 
 
 def test_segmenter_that_has_hardly_learned_fails_the_gate(
