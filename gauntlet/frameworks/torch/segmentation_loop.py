@@ -14,8 +14,6 @@ from gauntlet.problems import problem_of
 if TYPE_CHECKING:
     import torch
 
-BACKGROUND_WEIGHT = 0.4
-"""Of class 0 in the cross-entropy, because most pixels belong to it."""
 DICE_WEIGHT = 0.5
 
 
@@ -45,16 +43,17 @@ def segmentation_loss(scores: "torch.Tensor", truth: "torch.Tensor") -> "torch.T
     `truth` has the class of each pixel, shape (n, h, w); pixels of the class 255 do not count.
     """
     import torch
-    from torch.nn.functional import cross_entropy, one_hot
+    from torch.nn.functional import log_softmax, nll_loss
 
-    weights = torch.ones(scores.shape[1], device=scores.device)
-    weights[0] = BACKGROUND_WEIGHT
-    entropy = cross_entropy(scores, truth, weights, ignore_index=IGNORED_PIXEL)
-    counted = (truth != IGNORED_PIXEL)[:, None]
-    wanted = one_hot(torch.where(counted[:, 0], truth, 0), scores.shape[1]).movedim(3, 1) * counted
-    shares = scores.softmax(dim=1) * counted
-    both, either = ((part.sum(dim=(0, 2, 3))) for part in (shares * wanted, shares + wanted))
-    occurs = wanted.sum(dim=(0, 2, 3)) > 0
+    logarithms, counted = log_softmax(scores, dim=1), truth != IGNORED_PIXEL
+    entropy = nll_loss(logarithms, truth, ignore_index=IGNORED_PIXEL, reduction="sum") / counted.sum().clamp(min=1)
+    shares, classes = logarithms.exp(), torch.where(counted, truth, 0)
+    right = shares.gather(1, classes[:, None])[:, 0]
+    if not counted.all():
+        shares, right = shares * counted[:, None], right * counted
+    pixels = torch.bincount(truth[counted], minlength=scores.shape[1])
+    both = torch.zeros_like(shares[0, :, 0, 0]).index_add(0, classes.flatten(), right.flatten())
+    either, occurs = shares.sum(dim=(0, 2, 3)) + pixels, pixels > 0
     dice = 1 - (2 * both[occurs] / either[occurs]).mean() if occurs.any() else scores.sum() * 0
     loss: torch.Tensor = entropy + DICE_WEIGHT * dice
     return loss

@@ -133,4 +133,15 @@ def test_loss_is_smallest_for_scores_that_say_the_truth_and_ignores_what_does_no
     noisy = scores.clone()
     noisy[:, :, 4:] = torch.randn(2, 3, 2, 6)
     assert float(segmentation_loss(noisy, ignored)) < 1e-3
-    assert np.isfinite(float(segmentation_loss(noisy, torch.full_like(truth, 255)).nan_to_num(0)))
+    assert float(segmentation_loss(noisy, torch.full_like(truth, 255))) == 0
+
+
+def test_loss_is_cross_entropy_and_half_of_the_dice_loss() -> None:
+    random = torch.Generator().manual_seed(0)
+    truth = torch.randint(0, 4, (2, 6, 5), generator=random)
+    scores = torch.randn(2, 5, 6, 5, generator=random)  # the last class does not occur
+    shares, wanted = scores.softmax(1)[:, :4], torch.nn.functional.one_hot(truth, 4).movedim(3, 1)
+    both, sizes = (shares * wanted).sum((0, 2, 3)), (shares + wanted).sum((0, 2, 3))
+    dice = (1 - 2 * both / sizes).mean()
+    expected = torch.nn.functional.cross_entropy(scores, truth) + 0.5 * dice
+    torch.testing.assert_close(segmentation_loss(scores, truth), expected)
