@@ -31,7 +31,7 @@ class ColorAugmentation(Frozen):
                 "train.augment.recolor: what is black and what is white is unknown, because the data does not say how "
                 "images become inputs. Fix: remove train.augment.recolor"
             )
-        images = inputs if layout == "NHWC" else inputs.transpose(0, 2, 3, 1)
+        images = np.asarray(inputs if layout == "NHWC" else inputs.transpose(0, 2, 3, 1), np.float32)
         mean, std = np.asarray(how.mean, np.float32), np.asarray(how.std, np.float32)
         count, channels = len(images), images.shape[3]
         order = rng.permuted(np.tile(np.arange(channels), (count, 1)), axis=1)
