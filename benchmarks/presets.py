@@ -2,9 +2,10 @@
 
     python benchmarks/presets.py [PRESET ...] [--again]
 
-Prints a line a preset: the FP32 model's accuracy on the test images beside the preset's own limit, the largest
-difference of the exported model from its source, the winner, and the seconds of the whole command. With `--again`, each
-preset is run a second time in the same home: what unchanged work costs. Nothing else should run meanwhile.
+Prints a line a preset: the FP32 model's primary metric on the test images beside the preset's own limit, the largest
+difference of the exported model from its source, the winner, and the seconds of the training and of the whole command.
+With `--again`, each preset is run a second time in the same home: what unchanged work costs. Nothing else should run
+meanwhile.
 """
 
 import argparse
@@ -22,7 +23,23 @@ from gauntlet.core.run_report import RunReport
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
 GOAL_AGAIN = 0.25
 """Of the first run's time."""
-COLUMNS = ("preset", "accuracy", "limit", "largest difference from the source", "winner", "seconds", "again, seconds")
+GOALS = {
+    "digits-detection": {"map": ("mAP@[.5:.95]", 0.76), "map_50": ("mAP@.5", 0.96)},
+    "digits-segmentation": {"miou": ("mIoU", 0.8)},
+}
+"""Preset -> metric -> its name for people, and what it is to reach; for others, the preset's own limit."""
+TRAINING_S = 360
+"""Of those, on two slow cores."""
+COLUMNS = (
+    "preset",
+    "score",
+    "limit",
+    "largest difference from the source",
+    "winner",
+    "training, s",
+    "all, s",
+    "again, s",
+)
 
 
 def ran(preset: str, home: str) -> tuple[RunReport, float]:
@@ -43,20 +60,37 @@ def value(report: RunReport, stage: str, check: str) -> tuple[float, float]:
     return float(found.value or 0), float(found.limit)
 
 
+def reached(preset: str, report: RunReport) -> list[Figure]:
+    """Return what the FP32 model reaches on the test images, and for how long it was trained."""
+    train, evaluate = report.stage("train"), report.stage("evaluate")
+    assert train is not None and evaluate is not None
+    if preset not in GOALS:
+        accuracy, least = value(report, "evaluate", "evaluate.min_accuracy")
+        met, name = accuracy >= least, f"{preset}, FP32 accuracy"
+        return [Figure(name=name, value=round(100 * accuracy, 1), unit="%", goal=f"at least {least:.0%}", met=met)]
+    figures = []
+    for metric, (title, least) in GOALS[preset].items():
+        score = evaluate.facts["scores"][metric]  # type: ignore[index, call-overload]
+        goal, name = f"at least {least:g}", f"{preset}, FP32 {title}"
+        figures.append(Figure(name=name, value=round(score, 3), goal=goal, met=score >= least))
+    goal, met = f"at most {TRAINING_S} s", train.seconds <= TRAINING_S
+    return [*figures, Figure(name=f"{preset}, training", value=round(train.seconds), unit="s", goal=goal, met=met)]
+
+
 def line(preset: str, report: RunReport, first: float, again: float | None) -> tuple[list[Figure], tuple[str, ...]]:
     """Return a preset's figures and its line of the table."""
-    accuracy, least = value(report, "evaluate", "evaluate.min_accuracy")
+    train = report.stage("train")
+    assert train is not None
+    limit = "evaluate.min_score" if preset in GOALS else "evaluate.min_accuracy"
+    score, least = value(report, "evaluate", limit)
     difference, _ = value(report, "numerics", "numerics.max_abs_error")
-    goal = {"goal": f"at least {least:.0%}", "met": accuracy >= least}
-    figures = [
-        Figure(name=f"{preset}, FP32 accuracy", value=round(100 * accuracy, 1), unit="%", **goal),
-        Figure(name=f"{preset}, the first run", value=round(first), unit="s"),
-    ]
+    figures = [*reached(preset, report), Figure(name=f"{preset}, the first run", value=round(first), unit="s")]
     if again is not None:
         share = round(again / first, 2)
         goal = {"goal": f"at most {GOAL_AGAIN}", "met": share <= GOAL_AGAIN}
         figures.append(Figure(name=f"{preset}, the same command again, over the first run", value=share, **goal))
-    cells = (f"{accuracy:.1%}", f"{least:.0%}", f"{difference:.1e}", str(report.winner), f"{first:.0f}")
+    seconds = (f"{train.seconds:.0f}", f"{first:.0f}")
+    cells = (f"{score:.1%}", f"{least:.0%}", f"{difference:.1e}", str(report.winner), *seconds)
     return figures, (preset, *cells, "" if again is None else f"{again:.0f}")
 
 
@@ -75,11 +109,13 @@ def main() -> None:
             again = ran(preset, home)[1] if options.again else None
         found.append(line(preset, report, first, again))
         print("|", " | ".join(found[-1][1]), "|", flush=True)
+    learned = "A detector and a segmenter are learned from nothing within minutes"
+    claim = learned if set(options.presets) <= set(GOALS) else "The presets reach their accuracy, and repeat no work"
     if options.result:
         write_result(
             options.result,
             topic="pipeline",
-            claim="The presets reach their accuracy, and unchanged work is not repeated",
+            claim=claim,
             conditions="each preset in a new home; seconds are those of the whole command",
             figures=[figure for figures, _ in found for figure in figures],
             columns=COLUMNS,
