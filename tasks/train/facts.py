@@ -103,7 +103,7 @@ def _constant_outputs_checks(golden: Golden) -> tuple[Check, ...]:
         "==",
         0,
         f"the same values for all {samples} samples, though these differ: every candidate will agree with them",
-        "bring a model with trained weights, or samples that it tells apart (--data)",
+        "look at the weights (gauntlet inspect MODEL --weights), or bring samples that the model tells apart",
         unit="outputs",
         severity="warning",
     )
