@@ -31,14 +31,16 @@ class ColorAugmentation(Frozen):
                 "train.augment.recolor: what is black and what is white is unknown, because the data does not say how "
                 "images become inputs. Fix: remove train.augment.recolor"
             )
-        images = np.asarray(inputs if layout == "NHWC" else inputs.transpose(0, 2, 3, 1), np.float32)
-        mean, std = np.asarray(how.mean, np.float32), np.asarray(how.std, np.float32)
-        count, channels = len(images), images.shape[3]
+        images = np.moveaxis(inputs, 3, 1) if layout == "NHWC" else inputs
+        mean, std = np.asarray(how.mean), np.asarray(how.std)
+        count, channels = images.shape[:2]
         order = rng.permuted(np.tile(np.arange(channels), (count, 1)), axis=1)
-        levels = np.take_along_axis(images * std + mean, order[:, None, None, :], axis=3)  # from 0 to 1
-        inverted = (rng.random(count) < 0.5)[:, None, None, None]
-        changed = (np.where(inverted, 1 - levels, levels) - mean) / std
-        return np.ascontiguousarray(changed if layout == "NHWC" else changed.transpose(0, 3, 1, 2))
+        inverted = rng.random((count, 1)) < 0.5
+        factor = np.where(inverted, -1, 1) * std[order] / std  # from levels 0 to 1, x * std + mean, and back
+        offset = (np.where(inverted, 1 - mean[order], mean[order]) - mean) / std
+        factor, offset = (part.astype(np.float32)[:, :, None, None] for part in (factor, offset))
+        changed = images[np.arange(count)[:, None], order] * factor + offset
+        return np.ascontiguousarray(np.moveaxis(changed, 1, 3) if layout == "NHWC" else changed)
 
 
 class Augmentation(ColorAugmentation):
