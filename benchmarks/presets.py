@@ -109,8 +109,9 @@ def main() -> None:
             again = ran(preset, home)[1] if options.again else None
         found.append(line(preset, report, first, again))
         print("|", " | ".join(found[-1][1]), "|", flush=True)
+    usual = "The presets reach their accuracy, and unchanged work is not repeated"
     learned = "A detector and a segmenter are learned from nothing within minutes"
-    claim = learned if set(options.presets) <= set(GOALS) else "The presets reach their accuracy, and repeat no work"
+    claim = learned if set(options.presets) <= set(GOALS) else usual
     if options.result:
         write_result(
             options.result,

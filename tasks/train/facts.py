@@ -88,10 +88,9 @@ def never_finite_check(outputs: NamedArrays) -> Check:
 
 
 def _constant_outputs_checks(golden: Golden) -> tuple[Check, ...]:
-    """Return a warning if every output of finite floats is the same for all samples, though the samples differ.
+    """Return a warning if every output with finite floats is the same for all samples, though the samples differ.
 
-    Random weights can do this: what is added behind the last layer hides all that comes before. Every candidate then
-    agrees with the source, whatever it computes.
+    Some networks with random weights are like that. Every candidate then agrees with the source, whatever it computes.
     """
     floats = [array for array in golden.test_outputs.values() if array.dtype.kind == "f" and np.isfinite(array).any()]
     if not floats or any(map(_varies, floats)) or not any(map(_varies, golden.real.inputs.values())):

@@ -115,7 +115,10 @@ def test_output_without_a_finite_value_fails_its_check(bring: Bring, tmp_path: P
     assert ("gauntlet inspect MODEL --weights" in check.remedy) == bool(never)
 
 
-@pytest.mark.parametrize(("step", "samples_differ", "warned"), [(0, True, True), (0, False, False), (1, True, False)])
+@pytest.mark.parametrize(
+    ("step", "samples_differ", "warned"),
+    [(0, True, True), (0, False, False), (1, True, False), (np.nan, True, False)],  # NaN is another check's failure
+)
 def test_outputs_that_do_not_depend_on_the_samples_are_a_warning(
     bring: Bring, tmp_path: Path, step: float, samples_differ: bool, warned: bool
 ) -> None:
