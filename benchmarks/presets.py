@@ -2,7 +2,7 @@
 
     python benchmarks/presets.py [PRESET ...] [--again]
 
-Prints a line a preset: the FP32 model's primary metric on the test images beside the preset's own limit, the largest
+Prints of each preset: the FP32 model's primary metric on the test images beside the preset's own limit, the largest
 difference of the exported model from its source, the winner, and the seconds of the training and of the whole command.
 With `--again`, each preset is run a second time in the same home: what unchanged work costs. Nothing else should run
 meanwhile.
@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from results import Figure, add_result_option, write_result
+from results import Figure, Measured, add_result_option, conclude
 
 from gauntlet.core.run_report import RunReport
 
@@ -94,35 +94,34 @@ def line(preset: str, report: RunReport, first: float, again: float | None) -> t
     return figures, (preset, *cells, "" if again is None else f"{again:.0f}")
 
 
-def main() -> None:
-    """Run each preset and print the table."""
+def main() -> int:
+    """Run each preset, naming it when it begins, and print the table; 1 when a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("presets", nargs="*", default=["digits-resnet18"])
     parser.add_argument("--again", action="store_true")
     add_result_option(parser)
     options = parser.parse_args()
-    print("|", " | ".join(COLUMNS), "|\n|---" + "|---:" * (len(COLUMNS) - 1) + "|")
-    found = []
+    figures: list[Figure] = []
+    rows: list[tuple[str, ...]] = []
     for preset in options.presets:
+        print(preset, file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as home:
             report, first = ran(preset, home)
             again = ran(preset, home)[1] if options.again else None
-        found.append(line(preset, report, first, again))
-        print("|", " | ".join(found[-1][1]), "|", flush=True)
+        more, cells = line(preset, report, first, again)
+        figures.extend(more)
+        rows.append(cells)
     usual = "The presets reach their accuracy, and unchanged work is not repeated"
     learned = "A detector and a segmenter are learned from nothing within minutes"
-    claim = learned if set(options.presets) <= set(GOALS) else usual
-    if options.result:
-        write_result(
-            options.result,
-            topic="pipeline",
-            claim=claim,
-            conditions="each preset in a new home; seconds are those of the whole command",
-            figures=[figure for figures, _ in found for figure in figures],
-            columns=COLUMNS,
-            rows=[cells for _, cells in found],
-        )
+    found = Measured(
+        claim=learned if set(options.presets) <= set(GOALS) else usual,
+        conditions="each preset in a new home; seconds are those of the whole command",
+        figures=tuple(figures),
+        columns=COLUMNS,
+        rows=rows,
+    )
+    return conclude(found, "pipeline", options.result)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -38,12 +38,14 @@ class SchemaTables:
     def _name(self, value: Schema, path: str, kind: str = "") -> None:
         """Give the objects in a value their titles, depth first: `data: digits`, `data.hog`.
 
-        Where the same key of two kinds has different objects, the second title names its `kind`.
+        Where the same key of two kinds has different objects, the title of the second names the kinds that have it.
         """
         kinds = {target: kind for kind, target in mapping(value).items()}
         for reference in references(value):
             name = reference.rpartition("/")[2]
             if name in self.titles or "properties" not in self.definitions[name]:
+                if self.titles.get(name, "").startswith(f"{path} ("):
+                    self.titles[name] = f"{self.titles[name][:-1]}, {kind})"
                 continue
             title = f"{path}: {kinds[reference]}" if reference in kinds else path
             self.titles[name] = f"{title} ({kind})" if title in self.titles.values() else title

@@ -17,7 +17,7 @@ from gauntlet.runtime.resources import processor_seconds
 from gauntlet.runtime.worker import NO_MEMORY, WORKER_COMMAND
 
 MAX_LOG_BYTES = 1 << 16
-PASSIVE_WAIT = ("OMP_WAIT_POLICY", "PASSIVE")
+SHORT_WAIT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 """Removed from a worker's environment: it slows PyTorch, and a timed worker runs alone."""
 
 
@@ -41,7 +41,7 @@ class WorkerClient:
             stdout=subprocess.PIPE,
             stderr=self._log,
             bufsize=0,
-            env={name: value for name, value in os.environ.items() if (name, value) != PASSIVE_WAIT},
+            env={name: value for name, value in os.environ.items() if SHORT_WAIT.get(name) != value},
             start_new_session=True,  # its children end with it
         )
         self._stdin, self._stdout = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)

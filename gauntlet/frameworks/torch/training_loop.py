@@ -15,6 +15,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Split, Splits, require_labels
 from gauntlet.frameworks.torch.device import float32_kernels, training_device
+from gauntlet.frameworks.torch.freed_memory import freed_memory_kept
 from gauntlet.frameworks.torch.network import named_outputs, ordered_inputs, run_network, tensor
 from gauntlet.frameworks.training import ClassifierLoop, LearningConfig, LoopConfig, TrainingLoop, shuffled
 from gauntlet.images.augmentation import Augmentation
@@ -66,7 +67,7 @@ class TorchLoop(TrainingLoop):
         self.frozen = frozen
         rate, decay = config.learning_rate, config.weight_decay
         trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay)
+        self.optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay, fused=True)
         self.schedule = self._schedule(config)
         self.best_weights: dict[str, Any] = {}
 
@@ -83,7 +84,7 @@ class TorchLoop(TrainingLoop):
 
     def run(self, part: str = "train") -> Check:
         """Train as `TrainingLoop.run`, and leave the best weights in the network."""
-        with float32_kernels():
+        with float32_kernels(), freed_memory_kept():
             check = super().run(part)
         if check.passed:
             self.network.load_state_dict(self.best_weights)

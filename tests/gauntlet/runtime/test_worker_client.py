@@ -12,7 +12,8 @@ import numpy as np
 import psutil
 import pytest
 
-from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
+from flows import DEFAULTS
+from gauntlet.runtime.worker_client import SHORT_WAIT, WorkerClient, WorkerFailed
 
 READ = "import sys, os, time, signal, json; sys.stdin.readline(); "
 
@@ -92,8 +93,11 @@ def test_client_tells_the_last_line_when_the_worker_floods_its_errors() -> None:
 
 
 def test_worker_is_not_told_to_let_threads_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
-    with worker("print(json.dumps({'load_ms': os.environ.get('OMP_WAIT_POLICY')}), flush=True)") as client:
+    for name, value in SHORT_WAIT.items():
+        assert DEFAULTS[name] == value
+        monkeypatch.setenv(name, value)
+    told = "' '.join(name for name in os.environ if name in ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT')) or None"
+    with worker(f"print(json.dumps({{'load_ms': {told}}}), flush=True)") as client:
         assert load(client) is None
 
 
