@@ -6,8 +6,9 @@ from contextlib import contextmanager
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
 """Parameters of glibc's mallopt(3)."""
-KEPT = {TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 2**27, MMAP_THRESHOLD: 2**30}
-USUAL = {TRIM_THRESHOLD: 2**26, TOP_PAD: 2**17, MMAP_THRESHOLD: 2**25}
+KEPT = {MMAP_THRESHOLD: 2**25, TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 2**27}
+"""The most bytes that glibc allows; larger blocks are always returned."""
+USUAL = {MMAP_THRESHOLD: 2**25, TRIM_THRESHOLD: 2**26, TOP_PAD: 2**17}
 """The bytes up to which glibc raises its thresholds by itself."""
 
 
@@ -15,8 +16,8 @@ USUAL = {TRIM_THRESHOLD: 2**26, TOP_PAD: 2**17, MMAP_THRESHOLD: 2**25}
 def freed_memory_kept() -> Iterator[None]:
     """Have the C library keep freed memory inside, and return it to the kernel at the end.
 
-    By default glibc returns large blocks at once, so each step asks the kernel for its activations and gradients anew,
-    page by page. No effect where the C library is another one.
+    By default glibc returns what is free above 64 MB, so each step asks the kernel for its activations and gradients
+    anew, page by page. No effect where the C library is another one.
     """
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt") or not hasattr(library, "malloc_trim"):
