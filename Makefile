@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 JAX2ONNX := $(PIP) --no-deps jax2onnx
 ARGS ?=
 
-.PHONY: demo onnx test test-all check docs up ui clean torch tensorflow sklearn boosting jax loadgen serving dask ray store arm64
+.PHONY: demo onnx test test-all nightly check docs up clean zoo torch tensorflow sklearn boosting jax loadgen serving dask store arm64
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
@@ -19,8 +19,16 @@ onnx: .venv/onnx  ## what `gauntlet run model.onnx` needs: everything but a trai
 test: .venv/dev  ## the tests; slow ones with ARGS='-m slow'
 	$(PYTEST) $(ARGS)
 
-test-all: .venv/dev  ## every test, the slow ones too
-	$(PYTEST) -m "slow or not slow" $(ARGS)
+test-all: .venv/dev  ## every test but the nightly ones
+	$(PYTEST) -m "not nightly" $(ARGS)
+
+nightly: .venv/dev arm64  ## random kills, PostgreSQL, browsers, emulated processors, simulations, further models of each kind; no file is skipped
+	CI=1 $(PYTEST) -m nightly $(ARGS)
+	$(BIN)/python benchmarks/zoo.py
+	.ci/without_wings
+
+zoo: .venv/dev  ## models of all frameworks, each with one line, judged outside the product
+	$(BIN)/python benchmarks/zoo.py $(ARGS)
 
 check: .venv/dev  ## style, types, import floors, documentation
 	$(BIN)/ruff check .
@@ -38,10 +46,7 @@ docs: .venv/dev  ## the documentation with a search box, in site/; generated pag
 up: .venv/core  ## Prefect, MLflow, the deployments and workers on this machine, until `gauntlet down`
 	$(BIN)/gauntlet up
 
-ui: .venv/core  ## the Prefect and MLflow pages, until Ctrl-C
-	$(BIN)/gauntlet ui
-
-torch tensorflow sklearn boosting jax loadgen serving dask ray store: %: .venv/with-%  ## what not every user needs
+torch tensorflow sklearn boosting jax loadgen serving dask store: %: .venv/with-%  ## what not every user needs
 
 arm64:  ## an Arm Python with ONNX Runtime in ~/.cache, for portability.emulate
 	PYTHON=$(BIN)/python .ci/arm64
@@ -70,7 +75,7 @@ clean:  ## remove the environment and all runs
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --editable '.[dev,pipeline,torch,tensorflow,sklearn,jax,loadgen,serving,dask,ray,access,store,postgres,kubernetes,boosting,video]'
+	$(PIP) --editable '.[dev,pipeline,torch,tensorflow,sklearn,jax,loadgen,serving,dask,access,store,postgres,kubernetes,boosting,video]'
 	@$(JAX2ONNX)
 	@command -v chromium chromium-browser google-chrome >/dev/null || .ci/debian chromium
 	@command -v qemu-x86_64 >/dev/null || .ci/debian qemu-user

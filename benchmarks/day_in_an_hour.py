@@ -24,9 +24,9 @@ from running_platform import BATCH, RunningPlatform, until
 
 from configs.loader import load
 from flows.record.journal import Journal
-from flows.record.retrain_record import RetrainRecord, RetrainRecords
 from gauntlet.datasets.digits import Digits
-from gauntlet.promotion.ledger import Ledger
+from wings.lifecycle.library.promotion.ledger import Ledger
+from wings.lifecycle.prefect_flows.retrain_record import RetrainRecord, RetrainRecords
 
 NAME = "digits-small-cnn"
 SETTINGS = (
@@ -216,7 +216,7 @@ def figures(day: Day, *, same_server: bool) -> Iterator[Figure]:
     yield counted("labels that it does not have", len(set(sent) - set(day.platform.labeled())), 0)
     records = RetrainRecords(home, NAME).all()
     yield counted("retrainings", len(records), 1)
-    ops = [entry.op for entry in Ledger(home.ledger(NAME)).entries()]
+    ops = [entry.op for entry in Ledger.of(home.root, NAME).entries()]
     yield counted("promotions, that of the first champion included", ops.count("promote"), 2)
     yield counted("refused, undone or rolled back", len(ops) - 2 * ops.count("promote"), 0)
     yield counted("versions in the registry", len(client.search_model_versions(f"name = '{NAME}'")), 2)

@@ -11,13 +11,18 @@ import sys
 from pathlib import Path
 
 import nannyml
+import numpy as np
 import pandas as pd
-from drift_windows import CATEGORY, read_windows
+
+CATEGORY = "predicted class"
+"""The one feature that is no number."""
 
 
 def main(source: str, target: str) -> None:
     """Write the alerts of each window: by criterion, one list of looks a stream."""
-    names, references, streams, size = read_windows(source)
+    with np.load(source) as file:
+        names, size = file["names"].tolist(), int(file["size"])
+        references, streams = file["references"], file["streams"]
     found: dict[str, list[list[bool]]] = {"any column": [], "reconstruction": []}
     for rows, stream in zip(references, streams, strict=True):
         reference, analysis = (

@@ -13,9 +13,11 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
-from gauntlet.monitoring.features import PREDICTED, feature_names, input_statistics, output_features
-from gauntlet.monitoring.history import MonitorHistory
-from gauntlet.monitoring.reference import MonitoringReference
+from gauntlet.request_log.features import PREDICTED, feature_names, input_statistics, output_features
+from gauntlet.request_log.reference import MonitoringReference
+from wings.lifecycle.library.monitoring.judgment import gather
+from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
+from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 
 Floats = npt.NDArray[np.float64]
 Images = npt.NDArray[np.float32]
@@ -27,7 +29,7 @@ SIGNATURE = Signature(
     labels=tuple(map(str, range(CLASSES))),
 )
 NAMES = feature_names(SIGNATURE)
-SEVERITIES = (1, 2, 3, 4, 5)
+LIMITS = MonitorLimits()
 Corruption = Callable[[Images, int, np.random.Generator], npt.NDArray[np.floating]]
 """Takes images of shape (n, 8, 8), 0 to 1, a severity, and a source of noise."""
 
@@ -105,10 +107,7 @@ def population(corruption: str = "", severity: int = 0) -> Population:
         images = np.clip(CORRUPTIONS[corruption](images, severity, random), 0, 1).astype(np.float32)
     scores = network.predict_log_proba(images.reshape(len(images), -1))  # type: ignore[attr-defined]
     features = np.concatenate(
-        [
-            input_statistics({"image": images[:, None]}, SIGNATURE),
-            output_features({"scores": scores}, SIGNATURE),
-        ],
+        [input_statistics({"image": images[:, None]}, SIGNATURE), output_features({"scores": scores}, SIGNATURE)],
         axis=1,
     )
     return Population(features, truth)
@@ -160,3 +159,13 @@ def concept_drift(severity: int) -> Population:
     usual = population()
     changed = np.random.default_rng(severity).random(len(usual.truth)) < 0.08 * severity
     return Population(usual.features, np.where(changed, (usual.truth + 1) % CLASSES, usual.truth))
+
+
+def alarm_of(one: Stream) -> int | None:
+    """Return the sample or label of the first alarm of any of the monitor's tests; None where there is none."""
+    evidence = gather(one.history, one.reference, LIMITS)
+    found = [wealth.first_above(evidence.level) for wealth in evidence.features if wealth is not None]
+    if evidence.risk is not None:
+        label = evidence.risk.first_above(evidence.risk_level)
+        found.append(None if label is None else int(one.history.labeled[label]))
+    return min((alarm for alarm in found if alarm is not None), default=None)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # its servers
+sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("tests", "tests/wings/machines")]
 from object_server import BUCKET, CREDENTIALS, ObjectServer, object_server
 from postgres_cluster import PostgresCluster, postgres_cluster
 
 from flows.servers.local_servers import HOST, free_port, launch, stop, wait_until_up
-from flows.servers.prepare_databases import MLFLOW, PREFECT
+from wings.platform.prepare_databases import MLFLOW, PREFECT
 
 ADDRESS = f"s3://{BUCKET}/shared"
 FRONT = """

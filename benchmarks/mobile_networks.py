@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from networks import CACHE, Network, made
 
+from frameworks.torch.brought_network import TorchModel
+from frameworks.torch.torchscript import TorchScript
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.splits import require_labels
-from tasks.export.torchscript import TorchScript
-from tasks.train.torch_pretrained import TorchModel
 
 EPOCHS = 8
 BATCH = 32

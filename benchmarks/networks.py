@@ -8,6 +8,8 @@ import onnx
 from onnx import numpy_helper
 from pydantic import Field
 
+from frameworks.torch.classifier_training import TorchTraining
+from frameworks.torch.torchscript import TorchScript
 from gauntlet.calibration.ranges import Method
 from gauntlet.core.artifact import Artifact, Store
 from gauntlet.core.frozen import Frozen
@@ -16,9 +18,7 @@ from gauntlet.datasets.digits import Digits
 from tasks.calibrate import CalibrateConfig, calibrate
 from tasks.data import DataConfig, data
 from tasks.export import ExportConfig, export
-from tasks.export.torchscript import TorchScript
 from tasks.train import TrainConfig, train
-from tasks.train.torch import TorchTraining
 
 CACHE = Path.home() / ".cache" / "onnx-gauntlet" / "benchmarks"
 EPOCHS = {"resnet18": 2}

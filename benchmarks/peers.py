@@ -20,11 +20,11 @@ from product_run import SHARED, run_product, settings, winner_of
 from results import Figure, add_result_option, write_result
 
 from flows.record.home import Home
-from gauntlet.benchmarking.contender import Contender, RacePlan
-from gauntlet.benchmarking.race import CONTROL, RaceOutcome, race
-from gauntlet.benchmarking.rows import rows
 from gauntlet.datasets import read_split
 from gauntlet.datasets.splits import require_labels
+from gauntlet.race.contender import Contender, Plan
+from gauntlet.race.rows import rows
+from gauntlet.race.table import RaceTable, run_race
 from gauntlet.reporting.text_format import fixed, number, percent, size, speedup
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.targets.environments import install
@@ -91,12 +91,12 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def race_together(network: Network, files: dict[str, Row], plan: RacePlan) -> RaceOutcome:
+def race_together(network: Network, files: dict[str, Row], plan: Plan) -> RaceTable:
     """Race all files, and the reference against itself."""
     inputs = network.workspace("race").folder / "inputs.npz"
     np.savez(inputs, allow_pickle=False, **images(network, "test", max(plan.batch_sizes)))
     entries = {name: row.entry() for name, row in files.items()}
-    return race(entries | {CONTROL: files[REFERENCE].entry()}, inputs, plan)
+    return run_race(entries, plan, REFERENCE, inputs=inputs)
 
 
 def against_fastest_peer(
@@ -135,9 +135,7 @@ def main() -> None:
         return
     known = Prepared.model_validate_json(note.read_bytes()).peers
     threads = 1 if options.shared else usable_threads()
-    plan = RacePlan(
-        tuple(options.batch), options.rounds, options.block_ms, threads, TIMEOUT_S, restarts=not options.shared
-    )
+    plan = Plan(tuple(options.batch), options.rounds, options.block_ms, threads, TIMEOUT_S, restarts=not options.shared)
     changes = (*limits, f"benchmark.rounds={plan.rounds}", *(SHARED if options.shared else ()))
     chosen = choose(
         network, f"peers-{options.network.replace('_', '-')}", changes, plan.batch_sizes, labelled=not limits
@@ -148,8 +146,7 @@ def main() -> None:
     print(f"\n{options.network}, {datetime.now(UTC):%Y-%m-%d}, {plan.threads} threads, {plan.rounds} rounds")
     print(f"load {result.machine.load_average}, other work {other_load} cores\n")
     columns, lines = table(files, measured, not limits)
-    control = rows(measured[CONTROL], measured[REFERENCE], resolution=0)
-    beside = ", ".join(speedup(r.speedup, r.speedup_low, r.speedup_high) for r in control)
+    beside = ", ".join(speedup(r.speedup, r.speedup_low, r.speedup_high) for r in result.control)
     print("\nFP32 against itself:", beside)
     figures = against_fastest_peer(measured, chosen, known, plan.batch_sizes)
     if options.result:

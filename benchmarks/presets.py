@@ -83,7 +83,7 @@ def line(preset: str, report: RunReport, first: float, again: float | None) -> t
     assert train is not None
     limit = "evaluate.min_score" if preset in GOALS else "evaluate.min_accuracy"
     score, least = value(report, "evaluate", limit)
-    difference, _ = value(report, "numerics", "numerics.max_abs_error")
+    difference, _ = value(report, "numerics", "numerics.max_rel_error")
     figures = [*reached(preset, report), Figure(name=f"{preset}, the first run", value=round(first), unit="s")]
     if again is not None:
         share = round(again / first, 2)

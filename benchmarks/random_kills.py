@@ -32,7 +32,7 @@ from results import Figure, Measured, add_result_option, conclude
 
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
-from gauntlet.core.object_store import open_store
+from gauntlet.core.artifact import open_store
 from gauntlet.core.run_report import RunReport
 
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
@@ -43,9 +43,9 @@ SETTINGS = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_
 SETTINGS += ("benchmark.restart_processes=false", "numerics.samples=8", "optimize=[]", "benchmark.threads=1")
 SETTINGS += ("quantize=[{kind: dynamic, weights: s8}, {kind: dynamic, weights: u8}]",)
 SETTINGS += ("runner={kind: processes, workers: 2}",)
-TIMED = ("benchmark", "explain", "select", "confirm", "package")
+TIMED = ("benchmark", "explain", "select", "package")
 VICTIMS = ("flow process", "worker", "scheduler", "store", "database")
-MOST_ATTEMPTS = 8
+MAX_ATTEMPTS = 8
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Machine:
             path = self.folder / f"{self.name}-{len(self.exits)}.onnx"
             write_model(path)
             self.exits.append([])
-            while len(self.exits[-1]) < MOST_ATTEMPTS and self.exits[-1][-1:] != [0]:
+            while len(self.exits[-1]) < MAX_ATTEMPTS and self.exits[-1][-1:] != [0]:
                 self.exits[-1].append(self.run("run", path.name, *(w for s in SETTINGS for w in ("--set", s))))
 
     def run(self, *words: str) -> int:

@@ -25,21 +25,21 @@ from networks import Network, made, trained, with_uneven_channels
 from results import Figure, add_result_option, write_result
 
 from flows.record.measure import ResourceUsage
-from gauntlet.benchmarking.contender import RaceEntry, RacePlan
-from gauntlet.benchmarking.race import race
-from gauntlet.benchmarking.rows import rows
+from frameworks.keras.classifier_training import KerasTraining
+from frameworks.keras.tf2onnx import Tf2Onnx
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import Signature
 from gauntlet.datasets import read_split
 from gauntlet.datasets.digits import Digits
+from gauntlet.race.contender import Entry, Plan
+from gauntlet.race.table import run_race
 from gauntlet.runtime.resources import usable_threads
 from tasks.accuracy import AccuracyConfig, accuracy
-from tasks.export.tf2onnx import Tf2Onnx
 from tasks.quantize import quantize
 from tasks.quantize.static import StaticInt8
 from tasks.repair import RepairConfig, repair
 from tasks.repair.quality import ReferenceOutputs
-from tasks.train.keras import KerasTraining
+from tasks.repair.trial import PREDICTION_IMAGES, RANKING_IMAGES
 
 CONTROL = Path(__file__).with_name("nncf_accuracy_control.py")
 TORCHVISION = ("mobilenet_v3_large", "mobilenet_v2", "efficientnet_b0")
@@ -112,12 +112,11 @@ def repaired(network: Network, recipe: StaticInt8, limits: AccuracyConfig) -> tu
             images=kept.splits["validation"], test=kept.splits["test"], **ranges,
         )  # fmt: skip
     seconds, facts = time.perf_counter() - start, report.facts
-    full, some = 2 + len(facts.trials), facts.ranked + facts.predictions  # FP32 and the candidate run in full, too
-    few, more = (min(count, facts.images) for count in (config.sensitivity_images, config.prediction_images))
-    images = full * facts.images + facts.ranked * few + facts.predictions * more
-    costliest = ", ".join(f"{r.node} {r.sqnr_db:.1f} dB" for r in facts.ranking[:3])
+    full, ranked, predicted = 2 + len(facts.trials), facts.ranked, facts.predictions  # FP32 and the candidate, too
+    images = full * facts.images + ranked * RANKING_IMAGES + predicted * min(PREDICTION_IMAGES, facts.images)
+    costliest = ", ".join(f"{r.nodes[0]} {r.sqnr_db:.1f} dB" for r in facts.ranking[:3])
     print(f"ours: {seconds:.1f} s, {measured.peak_rss_bytes / 1e6:.0f} MB, {facts.stopped}; "
-          f"{full} full evaluations and {some} on fewer images, {images} images run in all; "
+          f"{full} full evaluations and {ranked + predicted} on fewer images, {images} images run in all; "
           f"{len(facts.float_nodes)} of {facts.nodes} nodes in float: {', '.join(facts.float_nodes[:6])}; "
           f"costliest: {costliest}", flush=True)  # fmt: skip
     figures = [
@@ -133,13 +132,14 @@ def compared(network: Network, models: dict[str, Artifact], limits: AccuracyConf
     """Race the models at batch 1, and print and return their accuracy on the test images and their speed."""
     kept, samples = network.kept, network.workspace("race").folder / "inputs.npz"
     np.savez(samples, **read_split(network.store.path(kept.splits["test"])).take(slice(0, 1)))
-    plan = RacePlan(batch_sizes=(1,), rounds=16, block_ms=60, threads=usable_threads(), timeout_s=60)
-    result = race({n: RaceEntry(network.store.path(m)) for n, m in models.items()}, samples, plan).contenders
+    plan = Plan(batch_sizes=(1,), rounds=16, block_ms=60, threads=usable_threads(), timeout_s=60)
+    entries = {n: Entry(network.store.path(m)) for n, m in models.items()}
+    table = run_race(entries, plan, "fp32", inputs=samples, control=False)
     lines = []
     for name, model in models.items():
         out = network.workspace("accuracy")
         facts = accuracy(limits, out, model=model, golden=kept.golden, test=kept.splits["test"]).facts
-        row = rows(result[name], result["fp32"], resolution=0)[0]
+        row = table.rows[name][0]
         speed = f"{row.speedup:.2f} [{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
         lines.append((name, f"{facts.accuracy:.2%}", f"{facts.sqnr_db:.1f}", f"{row.median_ms:.2f}", speed))
         print(f"{name:24} test accuracy {facts.accuracy:.4f}  SQNR {facts.sqnr_db:6.1f} dB  {row.median_ms:.3f} ms  "

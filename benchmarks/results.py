@@ -19,15 +19,10 @@ from gauntlet.core.frozen import Frozen, Number
 Topic = Literal[
     "pipeline",
     "measurement",
-    "promotion",
     "peers",
-    "auto",
     "corpus",
     "targets",
-    "calibration",
-    "pruning",
     "repair",
-    "portability",
     "serving",
     "monitoring",
     "machines",
@@ -80,7 +75,7 @@ def add_result_option(parser: argparse.ArgumentParser) -> None:
 
 def conclude(found: Measured, topic: Topic, result: Path | None) -> int:
     """Print a result, write it where `--result` asks for it, and return 1 when a goal is missed, otherwise 0."""
-    for line in (found.columns, ["---"] * len(found.columns), *found.rows):
+    for line in (found.columns, ["---"] * len(found.columns), *found.rows) if found.rows else ():
         print("| " + " | ".join(line) + " |")
     for figure in found.figures:
         missed = ", missed" if figure.met is False else ""

@@ -17,8 +17,9 @@ import requests
 
 from flows.record.home import Home
 from flows.servers.local_servers import free_port
-from gauntlet.monitoring.request_log import RequestLogReader
-from gauntlet.monitoring.result import MonitorResult
+from gauntlet.request_log.reader import RequestLogReader
+from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
+from wings.lifecycle.served_champion import logged_requests
 
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
 HIDDEN = ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI")
@@ -46,7 +47,7 @@ class RunningPlatform:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.home, self.name = Home(folder / ".gauntlet"), name
-        self.log = self.home.request_log(name)
+        self.log = logged_requests(self.home, name)
         kept = {key: value for key, value in os.environ.items() if key not in HIDDEN}
         self._environment = kept | {"GAUNTLET_HOME": str(self.home.root)}
         self.prefect = self.mlflow = self.serving = ""
@@ -105,12 +106,6 @@ class RunningPlatform:
         state = until(final_state, "the flow run ends")
         if state["type"] != "COMPLETED":
             raise RuntimeError(f"the flow run is {state['name']}: {state['message']}")
-
-    def flow_run_states(self, deployment: str) -> Counter[str]:
-        """Return how many flow runs of a deployment have come to which state, those in the future left out."""
-        found = self._api("GET", f"deployments/name/{deployment}")
-        chosen = {"deployments": {"id": {"any_": [found["id"]]}}, "limit": 200}
-        return Counter(r["state"]["name"] for r in self._api("POST", "flow_runs/filter", chosen) if r["start_time"])
 
     def version(self) -> str:
         """Return the version that is served; empty where there is none."""

@@ -31,7 +31,7 @@ from serving_peers import Server, gauntlet
 
 from gauntlet.bundle.bundle import CONTRACT
 from gauntlet.bundle.contract import Contract
-from tasks.serve.connection import HOST, MOST_IDLE_S
+from serving.stages.serve.connection import HOST, MAX_IDLE_S
 
 ROUND_S, CAPACITY_S = 60.0, 10.0
 LOAD = 2.0
@@ -97,7 +97,7 @@ class Client:
     async def _line(self) -> Line:
         while self._idle:
             line = self._idle.pop()
-            if perf_counter() - line.used_at < MOST_IDLE_S and not line.transport.is_closing():
+            if perf_counter() - line.used_at < MAX_IDLE_S and not line.transport.is_closing():
                 return line
             line.transport.close()
         _, line = await asyncio.get_running_loop().create_connection(Line, HOST, self._server.port)
@@ -219,12 +219,7 @@ def figures_of(objective_ms: float, rounds: list[Round], memory: list[tuple[floa
             goal=f"at most {objective_ms:g} ms",
             met=p99_ms <= objective_ms,
         ),
-        Figure(
-            name="goodput, share of the capacity",
-            value=share,
-            goal=f"at least {GOODPUT:g}",
-            met=share >= GOODPUT,
-        ),
+        Figure(name="goodput, share of the capacity", value=share, goal=f"at least {GOODPUT:g}", met=share >= GOODPUT),
         Figure(
             name=f"growth of the server's {size:.0f} MB",
             value=round(slope, 3),

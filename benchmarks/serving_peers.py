@@ -16,9 +16,9 @@ from pathlib import Path
 
 from flows.servers.local_servers import free_port
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.open_inference import binary_request
 from gauntlet.runtime.resources import usable_threads
-from tasks.serve.connection import http_request
+from serving.open_inference import binary_request
+from serving.stages.serve.connection import http_request
 
 START_S = 90
 JSON = {"content-type": "application/json"}

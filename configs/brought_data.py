@@ -9,9 +9,10 @@ import numpy as np
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import TensorSpec
-from gauntlet.datasets.directory_index import index_directory, printable_name
+from gauntlet.datasets.directory_index import index_directory, is_visible, printable_name
 from gauntlet.datasets.splits import SPLITS
-from gauntlet.inspection.trial_run import TrialRun
+from gauntlet.datasets.truth import are_class_numbers
+from gauntlet.frameworks.trial_run import TrialRun
 
 LAYOUTS = {"NCHW": 1, "NHWC": 3}
 """Layout of a batch of images -> axis of the channels."""
@@ -44,6 +45,8 @@ def read_arrays(data: Path) -> NamedArrays | None:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # a damaged file fails in many ways
         raise ConfigError(f"--data {files[0]}: not an .npz file of plain arrays ({error})") from error
+    if "labels" in arrays and arrays["labels"].dtype.kind == "b":
+        arrays["labels"] = arrays["labels"].astype(np.int64)
     if any(array.ndim == 0 for array in arrays.values()):
         raise ConfigError(f"--data {files[0]}: every array needs the samples as its first axis")
     return arrays
@@ -79,7 +82,7 @@ def data_part(
     """
     if data is None:
         return _random(trial, notes, onnx_file)
-    return _images(data, names, trial, notes) if arrays is None else _arrays(data, arrays, names, notes)
+    return _images(data, names, trial, notes) if arrays is None else _arrays(data, arrays, names, trial, notes)
 
 
 def _random(trial: TrialRun, notes: dict[str, str], onnx_file: Path | None) -> dict[str, Any]:
@@ -95,12 +98,18 @@ def _random(trial: TrialRun, notes: dict[str, str], onnx_file: Path | None) -> d
     return part | ({"no_batch_axis": True} if trial.no_batch_axis else {})
 
 
-def _arrays(path: Path, arrays: NamedArrays, names: tuple[str, ...], notes: dict[str, str]) -> dict[str, Any]:
+def _arrays(
+    path: Path, arrays: NamedArrays, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]
+) -> dict[str, Any]:
     count = len(next(iter(arrays.values()), ()))
     labelled = "with" if "labels" in arrays else "without"
     notes["samples"] = f"{count} in {path}, {labelled} labels; 30 % calibrate, 70 % test"
     layout = first_layout(array.shape for name, array in arrays.items() if name != "labels")
     part: dict[str, Any] = {"kind": "arrays", "path": str(path.resolve()), "split_fractions": FRACTIONS}
+    labels = arrays.get("labels")
+    are_names = labels is not None and labels.dtype.kind == "U" and trial.class_count is not None
+    if trial.task is None and labels is not None and (are_names or (trial.scores and are_class_numbers(labels))):
+        part["task"] = "classification"  # floats alone suggest a regression, names a text
     return part | {"layout": layout} | ({"labels": list(names)} if names else {})
 
 
@@ -136,20 +145,20 @@ def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str
 
 def _image_labels(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:
     """Return whether the folders are the model's classes, and the names of the classes."""
-    folders = [child for child in data.iterdir() if child.is_dir() and not child.name.startswith(".")]
+    folders = [child for child in data.iterdir() if child.is_dir() and is_visible(child.name)]
     classes = trial.scores.shape[1] if trial.scores else None
     if not folders or classes is None:
         notes["samples"] = f"images below {data}, without labels; 30 % calibrate, 70 % test"
         return {"labelled": False}
-    found = [printable_name(name) for name in index_directory(data).classes]
+    subfolders = [printable_name(name) for name in index_directory(data).classes]
     if names and len(names) != classes:
         raise ConfigError(f"--labels: {len(names)} labels, but the model has scores for {classes} classes")
-    unknown = [name for name in found if names and name not in names]
+    unknown = [name for name in subfolders if names and name not in names]
     if unknown:
         raise ConfigError(f"--data {data}: the folder {unknown[0]!r} is not among the labels of --labels")
-    if not names and len(found) != classes:
+    if not names and len(subfolders) != classes:
         notes["samples"] = (
-            f"images below {data}; its {len(found)} folders are not the model's {classes} classes, so labels are "
+            f"images below {data}; its {len(subfolders)} folders are not the model's {classes} classes, so labels are "
             "ignored: name all classes with --labels FILE"
         )
         return {"labelled": False}

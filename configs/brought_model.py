@@ -5,39 +5,36 @@ import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from configs.brought_data import data_part, describe, first_layout, read_arrays
+from configs.brought_problem import BroughtModel, infer_meaning
+from configs.frameworks import all_frameworks, suffixes, trainings
 from configs.loader import presets
-from configs.recipe_expansion import reads_attention
 from configs.required_packages import require_packages_of
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.frameworks.keras.model import nhwc
-from gauntlet.frameworks.torch.program import is_scripted
-from gauntlet.inspection.trial_run import Shapes, TrialRun, try_framework_model, try_model
+from gauntlet.core.signature import Task
+from gauntlet.frameworks.trial_run import (
+    Shapes,
+    TrialRun,
+    framework_outputs,
+    model_outputs,
+    try_framework_model,
+    try_model,
+)
+from gauntlet.onnx_model.attention import reads_attention
 from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs
-from tasks.train import Brought
+from tasks.train import TrainConfig
+from tasks.train.base import Brought, Training
 
-KIND_OF_SUFFIX = {
-    ".onnx": "onnx",
-    ".pt2": "exported-program",
-    ".torchscript": "torchscript",
-    ".keras": "keras-model",
-    ".h5": "keras-model",
-    ".skops": "sklearn-model",
-}
-"""Suffix of a model file -> kind of `train`. A folder with a `saved_model.pb` is a `saved-model`."""
-WEIGHTS = (".pt", ".pth", ".safetensors")
-"""Suffixes of PyTorch's files that may hold weights alone; a TorchScript program may have the first two, too."""
-ZIPPED = (".keras", ".skops", ".pt2", ".torchscript")
-FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
-"""A JAX function: `folder/nets.py:predict`."""
-NHWC_KINDS = ("keras-model", "saved-model")
+CONFIGURATIONS = (".yaml", ".yml", ".json", "")
+"""Suffixes of configurations; a preset has none."""
 NOTHING_STORED = Store(Path(os.devnull))
 
 
@@ -53,8 +50,14 @@ class InferredConfig:
 def is_model(source: str) -> bool:
     """Return whether the argument of `gauntlet run` names a model instead of a configuration."""
     path = Path(source)
-    known = path.suffix.lower() in (*KIND_OF_SUFFIX, *WEIGHTS) or FUNCTION.fullmatch(source) is not None
-    return known or (path.is_dir() and source not in presets())
+    if path.is_file() and path.suffix.lower() not in CONFIGURATIONS:
+        return True  # or no file of a known kind, which `kind_of` refuses
+    if path.suffix.lower() in suffixes() or (path.is_dir() and source not in presets()):
+        return True
+    try:
+        return any(framework.recognize(source) for framework in all_frameworks())
+    except ConfigError:  # it is a framework's, which `kind_of` refuses
+        return True
 
 
 def infer_config(
@@ -64,17 +67,19 @@ def infer_config(
     shapes: Shapes,
     parameters: Path | None = None,
     *,
+    task: Task | None = None,
     trust: bool = False,
     store: Store = NOTHING_STORED,
 ) -> InferredConfig:
     """Return the configuration for a model, with random samples where there is no data.
 
     Args:
-        model: a file of a kind in `KIND_OF_SUFFIX`, the folder of a SavedModel, or a `FUNCTION`.
+        model: a file, a folder, or `FILE.py:FUNCTION`, of ONNX or of a framework that is there.
         data: an `.npz` file or a folder of them, with inputs by name; or a folder of images.
         labels: a text file with the name of one class a line, in the order of the class indices.
         shapes: the shape of one sample by input, where the model leaves it open.
         parameters: of a JAX function; see `JaxModel`.
+        task: what the outputs mean; by default it is inferred.
         trust: read a file that may run code.
         store: the home's; a file in it has been trusted before.
 
@@ -82,23 +87,22 @@ def infer_config(
         ConfigError: when a file is missing, of another kind or not trusted, or the model leaves a shape open.
     """
     kind, names = kind_of(model), read_labels(labels)
-    train = _train_part(kind, model, parameters, trust=trust)
+    train = trainings()[kind].values(str(model), parameters, trust=trust)
     arrays = None if data is None else read_arrays(data)
     notes: dict[str, str] = {}
     if kind == "onnx":
-        trial = _try_onnx(model, data, arrays, shapes)
+        brought = _try_onnx(model, data, arrays, shapes)
     else:
-        trial = _try_framework(model, train, arrays, shapes, store, notes)
+        brought = _try_framework(model, train, arrays, shapes, store, notes)
+    trial = brought.trial
     notes |= _described(trial)
+    if trial.states:
+        train["states"] = [list(pair) for pair in trial.states]
+        pairs = ", ".join(f"{name} -> {output}" for name, output in trial.states)
+        notes["states"] = f"{pairs}, judged over sequences in which each model feeds itself; none: train.states=[]"
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
     values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
-    labelled = part.get("labelled", True) if part["kind"] == "image-folder" else bool(arrays and "labels" in arrays)
-    if labelled and trial.scores:
-        notes["problem"] = f"classification, {trial.scores.shape[1]} classes"
-    else:
-        notes["problem"] = "arrays: each output is compared with the original's, number by number"
-    if trial.scores is None:  # the largest value of a tensor of boxes or pixels names no class
-        values["accuracy"] = {"min_top1_agreement": 0}
+    notes["problem"] = infer_meaning(brought, values, arrays, names, task)
     fusions = [{"kind": "transformers"}] if kind == "onnx" and reads_attention(model) else []
     values |= {
         "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}, *fusions],
@@ -112,35 +116,24 @@ def infer_config(
 
 def kind_of(model: Path) -> str:
     """Return the kind of `train` for a model; raise `ConfigError` for other files."""
-    if function := FUNCTION.fullmatch(str(model)):
-        if not Path(function["file"]).is_file():
-            raise ConfigError(f"{model}: {function['file']}: no such file")
-        return "jax-model"
+    for framework in all_frameworks():
+        if kind := framework.recognize(str(model)):
+            return kind
     if not model.exists():
         raise ConfigError(f"{model}: no such file")
-    if model.is_dir():
-        if not any((model / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt")):
-            raise ConfigError(f"{model}: a folder without saved_model.pb; expected a model file or a SavedModel folder")
-        return "saved-model"
-    suffix = model.suffix.lower()
-    if suffix in WEIGHTS and not is_scripted(model):
-        raise ConfigError(
-            f"{model}: not a TorchScript program, and weights alone need the code of their network. Fix: save the "
-            "network with torch.export.save or torch.jit.save, export it to ONNX, or write a configuration with "
-            "train.kind: torch-model, which names the code and the weights"
-        )
-    if suffix in ZIPPED and not zipfile.is_zipfile(model):
+    known, suffix = suffixes(), model.suffix.lower()
+    if model.is_dir() or suffix not in known:
+        what = "a folder" if model.is_dir() else "a file"
+        raise ConfigError(f"{model}: {what} of no known kind; expected one that ends in {', '.join(known)}")
+    if any(suffix in framework.archives for framework in all_frameworks()) and not zipfile.is_zipfile(model):
         raise ConfigError(f"{model}: not a {suffix} file, which is a zip archive")
-    return KIND_OF_SUFFIX.get(suffix, "torchscript")
+    return known[suffix]
 
 
 def run_name(model: Path) -> str:
-    """Return a file's name as the name of a run: lower-case letters, digits and dashes."""
-    function = FUNCTION.fullmatch(str(model))
-    stem = model.resolve().name if model.is_dir() else model.stem
-    if function:
-        stem = f"{Path(function['file']).stem}-{function['function']}"
-    return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "model"
+    """Return what a model is called as the name of a run: lower-case letters, digits and dashes."""
+    title = trainings()[kind_of(model)].title(str(model))
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "model"
 
 
 def read_labels(path: Path | None) -> tuple[str, ...]:
@@ -153,31 +146,18 @@ def read_labels(path: Path | None) -> tuple[str, ...]:
         raise ConfigError(f"--labels {path}: not a readable text file ({error}); expected one label a line") from error
     labels = tuple(line.strip() for line in lines if line.strip())
     if len(labels) < 2 or len(set(labels)) < len(labels):
-        found = "fewer than two labels" if len(labels) < 2 else "a label twice"
-        raise ConfigError(f"--labels {path}: {found}; expected one label a line, in the order of the class indices")
+        fault = "fewer than two labels" if len(labels) < 2 else "a label twice"
+        raise ConfigError(f"--labels {path}: {fault}; expected one label a line, in the order of the class indices")
     return labels
 
 
-def _train_part(kind: str, model: Path, parameters: Path | None, *, trust: bool) -> dict[str, Any]:
-    function = FUNCTION.fullmatch(str(model))
-    if parameters is not None and function is None:
-        raise ConfigError(f"--parameters is for a JAX function, FILE.py:FUNCTION; {model} holds its own")
-    if parameters is not None and not parameters.is_file():
-        raise ConfigError(f"--parameters {parameters}: no such file")
-    if function is None:
-        allowed = {"trust": True} if trust and kind != "onnx" else {}
-        return {"kind": kind, "model": str(model.resolve())} | allowed
-    file = Path(function["file"]).resolve()
-    part = {"kind": kind, "function": f"{file.stem}:{function['function']}", "code_folder": str(file.parent)}
-    return part | ({"parameters": str(parameters.resolve())} if parameters else {})
-
-
-def _try_onnx(model: Path, data: Path | None, arrays: NamedArrays | None, shapes: Shapes) -> TrialRun:
+def _try_onnx(model: Path, data: Path | None, arrays: NamedArrays | None, shapes: Shapes) -> BroughtModel:
     if data is not None and arrays is not None:
-        wanted = _input_names(model)
-        _require_inputs(data, arrays, wanted)
-        shapes = shapes or {name: arrays[name].shape[1:] for name in wanted}
-    return try_model(model, shapes)
+        names = _input_names(model)
+        _require_inputs(data, arrays, names)
+        shapes = shapes or {name: arrays[name].shape[1:] for name in names}
+    trial = try_model(model, shapes)
+    return BroughtModel(trial, partial(model_outputs, model), read_untrusted_graph(model).graph)
 
 
 def _try_framework(
@@ -187,22 +167,27 @@ def _try_framework(
     shapes: Shapes,
     store: Store,
     notes: dict[str, str],
-) -> TrialRun:
+) -> BroughtModel:
     """Load a framework's model in this process, as the stage `train` will, and run it on a few samples."""
-    config: Brought = TypeAdapter(Brought).validate_python(train)
+    config = TypeAdapter[Training](TrainConfig).validate_python(train)
+    if not isinstance(config, Brought):
+        raise ConfigError(f"{model}: train.kind {config.kind} takes no model; write a configuration that names it")
     require_packages_of(str(model), "train", config)
     samples = None if arrays is None else {name: array for name, array in arrays.items() if name != "labels"}
     layout = first_layout(array.shape for array in (samples or {}).values())
-    if samples and config.kind in NHWC_KINDS:
-        samples = {name: nhwc(array, layout) for name, array in samples.items()}
+
+    def converted(samples: NamedArrays) -> NamedArrays:
+        return config.as_taken(samples, layout)
+
     try:
         loaded = config.load_model(store)
         notes["model"] = f"{loaded.framework}, {loaded.architecture}, {loaded.parameters:,} parameters"
-        return try_framework_model(loaded, shapes, samples, layout)
+        trial = try_framework_model(loaded, shapes, converted(samples) if samples else None, layout)
     except (ConfigError, StageError) as error:
         text = str(error) if str(error).startswith(str(model)) else f"{model}: {error}"
         fix = "" if "Fix:" in text else ". Fix: give samples that it takes, with --data FILE.npz"
         raise ConfigError(f"{text}{fix}") from error
+    return BroughtModel(trial, lambda samples: framework_outputs(loaded, trial.inputs, converted(samples)))
 
 
 def _described(trial: TrialRun) -> dict[str, str]:
@@ -221,10 +206,10 @@ def _input_names(model: Path) -> list[str]:
         raise ConfigError(str(error)) from error
 
 
-def _require_inputs(data: Path, arrays: Mapping[str, Any], wanted: list[str]) -> None:
-    missing = [name for name in wanted if name not in arrays]
+def _require_inputs(data: Path, arrays: Mapping[str, Any], names: list[str]) -> None:
+    missing = [name for name in names if name not in arrays]
     if missing:
-        found = ", ".join(arrays) or "none"
+        available = ", ".join(arrays) or "none"
         raise ConfigError(
-            f"--data {data}: no array {missing[0]!r}, found: {found}. Fix: name the arrays as the inputs: {wanted}"
+            f"--data {data}: no array {missing[0]!r}, found: {available}. Fix: name the arrays as the inputs: {names}"
         )

@@ -1,7 +1,6 @@
 """Load a configuration from a YAML file and `--set` arguments."""
 
 import difflib
-import inspect
 import typing
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from configs.deprecated_keys import rename_keys, rename_setting
 from configs.schema import PipelineConfig
 from gauntlet.core.errors import ConfigError, without_password
+from gauntlet.core.kinds import removed
+from gauntlet.core.unions import models_of
 
 PRESETS = Path(__file__).parent
 
@@ -38,12 +38,7 @@ def load(source: str, settings: tuple[str, ...] = ()) -> PipelineConfig:
         ConfigError: with the file, the key, the value and the allowed values.
     """
     path = _find(source)
-    values = _parse(path)
-    try:
-        values = rename_keys(values)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    return validated(path, values, settings)
+    return validated(path, _parse(path), settings)
 
 
 def validated(path: Path, values: dict[str, Any], settings: tuple[str, ...] = ()) -> PipelineConfig:
@@ -107,7 +102,6 @@ def _apply(values: dict[str, Any], setting: str) -> None:
         raise ConfigError(f"--set {setting}: the value is not YAML: {error}") from error
     if isinstance(value, str):
         value = _number(value)
-    key, value = rename_setting(key, value)
     *parents, last = key.split(".")
     if parents and parents[0] in ("optimize", "quantize", "overrides"):  # index into a list that the file omits
         values.setdefault(parents[0], PipelineConfig().model_dump(mode="json")[parents[0]])
@@ -154,13 +148,17 @@ def _explain(problem: Any) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden" and model is not None:
         allowed = [*model.model_fields]
+        if gone := removed(f"shipping.{key}"):
+            return f"{key}: {gone}"
         return f"{key}: unknown key{_hint(str(location[-1]), allowed)} (allowed: {', '.join(allowed)})"
     if not key:
         return message
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
         expected = problem["ctx"].get("expected_tags")
         kind = problem["ctx"].get("tag", "missing")
-        return f"{key}.kind: {kind}" + (f" (allowed: {expected})" if expected else "; a kind is required")
+        if not expected:
+            return f"{key}.kind: {kind}; a kind is required"
+        return "; ".join(filter(None, (f"{key}.kind: {kind} (allowed: {expected})", removed(f"*.{kind}"))))
     value = "" if problem["type"] == "missing" else f" {without_password(repr(problem['input']))}:"
     return f"{key}:{value} {message[:1].lower()}{message[1:]}"
 
@@ -185,14 +183,7 @@ def _walk(location: list[str | int]) -> tuple[type[BaseModel] | None, str]:
         if isinstance(part, int):
             continue
         field = model.model_fields.get(part) if model else None
-        options = _models(field.annotation) if field else []
+        options = models_of(field) if field else []
         leaf = field is not None and not options and typing.get_origin(field.annotation) is not dict
         model = options[0] if len(options) == 1 else model if not options and field is None else None
     return model, ".".join(key)
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models in a type, inside unions, tuples and annotations."""
-    if inspect.isclass(annotation) and not typing.get_args(annotation):
-        return [annotation] if issubclass(annotation, BaseModel) else []
-    return [model for argument in typing.get_args(annotation) for model in _models(argument)]

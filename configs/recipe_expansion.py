@@ -1,19 +1,15 @@
 """Expand the key `quantize` into a list of recipes: `auto`, and recipes that contain lists."""
 
-import re
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationInfo
 
-from gauntlet.core.errors import StageError
-from gauntlet.onnx_model.attention import has_attention
-from gauntlet.onnx_model.graph import read_untrusted_graph
+from gauntlet.core.shipping import shipping_stages
+from gauntlet.onnx_model.attention import Operators
 from gauntlet.runtime.processor import Processor
-from tasks.quantize.auto import Operators, recommended_recipes
-from tasks.train import TrainConfig
+from tasks.quantize.auto import recommended_recipes
 
 AUTO = "auto"
 AUTO_BUDGET_S = 60
@@ -32,9 +28,10 @@ def expand_recipes(recipes: Any, info: ValidationInfo) -> Any:
         return recipes
     if recipes != AUTO:
         raise ValueError("write auto, or a list of recipes")
-    portability = info.data.get("portability")
-    without_vnni = portability is not None and portability.needs_vnni == "reject"
-    operators, race = model_kind(info.data.get("train")), info.data.get("benchmark")
+    stages = shipping_stages().items()
+    without_vnni = any(stage.without_vnni(info.data[name]) for name, stage in stages if name in info.data)
+    train, race = info.data.get("train"), info.data.get("benchmark")
+    operators: Operators = train.operators if train else "unknown"
     deploy_kinds = [target.kind for target in race.targets if target.name in race.deploy_targets] if race else []
     return recommended_recipes(Processor.current(), operators, without_vnni=without_vnni, deploy_kinds=deploy_kinds)
 
@@ -42,15 +39,16 @@ def expand_recipes(recipes: Any, info: ValidationInfo) -> Any:
 def with_auto_limits(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values of a configuration with what `auto` implies for other keys, where they are not set.
 
-    `quantize: auto` has a time limit, and its repairs a shorter one than by default. LoadGen measures the winner in
-    this Python environment, so that with it `deploy_targets: auto` adds no runtime of another one.
+    `quantize: auto` has a time limit, and its repairs a shorter one than by default. A stage that takes the
+    winner runs it in this Python environment, so that with it `deploy_targets: auto` adds no runtime of another one.
     """
     if values.get("quantize", AUTO) == AUTO:
         values = {"quantize_budget_s": AUTO_BUDGET_S} | values
         if isinstance(repair := values.get("repair", {}), dict):
             values = values | {"repair": {"budget_s": AUTO_REPAIR_S} | repair}
     benchmark = values.get("benchmark")
-    if values.get("loadgen") and isinstance(benchmark, dict) and benchmark.get("deploy_targets") == AUTO:
+    here = any(values.get(name) for name, stage in shipping_stages().items() if stage.takes == "winner")
+    if here and isinstance(benchmark, dict) and benchmark.get("deploy_targets") == AUTO:
         values = values | {"benchmark": benchmark | {"deploy_targets": ()}}
     return values
 
@@ -68,22 +66,3 @@ def combinations(value: Any) -> Iterator[Any]:
             yield dict(zip(value, chosen, strict=True))
     else:
         yield value
-
-
-def model_kind(train: TrainConfig | None) -> Operators:
-    """Return which operators dominate the models of a `train` part, as far as the configuration shows it."""
-    if train is None:
-        return "unknown"
-    if train.kind == "onnx":
-        return "attention" if reads_attention(train.model) else "unknown"
-    if train.kind not in ("torch", "torch-detection", "torch-segmentation", "keras", "flax"):
-        return "matrices" if train.kind.startswith("sklearn") else "unknown"
-    return "attention" if re.search("vit|swin", getattr(train, "architecture", "")) else "convolutions"
-
-
-def reads_attention(model: Path) -> bool:
-    """Return whether an ONNX file has attention; false for one that cannot be read, which a stage will say."""
-    try:
-        return has_attention(read_untrusted_graph(model).graph)
-    except (OSError, StageError):
-        return False

@@ -7,8 +7,7 @@ from typing import Any
 from configs.schema import PipelineConfig
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.extras import with_make
-from tasks.loadgen import PACKAGES as LOADGEN
-from tasks.serve import PACKAGES as SERVE
+from gauntlet.core.shipping import configured_stages
 
 
 def needed_packages(config: PipelineConfig) -> dict[str, tuple[str, str]]:
@@ -16,11 +15,10 @@ def needed_packages(config: PipelineConfig) -> dict[str, tuple[str, str]]:
     parts: dict[str, Any] = {name: getattr(config, name) for name in ("data", "train", "export", "runner")}
     parts |= {f"optimize.{number}": graph_pass for number, graph_pass in enumerate(config.optimize)}
     parts |= {f"quantize.{number}": recipe for number, recipe in enumerate(config.quantize)}
+    parts |= {f"prune.{number}": pruning for number, pruning in enumerate(config.prune)}
     needed = _packages_of(parts)
-    if config.loadgen:
-        needed |= {package: ("loadgen", extra) for package, extra in LOADGEN.items()}
-    if config.serve.objective:
-        needed |= {package: ("serve.objective", extra) for package, extra in SERVE.items()}
+    for name, stage in configured_stages(config, "quantized", "winner", "bundle").items():
+        needed |= {package: (name, extra) for package, extra in stage.packages.items()}
     return needed
 
 

@@ -2,41 +2,39 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from configs.deprecated_keys import rename_keys
+from configs.frameworks import DEFAULT_TRAINING, exporters_for, framework_of, trainings
 from configs.recipe_expansion import expand_recipes, with_auto_limits
-from configs.runner import RunnerConfig
-from gauntlet.benchmarking.budget import Budget
+from configs.runner import Processes, RunnerConfig, Threads
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.kinds import is_brought, removed
+from gauntlet.core.shipping import configured_stages, with_shipping_keys
+from gauntlet.core.unions import OneOf
 from gauntlet.datasets.digits import Digits
+from gauntlet.race.budget import Budget
 from tasks.accuracy import AccuracyConfig
 from tasks.benchmark.config import BenchmarkConfig
 from tasks.calibrate import CalibrateConfig
 from tasks.data import DataConfig
 from tasks.evaluate import EvaluateConfig
 from tasks.export import ExportConfig
-from tasks.export.torchscript import TorchScript
-from tasks.loadgen import Scenario
+from tasks.export.as_is import AsIs
 from tasks.normalize.config import NormalizeConfig
 from tasks.numerics import NumericsConfig
 from tasks.optimize import OptimizeConfig
 from tasks.optimize.chain import Chain
 from tasks.optimize.ort import OrtGraph
 from tasks.package import PackageConfig
-from tasks.portability import PortabilityConfig
-from tasks.preprocess import PreprocessConfig
 from tasks.prune import PruneConfig
 from tasks.quantize import QuantizeConfig
 from tasks.repair import REPAIRED, RepairConfig
-from tasks.select import SelectConfig
-from tasks.serve.config import ServeConfig
+from tasks.select.config import SelectConfig
 from tasks.structure import StructureConfig
 from tasks.train import TrainConfig
-from tasks.train.torch import TorchTraining
 
 REFERENCE = "fp32"
 FROM_IMAGES = "-uint8"
@@ -44,64 +42,23 @@ FROM_IMAGES = "-uint8"
 NORMALIZED = "normalized"
 """The reference as the stage `normalize` made it, where the runtime makes another graph of that."""
 
-DEFAULT_EXPORTER = {
-    "torch": "torchscript",
-    "torch-detection": "torchscript",
-    "torch-segmentation": "torchscript",
-    "torch-model": "torchscript",
-    "exported-program": "dynamo",
-    "keras": "tf2onnx",
-    "keras-model": "tf2onnx",
-    "saved-model": "saved-model",
-    "sklearn": "skl2onnx",
-    "sklearn-model": "skl2onnx",
-    "boosting": "onnxmltools",
-    "boosting-model": "onnxmltools",
-    "flax": "jax2onnx",
-    "jax-model": "jax2onnx",
-    "onnx": "as-is",
-}
-FRAMEWORK = {
-    "torch-detection": "torch",
-    "torch-segmentation": "torch",
-    "torch-model": "torch",
-    "exported-program": "torch",
-    "torchscript": "torch",
-    "keras-model": "keras",
-    "saved-model": "keras",
-    "sklearn-model": "sklearn",
-    "boosting-model": "boosting",
-    "jax-model": "flax",
-}
-"""Train kind -> framework, where they differ."""
-ONE_EXPORTER = {"exported-program": ["dynamo"], "torchscript": ["torchscript"]}
-"""Train kind -> its exporter, where not all of the framework's can read such a program."""
-PRUNABLE = ("torch", "torch-model")
-
-
-def exporters_for(train: str) -> list[str]:
-    """Return the kinds of the exporters for what a kind of `train` makes."""
-    union, framework = get_args(get_args(ExportConfig)[0]), FRAMEWORK.get(train, train)
-    return ONE_EXPORTER.get(train) or [
-        kind.model_fields["kind"].default for kind in union if kind.framework == framework
-    ]
-
-
 Recipes = Annotated[
     tuple[QuantizeConfig, ...],
     BeforeValidator(expand_recipes, json_schema_input_type=tuple[QuantizeConfig, ...] | Literal["auto"]),
 ]
 
+Runner = Annotated[RunnerConfig, OneOf("runner", (Threads, Processes))]
+
 
 class TrackingConfig(Frozen):
     """Where MLflow records the run."""
 
+    everyday: ClassVar = {"uri": "http://mlflow.example.com:5000"}
     uri: str | None = Field(
         None,
         description="MLflow tracking server; by default MLFLOW_TRACKING_URI, or a SQLite file in the gauntlet's home",
     )
     experiment: str | None = Field(None, description="MLflow experiment; by default the name of the run")
-    rejected_models: bool = Field(False, description="send the models of rejected candidates to MLflow, too")
 
     @field_validator("uri")
     @classmethod
@@ -124,18 +81,38 @@ class Override(Frozen):
     candidate: str | None = Field(None, description="only for this candidate; by default for the main line")
 
 
+@with_shipping_keys
 class PipelineConfig(Frozen):
     """A run of the pipeline, from data to winner."""
 
+    everyday: ClassVar = {
+        "name": "mobilenet-birds",
+        "quantize": [{"kind": "dynamic"}, {"kind": "static", "per_channel": [True, False]}],
+        "quantize_budget_s": 600,
+        "prune": [{"kind": "structured", "macs_fraction": 0.5}],
+        "preprocess_in_graph": True,
+        "overrides": [{"check": "evaluate.min_recall", "reason": "the worst class has 5 images"}],
+    }
     name: str = Field(
         "digits-resnet18",
         pattern=r"^[a-z0-9][a-z0-9-]*$",
         description="name of the model: lower-case letters, digits and dashes",
     )
     data: DataConfig = Field(default_factory=Digits, description="data for training and tests")
-    train: TrainConfig = Field(default_factory=TorchTraining)
+    extra_samples: tuple[Path, ...] = Field(
+        (),
+        description="`.npz` files of further samples, inputs as the model takes them, and `labels`; they join the "
+        "splits for training, validation and calibration, each in proportion of its size, never the test split",
+    )
+    max_near_duplicates: int | None = Field(
+        None,
+        ge=0,
+        description="test images that may be almost the same as an image of another split, resized or recompressed; by "
+        "default, any is a warning",
+    )
+    train: TrainConfig = Field(default_factory=lambda: {"kind": DEFAULT_TRAINING}, validate_default=True)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
-    export: ExportConfig = Field(default_factory=TorchScript, description="by default the framework's default exporter")
+    export: ExportConfig = Field(default_factory=AsIs, description="by default the framework's default exporter")
     normalize: NormalizeConfig = Field(default_factory=NormalizeConfig)
     structure: StructureConfig = Field(default_factory=StructureConfig)
     numerics: NumericsConfig = Field(default_factory=NumericsConfig)
@@ -149,8 +126,7 @@ class PipelineConfig(Frozen):
         description="graph passes; each makes one candidate",
     )
     calibrate: CalibrateConfig = Field(default_factory=CalibrateConfig)
-    portability: PortabilityConfig = Field(default_factory=PortabilityConfig)  # before `quantize`: `auto` reads it
-    benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)  # also before `quantize`
+    benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)  # before `quantize`: `auto` reads it
     quantize: Recipes = Field(
         "auto",
         validate_default=True,
@@ -161,23 +137,23 @@ class PipelineConfig(Frozen):
         None,
         ge=0,
         description="time for the graph passes, calibration, recipes and repairs of one network; what would end later "
-        "is not tried, except the first pass and the first two recipes; default: 60 with `quantize: auto`, else none",
+        "is not tried, except the first pass and the first two recipes; waiting for other runs on this host does not "
+        "count; default: 60 with `quantize: auto`, else none",
     )
     prune: tuple[PruneConfig, ...] = Field(
-        (),
-        description="pruned networks; each is a candidate that passes every gate, and is also quantized",
+        (), description="pruned networks; each is a candidate that passes every gate, and is also quantized"
     )
     accuracy: AccuracyConfig = Field(default_factory=AccuracyConfig)
     repair: RepairConfig = Field(default_factory=RepairConfig)
     select: SelectConfig = Field(default_factory=SelectConfig)
-    loadgen: tuple[Scenario, ...] = Field(
-        (), description="scenarios in which MLPerf's LoadGen measures the winner; its verdict is a gate"
+    preprocess_in_graph: bool = Field(
+        False,
+        description="whether the winner with normalization, channel order and layout in its graph is a candidate, too: "
+        "it takes the resized uint8 image, and must be proven faster from there to the outputs",
     )
-    preprocess: PreprocessConfig = Field(default_factory=PreprocessConfig)
     budget: Budget = Field(default_factory=Budget, description="limits that the winner must keep; a gate")
     package: PackageConfig = Field(default_factory=PackageConfig)
-    runner: RunnerConfig = Field(default_factory=RunnerConfig, description="what does independent work side by side")
-    serve: ServeConfig = Field(default_factory=ServeConfig)
+    runner: Runner = Field(default_factory=Threads, description="what does independent work side by side")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     operator_libraries: tuple[Path, ...] = Field(
         (), description="shared libraries with the model's custom operators; every session loads them"
@@ -188,13 +164,20 @@ class PipelineConfig(Frozen):
     def candidates(self) -> tuple[str, ...]:
         """The names of all candidates, the reference first."""
         made = (*self.optimize, *self.pruned_recipes)
-        pruned = (name for p in self.prune for name in (p.name, *(f"{p.name}-{one.name}" for one in made)))
+        pruned = (name for p in self.prune for name in (p.name, *(f"{p.name}-{recipe.name}" for recipe in made)))
         return (REFERENCE, *(p.name for p in self.optimize), *(q.name for q in self.quantize), *pruned)
 
     @property
     def pruned_recipes(self) -> tuple[QuantizeConfig, ...]:
         """The recipes for pruned networks: the static ones."""
         return tuple(recipe for recipe in self.quantize if recipe.kind == "static")
+
+    @property
+    def _repaired(self) -> tuple[str, ...]:
+        """The names of the candidates that a repair may make."""
+        networks = ("", *(f"{pruning.name}-" for pruning in self.prune))
+        repairable = [recipe.name for recipe in self.quantize if self.repair.can_repair(recipe)]
+        return tuple(f"{network}{name}{REPAIRED}" for network in networks for name in repairable)
 
     @property
     def race(self) -> BenchmarkConfig:
@@ -204,13 +187,14 @@ class PipelineConfig(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _default_kinds(cls, values: Any) -> Any:
-        """Accept old key names, and add the default kind to parts without one."""
+        """Add the default kind to parts without one."""
         if not isinstance(values, dict):
             return values
-        values = with_auto_limits(rename_keys(values))
+        values = with_auto_limits(values)
         train = values.get("train", {})
-        framework = train.get("kind", "torch") if isinstance(train, dict) else getattr(train, "kind", "torch")
-        default = {"data": "digits", "train": "torch", "export": DEFAULT_EXPORTER.get(str(framework), "torchscript")}
+        kind = train.get("kind", DEFAULT_TRAINING) if isinstance(train, dict) else getattr(train, "kind", "")
+        exporter = next(iter(exporters_for(str(kind))), AsIs().kind)
+        default = {"data": "digits", "train": DEFAULT_TRAINING, "export": exporter, "runner": "threads"}
         parts = {part: values.get(part, {}) for part in default if part in values or part == "export"}
         return values | {
             k: {"kind": default[k]} | part if isinstance(part, dict) else part for k, part in parts.items()
@@ -222,7 +206,7 @@ class PipelineConfig(Frozen):
         self._require_distinct_candidates()
         self._require_measured_batch()
         self._require_winner_here()
-        self._require_portable_operators()
+        self._require_races_elsewhere()
         self._require_known_overrides()
         return self
 
@@ -233,21 +217,27 @@ class PipelineConfig(Frozen):
                 f"export.kind: {self.export.kind!r} exports {self.export.framework} models, "
                 f"but train.kind is {self.train.kind!r} (allowed: {', '.join(allowed)})"
             )
-        if self.evaluate.folds and FRAMEWORK.get(self.train.kind, self.train.kind) != "sklearn":
+        framework = framework_of(self.train.kind)
+        if self.evaluate.folds and (framework is None or framework.cross_validate is None):
+            able = [kind for kind in trainings() if (its := framework_of(kind)) and its.cross_validate]
             raise ValueError(
                 f"evaluate.folds: {self.evaluate.folds} trains the model again for each part, which only train.kind "
-                f"sklearn and sklearn-model do, not {self.train.kind!r}; remove it"
+                f"{' and '.join(able)} do, not {self.train.kind!r}; remove it"
             )
-        if self.prune and self.train.kind not in PRUNABLE:
+        if self.prune and not self.train.prunable:
+            able = [kind for kind, training in trainings().items() if training.prunable]
             raise ValueError(
-                f"prune supports PyTorch networks (train.kind torch or torch-model), not {self.train.kind!r}; remove it"
+                f"prune supports networks of train.kind {' or '.join(able)}, not {self.train.kind!r}; remove it"
             )
 
     def _require_distinct_candidates(self) -> None:
-        duplicates = [name for name, count in Counter((*self.candidates, NORMALIZED)).items() if count > 1]
+        names = (*self.candidates, NORMALIZED, *self._repaired)
+        from_images = (name + FROM_IMAGES for name in names if self.preprocess_in_graph)
+        duplicates = [name for name, count in Counter((*names, *from_images)).items() if count > 1]
         if duplicates:
             raise ValueError(
-                f"optimize, quantize and prune make two candidates named {duplicates[0]!r}; remove one of them"
+                "optimize, quantize, prune, repair and preprocess_in_graph make two candidates named "
+                f"{duplicates[0]!r}; remove one of them, or rename it"
             )
 
     def _require_measured_batch(self) -> None:
@@ -264,15 +254,18 @@ class PipelineConfig(Frozen):
             )
 
     def _require_winner_here(self) -> None:
-        foreign = [t.name for t in self.benchmark.targets if t.name in self.benchmark.deploy_targets and t.env]
-        if self.loadgen and foreign:
+        foreign = [t.name for t in self.benchmark.targets if t.name in self.benchmark.deploy_targets and t.environment]
+        if foreign and (here := [*configured_stages(self, "winner")]):
             raise ValueError(
-                f"loadgen measures the winner in this Python environment, and benchmark.deploy_targets names "
+                f"{here[0]} measures the winner in this Python environment, and benchmark.deploy_targets names "
                 f"{foreign[0]!r}, which runs in another; remove one of them"
             )
 
-    def _require_portable_operators(self) -> None:
+    def _require_races_elsewhere(self) -> None:
         remote = [target.name for target in self.benchmark.remote_targets]
+        if remote and not is_brought("race"):
+            fix = removed("race.*")
+            raise ValueError(f"benchmark.targets: nothing is installed that races {remote[0]} on its machine. {fix}")
         if self.operator_libraries and remote:
             raise ValueError(
                 f"operator_libraries are files of this machine, and benchmark.targets names {remote[0]!r}, which races "
@@ -280,10 +273,7 @@ class PipelineConfig(Frozen):
             )
 
     def _require_known_overrides(self) -> None:
-        networks = ("", *(f"{pruning.name}-" for pruning in self.prune))
-        repairable = [recipe.name for recipe in self.quantize if self.repair.can_repair(recipe)]
-        repaired = (f"{network}{name}{REPAIRED}" for network in networks for name in repairable)
-        known = (None, NORMALIZED, *self.candidates, *repaired)
+        known = (None, NORMALIZED, *self.candidates, *self._repaired)
         unknown = [o.candidate for o in self.overrides if o.candidate not in known]
         if unknown:
             raise ValueError(f"overrides: unknown candidate {unknown[0]!r}; available: {list(self.candidates)}")

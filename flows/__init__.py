@@ -20,9 +20,9 @@ DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the sender tries again, later
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "GIT_PYTHON_REFRESH": "quiet",
-    "OMP_WAIT_POLICY": "PASSIVE",
-    "GOMP_SPINCOUNT": "1000",
 }
+SHORT_WAIT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+"""Only together: the count would also shorten the wait of a user who asked for an active one."""
 
-for _name, _value in DEFAULTS.items():
+for _name, _value in {**DEFAULTS, **({} if "OMP_WAIT_POLICY" in os.environ else SHORT_WAIT)}.items():
     os.environ.setdefault(_name, _value)

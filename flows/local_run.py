@@ -14,8 +14,9 @@ from pathlib import Path
 from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.journal import Journal
-from flows.servers.local_servers import prefect_server
+from flows.servers.local_servers import prefect_server, responds
 from gauntlet.core.errors import PipelineError, StageError
+from gauntlet.runtime.signals import signals_held_back
 
 SETTLE_TIMEOUT_S = 20
 FULL_BYTES = 1_000_000
@@ -34,9 +35,10 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
     problem: PipelineError | None = None
 
     def prepare() -> None:
-        importlib.import_module("flows.pipeline")
-        importlib.import_module("flows.tracking.server").prepare_local_store(home, config)
-        importlib.import_module("flows.record.cache_key").installed_packages()  # the first stage needs them
+        with signals_held_back("the packages are being loaded; this takes seconds"):
+            importlib.import_module("flows.pipeline")
+            importlib.import_module("flows.tracking.server").prepare_local_store(home, config)
+            importlib.import_module("gauntlet.core.user_code").installed_packages()  # the first stage needs them
 
     with explain_full_disk(home), prefect_server(home, while_starting=prepare) as api:
         from flows.pipeline import pipeline
@@ -46,13 +48,26 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
         except PipelineError as error:
             problem = error
         except Exception as error:  # a bug: the run's folder has the traceback
-            problem = StageError(f"{type(error).__name__}: {error}")
+            problem = _cause(error)
         finally:
             folder = find_own_run(home, before)
             wait_for_prefect_events(api, folder)
         if folder is None:
             raise problem or StageError("the run left no report")
-    return folder, problem.exit_code if problem else 0
+    return folder, problem.exit_code if problem and not _passed(folder) else 0
+
+
+def _cause(error: BaseException) -> PipelineError:
+    """Return what ended the flow: Prefect may raise an error of its own when its server does not take the end."""
+    chained: BaseException | None = error
+    while chained is not None and not isinstance(chained, PipelineError):
+        chained = chained.__context__
+    return chained or StageError(f"{type(error).__name__}: {error}")
+
+
+def _passed(folder: Path) -> bool:
+    """Tell whether the run has passed, whether or not Prefect's server knows."""
+    return bool(json.loads((folder / "report.json").read_bytes())["verdict"] == "passed")
 
 
 @contextmanager
@@ -88,9 +103,13 @@ def wait_for_prefect_events(api: str, folder: Path | None) -> None:
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
+    lost = not responds(f"{api}/health")
+    if lost:  # nobody takes them, and each one would be tried again for seconds
+        for service in (APILogWorker.instance(), EventsWorker.instance()):
+            service._queue.queue.clear()
     for worker in (APILogWorker, EventsWorker):
         worker.drain_all(timeout=SETTLE_TIMEOUT_S)
-    if folder is None:
+    if folder is None or lost:
         return
     events = list(Journal(folder / "journal.jsonl"))
     flow_run = events[0]["tags"].get("prefect.flow_run_id")

@@ -1,35 +1,28 @@
 """The gauntlet: the diagram of the README, as code. Every `line.stage` runs a stage's work, then its gate."""
 
+import math
+from contextlib import ExitStack
 from dataclasses import replace
 
 from prefect import flow
 
 from configs.required_packages import require_packages
-from configs.schema import REFERENCE, PipelineConfig
-from flows.candidates import (
-    add_normalized,
-    export_network,
-    move_preprocessing,
-    optimize_base,
-    prune_network,
-    quantize_base,
-)
-from flows.composition import Reference, Shipped
+from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
 from flows.recording import recording
-from flows.remote.dispatch import remote_races
+from flows.search.base import Reference, Shipped, export_network
+from flows.search.candidates import Candidates, move_preprocessing, search_candidates
 from flows.stage import Line
-from flows.time_budget import TimeBudget
+from gauntlet.core.candidate import Candidate, contenders_of
+from gauntlet.core.kinds import kinds
+from gauntlet.core.shipping import configured_stages
 from gauntlet.runtime.operator_libraries import operator_libraries, with_operator_libraries
 from tasks.benchmark import benchmark
-from tasks.confirm import confirm
 from tasks.data import data
 from tasks.evaluate import evaluate
 from tasks.explain import explain
-from tasks.loadgen import loadgen
 from tasks.package import package
-from tasks.remote import remote
 from tasks.select import select
-from tasks.serve import serve
+from tasks.select.decision import Fidelity
 from tasks.train import train
 
 
@@ -46,20 +39,22 @@ def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
     with with_operator_libraries(config.operator_libraries), recording(config, fresh=fresh) as run:
         line = Line(run)
         reference = make_reference(line, config)
-        with line.side_by_side(config.runner) as lines:
-            lines.branch(add_normalized, config, reference)
-            time = TimeBudget(config.quantize_budget_s)
-            base = optimize_base(lines, config, reference, reference.base, config.optimize, time)
-            lines.branch(quantize_base, config, reference, base, time)
-            prune_network(lines, config, reference, base.passes)
-        choose_winner(line, config, reference)
+        candidates = search_candidates(line, config, reference)
+        choose_winner(line, config, reference, candidates)
     return run.id
 
 
 def make_reference(line: Line, config: PipelineConfig) -> Reference:
     """Train a network or take a pretrained one, score it, and export it."""
-    splits = line.stage(data, config.data, files=(*config.data.files(), *config.data.extra))
-    files = (*config.train.files(), *operator_libraries())
+    splits = line.stage(
+        data,
+        config.data,
+        files=(config.data.files, *config.extra_samples),
+        trained=config.train.learns,
+        extra=config.extra_samples,
+        max_near_duplicates=config.max_near_duplicates,
+    )
+    files = (config.train.files, *operator_libraries())
     trained = line.stage(train, config.train, splits=splits.artifacts, signature=splits.facts.signature, files=files)
     network, signature, golden = trained.artifacts["model"], trained.facts.signature, trained.artifacts["golden"]
     score, temperature = None, None
@@ -75,63 +70,82 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
         ).facts
         score, temperature = scored.accuracy, scored.temperature
     base = replace(export_network(line, config, network, signature, golden), temperature=temperature)
-    line.run.add_candidate(REFERENCE, None, model=base.exported, accuracy=score)
-    return Reference(splits.artifacts, network, signature, golden, base)
+    candidate = Candidate(
+        REFERENCE,
+        None,
+        REFERENCE,
+        temperature=temperature,
+        model=base.exported,
+        accuracy=score,
+        status="accepted",
+        reason="the reference",
+    )
+    line.run.record_candidate(candidate)
+    return Reference(splits.artifacts, network, signature, golden, base, candidate)
 
 
-def choose_winner(line: Line, config: PipelineConfig, reference: Reference) -> None:
-    """Race the candidates that passed every gate, explain the slow ones, select, confirm and ship the winner."""
-    run, golden, test = line.run, reference.golden, reference.splits["test"]
-    with remote_races(config.race, run.home.store, run.accepted_models, golden, reference.network) as elsewhere:
-        race = line.measure(
+def choose_winner(line: Line, config: PipelineConfig, reference: Reference, candidates: Candidates) -> None:
+    """Race the candidates that passed every gate, explain the slow ones, select and ship the winner."""
+    golden, test = reference.golden, reference.splits["test"]
+    contenders = contenders_of(candidates)
+    raced = {name: model for name, candidate in contenders.items() if (model := candidate.model)}
+    with ExitStack() as elsewhere:
+        races = [elsewhere.enter_context(race(line, config.race, raced, reference)) for race in kinds("race").values()]
+        race = line.stage(
             benchmark,
             config.race,
-            models=run.accepted_models,
+            models=raced,
             golden=golden,
             test=test,
             limits=config.accuracy,
-            own_goldens=run.own_goldens,
+            own_goldens={name: own for name, candidate in contenders.items() if (own := candidate.golden)},
             framework_model=reference.network,
             objective=config.select.objective,
         ).facts
-        if races := elsewhere.collect():
-            line.stage(remote, config.race, races=races, rows=elsewhere.rows)
+        for record_race in races:
+            record_race()
     reasons = line.stage(
         explain,
         config.benchmark,
-        models=run.accepted_models,
+        models=raced,
         race=race,
         golden=golden,
         batch=config.select.deciding_batch(race),
         min_speedup=config.select.min_speedup,
     ).facts
-    selection = line.stage(
-        select, config.select, race=race, explanations=reasons, fidelities=run.fidelities, budget=config.budget
-    ).facts
-    final = line.measure(
-        confirm,
-        config.race,
-        select=config.select,
-        selection=selection,
-        models=run.accepted_models,
+    final = line.stage(
+        select,
+        config.select,
+        after=race,
+        benchmark=config.race,
+        models=raced,
         golden=golden,
+        explanations=reasons,
+        fidelities=fidelities_of(candidates),
+        normalized={NORMALIZED: raced[NORMALIZED]} if NORMALIZED in raced else {},
         budget=config.budget,
     ).facts
-    shipped = Shipped(final, run.accepted_models[final.winner], golden, test)
-    if config.preprocess.in_graph:
-        shipped = move_preprocessing(line, config, reference, shipped, selection.batch)
+    shipped = Shipped(final, contenders[final.winner], raced[final.winner], golden, test)
+    if config.preprocess_in_graph:
+        shipped = move_preprocessing(line, config, reference, shipped)
     ship(line, config, shipped)
 
 
+def fidelities_of(candidates: Candidates) -> dict[str, Fidelity]:
+    """Return how close each candidate is to the network that it was made from: the trained one, or a pruned one."""
+    known = {c.name: (c.network, c.sqnr_db) for c in candidates if c.sqnr_db is not None and not math.isnan(c.sqnr_db)}
+    return {name: Fidelity(network=network, sqnr_db=sqnr_db) for name, (network, sqnr_db) in known.items()}
+
+
 def ship(line: Line, config: PipelineConfig, shipped: Shipped) -> None:
-    """Measure the winner under LoadGen, package it, and prove the objective of its service."""
+    """Package the winner; before it and after it, run the stages that packages bring and the configuration asks for."""
     model, golden, test = shipped.model, shipped.golden, shipped.test
-    if config.loadgen:
+    for name, stage in configured_stages(config, "winner").items():
         target = config.benchmark.target_named(shipped.final.target)
-        line.measure(loadgen, config.loadgen, model=model, test=test, golden=golden, target=target)
+        line.stage(stage.function, getattr(config, name), model=model, test=test, golden=golden, target=target)
     record = line.run.report()
     packaged = line.stage(
         package, config.package, report=record, final=shipped.final, model=model, golden=golden, test=test
     )
-    if config.serve.objective:
-        line.measure(serve, config.serve, bundle=packaged.artifacts["bundle"])
+    for name, stage in configured_stages(config, "bundle").items():
+        line.stage(stage.function, getattr(config, name), bundle=packaged.artifacts["bundle"])

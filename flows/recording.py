@@ -5,6 +5,7 @@ import logging
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from uuid import UUID
 
 from prefect import runtime
@@ -17,14 +18,19 @@ from flows.record.home import Home, new_run_id
 from flows.record.journal import Journal, interrupted_runs, open_records
 from flows.record.locks import locked
 from flows.record.prefect_artifacts import MLFLOW_RUN, publish_artifacts
-from flows.record.report_files import write_report
-from flows.record.run import CANCELLED, Run
-from flows.record.shared_store import publish_run
+from flows.record.report_files import read_report, write_report
+from flows.record.run import CANCELLED, INTERRUPTED, Run
+from flows.record.saved_run import restore_run
+from flows.record.used_artifacts import keep_in_shared_store
 from flows.tracking.events import TrackingEvents
 from flows.tracking.sender import Sender
 from gauntlet.core.errors import PipelineError, StageError
+from gauntlet.runtime.signals import signals_held_back
 
-INTERRUPTED = "interrupted: the process ended without a verdict"
+log = logging.getLogger("gauntlet")
+
+FLOW_RUN = "Prefect flow run"
+"""The title of the link to the run's page in Prefect."""
 
 
 @contextmanager
@@ -32,6 +38,7 @@ def recording(config: PipelineConfig, *, fresh: bool = False) -> Iterator[Run]:
     """Record the run that happens inside; however it ends, its report is written."""
     logging.getLogger("gauntlet").setLevel(logging.INFO)
     home, run_id = Home.find(), new_run_id(config.name)
+    home.create()
     with home.store.in_use(run_id), locked(home.in_use, shared=True):
         close_interrupted(home)
         tracking = TrackingEvents(home, config, Journal(home.runs / run_id / "journal.jsonl"))
@@ -60,25 +67,56 @@ def _closed(run: Run, tracking: TrackingEvents) -> Iterator[None]:
 
 def _close(run: Run, tracking: TrackingEvents, error: Exception | None) -> None:
     """Write the report before any server is told of it."""
-    pages = {"Prefect flow run": runtime.flow_run.ui_url, MLFLOW_RUN: tracking.run_url()}
-    report = run.report(error, links={title: str(url) for title, url in pages.items() if url})
-    summary = write_report(report, run.folder, run.home.store.root)
-    publish_run(run.home, run.folder)
-    run.close(report)
-    publish_artifacts(report, summary)
+    with signals_held_back("the run's record is being closed; this takes seconds"):
+        pages = {FLOW_RUN: runtime.flow_run.ui_url, MLFLOW_RUN: tracking.run_url()}
+        report = run.report(error, links={title: str(url) for title, url in pages.items() if url})
+        summary = write_report(report, run.folder, run.home.store.root)
+        keep_in_shared_store(run.home, run.folder)
+        run.close(report)
+    if run.prefect_responds:
+        publish_artifacts(report, summary)
 
 
 def close_interrupted(home: Home) -> None:
     """Close the record of runs whose process is gone; Prefect and MLflow would show them as running for ever."""
     for folder in interrupted_runs(home):
-        journal = Journal(folder / "journal.jsonl")
-        flow_run = next((e["tags"].get("prefect.flow_run_id") for e in journal if e["op"] == "start"), None)
-        if flow_run != runtime.flow_run.id:  # Prefect retries a flow run under its id: it is this process's now
-            mark_crashed(flow_run)
-        for name in open_records(folder):
-            journal.append("tags", run=name, tags={"gate.reason": INTERRUPTED})
-            journal.append("end", run=name, status="KILLED")
-        Sender(home, folder).send()
+        with locked(folder / "lock"):  # another process may be at it
+            _close_interrupted(home, folder)
+
+
+def _close_interrupted(home: Home, folder: Path) -> None:
+    """Write the report of what the run has measured, and tell both servers."""
+    journal = Journal(folder / "journal.jsonl")
+    tags: dict[str, str] = next((e["tags"] for e in journal if e["op"] == "start"), {})
+    try:
+        _report_interrupted(home, folder, tags.get("prefect.flow_run_url"))
+    except ValueError as error:
+        log.warning("%s: no report can be made of it, because another release began it: %s", folder, error)
+    flow_run = tags.get("prefect.flow_run_id")
+    if flow_run != runtime.flow_run.id:  # Prefect retries a flow run under its id: it is this process's now
+        mark_crashed(flow_run)
+    for name in open_records(folder):
+        journal.append("tags", run=name, tags={"gate.reason": INTERRUPTED})
+        journal.append("end", run=name, status="KILLED")
+    Sender(home, folder).send()
+
+
+def _report_interrupted(home: Home, folder: Path, page: str | None) -> None:
+    """Close the record as its own process would have; a report that it has written already stays."""
+    run = restore_run(home, folder) if open_records(folder) else None
+    if run is None:
+        return
+    tracking = TrackingEvents(home, run.config, Journal(folder / "journal.jsonl"))
+    tracking.restore()
+    run.listeners = (tracking,)
+    if (written := folder / "report.json").exists():
+        report = read_report(written.read_bytes())
+    else:
+        links = {title: url for title, url in {FLOW_RUN: page, MLFLOW_RUN: tracking.run_url()}.items() if url}
+        report = run.report(StageError(INTERRUPTED), links=links)
+    write_report(report, folder, home.store.root)
+    keep_in_shared_store(home, folder)
+    run.close(report)
 
 
 def mark_crashed(flow_run: str | None) -> None:

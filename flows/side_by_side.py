@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPo
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import psutil
 from prefect import flow
@@ -27,17 +27,17 @@ from flows.record.progress import ProgressReader
 from flows.record.work import Work, WorkElsewhere
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
+from gauntlet.core.stage import traits_of
 from gauntlet.core.workspace import steps_log
 from gauntlet.runtime.operator_libraries import operator_libraries
 from gauntlet.runtime.resources import end_with_parent
 
-MOST_LINES = 1000
+MAX_LINES = 1000
 """Threads are started as lines are, and only wait: the workers are the limit."""
 POLL_S = 0.1
 ATTEMPTS = 3
 """A process that ends in the middle of its work, for example for lack of memory, takes its neighbors' work with it."""
-PROCESS_WIDE = ("export", "prune")
-"""Stages that set what a process has once: random numbers, an exporter's state, modules. Threads do one at a time."""
+Result = TypeVar("Result")
 
 
 class Cancelled(BaseException):
@@ -53,12 +53,17 @@ class Workers:
         self.runner = start_task_runner(config)
         self.restarts = 0
         self.cancelled = False
-        self._lines = ThreadPoolExecutor(MOST_LINES, "line")
-        self._started: list[Future[None]] = []
+        self._lines = ThreadPoolExecutor(MAX_LINES, "line")
+        self._started: list[Future[Any]] = []
         self._threads: set[int] = set()  # at work, of a pool of threads
         self._lock, self._suspects, self._process_wide = threading.Lock(), threading.Lock(), threading.Lock()
 
-    def start(self, line: Callable[[], None]) -> Future[None]:
+    @property
+    def size(self) -> int:
+        """How many works can be done at the same time."""
+        return self.config.size_of(self.runner)
+
+    def start(self, line: Callable[[], Result]) -> Future[Result]:
         """Run a line in a thread of its own."""
         started = self._lines.submit(copy_context().run, line)
         self._started.append(started)
@@ -76,10 +81,12 @@ class Workers:
         """Do a stage's work on a worker and return the state of its node; `after` are the states that it builds on.
 
         Raises:
-            StageError: when the worker was lost, and again with no other work in doubt beside it.
+            StageError: when the worker was lost again and again, with no other work in doubt beside it.
         """
+        if self.cancelled:
+            raise Cancelled
         ids = [state.state_details.task_run_id for state in after]
-        edges: dict[str, set[RunInput]] = {"do": {TaskRunResult(id=one) for one in ids if one}}
+        edges: dict[str, set[RunInput]] = {"do": {TaskRunResult(id=task) for task in ids if task}}
         reader = ProgressReader(work.root / "work" / f"{work.key}.progress")
         do: Callable[[], Report[Any]]
         if self.config.kind == "threads":
@@ -95,8 +102,9 @@ class Workers:
                     return self._wait(future, reader)
                 except (BrokenProcessPool, CancelledError):
                     self._restart(restarts)
-                except Exception as error:
-                    raise StageError(f"{label}: the worker was lost: {type(error).__name__}: {error}") from error
+                except Exception as error:  # the scheduler's or Prefect's: those of the work are in its state
+                    if attempt == ATTEMPTS - 1:
+                        raise StageError(f"{label}: the worker was lost: {type(error).__name__}: {error}") from error
                 finally:
                     reader.close()
                     steps_log.info("", extra={"work": work.key, "ended": label})  # a killed worker does not say so
@@ -136,15 +144,17 @@ class Workers:
             if lost:
                 raise BrokenProcessPool("the pool has lost its processes")
             reader.relay()
-        cancel_future(future)
+        future.wrapped_future.cancel()  # type: ignore[attr-defined]  # withdraws work that no worker has begun
         raise Cancelled
 
     def _in_thread(self, work: Work) -> Report[Any]:
         this = threading.get_ident()
         with self._lock:
+            if self.cancelled:
+                raise Cancelled
             self._threads.add(this)
         try:
-            with self._process_wide if work.function.__name__ in PROCESS_WIDE else nullcontext():
+            with self._process_wide if traits_of(work.function).process_wide else nullcontext():
                 return work.run()
         finally:
             with self._lock:
@@ -201,16 +211,15 @@ def side_by_side(config: RunnerConfig) -> Iterator[Workers]:
 
 
 def start_task_runner(config: RunnerConfig) -> TaskRunner[Any]:
-    """Return Prefect's task runner of a configuration, started; `StageError` when its cluster cannot be reached."""
-    runner: Any = make_task_runner(config)
+    """Return Prefect's task runner of a configuration, started; `StageError` when its workers cannot be reached."""
+    runner: TaskRunner[Any] = make_task_runner(config)
     try:
         runner.__enter__()
-        if config.kind == "dask":
-            runner.client  # noqa: B018 - it connects when it is asked for first, and lines would ask at the same time
+        config.size_of(runner)
     except Exception as error:
-        where = f" at {config.address}" if config.address else ""
+        where = f" at {address}" if (address := getattr(config, "address", None)) else ""
         raise StageError(f"runner: no {config.kind} workers{where}: {type(error).__name__}: {error}") from error
-    return cast(TaskRunner[Any], runner)
+    return runner
 
 
 def make_task_runner(config: RunnerConfig) -> TaskRunner[Any]:
@@ -220,28 +229,4 @@ def make_task_runner(config: RunnerConfig) -> TaskRunner[Any]:
             return ThreadPoolTaskRunner(max_workers=config.size)
         case "processes":
             return ProcessPoolTaskRunner(max_workers=config.size, initializer=end_with_parent)
-        case "dask":
-            from prefect_dask.task_runners import DaskTaskRunner
-
-            local = {"n_workers": config.size, "threads_per_worker": 1, "dashboard_address": None}
-            dask: TaskRunner[Any] = DaskTaskRunner(
-                address=config.address, cluster_kwargs=None if config.address else local
-            )
-            return dask
-        case "ray":
-            from prefect_ray.task_runners import RayTaskRunner
-
-            local = {"num_cpus": config.size, "include_dashboard": False, "log_to_driver": False}
-            ray: TaskRunner[Any] = RayTaskRunner(address=config.address, init_kwargs=None if config.address else local)
-            return ray
-
-
-def cancel_future(future: PrefectFuture[Any]) -> None:
-    """Withdraw work that no worker has begun; Ray also ends what is at work."""
-    wrapped = future.wrapped_future  # type: ignore[attr-defined]
-    if hasattr(wrapped, "cancel"):
-        wrapped.cancel()
-    else:
-        import ray
-
-        ray.cancel(wrapped, force=True)
+    return cast(TaskRunner[Any], config.task_runner())

@@ -20,100 +20,129 @@ from prefect.states import Completed
 from prefect.tasks import Task
 
 from configs.runner import RunnerConfig
-from configs.schema import REFERENCE
 from flows.record.cache_key import cache_key
 from flows.record.progress import relay_progress
 from flows.record.run import Place, Run
 from flows.record.work import Work, WorkerError
 from flows.side_by_side import Workers, side_by_side
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.errors import STORE_ERRORS, GateFailed, PipelineError, StageError
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.candidate import Candidate
+from gauntlet.core.errors import STORE_ERRORS, GateFailed, NothingToGain, PipelineError, StageError
+from gauntlet.core.facts import Facts
 from gauntlet.core.report import Report
+from gauntlet.core.stage import traits_of
 from gauntlet.core.workspace import Workspace
-from tasks.optimize import OptimizeFacts
 
 log = logging.getLogger("gauntlet")
 
 Config = TypeVar("Config")
-Facts = TypeVar("Facts", bound=Frozen)
+FactsT = TypeVar("FactsT", bound=Facts)
 Inputs = ParamSpec("Inputs")
-Stage: TypeAlias = Callable[Concatenate[Config, Workspace, Inputs], Report[Facts]]
+Result = TypeVar("Result")
+Stage: TypeAlias = Callable[Concatenate[Config, Workspace, Inputs], Report[FactsT]]
 
 
 @dataclass
 class Line:
-    """The main line of a run, or a candidate's: what is called on it is recorded under the candidate's name."""
+    """The main line of a run, or a candidate's: what is called on it is recorded under the candidate's name.
+
+    A candidate's line holds the candidate as it stands: its file and its quality as its stages report them.
+    """
 
     run: Run
-    name: str | None = None
+    candidate: Candidate | None = None
     place: Place = ()
     workers: Workers | None = None  # without them, all work is done in the thread that calls
     at_stage: str = ""
 
     def __post_init__(self) -> None:
         self._count = itertools.count()
-        self.branches: list[Future[None]] = []
+
+    @property
+    def name(self) -> str | None:
+        """The candidate's name; None for the main line."""
+        return self.candidate.name if self.candidate else None
 
     def stage(
-        self, function: "Stage[Config, Inputs, Facts]", config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
-    ) -> Report[Facts]:
+        self, function: "Stage[Config, Inputs, FactsT]", config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
+    ) -> Report[FactsT]:
         """Run a stage: its work, unless an earlier run has done the same, then its gate.
 
-        The function's name is the stage's name. Inputs are passed by name; with the configuration and the code, they
-        decide whether work is the same.
+        The function's name is the stage's name; its attributes (`gauntlet.core.stage`) say how it is run. Inputs are
+        passed by name; with the configuration and the code, they decide whether work is the same.
 
         Raises:
             GateFailed: when the report does not pass.
             StageError: when there is no report, because the stage broke.
         """
-        return self._run(function, config, inputs, measured=False)
+        return self._run(function, config, inputs)
 
-    def measure(
-        self, function: "Stage[Config, Inputs, Facts]", config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
-    ) -> Report[Facts]:
-        """Run a stage as `stage` does, but never from the cache, and alone among this project's work on the host."""
-        return self._run(function, config, inputs, measured=True)
+    def make(
+        self, function: "Stage[Config, Inputs, FactsT]", config: Config, /, *args: Inputs.args, **inputs: Inputs.kwargs
+    ) -> Report[FactsT]:
+        """Run a stage whose artifact `model` is the candidate's file from then on, even if its gate rejects it."""
+        return self._run(function, config, inputs, made="model")
+
+    @property
+    def made(self) -> Candidate:
+        """The line's candidate as it stands.
+
+        Raises:
+            ValueError: on the main line, which has none.
+        """
+        if self.candidate is None:
+            raise ValueError("the main line has no candidate")
+        return self.candidate
+
+    def update(self, **changes: Any) -> Candidate:
+        """Change the line's candidate, and record it as it stands."""
+        self.candidate = replace(self.made, **changes)
+        self.run.record_candidate(self.candidate, self.place)
+        return self.candidate
 
     @contextmanager
     def side_by_side(self, config: RunnerConfig) -> Iterator["Line"]:
-        """Run the branches of the line inside side by side, as configured; behind it, all have ended."""
+        """Run the forks of the line inside side by side, as configured; behind it, all have ended."""
         if config.is_serial:
             yield self
             return
         with side_by_side(config) as workers:
             yield replace(self, place=self._next_place(), workers=workers)
 
-    def branch(
-        self, function: "Callable[Concatenate[Line, Inputs], None]", /, *args: Inputs.args, **inputs: Inputs.kwargs
-    ) -> None:
-        """Call a function, with a line of its own, that is independent of what follows: beside it, or at once."""
+    def fork(self, function: "Callable[[Line], Result]") -> "Future[Result]":
+        """Call a function, with a line of its own, that is independent of what follows: beside it, or at once.
+
+        What ended it is raised where its result is taken, unless it ended at once.
+        """
         line = replace(self, place=self._next_place())
-        if self.workers is None:
-            function(line, *args, **inputs)
-        else:
-            self.branches.append(self.workers.start(lambda: function(line, *args, **inputs)))
+        if self.workers is not None:
+            return self.workers.start(lambda: function(line))
+        done: Future[Result] = Future()
+        done.set_result(function(line))
+        return done
+
+    def below(self) -> "Line":
+        """Return a line for forks that stand together at the next place of this one."""
+        return replace(self, place=self._next_place())
 
     @contextmanager
-    def together(self) -> Iterator["Line"]:
-        """Give a line whose branches have all ended behind it; what ended one of them is raised."""
-        line = replace(self, place=self._next_place())
-        yield line
-        for branch in line.branches:
-            branch.result()
+    def attempt(self, candidate: Candidate) -> Iterator["Line"]:
+        """Open a candidate's line. When a gate rejects it or a stage breaks, the candidate is dropped, not the run.
 
-    @contextmanager
-    def candidate(self, name: str, parent: str = REFERENCE) -> Iterator["Line"]:
-        """Open a candidate's line. When a gate rejects it or a stage breaks, the candidate is dropped, not the run."""
-        line = replace(self, name=name, place=self._next_place())
-        self.run.add_candidate(name, parent, line.place)
+        Behind it, the line's `candidate` says what became of it.
+        """
+        line = replace(self, candidate=candidate, place=self._next_place())
+        name = line.update().name
         try:
             yield line
         except STORE_ERRORS:
             raise
+        except NothingToGain as reason:
+            line.update(status="unchanged", reason=str(reason))
+            log.info("%s is not raced: %s", name, reason)
         except PipelineError as error:
             broken = "" if isinstance(error, GateFailed) else f"{line.at_stage} broke: "
-            self.run.update(name, status="rejected", reason=f"{broken}{error}")
+            line.update(status="rejected", reason=f"{broken}{error}")
             log.info("%s rejected: %s%s", name, broken, error)
         else:
             log.info("%s passed its gates", name)
@@ -128,21 +157,29 @@ class Line:
         except PipelineError as error:
             log.warning("%s: %s", self.at_stage, error)
 
-    def rejected_by(self, function: Callable[..., Report[Any]], candidate: str) -> bool:
-        """Tell whether the gate of this stage has rejected a candidate."""
-        return self.run.rejected_by(function.__name__, candidate)
+    @property
+    def at_once(self) -> int:
+        """How many forks of this line can be at work at the same time."""
+        return self.workers.size if self.workers else 1
 
     def _next_place(self) -> Place:
         return (*self.place, next(self._count))
 
     def _run(
-        self, function: Callable[..., Report[Any]], config: Any, inputs: Mapping[str, Any], *, measured: bool
+        self,
+        function: Callable[..., Report[Any]],
+        config: Any,
+        inputs: Mapping[str, Any],
+        *,
+        made: str | None = None,
     ) -> Report[Any]:
-        """Run the two nodes of a stage."""
+        """Run the two nodes of a stage; `made` is the artifact that is the candidate's file."""
         run, stage, place = self.run, function.__name__, self._next_place()
         label = f"{stage} {self.name}" if self.name else stage
         run.at_stage = self.at_stage = stage
-        key = f"{run.id}-{stage}" if measured else cache_key(function, config, inputs)
+        measured = traits_of(function).measured
+        measured_as = f"{run.id}-{stage}" + (f"-{self.name}" if self.name else "")
+        key = measured_as if measured else cache_key(function, config, inputs)
         with run.only(key), relay_progress(run, stage, key):
             fresh = run.fresh and key not in run.done
             work = Work(
@@ -165,6 +202,8 @@ class Line:
         report = report.replace(checks=tuple(run.overridden(check, self.name) for check in report.checks))
 
         def judge(_: Report[Any]) -> None:
+            if self.candidate is not None:
+                self.update(**_changes(report, made))
             run.record(report, place)
             _log_verdict(report)
             report.raise_if_blocked()
@@ -197,14 +236,14 @@ def _work_node(label: str, do: Callable[[], Report[Any]]) -> Any:
     return Completed(name="Cached", message="not repeated: nothing changed", data=report) if report.cached else report
 
 
-@task(**UNCACHED | {"task_run_name": "{label} gate"})
+@task(**UNCACHED | {"task_run_name": "{label} gate"}, retries=0)  # whatever Prefect's settings say
 def _gate_node(label: str, report: Report[Any], judge: Callable[[Report[Any]], None]) -> None:
     judge(report)
 
 
 def _exception(state: State[Any]) -> BaseException:
-    found = state.result(raise_on_failure=False)
-    return found if isinstance(found, BaseException) else StageError(str(state.message))
+    result = state.result(raise_on_failure=False)
+    return result if isinstance(result, BaseException) else StageError(str(state.message))
 
 
 def _report_of(done: State[Any], label: str) -> Report[Any]:
@@ -222,24 +261,28 @@ def _report_of(done: State[Any], label: str) -> Report[Any]:
     raise StageError(f"{label}: {type(error).__name__}: {error}") from error
 
 
+def _changes(report: Report[Any], made: str | None) -> dict[str, Any]:
+    """Return what a stage's report changes in the candidate that it is about."""
+    file = {"model": report.artifacts[made]} if made in report.artifacts else {}
+    return {**file, **report.facts.of_candidate()}
+
+
 def _upstream(run: Run, inputs: Mapping[str, Any]) -> list[State[Any]]:
     """Return the gates that accepted the inputs, so that Prefect draws the edges."""
-    found = []
+    states = []
     for value in inputs.values():
         artifacts = value.values() if isinstance(value, Mapping) else [value]
         gates = run.producing_gates
-        found += [gates[a.sha256] for a in artifacts if isinstance(a, Artifact) and a.sha256 in gates]
-    return list({id(state): state for state in found}.values())
+        states += [gates[a.sha256] for a in artifacts if isinstance(a, Artifact) and a.sha256 in gates]
+    return list({id(state): state for state in states}.values())
 
 
 def _log_verdict(report: Report[Any]) -> None:
     """Log a line for the stage and one for each check that did not pass.
 
-    A candidate's stages are left out, because its rejection names the check, unless a pass broke the model.
+    A candidate's stages are left out, because its rejection names the check, unless there is news.
     """
-    facts = report.facts
-    broke = isinstance(facts, OptimizeFacts) and any(p.artifact is not None for p in facts.passes)
-    if report.candidate is not None and not broke:
+    if report.candidate is not None and not report.facts.headline():
         return
     failed = [check for check in report.checks if not check.passed]
     label = f"{report.stage} {report.candidate}" if report.candidate else report.stage

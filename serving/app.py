@@ -1,21 +1,20 @@
 """The ASGI application."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from importlib.metadata import version
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi_offline import FastAPIOffline
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.routing import Route, Router
 
+from serving.body import HeldBodies
 from serving.errors import Refusal
 from serving.gate import NOTES, Gate, internal_error
-from serving.protocol import InferRequest
 from serving.repository import Repository
-from serving.request_log import RequestLog
+from serving.request_log.writer import RequestLog
 from serving.routes import feedback, inference, models, pages, repository
 
 DESCRIPTION = """The Open Inference Protocol v2 (REST, with the binary tensor, model configuration, statistics and model
@@ -35,27 +34,16 @@ def make_app(served: Repository, token: str | None = None, request_log: RequestL
         title="onnx-gauntlet",
         version=version("onnx-gauntlet"),
         description=DESCRIPTION,
-        lifespan=lifespan,
     )
     app.state.repository, app.state.request_log = served, request_log
-    app.openapi = partial(_document, app, app.openapi)  # type: ignore[method-assign]
-    for routes in (inference, feedback, models, repository, pages):  # the hottest first
+    app.state.bodies = HeldBodies.of(served.limits)
+    for routes in (inference, feedback, models, repository, pages):
         app.include_router(routes.router)
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _broken)
-    return Gate(inference.InferPath(app), served.metrics, token)
-
-
-def _document(app: FastAPI, generate: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the OpenAPI document with the classes of `infer`'s body, which the route reads by itself."""
-    if app.openapi_schema is None:
-        document = generate()
-        body = InferRequest.model_json_schema(ref_template="#/components/schemas/{model}")
-        parts = body.pop("$defs")
-        document["components"]["schemas"] |= {**parts, "InferRequest": body}
-        app.openapi_schema = document
-    return app.openapi_schema
+    hottest = [Route(path, inference.Infer(app)) for path in inference.INFER_PATHS]
+    return Gate(Router(hottest, redirect_slashes=False, default=app, lifespan=lifespan), served.metrics, token)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -64,7 +64,10 @@ class Observer(Protocol):
 
 
 class Batcher:
-    """Runs a model on queued requests, joined along the first axis where `joins` says so; one call at a time."""
+    """Runs a model on queued requests, joined along the first axis where `joins` says so; one call at a time.
+
+    With `apart`, requests have rows, but each has a call of its own: the model lets rows of a call change each other.
+    """
 
     def __init__(
         self,
@@ -74,9 +77,10 @@ class Batcher:
         *,
         joins: bool,
         max_queue: int,
+        apart: bool = False,
     ) -> None:
         self._run, self._cost, self._observer = run, cost, observer
-        self._joins, self._max_queue = joins, max_queue
+        self._joins, self._max_queue, self._apart = joins, max_queue, apart
         self._queue: deque[Job] = deque()
         self._rows = 0  # of the queued requests that are not canceled
         self._changed = threading.Condition()
@@ -190,7 +194,8 @@ class Batcher:
         while self._queue:
             job = self._queue[0]
             weight = self._weight(job.rows)
-            if jobs and (rows + weight > self._cost.max_rows or job.shapes != jobs[0].shapes):
+            full = self._apart or rows + weight > self._cost.max_rows
+            if jobs and (full or job.shapes != jobs[0].shapes):
                 break
             self._queue.popleft()
             if job.canceled:

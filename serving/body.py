@@ -1,22 +1,56 @@
-"""Receive the body of a request within the server's limits."""
+"""Receive the body of a request within the server's limits, and all bodies together within its memory."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from serving.errors import ClientGone, InvalidRequest, ReadTimeout, TooLarge, UnsupportedEncoding
+from serving.errors import ClientGone, InvalidRequest, Overloaded, ReadTimeout, TooLarge, UnsupportedEncoding
 from serving.settings import Limits
 
 MULTIPART = "multipart/form-data"
+MIN_MEMORY_BYTES = 512_000_000
+"""For the bodies of all requests together; more where a single one may be larger."""
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """Return the body.
+class HeldBodies:
+    """Counts the bytes of bodies that the server holds, of requests in progress."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes, self.held_bytes = max_bytes, 0
+
+    @classmethod
+    def of(cls, limits: Limits) -> "HeldBodies":
+        """Return the count of a server with these limits."""
+        return cls(max(MIN_MEMORY_BYTES, limits.max_body_bytes))
+
+    @contextmanager
+    def request(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that counts bytes of a request, which are free when it ends; `Overloaded` when full."""
+        mine = 0
+
+        def count(size: int) -> None:
+            nonlocal mine
+            if self.held_bytes + size > self.max_bytes:
+                raise Overloaded(f"requests in progress have {self.held_bytes / 1e6:.0f} MB already", 1)
+            mine += size
+            self.held_bytes += size
+
+        try:
+            yield count
+        finally:
+            self.held_bytes -= mine
+
+
+@asynccontextmanager
+async def received_body(request: Request, limits: Limits) -> AsyncIterator[bytes]:
+    """Yield the body, which counts as held until the caller is done.
 
     Raises:
+        Overloaded: when the bodies of all requests would take too much memory.
         TooLarge: above the limit; a declared length is refused before anything is read.
         ReadTimeout: when it does not arrive in time.
         UnsupportedEncoding: when it is compressed, which could hide any size.
@@ -24,6 +58,12 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     """
     if request.headers.get("content-encoding", "identity") not in ("identity", ""):
         raise UnsupportedEncoding("compressed requests are not supported; send the body as it is")
+    held: HeldBodies = request.app.state.bodies
+    with held.request() as count:
+        yield await _read(request, limits, count)
+
+
+async def _read(request: Request, limits: Limits, count: Callable[[int], None]) -> bytes:
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared[:18]) > limits.max_body_bytes:
         raise _too_large(limits)
@@ -36,6 +76,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
                     raise ClientGone("the client closed the connection")
                 chunks.append(message.get("body", b""))
                 size += len(chunks[-1])
+                count(len(chunks[-1]))
                 if size > limits.max_body_bytes:
                     raise _too_large(limits)
                 more = message.get("more_body", False)

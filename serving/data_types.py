@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from gauntlet.core.arrays import Array
-from gauntlet.core.open_inference import DATATYPES, STRING_LENGTH
 from serving.errors import InvalidRequest
+from serving.open_inference import DATATYPES, STRING_LENGTH
 
 NUMPY_TYPES = {datatype: np.dtype(object if name == "str" else name) for name, datatype in DATATYPES.items()}
 JSON_TYPES: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float}, "O": {str}}
@@ -34,19 +34,19 @@ def from_bytes(name: str, datatype: str, shape: tuple[int, ...], data: memoryvie
 
 def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) -> Array:
     """Return the array of nested or flat JSON values; `InvalidRequest` unless they are of the type and the shape."""
-    wanted = NUMPY_TYPES[datatype]
+    dtype = NUMPY_TYPES[datatype]
     try:
-        found = np.array(data, dtype=object)  # of another type, one long string would make all of them long
+        array = np.array(data, dtype=object)  # of another type, one long string would make all of them long
     except ValueError as error:
         raise InvalidRequest(f"input '{name}': data is no regular array") from error
-    if found.shape != shape and (found.ndim != 1 or found.size != size_of(shape)):
-        raise InvalidRequest(f"input '{name}': data has shape {list(found.shape)}, the request says {list(shape)}")
-    if not set(map(type, found.ravel())) <= JSON_TYPES[wanted.kind]:
+    if array.shape != shape and (array.ndim != 1 or array.size != size_of(shape)):
+        raise InvalidRequest(f"input '{name}': data has shape {list(array.shape)}, the request says {list(shape)}")
+    if not set(map(type, array.ravel())) <= JSON_TYPES[dtype.kind]:
         raise InvalidRequest(f"input '{name}': data has values that are no {datatype}")
     if datatype == "BYTES":
-        return _string_array(name, found.ravel().tolist(), shape)
+        return _string_array(name, array.ravel().tolist(), shape)
     try:
-        return found.astype(wanted).reshape(shape)
+        return array.astype(dtype).reshape(shape)
     except OverflowError as error:
         raise InvalidRequest(f"input '{name}': a value is outside the range of {datatype}") from error
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gauntlet.core.open_inference import DATATYPES
 from gauntlet.core.signature import TensorSpec
+from serving.open_inference import DATATYPES
 from serving.protocol import ModelMetadata, TensorMetadata
 from serving.served_model import ServedModel
 
@@ -51,7 +51,7 @@ def configuration(model: ServedModel, max_rows: int) -> dict[str, Any]:
         "input": [dimensions(spec) for spec in model.signature.inputs],
         "output": [dimensions(spec) for spec in model.signature.outputs],
     }
-    if model.max_batch:
+    if model.max_batch and not model.apart:
         config["dynamic_batching"] = {
             "preferred_batch_size": [model.max_batch],
             "max_queue_delay_microseconds": 0,

@@ -2,8 +2,8 @@
 
 import hmac
 import logging
-import random
 import re
+import secrets
 from time import perf_counter
 from typing import Any
 
@@ -37,8 +37,8 @@ class Gate:
             await self.app(scope, receive, send)
             return
         start, headers = perf_counter(), Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        request_id = given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
+        header = headers.get("x-request-id", "")
+        request_id = header if REQUEST_ID.fullmatch(header) else secrets.token_hex(16)
         notes: dict[str, Any] = {"request_id": request_id}
         scope[NOTES] = notes
         status, started = 499, False
@@ -78,8 +78,8 @@ class Gate:
             if name not in LOOPBACK:  # another name that resolves to this machine: DNS rebinding
                 raise NotAllowed("without a token, this server is for http://127.0.0.1 and http://localhost alone")
         elif path not in OPEN:
-            given = headers.get("authorization", "").encode("utf-8", "replace")
-            if not hmac.compare_digest(given, self._authorization):
+            token = headers.get("authorization", "").encode("utf-8", "replace")
+            if not hmac.compare_digest(token, self._authorization):
                 raise NoToken("the header 'Authorization: Bearer TOKEN' is missing or has another token")
 
 

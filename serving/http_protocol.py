@@ -36,9 +36,68 @@ class JoinedWrites:
         self._held = b""
 
 
+MAX_HEAD_BYTES = 65_536
+"""Of a request's line and headers, or of what follows a body: to parse a header takes the square of its size."""
+HEAD_TIMEOUT_S = 10.0
+"""From a connection, or the first byte of a further request, to the end of its headers."""
+TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
 class JoiningProtocol(HttpToolsProtocol):
-    """uvicorn writes the head and the body of a response apart, and the first of them wakes the client too early."""
+    """uvicorn writes the head and the body of a response apart, and the first of them wakes the client too early.
+
+    It also waits for the head of a request as long as it takes, and of any size; this ends such connections.
+    """
+
+    _unparsed_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
         super().connection_made(JoinedWrites(transport, self.loop.call_soon))  # type: ignore[arg-type]
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End a connection."""
+        self._end_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, unless a head is too long."""
+        self._unparsed_bytes += len(data)
+        if self._unparsed_bytes > MAX_HEAD_BYTES + len(data):  # what was there before is too long, and has no end
+            if not self.transport.is_closing():
+                self.transport.write(TOO_LONG)
+                self.transport.close()
+            return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        if self._head_timer is None:
+            self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """Begin the body of a request."""
+        self._end_head()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._unparsed_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request; the headers of the next one count anew."""
+        self._unparsed_bytes = 0
+        super().on_message_complete()
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
+
+    def _end_head(self) -> None:
+        self._unparsed_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None

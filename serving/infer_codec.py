@@ -1,5 +1,6 @@
 """From the body of `infer` to arrays, and from arrays to the body of its response."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,12 +9,15 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.open_inference import DATATYPES, JSON_LENGTH_HEADER, datatype_of, to_bytes
 from gauntlet.core.signature import Signature, TensorSpec
 from serving.data_types import from_bytes, from_json
-from serving.errors import InvalidRequest
+from serving.errors import InvalidRequest, TooLarge
+from serving.open_inference import DATATYPES, JSON_LENGTH_HEADER, datatype_of, to_bytes
 from serving.protocol import InferRequest, RequestInput
 
+MAX_JSON_BYTES = 16_000_000
+JSON_FRAME_BYTES, MAX_VALUE_BYTES = 65_536, 32
+"""What a request has besides its values, and a value with its separator."""
 UNSUPPORTED = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset", "classification")
 
 
@@ -42,6 +46,22 @@ def decode_request(body: bytes, json_length: str | None, signature: Signature) -
         raise InvalidRequest(f"the request is not one of the protocol: {first_error(error)}") from error
     inputs = _inputs(request, memoryview(body)[length:], signature)
     return InferCall(request.id, inputs, _outputs(request, signature), _deadline_s(request))
+
+
+def require_json_fits(body: bytes, json_length: str | None, signature: Signature, max_rows: int) -> int:
+    """Return the size of a body's JSON; `TooLarge` where the model's inputs of so many rows cannot have so much.
+
+    Nothing is parsed before: parsed JSON takes 20 times its size.
+    """
+    size, values = _json_length(json_length, len(body)), 0
+    for spec in signature.inputs:
+        fixed = [axis for axis in spec.shape if isinstance(axis, int)]
+        is_bounded = len(spec.shape) - len(fixed) <= isinstance(next(iter(spec.shape), 0), str)
+        values += max_rows * math.prod(fixed) if is_bounded and spec.dtype != "str" else MAX_JSON_BYTES
+    limit = min(MAX_JSON_BYTES, JSON_FRAME_BYTES + MAX_VALUE_BYTES * values)
+    if size > limit:
+        raise TooLarge(f"{size} bytes of JSON; at most {limit} are allowed. Fix: send binary tensors")
+    return size
 
 
 def encode_response(call: InferCall, outputs: NamedArrays, name: str, version: str) -> tuple[bytes, dict[str, str]]:
@@ -113,9 +133,9 @@ def _inputs(request: InferRequest, binary: memoryview, signature: Signature) -> 
 
 
 def _require_fit(tensor: RequestInput, spec: TensorSpec) -> None:
-    wanted = DATATYPES[spec.dtype]
-    if tensor.datatype != wanted:
-        raise InvalidRequest(f"input '{spec.name}' is {wanted}, not {tensor.datatype[:20]!r}")
+    datatype = DATATYPES[spec.dtype]
+    if tensor.datatype != datatype:
+        raise InvalidRequest(f"input '{spec.name}' is {datatype}, not {tensor.datatype[:20]!r}")
     fits = len(tensor.shape) == len(spec.shape) and all(
         axis == size if isinstance(size, int) else axis > 0 for axis, size in zip(tensor.shape, spec.shape, strict=True)
     )
@@ -131,15 +151,15 @@ def _outputs(request: InferRequest, signature: Signature) -> dict[str, bool]:
     known = [spec.name for spec in signature.outputs]
     if not request.outputs:
         return {name: bool(everything) for name in known}
-    wanted: dict[str, bool] = {}
+    outputs: dict[str, bool] = {}
     for output in request.outputs:
         if output.name not in known:
             raise InvalidRequest(f"output '{output.name[:80]}' is unknown; the model has {', '.join(known)}")
         _refuse_unsupported(output.name, output.parameters)
         binary = output.parameters.get("binary_data", everything)
         _require_flag("binary_data", binary)
-        wanted[output.name] = bool(binary)
-    return wanted
+        outputs[output.name] = bool(binary)
+    return outputs
 
 
 def _deadline_s(request: InferRequest) -> float | None:
@@ -158,5 +178,5 @@ def _require_flag(name: str, value: object) -> None:
 
 
 def _refuse_unsupported(owner: str, parameters: Mapping[str, object]) -> None:
-    if found := [name for name in UNSUPPORTED if name in parameters]:
-        raise InvalidRequest(f"{owner}: the parameter '{found[0]}' is of an extension that this server does not have")
+    if names := [name for name in UNSUPPORTED if name in parameters]:
+        raise InvalidRequest(f"{owner}: the parameter '{names[0]}' is of an extension that this server does not have")

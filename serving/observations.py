@@ -51,6 +51,10 @@ class Metrics:
         self.logged = counter("request_log_entries_total", "Entries of the request log, written or lost.", "outcome")
         self.waiting = Gauge("gauntlet_pending_requests", "Requests in the queue.", MODEL, registry=self.registry)
 
+    def count_logged(self, outcome: str, entries: int) -> None:
+        """Count entries of the request log, `written` or `lost`."""
+        self.logged.labels(outcome).inc(entries)
+
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

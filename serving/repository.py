@@ -66,8 +66,9 @@ class Repository:
 
     @property
     def ready(self) -> bool:
-        """Whether every model that was loaded or is expected, and not unloaded since, can answer."""
-        return all(entry.model for entry in self._entries.values() if entry.awaited or entry.state != "UNAVAILABLE")
+        """Whether there are models, and all that were loaded or are expected, and not unloaded since, can answer."""
+        wanted = [entry for entry in self._entries.values() if entry.awaited or entry.state != "UNAVAILABLE"]
+        return bool(wanted) and all(entry.model for entry in wanted)
 
     def entries(self) -> dict[str, Entry]:
         """Return all models by name, those in the folder that were not loaded too."""
@@ -148,8 +149,12 @@ class Repository:
         except PipelineError as error:
             raise LoadFailed(str(error)) from error
         model = ServedModel.load(path, self.metrics, self.limits, name=name, threads=self._threads, embeds=self._embeds)
+        if line := model.predictor.not_as_raced:
+            log.warning("not served as it was raced", extra={"model": model.name, "reason": line})
         if model.no_embedding:
             log.warning("the request log has no embeddings", extra={"model": model.name, "reason": model.no_embedding})
+        if model.apart:
+            log.warning("requests are not joined: rows of a call change each other", extra={"model": model.name})
         return model
 
     def _found(self) -> Iterator[tuple[str, Path]]:

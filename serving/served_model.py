@@ -10,19 +10,20 @@ import numpy as np
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
+from gauntlet.bundle.signing import refusals
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, PipelineError, StageError, one_line
-from gauntlet.core.open_inference import DATATYPES
 from gauntlet.core.signature import Signature
-from gauntlet.monitoring.reference import MonitoringReference
-from gauntlet.monitoring.request_log import VERSION_DIGITS
 from gauntlet.onnx_model.embedding_output import NoEmbedding
+from gauntlet.request_log.log_format import VERSION_DIGITS
+from gauntlet.request_log.reference import MonitoringReference
 from gauntlet.runtime.batched_inference import tensor_output_names
 from serving.batcher import Batcher
 from serving.cost_model import CostModel, best_batch, measured_seconds
 from serving.errors import LoadFailed
-from serving.golden_check import disagreement
+from serving.golden_check import disagreement, keeps_rows_apart
 from serving.observations import Metrics, Observations
+from serving.open_inference import DATATYPES
 from serving.settings import Limits
 
 NAME = re.compile(r"[\w.-]{1,128}")
@@ -42,6 +43,8 @@ class ServedModel:
     observations: Observations
     no_embedding: str = ""
     """Why the predictor's outputs do not have the embedding; empty where they do, or where nobody asked."""
+    apart: bool = False
+    """Whether each request has a call of its own, because rows of a call change each other."""
     users: int = 0
     """Requests that hold this version, which is closed after the last one."""
 
@@ -81,7 +84,7 @@ class ServedModel:
         """
         try:
             bundle = Bundle.open(path)
-            if damage := next(bundle.damage(), None):
+            if damage := next(refusals(bundle), None):
                 raise LoadFailed(f"{path}: {damage}. Fix: make the bundle again, or copy it again")
             return cls._prove(Predictor(bundle, threads=threads), name or bundle.contract.name, metrics, limits, embeds)
         except PipelineError as error:
@@ -99,16 +102,20 @@ class ServedModel:
         batches = {1, cost.max_rows}
         if problem := disagreement(predictor.run, golden, batches):
             raise LoadFailed(f"{name}: not its golden outputs on this processor: {problem}")
+        apart = max_batch > 1 and not keeps_rows_apart(predictor.run, golden.inputs, max_batch)
+        if apart:  # a call for each request, which has one row in most cases
+            cost = CostModel({1: cost.call(1)}, max_batch)
         predictor, no_embedding = _embedding(predictor, golden.inputs, batches) if embeds else (predictor, "")
         if joins:
-            rows = _rows(golden.inputs, max_batch)
-            cost.calibrate(max_batch, min(_seconds(lambda: predictor.run(rows, max_batch)) for _ in range(2)))
+            count = 1 if apart else max_batch
+            rows = _rows(golden.inputs, count)
+            cost.calibrate(count, min(_seconds(lambda: predictor.run(rows, count)) for _ in range(2)))
         digest = predictor.bundle.digest  # now: the folder may be replaced while it is served
         version = digest[:VERSION_DIGITS]
         observations = Observations(metrics, name, version)
         call = _batched_call(predictor, max_batch) if joins else _plain_call(predictor)
-        batcher = Batcher(call, cost, observations, joins=joins, max_queue=limits.max_queue)
-        return cls(name, version, digest, predictor, max_batch, batcher, observations, no_embedding)
+        batcher = Batcher(call, cost, observations, joins=joins, max_queue=limits.max_queue, apart=apart)
+        return cls(name, version, digest, predictor, max_batch, batcher, observations, no_embedding, apart)
 
     def image_inputs(self, images: list[np.ndarray]) -> tuple[list[NamedArrays], int]:
         """Return the inputs of the calls for decoded images, and how many rows of padding the last one has."""
@@ -197,7 +204,7 @@ def _batched_call(predictor: Predictor, max_batch: int) -> Callable[[NamedArrays
 
     def call(inputs: NamedArrays) -> NamedArrays:
         rows = len(next(iter(inputs.values())))
-        if rows <= max_batch and all(inputs[name].dtype == wanted for name, wanted in types.items()):
+        if rows <= max_batch and all(inputs[name].dtype == dtype for name, dtype in types.items()):
             outputs = plain(inputs)
             if all(array.shape[:1] == (rows,) for array in outputs.values()):
                 return outputs

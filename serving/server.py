@@ -22,7 +22,7 @@ from serving.http_protocol import JoiningProtocol
 from serving.logs import log_as_json
 from serving.observations import Metrics
 from serving.repository import Repository, Source
-from serving.request_log import RequestLog, RequestLogConfig
+from serving.request_log.writer import RequestLog, RequestLogConfig
 from serving.settings import Limits
 
 log = logging.getLogger("gauntlet.serving")
@@ -50,10 +50,10 @@ def serve(
     sources: Sequence[Source],
     config: ServerConfig,
     name: str | None,
-    told: Callable[[str], None],
+    announce: Callable[[str], None],
     awaited: Source | None = None,
 ) -> None:
-    """Load the models, listen, and return after SIGTERM or SIGINT; `told` is called with the address when it listens.
+    """Load the models, listen, and return after SIGTERM or SIGINT; `announce` gets the address when it listens.
 
     `awaited` is the source of a model with this name that is loaded later, when a client asks for it.
 
@@ -73,7 +73,7 @@ def serve(
         raise GateFailed(str(error)) from error
     if awaited is not None and name is not None:
         repository.expect(awaited, name)
-    request_log = RequestLog(config.request_log, repository.metrics) if config.request_log else None
+    request_log = RequestLog(config.request_log, repository.metrics.count_logged) if config.request_log else None
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(repository, config.token, request_log),
@@ -96,7 +96,7 @@ def serve(
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     names = [model.name for model in models]
     log.info("serving", extra={"address": address, "models": names, "seconds": round(perf_counter() - start, 3)})
-    told(address)
+    announce(address)
     server.run(sockets=[listener])
     if request_log is not None:
         request_log.close()

@@ -1,32 +1,36 @@
 """Compare a candidate's accuracy and outputs with those of the FP32 model."""
 
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
 import numpy as np
 import onnx
 from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.facts import Facts, Metrics, Outcome
 from gauntlet.core.frozen import Number
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
-from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.golden import Golden, StateSequence
 from gauntlet.datasets.splits import Split, batches
+from gauntlet.datasets.state_sequence import run_sequence, stacked
+from gauntlet.metrics.class_scores import ClassScore, score_metrics
 from gauntlet.metrics.confidence_calibration import CalibrationScores, calibration_scores, has_scores
 from gauntlet.metrics.paired_accuracy import resolve
 from gauntlet.onnx_model.operator_types import quantized_nodes
 from gauntlet.problems import problem_of
-from gauntlet.problems.accuracy_comparison import (
-    AccuracyComparison,
-    AccuracyLimits,
-    accuracy_checks,
-    class_checks,
-    compare_accuracy,
-    noise_check,
-)
+from gauntlet.problems.accuracy_checks import accuracy_checks, class_checks
+from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, Flip, compare_accuracy
+from gauntlet.problems.case_noise import case_noise_check
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.prediction_sheet import store_drawing
+from gauntlet.problems.sequence_comparison import SequenceComparison, compare_sequence, sequence_checks
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.integer_share import IntegerShare, measure_integer_share
 from gauntlet.runtime.resources import parallel_calls_and_threads
@@ -39,14 +43,43 @@ class AccuracyConfig(AccuracyLimits):
     """How much accuracy a smaller or faster model may lose."""
 
 
-class AccuracyFacts(AccuracyComparison):
+class AccuracyFacts(AccuracyComparison, Facts):
     """The comparison with the FP32 model, the share of integer arithmetic, and the calibration."""
 
+    sequence: SequenceComparison | None = Field(None, description="fed its own states; None for a model without")
     integer_share: IntegerShare | None = Field(None, description="None for a model without quantized nodes")
     temperature: Number | None = Field(None, description="that of the network that the candidate was made from")
     calibration: CalibrationScores | None = Field(
         None, description="of the candidate's confidence at this temperature; None without labels or scores"
     )
+
+    def quality(self) -> Metrics:
+        """Return every metric, the worst class, the calibration and the share of integer arithmetic."""
+        values: dict[str, float | None] = dict(score_metrics(self.scores))
+        if self.classes:
+            values["quality.macro_f1"] = sum(score.f1 for score in self.classes) / len(self.classes)
+            values["quality.worst_recall"] = min(score.recall for score in self.classes)
+        if self.calibration is not None:
+            values |= self.calibration.metrics(calibrated=self.temperature is not None)
+        if self.integer_share is not None:
+            values["quality.integer_mac_share"] = self.integer_share.share
+        return values
+
+    def class_scores(self) -> tuple[ClassScore, ...]:
+        """Return the candidate's scores."""
+        return self.classes
+
+    def changed_predictions(self) -> tuple[Flip, ...]:
+        """Return the images that the candidate and the FP32 model classify differently."""
+        return self.flips
+
+    def of_candidate(self) -> Mapping[str, Any]:
+        """Return the candidate's quality."""
+        return {"accuracy": self.accuracy, "sqnr_db": self.sqnr_db, "differences": self.differences}
+
+    def outcome(self) -> Outcome:
+        """Return the problem's metric."""
+        return Outcome(metric=self.metric)
 
 
 def accuracy(
@@ -67,33 +100,67 @@ def accuracy(
     `parent_golden` holds the outputs of the network that the candidate was made from, where that is not the FP32 model
     (a pruned network). Noise is measured against these, the accuracy drop against the FP32 model. `min_recall` and
     `min_precision` limit the worst class, as in `evaluate`, and `max_ece` the calibration error of the confidence at
-    the `temperature` that was fitted for the source network. With labels, the artifact `drawings` is an image of test
-    images with the truth and both models' predictions.
+    the `temperature` that was fitted for the source network. A model with states also runs over the sequences in
+    `golden`, fed its own. With labels, the artifact `drawings` is an image of test images with the truth and both
+    models' predictions.
     """
     reference, path = Golden.load(workspace.path(golden)), workspace.path(model)
     proto = onnx.load(path, load_external_data=False)
     parallel_calls, threads = parallel_calls_and_threads()
     signature, session = Signature.read(proto), open_session(path, threads=threads)
-    parent_outputs = Golden.load(workspace.path(parent_golden)).test_outputs if parent_golden else None
+    parent = Golden.load(workspace.path(parent_golden)) if parent_golden else None
     split = read_split(workspace.path(test))
-    parts = [batched_inference(session, part).run(BATCH, parallel_calls) for part in batches(split, 4 * BATCH)]
+    parts = [_run(session, parallel_calls, part) for part in batches(split, 4 * BATCH)]
     outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    comparison = compare_accuracy(reference, signature, outputs, parent_outputs)
-    if comparison.paired is not None:
-        verdict, needed = resolve(comparison.paired, config.max_accuracy_drop)
+    comparison = compare_accuracy(reference, signature, outputs, parent.test_outputs if parent else None)
+    if comparison.change is not None:
+        verdict, needed = resolve(comparison.change, config.max_accuracy_drop)
         comparison = comparison.replace(verdict=verdict, images_to_resolve=needed)
-    elif comparison.loss is not None:
-        comparison = comparison.replace(verdict=comparison.loss.verdict(config.max_accuracy_drop))
     calibration = _calibration(signature, outputs, reference.labels, temperature)
     facts = AccuracyFacts(**dict(comparison), temperature=temperature, calibration=calibration)
+    if (expected := (parent or reference).sequence) is not None:
+        facts = facts.replace(sequence=_sequence(signature, session, split, expected))
     if quantized_nodes(proto):
         real = batched_inference(session, reference.real.inputs)
         facts = facts.replace(integer_share=measure_integer_share(path, real.feed(0, real.batch(1))))
-    by_class = class_checks(facts, min_recall, min_precision)
-    by_class += _calibration_check(facts, max_ece)
-    checks = (*accuracy_checks(config, facts), *by_class, *noise_check(config, facts))
+    remedy = remedy_of(proto)
+    by_class = class_checks(facts, min_recall, min_precision, remedy)
+    problem, run = problem_of(signature, reference.labels), partial(_run, session, parallel_calls)
+    cases = case_noise_check(config, problem, (parent or reference).cases, run)
+    sequence = sequence_checks(config, facts.sequence) if facts.sequence else ()
+    checks = (
+        *accuracy_checks(config, facts, remedy),
+        *by_class,
+        *_calibration_check(facts, max_ece),
+        *cases,
+        *sequence,
+    )
     drawn = _drawings(workspace, signature, reference, outputs, split)
-    return Report(stage="accuracy", facts=facts, checks=checks, artifacts=drawn)
+    return Report(facts=facts, checks=checks, artifacts=drawn)
+
+
+def remedy_of(model: onnx.ModelProto) -> str:
+    """Return what may make a candidate more accurate and was not done, by how it computes."""
+    operators = {node.op_type for node in model.graph.node}
+    if "DynamicQuantizeLinear" in operators:
+        return "use a static recipe, whose ranges are calibrated"
+    if not operators & {"DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"}:
+        return "use another candidate: nothing of this one can be calibrated"
+    scales = {n.input[1] for n in model.graph.node if n.op_type == "DequantizeLinear"}
+    scales |= {n.input[4] for n in model.graph.node if n.op_type in ("QLinearConv", "QLinearMatMul", "QGemm")}
+    per_channel = any(math.prod(tensor.dims) > 1 for tensor in model.graph.initializer if tensor.name in scales)
+    calibrated = "calibrate on more representative samples, or leave sensitive nodes in float (repair.enabled)"
+    return calibrated if per_channel else f"quantize per channel, {calibrated}"
+
+
+def _run(session: Any, parallel_calls: int, inputs: NamedArrays) -> NamedArrays:
+    return batched_inference(session, inputs).run(BATCH, parallel_calls)
+
+
+def _sequence(signature: Signature, session: Any, split: Split, expected: StateSequence) -> SequenceComparison:
+    """Run the candidate over the sequences of the source, fed its own states, and compare the outputs."""
+    steps = list(run_sequence(partial(_run, session, 1), split, expected.positions, signature.states))
+    return compare_sequence(signature, expected, stacked(steps))
 
 
 def _drawings(
@@ -119,9 +186,9 @@ def _calibration(
 
 
 def _calibration_check(facts: AccuracyFacts, max_ece: float | None) -> list[Check]:
-    if max_ece is None or facts.paired is None:
+    if max_ece is None or facts.change is None or facts.change.lost is None:
         return []
     value = None if facts.calibration is None else facts.calibration.ece
     detail = "" if facts.temperature is None else f"at the temperature {facts.temperature:.3g} of the source network"
-    fix = "calibrate on more representative images, leave the last layers in float, or raise evaluate.max_ece"
+    fix = "use a more exact recipe, or raise evaluate.max_ece"
     return [Check.of("accuracy.max_ece", value, "<=", max_ece, detail, fix)]

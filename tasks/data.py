@@ -1,36 +1,34 @@
 """Load, split and audit the data: the first stage."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.facts import Facts, Section
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
+from gauntlet.core.stage import stage
+from gauntlet.core.unions import OneOf
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.audit import audit_splits
-from gauntlet.datasets.cifar import Cifar10, Cifar100
-from gauntlet.datasets.coco import Coco
-from gauntlet.datasets.digit_scenes import DigitScenes
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.extra_samples import with_extra_samples
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.near_duplicates import NearDuplicate
 from gauntlet.datasets.npz_arrays import NpzArrays
-from gauntlet.datasets.splits import SkippedFile
+from gauntlet.datasets.splits import DataSource, SkippedFile
 from gauntlet.datasets.synthetic import Synthetic
-from gauntlet.datasets.voc import Voc
 from gauntlet.problems import problem_of
 
-DataConfig = Annotated[
-    Digits | DigitScenes | Cifar10 | Cifar100 | ImageFolder | Coco | Voc | NpzArrays | Synthetic,
-    Field(discriminator="kind"),
-]
+READERS = Digits, ImageFolder, NpzArrays, Synthetic
+DataConfig = Annotated[DataSource, OneOf("reader", READERS)]
 
-MOST_PAIRS = 20
+MAX_PAIRS = 20
 
 
-class DataFacts(Frozen):
+class DataFacts(Facts):
     """The splits and the part of the signature that they determine."""
 
     signature: Signature = Field(description="inputs, layout and labels, as far as the data determines them")
@@ -38,18 +36,36 @@ class DataFacts(Frozen):
     images_per_class: dict[str, dict[str, int]] = Field(description="count by split and label")
     skipped: tuple[SkippedFile, ...] = Field((), description="the user's files that are in no split, and why")
     near_duplicates: tuple[NearDuplicate, ...] = Field(
-        (), description=f"test images that resemble one of another split, the first {MOST_PAIRS}"
+        (), description=f"test images that resemble one of another split, the first {MAX_PAIRS}"
     )
 
+    def section(self) -> Section:
+        """Return the number of images, and those that resemble one of another split."""
+        return Section("Data", template="data.html.j2", values={"facts": self})
 
-def data(config: DataConfig, workspace: Workspace, *, files: tuple[object, ...] = ()) -> Report[DataFacts]:
+    def datasets(self) -> Mapping[str, int]:
+        """Return the splits."""
+        return self.images
+
+
+@stage(any_processor=True)
+def data(
+    config: DataConfig,
+    workspace: Workspace,
+    *,
+    files: tuple[object, ...] = (),
+    trained: bool = True,
+    extra: tuple[Path, ...] = (),
+    max_near_duplicates: int | None = None,
+) -> Report[DataFacts]:
     """Load the data, split and audit it, and store each split (see `gauntlet.datasets`).
 
-    `files` are the user's files, given to make them part of the cache key.
+    With `trained`, a model learns from the splits, and an image in two of them is an error. `files` are the user's
+    files, given to make them part of the cache key. `extra` are files of further samples.
     """
     dataset = config.load()
-    if config.extra:
-        dataset = with_extra_samples(dataset, config.extra)
+    if extra:
+        dataset = with_extra_samples(dataset, extra)
     splits, labels, problem = dataset.splits, dataset.signature.labels, problem_of(dataset.signature)
     facts = DataFacts(
         signature=dataset.signature,
@@ -61,7 +77,7 @@ def data(config: DataConfig, workspace: Workspace, *, files: tuple[object, ...] 
         },
         skipped=dataset.skipped,
     )
-    audit = audit_splits(dataset, facts.images_per_class, config.max_near_duplicates)
-    facts = facts.replace(near_duplicates=audit.near_duplicates[:MOST_PAIRS])
+    audit = audit_splits(dataset, facts.images_per_class, max_near_duplicates, trained=trained)
+    facts = facts.replace(near_duplicates=audit.near_duplicates[:MAX_PAIRS])
     artifacts = {name: workspace.store_file(split.save(workspace.folder, name)) for name, split in splits.items()}
-    return Report(stage="data", facts=facts, checks=(*dataset.checks, *audit.checks), artifacts=artifacts)
+    return Report(facts=facts, checks=(*dataset.checks, *audit.checks), artifacts=artifacts)

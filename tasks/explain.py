@@ -12,6 +12,7 @@ from pydantic import Field
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import one_line
+from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
@@ -95,7 +96,7 @@ class Explanation(Frozen):
         return "; ".join(reason.text for reason in self.reasons[:MAX_REASONS])
 
 
-class ExplainFacts(Frozen):
+class ExplainFacts(Facts):
     """Why candidates are not proven fast enough at the deciding batch size."""
 
     reference: ExecutionProfile | None = Field(description="None where no candidate needed an explanation")
@@ -135,14 +136,14 @@ def explain(
     for candidate in _slow_candidates(config, race, batch, required):
         try:
             reference = reference or profile(race.reference)
-            found = profile(candidate)
-            reasons = reasons_for(found, reference, Processor.current())
+            slow = profile(candidate)
+            reasons = reasons_for(slow, reference, Processor.current())
         except Exception as error:  # exceptions of the runtime share no base; the race is valid without a reason
             failures[candidate] = one_line(error)
             continue
-        explanations.append(Explanation(candidate=candidate, batch=batch, reasons=reasons, profile=found))
+        explanations.append(Explanation(candidate=candidate, batch=batch, reasons=reasons, profile=slow))
     facts = ExplainFacts(reference=reference, explanations=tuple(explanations), failures=failures)
-    return Report(stage="explain", facts=facts)
+    return Report(facts=facts)
 
 
 def _slow_candidates(config: BenchmarkConfig, race: BenchmarkFacts, batch: int, required: float) -> list[str]:
@@ -185,39 +186,39 @@ def profile_execution(
     )
 
 
-def reasons_for(found: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> tuple[Reason, ...]:
+def reasons_for(slow: ExecutionProfile, reference: ExecutionProfile, processor: Processor) -> tuple[Reason, ...]:
     """Return the reasons why a model is not faster than the reference, most important first."""
-    if found.graph == reference.graph:
+    if slow.graph == reference.graph:
         text = "the runtime optimizes both models to the same graph, so there is nothing to gain"
         return (Reason(name="same_graph", text=text),)
-    integer = _integer_reasons(found, reference, processor, found.integers.share) if found.integers else ()
-    top = found.profile.operators[0].operator
-    none = ("none_found", f"most time is in {top} ({_share(found, top)}), where the profile shows no fault")
-    named = [*integer, *_overhead_reasons(found, reference)] or [none]
+    integer = _integer_reasons(slow, reference, processor, slow.integers.share) if slow.integers else ()
+    top = slow.profile.operators[0].operator
+    none = ("none_found", f"most time is in {top} ({_share(slow, top)}), where the profile shows no fault")
+    named = [*integer, *_overhead_reasons(slow, reference)] or [none]
     return tuple(Reason(name=name, text=text) for name, text in named)
 
 
 def _integer_reasons(
-    found: ExecutionProfile, reference: ExecutionProfile, processor: Processor, integer_share: float
+    slow: ExecutionProfile, reference: ExecutionProfile, processor: Processor, integer_share: float
 ) -> Iterator[tuple[str, str]]:
-    if dynamic := found.nodes("ConvInteger"):
-        text = f"{dynamic} ConvInteger nodes of dynamic quantization take {_share(found, 'ConvInteger')} of the time"
+    if dynamic := slow.nodes("ConvInteger"):
+        text = f"{dynamic} ConvInteger nodes of dynamic quantization take {_share(slow, 'ConvInteger')} of the time"
         yield "dynamic_convolution", f"{text} and have no fast kernel: quantize statically"
-    x86, signed = processor.architecture in X86, found.signed_activations
+    x86, signed = processor.architecture in X86, slow.signed_activations
     if x86 and signed:
         text = f"{signed} integer kernels take signed activations, for which x86 has no fast kernel"
         yield "signed_activations", f"{text}; use unsigned activations"
     if x86 and not processor.has_vnni:
         yield "no_vnni", "this processor has no VNNI instructions, which fast INT8 needs"
-    if found.share(*QDQ_OPS) >= MIN_SHARE:
-        share, nodes = _share(found, *QDQ_OPS), found.nodes("QuantizeLinear", "DequantizeLinear")
-        if nodes > found.ends:
+    if slow.share(*QDQ_OPS) >= MIN_SHARE:
+        share, nodes = _share(slow, *QDQ_OPS), slow.nodes("QuantizeLinear", "DequantizeLinear")
+        if nodes > slow.ends:
             yield "unfused_qdq", f"{nodes} Q/DQ nodes are not fused into integer kernels, {share} of the time"
         else:
             yield "qdq_at_the_ends", f"quantizing inputs and dequantizing outputs takes {share} of the time"
     if integer_share < 1 - MIN_SHARE:
         yield "float_macs", f"only {_percent(integer_share)} of the multiplications are in integers"
-    arithmetic, float_ms = found.ms(*INTEGER_OPS, *FLOAT_OPS), reference.ms(*FLOAT_OPS)
+    arithmetic, float_ms = slow.ms(*INTEGER_OPS, *FLOAT_OPS), reference.ms(*FLOAT_OPS)
     if float_ms and arithmetic > (1 - MIN_SHARE) * float_ms:
         slowdown = f"{arithmetic / float_ms:.2f}x"
         yield "slow_kernels", f"its convolutions and matrix products take {slowdown} the time of the float ones"
@@ -227,19 +228,19 @@ def _integer_reasons(
         yield "little_arithmetic", f"little to gain: {text}"
 
 
-def _overhead_reasons(found: ExecutionProfile, reference: ExecutionProfile) -> Iterator[tuple[str, str]]:
+def _overhead_reasons(slow: ExecutionProfile, reference: ExecutionProfile) -> Iterator[tuple[str, str]]:
     least_ms = MIN_SHARE * reference.kernels_ms
-    if found.ms(*LAYOUT_OPS) - reference.ms(*LAYOUT_OPS) > least_ms:
-        nodes, share = found.nodes(*LAYOUT_OPS), _share(found, *LAYOUT_OPS)
+    if slow.ms(*LAYOUT_OPS) - reference.ms(*LAYOUT_OPS) > least_ms:
+        nodes, share = slow.nodes(*LAYOUT_OPS), _share(slow, *LAYOUT_OPS)
         yield "layout", f"{nodes} nodes only change the layout, {share} of the time"
     known = {*INTEGER_OPS, *FLOAT_OPS, *LAYOUT_OPS, *QDQ_OPS}
-    rest = {o.operator: o.ms - reference.ms(o.operator) for o in found.profile.operators if o.operator not in known}
+    rest = {o.operator: o.ms - reference.ms(o.operator) for o in slow.profile.operators if o.operator not in known}
     worst = max(rest, key=lambda name: rest[name], default="")
     if worst and rest[worst] > least_ms:
-        text = f"{found.nodes(worst)} {worst} nodes take {_share(found, worst)} of the time"
+        text = f"{slow.nodes(worst)} {worst} nodes take {_share(slow, worst)} of the time"
         yield "more_work", f"{text}, more than in the reference"
-    outside = found.profile.non_kernel_share
-    if found.kernels_ms < SMALL_MS and outside > HIGH_NON_KERNEL_SHARE:
+    outside = slow.profile.non_kernel_share
+    if slow.kernels_ms < SMALL_MS and outside > HIGH_NON_KERNEL_SHARE:
         yield "small", f"the model is small: {_percent(outside)} of a call is spent outside its kernels"
 
 
@@ -254,8 +255,8 @@ def _signed_activations(optimized: onnx.ModelProto) -> int:
     return sum(stored.get(name) == onnx.TensorProto.INT8 for name in zero_points)
 
 
-def _share(found: ExecutionProfile, *operators: str) -> str:
-    return _percent(found.share(*operators))
+def _share(slow: ExecutionProfile, *operators: str) -> str:
+    return _percent(slow.share(*operators))
 
 
 def _percent(share: Number) -> str:

@@ -15,7 +15,8 @@ from pydantic import Field
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import GateFailed
-from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.facts import Facts
+from gauntlet.core.frozen import Number
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
@@ -37,17 +38,7 @@ MAX_ROUNDING = 0.51
 """Levels of 255 between an input and the image that it is turned back to: rounding alone is half a level."""
 
 
-class PreprocessConfig(Frozen):
-    """What the caller of the model does, and what its graph does."""
-
-    in_graph: bool = Field(
-        False,
-        description="whether the winner with normalization, channel order and layout in its graph is a candidate, too: "
-        "it takes the resized uint8 image, and must be proven faster from there to the outputs",
-    )
-
-
-class PreprocessFacts(Frozen):
+class PreprocessFacts(Facts):
     """The preprocessing in the graph, against the same on the host."""
 
     image_input: str = Field(description="name of the new input: uint8, (batch, height, width, channels)")
@@ -59,13 +50,12 @@ class PreprocessFacts(Frozen):
 
 
 def preprocess(
-    config: PreprocessConfig,
+    limits: Tolerances,
     workspace: Workspace,
     *,
     model: Artifact,
     golden: Artifact,
     test: Artifact,
-    limits: Tolerances,
 ) -> Report[PreprocessFacts]:
     """Build the model that takes images, and prove that it computes what the model behind the preprocessing does.
 
@@ -97,7 +87,7 @@ def preprocess(
         rounding=rounding,
         comparisons=proof.rows,
     )
-    fix = "the test inputs are no images of 256 levels; leave preprocess.in_graph out"
+    fix = "the test inputs are no images of 256 levels; leave preprocess_in_graph out"
     detail = "test inputs against the uint8 images that they are turned back to"
     checks = (
         *proof.checks(limits),
@@ -108,7 +98,7 @@ def preprocess(
         "golden": workspace.store_file(workspace.folder / "golden.npz"),
         "test": workspace.store_file(split),
     }
-    return Report(stage="preprocess", facts=facts, checks=checks, artifacts=artifacts)
+    return Report(facts=facts, checks=checks, artifacts=artifacts)
 
 
 @dataclass(frozen=True)
@@ -122,8 +112,7 @@ class Proof:
         """Return the checks of the normalized input, and of the outputs within the limits of the stage `numerics`."""
         fix = "report it: the graph's preprocessing is not the contract's"
         wrong = [row for row in self.rows if not row.within(limits)]
-        worst = max(wrong, key=lambda row: np.nan_to_num(row.max_rel_error, nan=np.inf), default=None)
-        detail = f"output '{worst.output}' at batch {worst.batch}: {worst.max_rel_error:.3g} off" if worst else ""
+        detail = wrong[0].text(limits) if wrong else ""
         return (
             Check.of("preprocess.max_input_error", self.input_error, "<=", MAX_INPUT_ERROR, "", fix),
             Check.of("preprocess.wrong_outputs", len(wrong), "==", 0, detail, fix, unit="outputs"),
@@ -149,7 +138,10 @@ def prove(before: Path, after: Path, images: Array, limits: Tolerances) -> Proof
     for batch in dict.fromkeys(inference.batch(size) for size in limits.batch_sizes):  # dynamic ranges depend on it
         expected = batched_inference(host, fitting_inputs({name: images}, source)).run(batch)
         actual = inference.run(batch)
-        rows += [output_difference("images", batch, key, actual[key], expected[key]) for key in expected]
+        rows += [
+            output_difference("images", batch, key, actual[key], expected[key], is_class=key == source.class_output)
+            for key in expected
+        ]
     return Proof(max_rel_error(normalized, fitting_inputs(feed, source)[old]), tuple(rows))
 
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import one_line
+from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
@@ -25,6 +26,8 @@ REMEDIES = {
     "undeclared_inputs": "a constant became an input: bind it (gauntlet diagnose --fix), or declare the input",
     "missing_inputs": "the graph lacks a declared input",
     "missing_outputs": "the graph lacks a declared output",
+    "repeated_outputs": "export again with a name of its own for each output",
+    "undeclared_outputs": "export again with a name for each output, or leave these out of what the model returns",
     "frozen_batch": "export with a named (dynamic) batch axis; gauntlet diagnose --fix can name it",
     "max_opset": "lower export.opset, convert it (gauntlet diagnose --fix), or update ONNX Runtime",
     "max_ir_version": "lower it (gauntlet diagnose --fix), or update ONNX Runtime",
@@ -32,6 +35,8 @@ REMEDIES = {
     "unregistered_operators": "name the library that implements it under operator_libraries",
     "external_data_outside": "put external data into the model's folder",
 }
+
+NEED_SIGNATURE = ("undeclared_inputs", "missing_inputs", "missing_outputs", "undeclared_outputs")
 
 
 class StructureConfig(Frozen):
@@ -45,8 +50,10 @@ class StructureConfig(Frozen):
     )
 
 
-class StructureFacts(Frozen):
+class StructureFacts(Facts):
     """What the file contains."""
+
+    of_reference = True
 
     opsets: dict[str, int]
     ir_version: int
@@ -82,16 +89,19 @@ def structure(config: StructureConfig, workspace: Workspace, *, model: Artifact)
         _no_faults("unregistered_operators", _unregistered(proto, load_errors)),
         _no_faults("external_data_outside", invalid_external_locations(proto, path.parent)),
     )
-    return Report(stage="structure", facts=facts, checks=checks)
+    return Report(facts=facts, checks=checks)
 
 
 def _interface_faults(graph: onnx.GraphProto, signature: Signature | None) -> dict[str, list[str]]:
     """Compare the inputs and outputs of the graph with those that the signature declares, if any."""
     values = (*required_inputs(graph), *graph.output)
-    inputs, outputs = [i.name for i in required_inputs(graph)], {o.name for o in graph.output}
+    inputs, outputs = [i.name for i in required_inputs(graph)], Counter(o.name for o in graph.output)
+    tensors = [value.name for value in graph.output if value.type.HasField("tensor_type")]
+    repeated = [name for name, count in outputs.items() if count > 1]
     fixed = [value.name for value in values if isinstance(first_axis(value), int)]
     if signature is None:
-        return {"undeclared_inputs": [], "missing_inputs": [], "missing_outputs": [], "frozen_batch": fixed}
+        undeclared: dict[str, list[str]] = {name: [] for name in NEED_SIGNATURE}
+        return undeclared | {"repeated_outputs": repeated, "frozen_batch": fixed}
     declared_inputs, declared_outputs = ({t.name for t in specs} for specs in (signature.inputs, signature.outputs))
     # An axis that the signature itself fixes may be fixed; one that it names must be dynamic.
     specs = (*signature.inputs, *signature.outputs)
@@ -99,7 +109,9 @@ def _interface_faults(graph: onnx.GraphProto, signature: Signature | None) -> di
     return {
         "undeclared_inputs": [name for name in inputs if name not in declared_inputs],
         "missing_inputs": sorted(declared_inputs.difference(inputs)),
-        "missing_outputs": sorted(declared_outputs - outputs),
+        "missing_outputs": sorted(declared_outputs.difference(outputs)),
+        "repeated_outputs": repeated,
+        "undeclared_outputs": [name for name in tensors if name not in declared_outputs],  # lists and maps are left out
         "frozen_batch": [name for name in fixed if name in dynamic],
     }
 

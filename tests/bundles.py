@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from gauntlet.benchmarking.session_options import SessionVariant
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Artifact, Store
 from gauntlet.core.report import Check, Report
@@ -20,26 +19,27 @@ from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, St
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
+from gauntlet.race.session_options import SessionVariant
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from gauntlet.targets.ort_cpu import OrtCpu
-from tasks.confirm import ConfirmFacts
 from tasks.package import PackageConfig, PackageFacts, package
+from tasks.select import Decision
 
 if TYPE_CHECKING:
     from conftest import Trained
 
 
-def confirmation(winner: str = "fp32", target: str = "ort-cpu", **session: Any) -> ConfirmFacts:
+def confirmation(winner: str = "fp32", target: str = "ort-cpu", **session: Any) -> Decision:
     """Return the decision for a winner, which runs in a session on the processor unless its target is another one."""
     options = SessionVariant(name=target, options=OrtCpu(**session).session_options(1))
-    return ConfirmFacts(
+    return Decision(
         winner=winner,
         target=target,
         session=options if target.startswith("ort-cpu") else None,
         reason="2.00x [1.90, 2.10] the speed of fp32 at batch 1",
-        candidate=winner,
-        confirmed=True,
+        required_speedup=1.05,
+        decisions=(),
     )
 
 
@@ -82,8 +82,8 @@ def run_report(model: Artifact, winner: str = "fp32", stages: tuple[StageEntry, 
     return report.replace(**changes)
 
 
-def stage_entry(report: Report[Any], candidate: str | None = None) -> StageEntry:
-    return StageEntry.model_validate_json(report.replace(candidate=candidate).model_dump_json())
+def stage_entry(stage: str, report: Report[Any]) -> StageEntry:
+    return StageEntry.model_validate_json(report.replace(stage=stage).model_dump_json())
 
 
 def gate(stage: str, candidate: str | None, *checks: Check) -> StageEntry:
@@ -151,7 +151,8 @@ def digits_report(trained: "Trained") -> RunReport:
     """Return the record of a run with real stages of the main line, and gates of two candidates."""
     check = Check.of("accuracy.max_drop", 0.001, "<=", 0.01)
     unsure = Check.of("portability.worst", 3.0, "<=", 1.0, severity="warning")
-    stages = tuple(stage_entry(report) for report in (trained.data, trained.train, trained.export))
+    made = {"data": trained.data, "train": trained.train, "export": trained.export}
+    stages = tuple(stage_entry(stage, report) for stage, report in made.items())
     stages += (gate("accuracy", "static-u8s8", check), gate("portability", "static-u8s8", unsure))
     stages += (gate("accuracy", "another", check),)
     return run_report(trained.model, "static-u8s8", stages)

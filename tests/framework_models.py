@@ -108,7 +108,7 @@ def _network() -> object:
 
 
 def _keras_network() -> object:
-    from gauntlet.frameworks.keras.tensorflow_setup import start_tensorflow
+    from frameworks.keras.tensorflow_setup import start_tensorflow
 
     keras = start_tensorflow()
     keras.utils.set_random_seed(0)
@@ -116,3 +116,36 @@ def _keras_network() -> object:
     image = keras.Input((SIZE, SIZE, 3), name="image")
     pooled = layers.GlobalAveragePooling2D()(layers.Conv2D(8, 3, activation="relu")(image))
     return keras.Model(image, layers.Dense(CLASSES, name="scores")(pooled))
+
+
+def torchscript_with_states(folder: Path) -> Brought:
+    """A step of an LSTM: a frame and two states -> scores and the new states."""
+    import torch
+
+    class Step(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.head = torch.nn.LSTMCell(SIZE, 6), torch.nn.Linear(6, CLASSES)
+
+        def forward(
+            self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            h, c = self.cell(x, (h, c))
+            return self.head(h), h, c
+
+    torch.manual_seed(0)
+    torch.jit.script(Step().eval()).save(folder / "step.pt")
+    return Brought(folder / "step.pt", {"x": (SIZE,), "h": (6,), "c": (6,)})
+
+
+def keras_with_states(folder: Path) -> Brought:
+    """A step that returns its new state beside its scores."""
+    from frameworks.keras.tensorflow_setup import start_tensorflow
+
+    keras = start_tensorflow()
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    frame, state = keras.Input((SIZE,), name="frame"), keras.Input((6,), name="state")
+    new = layers.Dense(6, activation="tanh", name="state_out")(layers.Concatenate()([frame, state]))
+    keras.Model([frame, state], [layers.Dense(CLASSES, name="scores")(new), new]).save(folder / "step.keras")
+    return Brought(folder / "step.keras")

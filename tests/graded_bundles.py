@@ -6,15 +6,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_text
+from evidence import seal_with_evidence
 
-from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, REPORT, Bundle, archive, seal
+from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, REPORT, Bundle, archive
 from gauntlet.bundle.contract import Contract
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CandidateEntry, RunReport, StageEntry
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
-from gauntlet.monitoring.reference import REFERENCE, MonitoringReference
+from gauntlet.request_log.reference import REFERENCE, MonitoringReference
 
 FEATURES, SIZE, CLASSES = 64, 256, 4
 LABELS = ("ant", "bee", "cat", "dog")
@@ -98,10 +99,10 @@ def make_bundle(
     (folder / REPORT).write_text((report or run_report(run_id)).model_dump_json())
     if monitored:
         x, labels = samples(300)
-        seal(folder)
+        seal_with_evidence(folder)
         outputs = Predictor(Bundle.open(folder), threads=1).run({"x": x})
         MonitoringReference.measure(signature, [({"x": x}, outputs)], labels).save(folder / REFERENCE)
-    seal(folder)
+    seal_with_evidence(folder)
     archive(folder, folder.with_suffix(".zip"))
     return Bundle.open(folder)
 

@@ -1,26 +1,25 @@
 """What several test files need to run the product as a user does."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from configs.loader import load
 from configs.schema import PipelineConfig
 from flows.record.home import Home
+from flows.record.report_files import read_report
 from gauntlet.core.run_report import RunReport
 
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
-QUICK = (
-    "benchmark.batch_sizes=[1]",
-    "benchmark.rounds=6",
-    "benchmark.block_ms=5",
-    "benchmark.restart_processes=false",
-    "numerics.samples=8",
-    "train.epochs=6",
-)
+QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=5", "benchmark.restart_processes=false")
+QUICK += ("numerics.samples=8", "train.epochs=6", "repair.enabled=false")  # it depends on the processor who needs one
 
 
 def quick_config(*settings: str) -> PipelineConfig:
@@ -40,6 +39,22 @@ def command(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
     )
 
 
+def called(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Call the command line in this process: to start another one takes seconds."""
+    from flows.cli.main import main
+
+    out, errors = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
+        patch.chdir(folder)
+        for name, value in {"GAUNTLET_HOME": str(folder / ".gauntlet"), "COLUMNS": "200", **environment}.items():
+            patch.setenv(name, value)
+        try:
+            code = main(arguments)
+        except SystemExit as error:  # argparse's
+            code = int(str(error.code or 0))
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
+
+
 def sets(*settings: str) -> list[str]:
     return [word for setting in settings for word in ("--set", setting)]
 
@@ -47,8 +62,9 @@ def sets(*settings: str) -> list[str]:
 def latest_report(home: Home) -> RunReport:
     folder = home.finished_run()
     assert folder is not None
-    return RunReport.model_validate_json((folder / "report.json").read_bytes())
+    return read_report((folder / "report.json").read_bytes())
 
 
 def journal(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    *complete, _ = (folder / "journal.jsonl").read_text().split("\n")  # the last line may be half written
+    return [json.loads(line) for line in complete]

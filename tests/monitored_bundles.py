@@ -11,14 +11,13 @@ from served_bundles import SIZE, brightness_bundle
 
 from gauntlet.bundle.bundle import Bundle, seal
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.monitoring.reference import REFERENCE, UNKNOWN, MonitoringReference
 from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, find_embedding
 from gauntlet.onnx_model.model_file import read_graph
+from gauntlet.request_log.reference import REFERENCE, UNKNOWN, MonitoringReference
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.embedding_session import open_embedding_session
 from gauntlet.runtime.session import open_session
-from serving.observations import Metrics
-from serving.request_log import RequestLog, RequestLogConfig
+from serving.request_log.writer import RequestLog, RequestLogConfig
 
 
 def images(seed: int, count: int, level: tuple[float, float] = (0.0, 1.0)) -> NamedArrays:
@@ -68,7 +67,7 @@ def log_requests(
 ) -> None:
     """Log one request for each sample, as a server does; `wrong` says which labels differ from the prediction."""
     opened = Bundle.open(bundle)
-    writer = RequestLog(RequestLogConfig(folder=log, inputs=keep), Metrics())  # type: ignore[arg-type]
+    writer = RequestLog(RequestLogConfig(folder=log, inputs=keep))  # type: ignore[arg-type]
     outputs = outputs_of(bundle, inputs)
     embeddings = embedded_outputs(bundle, inputs)[0][EMBEDDING] if keep == "embeddings" else None
     for i in range(len(inputs["image"])):
@@ -90,9 +89,9 @@ def log_requests(
 def log_failures(log: Path, digest: str, windows: int) -> None:
     """Log a failure in each of the next windows of ten seconds, by moving the clock."""
     now = time.time()
-    writer = RequestLog(RequestLogConfig(folder=log), Metrics())
+    writer = RequestLog(RequestLogConfig(folder=log))
     with pytest.MonkeyPatch.context() as patch:
         for window in range(1, windows + 1):
-            patch.setattr("serving.request_log.time.time", lambda at=now + 10 * window: at)
+            patch.setattr("serving.request_log.writer.time.time", lambda at=now + 10 * window: at)
             writer.add_failure(f"failed-{window}", digest[:12], "error", 0.1)
     writer.close()

@@ -2,9 +2,15 @@
 
 import os
 import shutil
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+from gauntlet.core.kinds import GROUP
+
+PROJECT = Path(__file__).parents[1]
 
 
 def missing(reason: str) -> NoReturn:
@@ -18,3 +24,15 @@ def chromium() -> str:
     """Return the path of Chromium."""
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     return path or missing("chromium is not on the PATH")
+
+
+def every_wing() -> None:
+    """Skip a test of pages that describe all wings where one of them was removed."""
+    for point in entry_points(group=GROUP):
+        place = PROJECT / point.module.replace(".", "/")
+        if (
+            point.dist
+            and point.dist.name == "onnx-gauntlet"
+            and not (place.is_dir() or place.with_suffix(".py").is_file())
+        ):
+            pytest.skip(f"{point.module} was removed")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.open_inference import DATATYPES
+from serving.open_inference import DATATYPES
 
 START_S = 60
 

@@ -3,8 +3,10 @@
 import math
 from collections.abc import Mapping
 
-from gauntlet.benchmarking.machine_load import MachineLoad
+import numpy as np
+
 from gauntlet.core.run_report import BenchmarkRow
+from gauntlet.race.machine_load import MachineLoad
 from tasks.benchmark.facts import BenchmarkFacts, CandidateTiming
 
 Interval = tuple[float, float, float]
@@ -38,7 +40,7 @@ def row(batch: int, interval: Interval, *, reference: bool = False, memory: Inte
 
 def result(candidate: str, rows: tuple[BenchmarkRow, ...], error: str | None = None) -> CandidateTiming:
     """Return the measurements of a candidate."""
-    raw: dict[int, tuple[float, ...]] = {}
+    raw = {r.batch: tuple(4 / r.speedup * np.geomspace(0.97, 1.03, 12)) for r in rows if r.speedup > 0}
     return CandidateTiming(
         candidate=candidate,
         error=error,
@@ -77,7 +79,7 @@ def synthetic_race(
         rounds=12,
         block_ms=10,
         resolution=0.01,
-        machine=MachineLoad(load_average=(0, 0), steal_share=0, other_load_cores=0, energy="not read"),
+        machine=MachineLoad(load_average=(0, 0), steal_share=0, other_load_cores=0),
         aa_deviation=aa_deviation,
         control=control,
         results=tuple(

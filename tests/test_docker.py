@@ -5,6 +5,7 @@ import importlib.util
 import re
 import tomllib
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,15 +15,18 @@ import yaml
 
 from configs.loader import load
 from configs.schema import PipelineConfig
-from flows.servers.local_platform import WORKERS
+from wings.platform.local_platform import WORKERS, platform_wings
 
 TOP = Path(__file__).parent.parent
 DOCKER = TOP / "docker"
 COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
-PREFECT: dict[str, Any] = yaml.safe_load((TOP / "prefect.yaml").read_text())
-DEPLOYMENTS: dict[str, dict[str, Any]] = {d["name"]: d for d in PREFECT["deployments"]}
+DEPLOYMENTS: dict[str, dict[str, Any]] = {
+    deployment["name"]: deployment
+    for file in (TOP / "prefect.yaml", *TOP.glob("wings/*/prefect.yaml"))
+    for deployment in yaml.safe_load(file.read_text())["deployments"]
+}
 
 VARIABLE = re.compile(r"\$\{(\w+)(:[-?])?")
 MANDATORY = re.compile(r"^([\w.-]+:)?\$\{\w+:\?.+\}$", re.DOTALL)  # `${NAME:?message}`, perhaps after a user's name
@@ -176,7 +180,7 @@ def test_extras_that_need_more_than_their_packages_get_it() -> None:
 
 @pytest.mark.parametrize("name", ["worker", "worker-gpu"])
 def test_a_worker_gets_the_store_and_every_credential_that_the_guide_names(name: str) -> None:
-    guide = (TOP / "docs" / "how-to" / "share-a-store.md").read_text()
+    guide = (TOP / "docs" / "wings" / "machines.md").read_text()
     named = set(re.findall(r"`((?:AWS|AZURE|GOOGLE)_[A-Z_]+)", guide)) - {"GOOGLE_APPLICATION_CREDENTIALS"}  # a file
     assert {"GAUNTLET_STORE", *named} <= set(passed_on(SERVICES[name]["environment"]))
 
@@ -186,12 +190,6 @@ def test_health_of_the_prefect_server_includes_its_page() -> None:
     server = SERVICES["prefect-server"]
     assert "for path in ('', 'api/health')" in server["healthcheck"]["test"][-1]
     assert server["environment"]["PREFECT_SERVER_UI_STATIC_DIRECTORY"].startswith("/tmp/")
-
-
-def test_the_drivers_of_the_servers_are_pinned() -> None:
-    constraints = (TOP / "constraints.txt").read_text()
-    for package in ("psycopg2-binary", "asyncpg"):
-        assert re.search(rf"^{package}==", constraints, re.MULTILINE), package
 
 
 @pytest.mark.parametrize("name", [name for name in DEPLOYMENTS if "pipeline" in DEPLOYMENTS[name]["entrypoint"]])
@@ -236,4 +234,4 @@ def test_a_deployments_queue_is_served_by_compose_and_by_up(name: str) -> None:
     queue = DEPLOYMENTS[name]["work_pool"].get("work_queue_name", "default")
     command = " ".join(SERVICES["worker"]["command"])
     assert f"--work-queue={queue}" in command or f"--work-queue=${{WORKER_QUEUE:-{queue}}}" in command
-    assert queue in WORKERS.values()
+    assert queue in {*WORKERS.values(), *chain(*(wing.WORKERS.values() for wing in platform_wings().values()))}

@@ -76,7 +76,7 @@ def test_what_make_onnx_asks_for_has_no_training_framework() -> None:
     assert {"onnxruntime-gpu", "prefect", "mlflow"} <= names
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_onnx_file_runs_in_an_environment_without_a_training_framework(tmp_path: Path) -> None:
     python = environment_of({"onnx-gauntlet", *required(asked_by_make())}, tmp_path / "environment")
     onnx.save(written_models.convolutions(11), tmp_path / "model.onnx")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
@@ -12,7 +13,8 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import ArraySplit
 from tasks.train import train
 from tasks.train.facts import TrainFacts
-from tasks.train.torch_pretrained import TorchModel
+
+TorchModel = pytest.importorskip("frameworks.torch.brought_network").TorchModel
 
 SIZE, CLASSES = 16, 4
 SIGNATURE = Signature(
@@ -107,6 +109,9 @@ BODIES = {
     ),
     # Python's `if` on a value: TorchScript keeps the branch that it saw, dynamo refuses.
     "branch_on_values": "scores = self.head(features.mean((2, 3)))\n        return scores if x.mean() > 0 else -scores",
+    # Outputs in a tuple in a tuple, the first of them twice.
+    "nested": "scores = self.head(features.mean((2, 3)))\n        return (scores, features.mean((2, 3))), scores",
+    "states": "return self.head(features.mean((2, 3))), (features.mean(0, keepdim=True),)",
     # Made for 16x16 pixels; others end up in other samples.
     "one_size": "return self.head(features.reshape(-1, 5, 256).mean(2))",
 }

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from gauntlet.benchmarking.expected_outputs import ExpectedOutputs
-from gauntlet.benchmarking.target_validation import TargetValidation, validate_target
+from gauntlet.race.expected_outputs import ExpectedOutputs
+from gauntlet.race.target_validation import Validation, validate_target
 from gauntlet.runtime.processor import Processor
 from gauntlet.targets import OrtCpu
 from gauntlet.targets.base import BaseTarget, Precision
@@ -26,9 +26,9 @@ def look(
     expected: ExpectedOutputs,
     timeout_s: float = 60,
     processor: Processor | None = None,
-) -> TargetValidation:
+) -> Validation:
     return validate_target(model, target, expected, inputs, threads=1, timeout_s=timeout_s, processor=processor)
 
 
-def failed(truth: TargetValidation) -> list[str]:
+def failed(truth: Validation) -> list[str]:
     return [check.name for check in truth.checks if check.blocks]

@@ -1,4 +1,4 @@
-"""Small networks with If, Loop, Scan, state and computed weights, written as ONNX text."""
+"""Small networks with If, Loop, state and computed weights, written as ONNX text."""
 
 import onnx
 from onnx_models import written
@@ -32,28 +32,6 @@ def branch_on_value(opset: int = 13) -> onnx.ModelProto:
     )
 
 
-def branch_on_input(opset: int = 16) -> onnx.ModelProto:
-    """An If decided by an input that callers keep constant, as audio models do with the sampling rate."""
-    return written(
-        """
-        rate (float[n,1,512] audio, int64 rate) => (float[n,4] scores)
-        <float[16,1,5] slow, float[16,1,9] fast, float[16,4] head, int64 limit = {1}>
-        {
-            is_slow = Less(rate, limit)
-            wide = If(is_slow) <
-                then_branch = a () => (float[n,16,k] x) { x = Conv<kernel_shape = [5], pads = [2, 2]>(audio, slow) },
-                else_branch = b () => (float[n,16,k] y) { y = Conv<kernel_shape = [9], pads = [4, 4]>(audio, fast) }
-            >
-            r = Relu(wide)
-            mean = GlobalAveragePool(r)
-            flat = Flatten(mean)
-            scores = MatMul(flat, head)
-        }
-        """,
-        opset,
-    )
-
-
 def loop(opset: int = 13) -> onnx.ModelProto:
     """A Loop that multiplies by a weight from outside, between convolutions."""
     return written(
@@ -72,46 +50,6 @@ def loop(opset: int = 13) -> onnx.ModelProto:
                 }
             >
             y = MatMul(after, step)
-        }
-        """,
-        opset,
-    )
-
-
-def scan(opset: int = 13) -> onnx.ModelProto:
-    """A Scan over time with a recurrent state."""
-    return written(
-        """
-        scanned (float[12,16] x) => (float[24] last, float[12,24] all)
-        <float[24] zero_state, float[16,24] w, float[24,24] r, float[24,24] v>
-        {
-            last, steps = Scan<num_scan_inputs = 1,
-                body = body (float[24] h, float[16] step) => (float[24] next, float[24] shown) {
-                    a = MatMul(step, w)
-                    b = MatMul(h, r)
-                    s = Add(a, b)
-                    next = Tanh(s)
-                    shown = Identity(next)
-                }
-            >(zero_state, x)
-            all = MatMul(steps, v)
-        }
-        """,
-        opset,
-    )
-
-
-def state(opset: int = 14) -> onnx.ModelProto:
-    """One step of an LSTM whose states are inputs and outputs."""
-    return written(
-        """
-        step (float[1,1,32] x, float[1,1,24] h, float[1,1,24] c)
-            => (float[1,1,5] scores, float[1,1,24] h_next, float[1,1,24] c_next)
-        <float[1,96,32] w, float[1,96,24] r, float[1,192] b, float[24,5] head, int64[1] axis = {1}>
-        {
-            y, h_next, c_next = LSTM<hidden_size = 24>(x, w, r, b, "", h, c)
-            flat = Squeeze(y, axis)
-            scores = MatMul(flat, head)
         }
         """,
         opset,

@@ -19,19 +19,20 @@ from typing import Self
 
 import numpy as np
 import onnx
-from all_models import MODELS
+from exported_models import EXPORTED
 
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
-from gauntlet.benchmarking.contender import Contender, RacePlan
-from gauntlet.benchmarking.race import CONTROL, race
-from gauntlet.benchmarking.rows import rows
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
-from gauntlet.problems.accuracy_comparison import AccuracyComparison, accuracy_checks, compare_accuracy, noise_check
+from gauntlet.problems.accuracy_checks import accuracy_checks
+from gauntlet.problems.accuracy_comparison import AccuracyComparison, compare_accuracy
+from gauntlet.race.contender import Contender, Plan
+from gauntlet.race.rows import rows
+from gauntlet.race.table import CONTROL, run_race
 from gauntlet.reporting.text_format import number, speedup
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.targets.ort_cpu import OrtCpu
@@ -43,13 +44,6 @@ from peer_files import TIMEOUT_S, Row, first_output
 from product_run import SHARED, run_product, settings, winner_of
 from results import Figure, add_result_option, write_result
 
-TEN = (
-    *("torchscript-resnet18-opset9", "torchscript-resnet18-opset17", "torchscript-resnet-weights-as-constants"),
-    *("torchscript-mobilenet_v3_small-opset14", "dynamo-mobilenet_v3_small-opset18"),
-    *("torchscript-shufflenet_v2_x0_5-opset12", "torchscript-squeezenet1_1-opset15", "torchscript-googlenet-opset13"),
-    *("tf2onnx-MobileNetV2-opset9", "tf2onnx-EfficientNetB0-opset15"),
-)
-"""Models of the corpus that take images: old and new opsets, three exporters, constants, NCHW and NHWC."""
 RESCALING = ("tf2onnx-EfficientNetB0-opset15",)
 """Models that take pixels from 0 to 255."""
 SAMPLES = {"calibration": 64, "test": 128}
@@ -151,7 +145,7 @@ class Judge:
 
     def rejection(self, found: AccuracyComparison) -> str:
         """Return the first limit that a file misses; empty where it keeps all."""
-        checks = (*accuracy_checks(self.limits, found), *noise_check(self.limits, found))
+        checks = accuracy_checks(self.limits, found)
         return next((f"{check.name} {check.value:.3g}" for check in checks if check.blocks), "")
 
     def _outputs(self, row: Row) -> dict[str, Array]:
@@ -164,7 +158,7 @@ def compared(name: str, folder: Path, home: Home, rounds: int, *, shared: bool) 
     (place / "samples").mkdir(parents=True, exist_ok=True)
     model = place / f"{name}.onnx"
     if not model.exists():
-        MODELS[name](model)
+        EXPORTED[name](model)
     samples = write_samples(name, model, place / "samples")
     report = run_product(
         home,
@@ -176,12 +170,12 @@ def compared(name: str, folder: Path, home: Home, rounds: int, *, shared: bool) 
     )
     reference, chosen = Row(file=model, target=OrtCpu()), winner_of(report, home)
     judge = Judge(report, home, reference, samples["test"])
-    plan = RacePlan((1,), rounds, 50, 1 if shared else usable_threads(), TIMEOUT_S, restarts=not shared)
+    plan = Plan((1,), rounds, 50, 1 if shared else usable_threads(), TIMEOUT_S, restarts=not shared)
     with np.load(samples["calibration"]) as arrays:
         by_hand, rejected = expert_choice(reference, judge, dict(arrays), place, plan)
     (label, file), exact = next(iter(by_hand.items())), judge.compare(chosen).sqnr_db
-    entries = {AS_IT_CAME: reference, "by hand": file, "chosen": chosen, CONTROL: reference}
-    result = race({n: row.entry() for n, row in entries.items()}, samples["test"], plan, keep=(AS_IT_CAME, CONTROL))
+    entries = {n: row.entry() for n, row in ((AS_IT_CAME, reference), ("by hand", file), ("chosen", chosen))}
+    result = run_race(entries, plan, AS_IT_CAME, inputs=samples["test"])
     measured = result.contenders
     base = measured[AS_IT_CAME]
     hand_db = judge.compare(file).sqnr_db
@@ -204,7 +198,7 @@ def known(sqnr_db: float | None) -> float:
 
 
 def expert_choice(
-    reference: Row, judge: Judge, calibration: NamedArrays, folder: Path, plan: RacePlan
+    reference: Row, judge: Judge, calibration: NamedArrays, folder: Path, plan: Plan
 ) -> tuple[dict[str, Row], tuple[str, ...]]:
     """Return the expert's fastest file within the limits by its name, or the file as it came; and those beyond them."""
     rejected, kept, exact = [], {AS_IT_CAME: reference}, {AS_IT_CAME: math.inf}
@@ -218,7 +212,9 @@ def expert_choice(
     if len(kept) == 1:
         return kept, tuple(rejected)
     short = dataclasses.replace(plan, rounds=CHOICE_ROUNDS)
-    measured = race({n: row.entry() for n, row in kept.items()}, judge.test, short).contenders
+    measured = run_race(
+        {n: row.entry() for n, row in kept.items()}, short, next(iter(kept)), inputs=judge.test, control=False
+    ).contenders
     speeds = {n: float(Speed.of(measured[n], measured[AS_IT_CAME]).value) for n in kept}
     tied = [n for n in kept if speeds[n] > (1 - TIE) * max(speeds.values())]
     best = max(tied, key=exact.__getitem__)
@@ -264,7 +260,7 @@ def write(path: Path, duels: Mapping[str, Duel], rounds: int, *, shared: bool) -
 def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"models of the corpus; by default {len(TEN)} of them")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"by default all: {', '.join(EXPORTED)}")
     parser.add_argument("--folder", type=Path, default=Path("corpus"), help="for the models, the runs and the outcomes")
     parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--shared", action="store_true", help="other work runs: one thread, and one process a file")
@@ -272,7 +268,7 @@ def main() -> None:
     options = parser.parse_args()
     duels, home = dict[str, Duel](), Home((options.folder / "home").resolve())
     with prefect_server(home):  # shared by all runs
-        for name in options.names or TEN:
+        for name in options.names or EXPORTED:
             kept = options.folder / name / "duel.json"
             if options.names or not kept.exists():
                 kept.parent.mkdir(parents=True, exist_ok=True)

@@ -1,28 +1,14 @@
-"""Networks as the exporters of torchvision, Keras, scikit-learn and JAX write them, and the table of all of these."""
+"""Networks with random weights as the exporters of torchvision and Keras write them, and the table of these."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import network_kinds
 import onnx
-from light_networks import LIGHT, light
-
-Make = Callable[[Path], None]
-"""Writes the model to a file."""
+from onnx_models import with_weights_as_constants
 
 SIDE = 64
-TORCH_OPSETS = {
-    "resnet18": (9, 11, 13, 17, 20),
-    "mobilenet_v3_small": (11, 14, 18),
-    "shufflenet_v2_x0_5": (9, 12, 16),
-    "squeezenet1_1": (10, 15),
-    "efficientnet_b0": (17,),
-    "googlenet": (13,),
-}
-DYNAMO_OPSETS = {"mobilenet_v3_small": (18, 20), "resnet18": (19,)}
-KERAS_OPSETS = {"MobileNetV2": (9, 13, 18), "EfficientNetB0": (15,)}
 
 
 def torchvision(name: str, opset: int, path: Path, *, dynamo: bool) -> None:
@@ -54,50 +40,28 @@ def keras(name: str, opset: int, path: Path) -> None:
     tf2onnx.convert.from_keras(network, input_signature=signature, opset=opset, output_path=str(path))
 
 
-def scikit_learn(path: Path) -> None:
-    """Export a scaled multilayer perceptron by skl2onnx."""
-    from skl2onnx import to_onnx
-    from sklearn.datasets import load_digits
-    from sklearn.neural_network import MLPClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+def resnet_with_constants(path: Path) -> None:
+    """Export a small torchvision ResNet, and store its weights in Constant nodes."""
+    import torch
+    from torchvision.models.resnet import BasicBlock, ResNet
 
-    features, labels = load_digits(return_X_y=True)
-    features = features.astype("float32")
-    model = make_pipeline(StandardScaler(), MLPClassifier((64,), max_iter=30, random_state=0)).fit(features, labels)
-    onnx.save(to_onnx(model, features[:1], options={"zipmap": False}), path)
+    torch.manual_seed(0)
+    network = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10, width_per_group=64).eval()
+    names = {"input_names": ["image"], "output_names": ["scores"], "dynamic_axes": {"image": {0: "batch"}}}
+    torch.onnx.export(network, (torch.randn(2, 3, 48, 48),), path, opset_version=13, dynamo=False, **names)
+    onnx.save(with_weights_as_constants(onnx.load(path)), path)
 
 
-EXPORTED: dict[str, Make] = {
-    **{
-        f"torchscript-{name}-opset{opset}": partial(torchvision, name, opset, dynamo=False)
-        for name, opsets in TORCH_OPSETS.items()
-        for opset in opsets
-    },
-    **{
-        f"dynamo-{name}-opset{opset}": partial(torchvision, name, opset, dynamo=True)
-        for name, opsets in DYNAMO_OPSETS.items()
-        for opset in opsets
-    },
-    **{
-        f"tf2onnx-{name}-opset{opset}": partial(keras, name, opset)
-        for name, opsets in KERAS_OPSETS.items()
-        for opset in opsets
-    },
-    "torchscript-scripted-control-flow": network_kinds.scripted_control_flow,
-    "torchscript-lstm": network_kinds.torch_lstm,
-    "torchscript-ssdlite": network_kinds.ssdlite,
-    "torchscript-segmenter": network_kinds.segmenter,
-    "dynamo-vision-transformer": network_kinds.vision_transformer,
-    **{
-        f"torchscript-resnet-{form}": partial(network_kinds.changed_resnet, form=form)
-        for form in ("weights-as-inputs", "weights-as-constants", "float16", "static-int8")
-    },
-    "tf2onnx-gru": network_kinds.keras_gru,
-    "keras-own-exporter": network_kinds.keras_own_exporter,
-    "jax2onnx-function": network_kinds.jax_function,
-    "skl2onnx-mlp": scikit_learn,
-    "skl2onnx-forest": network_kinds.forest,
-    **{f"light-{name}": partial(light, name) for name in LIGHT},
+EXPORTED: dict[str, Callable[[Path], None]] = {
+    "torchscript-resnet18-opset9": partial(torchvision, "resnet18", 9, dynamo=False),
+    "torchscript-resnet18-opset17": partial(torchvision, "resnet18", 17, dynamo=False),
+    "torchscript-resnet-weights-as-constants": resnet_with_constants,
+    "torchscript-mobilenet_v3_small-opset14": partial(torchvision, "mobilenet_v3_small", 14, dynamo=False),
+    "dynamo-mobilenet_v3_small-opset18": partial(torchvision, "mobilenet_v3_small", 18, dynamo=True),
+    "torchscript-shufflenet_v2_x0_5-opset12": partial(torchvision, "shufflenet_v2_x0_5", 12, dynamo=False),
+    "torchscript-squeezenet1_1-opset15": partial(torchvision, "squeezenet1_1", 15, dynamo=False),
+    "torchscript-googlenet-opset13": partial(torchvision, "googlenet", 13, dynamo=False),
+    "tf2onnx-MobileNetV2-opset9": partial(keras, "MobileNetV2", 9),
+    "tf2onnx-EfficientNetB0-opset15": partial(keras, "EfficientNetB0", 15),
 }
-"""Name -> function that writes the model."""
+"""Name -> function that writes the model, which takes images: three exporters, old and new opsets, NCHW and NHWC."""

@@ -50,13 +50,6 @@ def with_weights_as_inputs(proto: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
-def without_names(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Remove the names of all nodes, which are optional."""
-    for node in proto.graph.node:
-        node.ClearField("name")
-    return proto
-
-
 def with_number_names(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Name every tensor but inputs and outputs by a number, and some like what a quantizer would add to another."""
     kept = {value.name for value in (*proto.graph.input, *proto.graph.output)}
@@ -72,31 +65,11 @@ def with_number_names(proto: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
-def with_wrong_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Store shapes of inner tensors that other sizes of the input once had."""
-    inferred = onnx.shape_inference.infer_shapes(proto)
-    del proto.graph.value_info[:]
-    for value in inferred.graph.value_info:
-        for axis in value.type.tensor_type.shape.dim[2:]:
-            if axis.HasField("dim_value") and axis.dim_value > 1:
-                axis.dim_value += 1
-        proto.graph.value_info.append(value)
-    return proto
-
-
 def in_float16(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Convert the model, its inputs and its outputs to half precision."""
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     return convert_float_to_float16(proto)
-
-
-def with_fixed_batch(proto: onnx.ModelProto, batch: int = 1) -> onnx.ModelProto:
-    """Fix the batch size of the inputs and outputs."""
-    for value in (*proto.graph.input, *proto.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_value = batch
-    del proto.graph.value_info[:]
-    return proto
 
 
 def _tensor_names(graph: onnx.GraphProto) -> Iterator[str]:

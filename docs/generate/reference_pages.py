@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from everyday_options import everyday_options
 from pydantic.json_schema import GenerateJsonSchema
-from schema_tables import INPUT, OUTPUT, SchemaTables
+from schema_tables import INPUT, OUTPUT, Schema, SchemaTables
 
 from configs.schema import PipelineConfig
 from gauntlet.core.run_report import RunReport
@@ -12,10 +13,11 @@ CONFIGURATION = """\
 # Configuration
 
 A configuration is a YAML file, or the name of a preset in `configs/`; what it leaves out has the default given here.
-`--set KEY.PATH=VALUE` changes one value: an element of a list is named by its number (`quantize.0.per_channel`), and
-a value is written as in YAML. `gauntlet validate FILE` checks a configuration and runs nothing; `gauntlet validate
---schema` prints the JSON Schema from which this page is generated. A value that is not allowed ends the command with
-exit code 2 before anything runs.
+[Everyday options](everyday-options.md) are those to start with. `--set KEY.PATH=VALUE` changes one value: an element of
+a list is named by its number (`quantize.0.per_channel`), and a value is written as in YAML. `gauntlet validate FILE`
+checks a configuration and runs nothing; `gauntlet validate --schema` prints the JSON Schema from which this page is
+generated, and which also has internal fields (`tier: internal`). A value that is not allowed ends the command with exit
+code 2 before anything runs.
 
 Where a part has several kinds, `kind` chooses one. Without `kind`, `data` is `digits`, `train` is `torch`, and
 `export` is what suits the framework.
@@ -45,11 +47,23 @@ class WithFactories(GenerateJsonSchema):
         return super().get_default_value(schema)
 
 
-def configuration() -> str:
-    """Return the page of the configuration."""
+def configuration_schema() -> Schema:
+    """Return the JSON Schema of the configuration, with all defaults."""
     schema = PipelineConfig.model_json_schema(schema_generator=WithFactories)
     for name in PipelineConfig.model_fields:  # a part that names no kind gets the usual one, so it is never required
         schema["properties"][name].setdefault("default", {})
+    return schema
+
+
+def everyday() -> str:
+    """Return the page of the everyday options."""
+    schema = configuration_schema()
+    return everyday_options(schema, SchemaTables(schema, INPUT))
+
+
+def configuration() -> str:
+    """Return the page of the configuration: all its fields but the internal ones."""
+    schema = configuration_schema()
     tables = SchemaTables(schema, INPUT)
     parts = {name for name, value in schema["properties"].items() if "$ref" in str(value)}
     plain = tables.table_of(schema, [name for name in schema["properties"] if name not in parts])

@@ -73,7 +73,7 @@ class SchemaTables:
         """Yield an object's description and the table of its keys."""
         if "description" in definition:
             yield definition["description"]
-        keys = [key for key in definition["properties"] if key != "kind"]
+        keys = [key for key, value in definition["properties"].items() if key != "kind" and not is_internal(value)]
         yield self.table_of(definition, keys) if keys else "No other keys."
 
     def table_of(self, definition: Schema, keys: list[str]) -> str:
@@ -143,6 +143,11 @@ class SchemaTables:
         name = reference.rpartition("/")[2]
         title = self.titles.get(name)
         return f"[{text or title}](#{anchor(title)})" if title else "any value"
+
+
+def is_internal(value: Schema) -> bool:
+    """Say whether a field is in no page (`gauntlet.core.frozen`)."""
+    return value.get("tier") == "internal"
 
 
 def mapping(value: Schema) -> dict[str, str]:

@@ -9,19 +9,6 @@ def names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-def sizes(text: str) -> list[int]:
-    """Return the sizes in a list with commas."""
-    return [at_least(1)(size) for size in text.split(",")]
-
-
-def pairs(text: str) -> dict[str, str]:
-    """Return the options in a list with commas."""
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    if not all(name and value for name, _, value in pairs):
-        raise argparse.ArgumentTypeError(f"{text!r}: write OPTION=VALUE,...")
-    return {name: value for name, _, value in pairs}
-
-
 def at_least(least: int) -> Callable[[str], int]:
     """Return a type: whole numbers of at least `least`."""
 

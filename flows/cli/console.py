@@ -14,8 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.latency_table import latency_table
-from flows.cli.machines_table import print_machines
+from flows.cli.report_tables import latency_table, print_sections
 from flows.record.home import Home
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, CandidateEntry, RunReport
@@ -23,7 +22,7 @@ from gauntlet.core.workspace import steps_log
 from gauntlet.reporting import timeline
 from gauntlet.reporting.text_format import metric_name, milliseconds, number, percent, size, speedup
 
-NAME_WIDTH, LEAST_WIDTH = 28, 12
+NAME_WIDTH, MIN_WIDTH = 28, 12
 """Names are folded to no less than the first while a column can be left out, and never to less than the second."""
 CLOSE = (0, 1, 0, 0)  # padding of a cell: one column to its right, beside the one that the border takes
 STYLES = {logging.WARNING: "yellow", logging.ERROR: "bold red"}
@@ -96,19 +95,21 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
     compared = {c.name: c for c in (timeline.reference(report), timeline.winner(report)) if c}
     if rows := [((name,), row) for name, c in compared.items() for row in timeline.own_rows(c).values()]:
         console.print(latency_table(rows, ("candidate",), console.width))
-    print_machines(console, report)
-    rejected = reasons(report)
-    if rejected:
-        console.print("Rejected:")
-    for reason, names in rejected.items():
-        line = Text(", ".join(names), style="bold").append(f": {reason}", style="not bold dim")
-        console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
+    print_sections(console, report)
+    for title, status in (("Not raced:", "unchanged"), ("Rejected:", "rejected")):
+        if grouped := reasons(report, status):
+            console.print(title)
+        for reason, names in grouped.items():
+            line = Text(", ".join(names), style="bold").append(f": {reason}", style="not bold dim")
+            console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
     for check in unmet(report):
         note = f" (overridden: {check.override})" if check.override else ""
         style = "bold red" if check.blocks else "yellow"
         console.print(Text(f"{check.severity}: {check}{note}", style=style), highlight=False)
     if report.verdict == "passed":
         console.print(f"[bold green]Winner: {escape(report.winner or '')}[/], {escape(report.reason)}", highlight=False)
+        if words := timeline.differences(report):
+            console.print(f"Beside the original: {escape(words)}", highlight=False)
     else:
         place = report.stopped_at or "the start"
         console.print(f"[bold red]Failed at {place}:[/] {escape(report.reason)}", highlight=False)
@@ -116,8 +117,8 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
     model, bundle = timeline.model_file(report, store), timeline.bundle_file(report, store)
     for title, path in (("Model", model), ("Bundle", bundle), ("Report", page)):
         if path is not None:
-            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-            console.print(f"{title}: {shown}", markup=False, highlight=False, soft_wrap=True)
+            relative = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            console.print(f"{title}: {relative}", markup=False, highlight=False, soft_wrap=True)
     if bundle is not None:
         uses = timeline.bundle_uses(report)
         console.print(f"Use it: {', '.join(uses)}", markup=False, highlight=False, soft_wrap=True)
@@ -133,13 +134,13 @@ def candidates_table(report: RunReport, width: int) -> Table:
     scored = any(candidate.accuracy is not None for candidate in report.candidates)
     layouts = [(batches, True, True), (batches, False, True), (batches[:1], False, True)]
     layouts += [(batches[:1], False, not scored)]
-    for shown, times, sqnr in layouts:
-        table = _table(report, shown, times=times, sqnr=sqnr)
-        wanted = Console(width=10 * width).measure(table).maximum
-        room = max(names) - max(0, wanted - width)
+    for sizes, times, sqnr in layouts:
+        table = _table(report, sizes, times=times, sqnr=sqnr)
+        full = Console(width=10 * width).measure(table).maximum
+        room = max(names) - max(0, full - width)
         if room >= min(max(names), NAME_WIDTH):
             break
-    return _table(report, shown, times=times, sqnr=sqnr, name_width=max(room, LEAST_WIDTH))
+    return _table(report, sizes, times=times, sqnr=sqnr, name_width=max(room, MIN_WIDTH))
 
 
 def _table(report: RunReport, batches: list[int], *, times: bool, sqnr: bool, name_width: int = 1000) -> Table:
@@ -147,14 +148,16 @@ def _table(report: RunReport, batches: list[int], *, times: bool, sqnr: bool, na
     table = Table(title=escape(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=CLOSE)
     for title in ("candidate", "verdict"):
         table.add_column(title, no_wrap=True)
-    quality = [metric_name(report.metric, short=True), "size"] + ["SQNR dB"] * sqnr
+    scored = any(candidate.accuracy is not None for candidate in report.candidates)
+    quality = [metric_name(report.metric, short=True)] * scored + ["size"] + ["SQNR dB"] * sqnr
     speeds = [f"{what}, batch {batch}" for batch in batches for what in ["ms"] * times + ["speed-up"]]
     for title in quality + speeds:
         table.add_column(title, justify="right", no_wrap=True)
     several = len({candidate.target for candidate in report.candidates if candidate.target}) > 1
     for candidate in report.candidates:
-        style = "bold green" if candidate.name == report.winner else "dim" if candidate.status == "rejected" else ""
-        numbers = (percent(candidate.accuracy), size(candidate.size_bytes), number(candidate.sqnr_db, 3))
+        style = "bold green" if candidate.name == report.winner else "" if candidate.status == "accepted" else "dim"
+        accuracy = [percent(candidate.accuracy)] * scored
+        numbers = (*accuracy, size(candidate.size_bytes), number(candidate.sqnr_db, 3))
         words = (folded(candidate.name, name_width), _verdict(candidate, report.winner, several=several))
         cells = map(escape, (*words, *numbers[: len(quality)], *_speeds(candidate, batches, times=times)))
         table.add_row(*cells, style=style)
@@ -171,13 +174,13 @@ def folded(name: str, width: int) -> str:
     return "\n".join(line[start : start + width] for line in lines for start in range(0, max(1, len(line)), width))
 
 
-def reasons(report: RunReport) -> dict[str, list[str]]:
-    """Return why candidates were rejected, and which ones each reason holds for."""
-    found: dict[str, list[str]] = {}
+def reasons(report: RunReport, status: str = "rejected") -> dict[str, list[str]]:
+    """Return why candidates have a status, and which ones each reason holds for."""
+    groups: dict[str, list[str]] = {}
     for candidate in report.candidates:
-        if candidate.status == "rejected":
-            found.setdefault(_reason(candidate), []).append(candidate.name)
-    return found
+        if candidate.status == status:
+            groups.setdefault(_reason(candidate), []).append(candidate.name)
+    return groups
 
 
 def unmet(report: RunReport) -> list[Check]:
@@ -201,7 +204,11 @@ def _speeds(candidate: CandidateEntry, batches: list[int], *, times: bool) -> li
 
 def _verdict(candidate: CandidateEntry, winner: str | None, *, several: bool) -> str:
     status = "winner" if candidate.name == winner else "reference" if candidate.parent is None else candidate.status
-    return f"{status}\non {candidate.target}" if several and status != "rejected" and candidate.target else status
+    return (
+        f"{status}\non {candidate.target}"
+        if several and status not in ("rejected", "unchanged") and candidate.target
+        else status
+    )
 
 
 def _reason(candidate: CandidateEntry) -> str:

@@ -12,27 +12,25 @@ from gauntlet.core.extras import with_pip
 EXTRAS = {
     **dict.fromkeys(("prefect", "mlflow", "httpx", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),
     **dict.fromkeys(("faster_coco_eval", "onnxoptimizer", "onnxscript", "onnxsim", "onnxslim"), "pipeline"),
-    **dict.fromkeys(("torch", "torchvision", "torch_pruning", "safetensors"), "torch"),
     **dict.fromkeys(("fastapi", "fastapi_offline", "prometheus_client", "starlette", "uvicorn"), "serving"),
     **dict.fromkeys(("httptools", "python_multipart", "uvloop"), "serving"),
     "skimage": "sklearn",
     "prefect_dask": "dask",
-    "prefect_ray": "ray",
 }
-"""Module -> the extra that brings it."""
+"""Module -> the extra that brings it; each framework knows its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    options = parser().parse_args(arguments)
     try:
+        options = parser().parse_args(arguments)
         command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(options.command)
         return command(options)
     except PipelineError as error:
         print(f"gauntlet: {error}", file=sys.stderr)  # noqa: T201
         return error.exit_code
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        extra = extras().get((error.name or "").partition(".")[0])
         if extra is None:
             raise
         fix = with_pip(extra)
@@ -43,6 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of our output has closed it
         return 0
+
+
+def extras() -> dict[str, str]:
+    """Return which extra brings a module."""
+    from gauntlet.frameworks.framework import frameworks
+
+    return EXTRAS | {module: extra for framework in frameworks() for module, extra in framework.modules.items()}
 
 
 if __name__ == "__main__":

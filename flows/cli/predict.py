@@ -29,7 +29,7 @@ from gauntlet.problems.prediction import Prediction
 
 STDIN = "-"
 ROWS_AT_ONCE = 20
-MOST_NAMES = 20
+MAX_NAMES = 20
 
 Input = Path | bytes
 Result = tuple[str, Prediction | StageError]
@@ -73,17 +73,17 @@ def _predict_images(predictor: Predictor, sources: list[Path | None], options: a
 
     def results(bar: Progress) -> Iterator[Result]:
         task = bar.add_task("images", total=total)
-        for image, found in predictor.stream(image_files(sources, left_out)):
+        for image, result in predictor.stream(image_files(sources, left_out)):
             name = str(image) if isinstance(image, Path) else STDIN
-            if isinstance(found, StageError):
-                unreadable.append(str(found) if isinstance(image, Path) else f"{STDIN}: {found}")
+            if isinstance(result, StageError):
+                unreadable.append(str(result) if isinstance(image, Path) else f"{STDIN}: {result}")
             elif drawings is not None:
-                drawings.save(image, found)
-            yield name, found
+                drawings.save(image, result)
+            yield name, result
             bar.advance(task)
 
-    shown = console.is_terminal and total > 1 and not (options.json and sys.stdout.isatty())
-    with Progress(console=console, transient=True, disable=not shown) as bar:
+    visible = console.is_terminal and total > 1 and not (options.json and sys.stdout.isatty())
+    with Progress(console=console, transient=True, disable=not visible) as bar:
         if options.json:
             _print_json(results(bar), "image")
         else:
@@ -110,7 +110,7 @@ def _predict_arrays(predictor: Predictor, path: Path, options: argparse.Namespac
         raise ConfigError(f"{path}: {error}") from error
     if options.out:
         np.savez(options.out, allow_pickle=False, **outputs)
-    named = ((str(number), one) for number, one in enumerate(predictor.decode(outputs)))
+    named = ((str(number), prediction) for number, prediction in enumerate(predictor.decode(outputs)))
     if options.json:
         _print_json(named, "sample")
     else:
@@ -181,8 +181,8 @@ def _existing(name: str) -> Path | None:
 
 def _print_json(results: Iterable[Result], kind: str) -> None:
     """Print one JSON object a line, and each at once."""
-    for name, found in results:
-        rest = {"error": str(found)} if isinstance(found, StageError) else {"prediction": found.model_dump(mode="json")}
+    for name, value in results:
+        rest = {"error": str(value)} if isinstance(value, StageError) else {"prediction": value.model_dump(mode="json")}
         print(json.dumps({kind: name, **rest}), flush=True)  # noqa: T201
 
 
@@ -195,12 +195,12 @@ def _print_table(console: Console, results: Iterable[Result], kind: str) -> None
         table = Table(box=box.SIMPLE_HEAD if header else None, show_header=header, padding=(0, 1), expand=True)
         table.add_column(kind, width=width, overflow="fold")
         table.add_column("prediction", ratio=1, overflow="fold")
-        for name, found in rows:
-            text = "[bold red]could not be read[/]" if isinstance(found, StageError) else plain(found.text())
+        for name, result in rows:
+            text = "[bold red]could not be read[/]" if isinstance(result, StageError) else plain(result.text())
             table.add_row(plain(name), text)
         console.print(table)
 
 
 def _names(names: Iterable[str]) -> str:
-    shown = list(islice(names, MOST_NAMES + 1))
-    return ", ".join(chain(shown[:MOST_NAMES], ["..."] * (len(shown) > MOST_NAMES)))
+    first = list(islice(names, MAX_NAMES + 1))
+    return ", ".join(chain(first[:MAX_NAMES], ["..."] * (len(first) > MAX_NAMES)))

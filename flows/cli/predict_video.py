@@ -31,10 +31,10 @@ def predict_video(options: argparse.Namespace) -> int:
     with ExitStack() as files:
         draw = _drawing(predictor, video, drawn, files) if drawn else None
         try:
-            for found in video:
+            for frame in video:
                 if draw:
-                    draw(found)
-                show(found)
+                    draw(frame)
+                show(frame)
         except KeyboardInterrupt:
             return INTERRUPTED
         finally:
@@ -49,23 +49,23 @@ def _drawing(
     if target.suffix.lower() == ".mp4":
         writer = VideoWriter(target, video.source.fps)
         files.callback(writer.close)
-        return lambda found: writer.add(predictor.problem.draw(found.pixels, found.prediction), found.seconds)
+        return lambda frame: writer.add(predictor.problem.draw(frame.pixels, frame.prediction), frame.seconds)
     target.mkdir(parents=True, exist_ok=True)
 
-    def save(found: PredictedFrame) -> None:
-        Image.fromarray(predictor.problem.draw(found.pixels, found.prediction)).save(target / f"{found.index:06}.png")
+    def save(frame: PredictedFrame) -> None:
+        Image.fromarray(predictor.problem.draw(frame.pixels, frame.prediction)).save(target / f"{frame.index:06}.png")
 
     return save
 
 
-def _print_json(found: PredictedFrame) -> None:
-    line = {"frame": found.index, "time_s": round(found.seconds, 6), "latency_ms": round(found.latency_ms, 3)}
-    print(json.dumps(line | {"prediction": found.prediction.model_dump(mode="json")}), flush=True)  # noqa: T201
+def _print_json(frame: PredictedFrame) -> None:
+    line = {"frame": frame.index, "time_s": round(frame.seconds, 6), "latency_ms": round(frame.latency_ms, 3)}
+    print(json.dumps(line | {"prediction": frame.prediction.model_dump(mode="json")}), flush=True)  # noqa: T201
 
 
 def _line_printer() -> Callable[[PredictedFrame], None]:
     console = Console(soft_wrap=True, highlight=False)
-    return lambda found: console.print(f"{found.index:6}  {found.seconds:9.3f} s  {plain(found.prediction.text())}")
+    return lambda frame: console.print(f"{frame.index:6}  {frame.seconds:9.3f} s  {plain(frame.prediction.text())}")
 
 
 def _print_summary(video: VideoPredictions, *, as_json: bool) -> None:

@@ -18,14 +18,15 @@ from flows.cli.console import live, print_report
 from flows.local_run import run_local
 from flows.record.home import Home
 from flows.record.journal import everything_sent
+from flows.record.report_files import read_report
 from gauntlet.core.errors import ConfigError
-from gauntlet.core.run_report import RunReport
 from gauntlet.reporting.text_format import printable
 
 MODEL_OPTIONS = {
     "data": "the key under data",
     "labels": "the key under data",
     "shape": "the key under data",
+    "task": "data.task",
     "parameters": "train.parameters",
     "trust": "train.trust",
 }
@@ -48,13 +49,13 @@ def run_pipeline(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, terminated)
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
-    print_report(console, RunReport.model_validate_json((folder / "report.json").read_bytes()), home)
+    print_report(console, read_report((folder / "report.json").read_bytes()), home)
     if inferred is not None:
         path = folder / CONFIG_FILE
         path.write_text(yaml.safe_dump(inferred.values, sort_keys=False), encoding="utf-8")
-        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-        console.print(f"Configuration: {shown}", markup=False, highlight=False, soft_wrap=True)
-    console.print("More: gauntlet show, gauntlet ui", highlight=False)
+        relative = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        console.print(f"Configuration: {relative}", markup=False, highlight=False, soft_wrap=True)
+    console.print("More: gauntlet show, gauntlet up", highlight=False)
     if not everything_sent(folder):
         console.print("MLflow did not receive everything; send the rest with: gauntlet sync", style="yellow")
     return code
@@ -64,7 +65,14 @@ def _infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, Pip
     files = (options.data, options.labels, options.parameters)
     data, labels, parameters = (Path(name) if name else None for name in files)
     inferred = infer_config(
-        Path(options.config), data, labels, dict(options.shape), parameters, trust=options.trust, store=home.store
+        Path(options.config),
+        data,
+        labels,
+        dict(options.shape),
+        parameters,
+        task=options.task,
+        trust=options.trust,
+        store=home.store,
     )
     return inferred, validated(Path(options.config), inferred.values, tuple(options.set))
 

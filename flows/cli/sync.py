@@ -2,9 +2,9 @@
 
 import argparse
 
+from flows.cli.interrupted import close_interrupted_runs
 from flows.record.home import Home
-from flows.record.journal import everything_sent, interrupted_runs
-from flows.servers.local_servers import prefect_server
+from flows.record.journal import everything_sent
 from flows.tracking.sender import Sender
 from gauntlet.core.errors import StageError
 
@@ -12,11 +12,7 @@ from gauntlet.core.errors import StageError
 def sync_runs(_options: argparse.Namespace) -> int:
     """Send what is missing of every run; raise `StageError` when a server cannot be reached or refuses the record."""
     home = Home.find()
-    if interrupted_runs(home):
-        with prefect_server(home):
-            from flows.recording import close_interrupted  # Prefect reads the server's address when it is imported
-
-            close_interrupted(home)
+    close_interrupted_runs(home)
     waiting = [folder for folder in home.run_folders() if not everything_sent(folder)]
     unsent = [folder.name for folder in waiting if not Sender(home, folder).send()]
     print(f"{len(waiting) - len(unsent)} of {len(waiting)} runs sent")  # noqa: T201

@@ -10,22 +10,22 @@ from rich.table import Table
 
 from flows.cli.shared import plain
 from gauntlet.runtime.resources import usable_threads
-from gauntlet.targets import DEFAULT_TARGETS
+from gauntlet.targets import default_targets
 from gauntlet.targets.environments import install
 
 
 def show_targets(options: argparse.Namespace) -> int:
     """Try every default target and print whether it can run, and why not."""
-    console = Console()
+    console, targets = Console(), default_targets()
     with console.status("trying every target ...") as status:
         status.start() if console.is_terminal and not options.json else status.stop()
         with ThreadPoolExecutor(usable_threads()) as pool:
-            reasons = list(pool.map(lambda target: target.unavailable(), DEFAULT_TARGETS))
+            reasons = list(pool.map(lambda target: target.unavailable(), targets))
     if options.json:
         entries = [
             {"name": t.name, "available": why is None, "reason": why, "precision": t.declared_precision}
             | t.model_dump(mode="json")
-            for t, why in zip(DEFAULT_TARGETS, reasons, strict=True)
+            for t, why in zip(targets, reasons, strict=True)
         ]
         print(json.dumps(entries, indent=2))  # noqa: T201
         return 0
@@ -33,7 +33,7 @@ def show_targets(options: argparse.Namespace) -> int:
     table.add_column("target", no_wrap=True)
     table.add_column("precision", no_wrap=True)
     table.add_column("can run here", overflow="fold")
-    for target, why in zip(DEFAULT_TARGETS, reasons, strict=True):
+    for target, why in zip(targets, reasons, strict=True):
         word = "[green]yes[/]" if why is None else f"no: {plain(why)}"
         table.add_row(target.name, target.declared_precision, word, style="" if why is None else "dim")
     console.print(table)

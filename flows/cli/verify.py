@@ -31,9 +31,9 @@ def print_verification(console: Console, result: Verification) -> None:
             console.print(f"signature: {plain(_signature(signature))}")
     if result.digest and not result.signatures:
         console.print("signature: none; sign with: gauntlet bundle RUN --key KEY.pem")
-    for one in result.golden:
-        limits = f"allowed {result.golden_tolerance:.3g}; absolute {one.max_abs_error:.3g}"
-        console.print(f"golden output {plain(one.output)}: relative difference {one.max_rel_error:.3g} ({limits})")
+    for g in result.golden:
+        limits = f"allowed {result.golden_tolerance:.3g}; absolute {g.max_abs_error:.3g}"
+        console.print(f"golden output {plain(g.output)}: relative difference {g.max_rel_error:.3g} ({limits})")
     for line in result.failures:
         console.print(f"[bold red]failed:[/] {plain(line)}")
     for line in result.unproven:

@@ -4,25 +4,25 @@ import contextlib
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import tasks
 from gauntlet.core.artifact import Artifact, sha256_of
 from gauntlet.core.frozen import Frozen
-from gauntlet.core.user_code import imported_modules, module_file
+from gauntlet.core.stage import traits_of
+from gauntlet.core.user_code import code_files, imported_modules, installed_packages, module_file
 from gauntlet.runtime.gpu import has_gpu
 from gauntlet.runtime.processor import Processor
 
-OUR_PACKAGES = ("tasks", "gauntlet")
-PROCESSOR_INDEPENDENT = ("tasks.data", "tasks.train", "tasks.prune")
-"""Stages whose results hold on any processor. The others' depend on the kernels of the processor at hand: whether INT8
-sums saturate, which layout and which graph is fast."""
+OUR_PACKAGES = ("tasks", "gauntlet", "frameworks", "wings")
 
 
 def cache_key(
@@ -35,8 +35,8 @@ def cache_key(
 ) -> str:
     """Return the digest that names a piece of work.
 
-    It is the same on every machine with the same Python and packages and, unless the stage is in
-    `PROCESSOR_INDEPENDENT`, the same instructions; `here` is by default this machine's processor. A training with
+    It is the same on every machine with the same Python and packages and, unless the stage holds on any processor, the
+    same instructions; `here` is by default this machine's processor. A training with
     `device: auto` has another key where there is a GPU; `gpu` says so, by default as it is on this machine.
     """
     parts = {
@@ -44,9 +44,9 @@ def cache_key(
         "config": canonical_json(config),
         "inputs": canonical_json(inputs),
         "python": platform.python_version(),
-        **code_digests(function.__module__),
+        **code_digests(function.__module__, *sorted({*modules_of(config)})),
     }
-    if function.__module__ not in PROCESSOR_INDEPENDENT:
+    if not traits_of(function).any_processor:
         here = here or Processor.current()
         parts["processor"] = [here.architecture, *here.instructions]
     if "auto" in (getattr(part, "device", None) for part in (config, getattr(config, "fine_tune", None))):
@@ -56,6 +56,8 @@ def cache_key(
 
 def canonical_json(value: Any) -> Any:
     """Return a JSON value that is equal exactly when the contents are equal.
+
+    A function, such as a configuration's `files`, counts as what it returns now.
 
     Raises:
         TypeError: for a value without comparable content, such as a session or a model in memory.
@@ -74,23 +76,43 @@ def canonical_json(value: Any) -> Any:
             return [canonical_json(item) for item in value]
         case None | bool() | int() | float() | str():
             return value
+        case MethodType() | partial():
+            return canonical_json(value())
     raise TypeError(f"a stage takes values and artifacts, not {type(value).__name__}")
 
 
+def modules_of(config: Any) -> Iterator[str]:
+    """Yield the modules of the classes in a configuration: a kind's code is a part of the stage's."""
+    match config:
+        case Frozen():
+            yield type(config).__module__
+            for name in type(config).model_fields:
+                yield from modules_of(getattr(config, name))
+        case tuple():
+            for item in config:
+                yield from modules_of(item)
+
+
 @lru_cache
-def code_digests(module: str) -> dict[str, dict[str, str]]:
-    """Return the digests of the module and of all our modules that it imports, and the versions of what they need."""
+def code_digests(*modules: str) -> dict[str, dict[str, str]]:
+    """Return the digests of modules and of all our modules that they import, and the versions of what they need.
+
+    Of other people's modules, these are the digests of all files that they need.
+    """
     code: dict[str, str] = {}
     packages: set[str] = set()
-    pending = [module]
+    pending = [*modules]
+    for module in modules:
+        if module.partition(".")[0] not in OUR_PACKAGES:
+            code[module] = sha256_of([*code_files(Path(os.devnull), f"{module}:any")])
     while pending:
         name = pending.pop()
         if name in code:
             continue
-        found = _read(name)
-        if found is None:  # not a module but a name in one, or a package without code
+        module_code = _read(name)
+        if module_code is None:  # not a module but a name in one, or a package without code
             continue
-        code[name], imports = found
+        code[name], imports = module_code
         for imported in imports:
             if imported.split(".")[0] in OUR_PACKAGES:
                 pending.append(imported)
@@ -127,9 +149,3 @@ def required_names(distribution: str) -> tuple[str, ...]:
     """Return the names of the packages that a package requires, without those of its extras."""
     required = importlib.metadata.requires(distribution) or ()
     return tuple(re.split(r"[^\w.-]", text)[0] for text in required if "extra ==" not in text)
-
-
-@lru_cache
-def installed_packages() -> Mapping[str, list[str]]:
-    """Return the names of the distributions that provide each top-level module; reading them takes a second."""
-    return importlib.metadata.packages_distributions()

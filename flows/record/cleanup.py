@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.record.home import Home
-from flows.record.journal import Journal, everything_sent
+from flows.record.journal import SAVED, Journal, everything_sent
 from flows.record.locks import is_locked
-from flows.record.shared_store import artifact_paths
+from flows.record.used_artifacts import artifact_paths
 
 DAY_S = 86_400
 
@@ -56,15 +56,16 @@ def plan_cleanup(home: Home, keep_runs: int | None = None, older_than_days: floa
     runs = home.run_folders()
     old = runs[: max(0, len(runs) - keep_runs)] if keep_runs is not None else runs
     before = time.time() - DAY_S * (older_than_days or 0)
-    asked = keep_runs is not None or older_than_days is not None
-    old = [run for run in old if asked and _ended(run) < before]
+    selects = keep_runs is not None or older_than_days is not None
+    old = [run for run in old if selects and _ended(run) < before]
     unsent = [run for run in old if not everything_sent(run)]
     removed = [run for run in old if run not in unsent]
     kept = [run for run in runs if run not in removed]
 
     keys = {event["key"] for run in kept for event in Journal(run / "journal.jsonl") if "key" in event}
     results = [path for path in home.results.glob("*.json") if path.stem not in keys]
-    records = [run / "report.json" for run in kept] + [home.results / f"{key}.json" for key in keys]
+    records = [run / name for run in kept for name in ("report.json", SAVED)]
+    records += [home.results / f"{key}.json" for key in keys]
     kept_artifacts = {(home.store.root / path).parent for path in artifact_paths(records)}
     artifacts = [path for path in home.store.root.glob("??/*") if path not in kept_artifacts]
     leftovers = [

@@ -33,9 +33,9 @@ def environment() -> JsonObject:
 
 def package_versions() -> dict[str, str]:
     """Return the versions of the packages that this project asks for, as far as they are installed."""
-    found = {}
+    versions = {}
     for requirement in importlib.metadata.requires("onnx-gauntlet") or ():
         name = re.split(r"[^\w.-]", requirement)[0]
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions

@@ -5,30 +5,24 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gauntlet.core.artifact import STORE_ADDRESS, open_store
 from gauntlet.core.errors import ConfigError
-from gauntlet.core.object_store import open_store
-from gauntlet.core.object_store_client import VARIABLE
 from gauntlet.core.workspace import gauntlet_home
 
 
 class Home:
     """Paths under one root. Deleting `work` and `results` is always safe: they are computed again.
 
-    `store` is the address of an object store that machines share, by default `$GAUNTLET_STORE`; empty for none.
+    `store` is the address of a store that machines share, by default `$GAUNTLET_STORE`; empty for none.
     """
 
     def __init__(self, root: Path, store: str | None = None) -> None:
         self.root = root
-        address = os.environ.get(VARIABLE, "") if store is None else store
+        address = os.environ.get(STORE_ADDRESS, "") if store is None else store
         self.store = open_store(root / "store", address)  # every artifact, by content
         self.results = root / "results"  # reports of finished work, by cache key
         self.work = root / "work"  # unfinished work, by cache key
         self.runs = root / "runs"  # one folder a run: journal and report files
-        self.fleets = root / "fleets"  # one folder a fleet of models
-        self.retrains = root / "retrains"  # one folder a retraining, by the model's name: its samples, and its result
-        self.bundles = root / "bundles"  # of registered versions, by digest; a cache
-        self.ledgers = root / "ledgers"  # what was promoted and why, one file a model; nothing can replace it
-        self.request_logs = root / "request-logs"  # of the champions that `gauntlet up` serves, by the model's name
         self.locks = root / "locks"
         self.sent = root / "mlflow-sent"  # what each MLflow server has, by content
         self.in_use = root / "in-use.lock"  # held shared by every run, and alone by a clean-up
@@ -41,13 +35,9 @@ class Home:
         """Return the home of this process."""
         return cls(gauntlet_home())
 
-    def ledger(self, model: str) -> Path:
-        """Return the file of a registered model's ledger."""
-        return self.ledgers / f"{model}.jsonl"
-
-    def request_log(self, model: str) -> Path:
-        """Return the folder of a served model's request log."""
-        return self.request_logs / model
+    def create(self) -> None:
+        """Make the folder if there is none; nobody else on the machine can read it: it holds users' data."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def run_folders(self) -> list[Path]:
         """Return the folders of all runs, oldest first."""

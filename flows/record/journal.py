@@ -11,6 +11,9 @@ from typing import Any
 from flows.record.home import Home
 from flows.record.locks import is_locked
 
+SAVED = "record.jsonl"
+"""The file in a run's folder that has what its report is made of, as a journal, until the report is written."""
+
 
 class Journal:
     """An append-only file of events. A line that a kill cut short is ignored.

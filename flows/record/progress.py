@@ -13,6 +13,8 @@ from prefect.runtime import task_run
 from flows.record.run import Run
 from gauntlet.core.workspace import progress_log, steps_log
 
+log = logging.getLogger("gauntlet")
+
 LOGS = (logging.getLogger("gauntlet"), steps_log)
 EXTRAS = ("work", "began", "ended", "done", "total", "unit", "metrics")
 """What progress records carry besides their text."""
@@ -32,9 +34,15 @@ class ProgressRelay(logging.Handler):
             return
         done, total = record.done, record.total  # type: ignore[attr-defined]
         self.run.progress(self.stage, done, record.metrics)  # type: ignore[attr-defined]
-        if task_run.id is None:
+        if task_run.id is None or not self.run.prefect_responds:
             return
-        percent = 100.0 * done / total
+        try:
+            self._move_bar(100.0 * done / total)
+        except Exception as error:  # whatever is wrong with the server, the work goes on
+            self.run.prefect_responds = False
+            log.warning("Prefect does not take the run's progress (%s); the run goes on without it", error)
+
+    def _move_bar(self, percent: float) -> None:
         if self.artifact is None:
             self.artifact = create_progress_artifact(percent, key=f"{self.stage}-progress")  # type: ignore[assignment]
         else:

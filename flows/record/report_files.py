@@ -1,10 +1,13 @@
 """The files that a run leaves: its report for programs and for people, and where it ran."""
 
+import inspect
 import json
+import pkgutil
 from pathlib import Path
 
 from gauntlet.core.artifact import write_atomically
-from gauntlet.core.run_report import RunReport
+from gauntlet.core.run_report import RunReport, StageEntry
+from gauntlet.core.shipping import shipping_stages
 from gauntlet.reporting import pareto_plot
 from gauntlet.reporting.drawing import standalone
 from gauntlet.reporting.html_report import render_html
@@ -28,3 +31,20 @@ def write_report(report: RunReport, folder: Path, store: Path) -> str:
     if (drawing := pareto_plot.draw(report)) is not None:
         write_atomically(folder / PARETO_FILE, standalone(drawing))
     return summary
+
+
+def read_report(text: bytes | str) -> RunReport:
+    """Return a report from its JSON, with the facts of known stages as objects; as JSON alone where they differ."""
+    report = RunReport.model_validate_json(text)
+    return report.replace(stages=tuple(map(_with_facts, report.stages)))
+
+
+def _with_facts(entry: StageEntry) -> StageEntry:
+    try:
+        brought = shipping_stages().get(entry.stage)
+        function = brought.function if brought else pkgutil.resolve_name(f"tasks.{entry.stage}:{entry.stage}")
+        report = inspect.get_annotations(function, eval_str=True)["return"]
+        facts = report.model_fields["facts"].annotation.model_validate_json(json.dumps(entry.facts))
+    except (ImportError, AttributeError, KeyError, ValueError):
+        return entry
+    return entry.with_facts(facts)

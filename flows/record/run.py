@@ -1,6 +1,5 @@
 """One run's record, from its first stage to its report."""
 
-import math
 import threading
 import time
 from collections import defaultdict
@@ -14,20 +13,16 @@ from prefect.client.schemas.objects import State
 from configs.schema import PipelineConfig
 from flows.record.environment import environment
 from flows.record.home import Home
-from flows.record.journal import Journal
-from gauntlet.core.artifact import Artifact
+from flows.record.journal import SAVED, Journal
+from gauntlet.core.candidate import Candidate
 from gauntlet.core.errors import PipelineError
 from gauntlet.core.report import Check, Report
 from gauntlet.core.run_report import CandidateEntry, RunReport, StageEntry
-from tasks.accuracy import AccuracyFacts
-from tasks.benchmark.facts import BenchmarkFacts
-from tasks.confirm import ConfirmFacts
-from tasks.duel import DuelFacts
-from tasks.evaluate import EvaluateFacts
-from tasks.select import Fidelity, SelectFacts
 
 CANCELLED = "cancelled"
 """The reason of a run that a signal ended."""
+INTERRUPTED = "interrupted: the process ended without a verdict"
+"""The reason of a run that was killed."""
 
 Place = tuple[int, ...]
 """Where something stands in the order of the pipeline's code: places of lines begin with that of the line above."""
@@ -70,15 +65,16 @@ class Run:
     ) -> None:
         self.id, self.home, self.config, self.fresh, self.listeners = run_id, home, config, fresh, listeners
         self.folder = home.runs / run_id
-        self.journal = Journal(self.folder / "journal.jsonl")
+        self.saved, self.journal = Journal(self.folder / SAVED), Journal(self.folder / "journal.jsonl")
         self.started_at, self._start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+        self.ended_after_s: float | None = None  # of a run that was killed
         self.environment = environment()
         self.candidates: dict[str, CandidateEntry] = {}
         self.at_stage: str | None = None
-        self.race: BenchmarkFacts | None = None
         self.winner: str | None = None
         self.reason = ""
         self.metric = "accuracy"
+        self.prefect_responds = True  # once it does not, each call would be tried again for a minute
         self.done: set[str] = set()  # keys of the work that this run has finished or found in the cache
         self.producing_gates: dict[str, State[Any]] = {}  # digest of an artifact -> state of the gate that accepted it
         self._entries: list[tuple[Place, StageEntry]] = []
@@ -88,6 +84,8 @@ class Run:
 
     def open(self) -> None:
         """Open the record."""
+        config = self.config.model_dump(mode="json")
+        self.saved.append("opened", started_at=self.started_at, environment=self.environment, config=config)
         for listener in self.listeners:
             listener.opened(self.id)
 
@@ -114,22 +112,17 @@ class Run:
 
     def record(self, report: Report[Any], place: Place = ()) -> None:
         """Add a stage's report to the record, before its gate judges it."""
-        entry = StageEntry.model_validate_json(report.model_dump_json())
+        entry = StageEntry.of(report)
         with self._lock:
-            self._entries.append((place, entry))
-            if isinstance(report.facts, EvaluateFacts | AccuracyFacts):
-                self.metric = report.facts.metric
-            if report.candidate is not None:
-                self.update(report.candidate, **_candidate_changes(report))
-            match report.facts:
-                case BenchmarkFacts() as facts:
-                    self.race = facts
-                case SelectFacts() as facts:
-                    self._record_selection(facts)
-                case ConfirmFacts() as facts:
-                    self._record_confirmation(facts)
-                case DuelFacts() as facts:
-                    self._record_duel(facts)
+            self.take_stage(place, entry)
+            for name, changes in report.facts.candidate_changes(self.candidates).items():
+                self._change(name, **changes)
+            outcome = report.facts.outcome()
+            self.metric, self.reason = outcome.metric or self.metric, outcome.reason or self.reason
+            self.winner = outcome.winner or self.winner
+            so_far = {"metric": self.metric, "winner": self.winner, "reason": self.reason}
+            facts = f"{type(report.facts).__module__}:{type(report.facts).__qualname__}"
+            self.saved.append("stage", place=place, entry=entry.model_dump(mode="json"), facts=facts, **so_far)
             for listener in self.listeners:
                 listener.stage_recorded(report)
 
@@ -139,117 +132,46 @@ class Run:
             for listener in self.listeners:
                 listener.progressed(stage, step, metrics)
 
-    def add_candidate(
-        self,
-        name: str,
-        parent: str | None,
-        place: Place = (),
-        *,
-        model: Artifact | None = None,
-        accuracy: float | None = None,
-    ) -> None:
-        """Open the record of a candidate; it counts as accepted until a gate rejects it."""
-        candidate = CandidateEntry(
-            name=name,
-            parent=parent,
-            status="accepted",
-            reason="",
-            artifact=model,
-            size_bytes=model.size_bytes if model else None,
-            accuracy=accuracy,
-        )
+    def record_candidate(self, candidate: Candidate, place: Place = ()) -> None:
+        """Record a candidate as it stands; one that the record does not have yet is opened."""
         with self._lock:
-            self._places[name] = place
-            known = {**self.candidates, name: candidate}
-            self.candidates = {each: known[each] for each in sorted(known, key=self._places.__getitem__)}
-            for listener in self.listeners:
-                listener.candidate_opened(candidate)
-
-    def update(self, name: str, **changes: Any) -> None:
-        """Change what is known of a candidate."""
-        with self._lock:
-            self.candidates[name] = self.candidates[name].replace(**changes)
-
-    def rejected_by(self, stage: str, candidate: str | None) -> bool:
-        """Tell whether the stage's gate has rejected the candidate."""
-        found = [s for s in self.stages if (s.stage, s.candidate) == (stage, candidate)]
-        return any(check.blocks for entry in found for check in entry.checks)
-
-    @property
-    def accepted_models(self) -> dict[str, Artifact]:
-        """The models that no gate has rejected, by candidate; the reference comes first."""
-        return {c.name: c.artifact for c in self.candidates.values() if c.status == "accepted" and c.artifact}
-
-    @property
-    def fidelities(self) -> dict[str, Fidelity]:
-        """How close each candidate is to the network that it was made from: the trained one, or a pruned one."""
-        return {
-            c.name: Fidelity(network=self._network(c.name), sqnr_db=c.sqnr_db)
-            for c in self.candidates.values()
-            if c.sqnr_db is not None and not math.isnan(c.sqnr_db)
-        }
-
-    @property
-    def own_goldens(self) -> dict[str, Artifact]:
-        """The outputs of the pruned network that each accepted candidate was made from; others have none."""
-        goldens = {s.candidate: s.artifacts["golden"] for s in self.stages if s.candidate and "golden" in s.artifacts}
-        networks = {name: self._network(name) for name in self.accepted_models}
-        return {name: goldens[network] for name, network in networks.items() if network in goldens}
-
-    def _network(self, candidate: str) -> str:
-        """Return the candidate whose network this one was made from: a pruned one, or the reference."""
-        parent = self.candidates[candidate].parent
-        pruned = any(pruning.name == candidate for pruning in self.config.prune)
-        return candidate if pruned or parent is None else self._network(parent)
-
-    def _record_selection(self, selection: SelectFacts) -> None:
-        """Take over what the race measured and what was decided."""
-        race = self.race
-        if race is None:
-            raise ValueError("a selection was recorded without a race")
-        for result in race.results:
-            verdict = selection.decision(result.candidate)
-            session = race.session(result.candidate)
-            self.update(
-                result.candidate,
-                benchmark=result.rows,
-                target=result.target or None,
-                session=session and session.options,
-                status="accepted" if verdict.accepted else "rejected",
-                reason=verdict.reason,
+            name, model, known = candidate.name, candidate.model, candidate.name in self.candidates
+            if not known:
+                entry = CandidateEntry(name=name, parent=candidate.parent, status="not decided", reason="")
+                self.take_candidate(place, entry)
+            self._change(
+                name,
+                status=candidate.status,
+                reason=candidate.reason,
+                artifact=model,
+                size_bytes=model.size_bytes if model else None,
+                accuracy=candidate.accuracy,
+                sqnr_db=candidate.sqnr_db,
+                differences=candidate.differences,
             )
-        self.winner, self.reason = selection.winner, selection.reason
+            for listener in () if known else self.listeners:
+                listener.candidate_opened(self.candidates[name])
 
-    def _record_confirmation(self, final: ConfirmFacts) -> None:
-        """Take over the second measurement of the selected candidate, and the winner that follows from it."""
-        if final.race is not None:
-            entry = self.candidates[final.candidate]
-            accepted = final.confirmed or entry.parent is None
-            self.update(
-                entry.name,
-                benchmark=final.rows + tuple(row for row in entry.benchmark if row.target != entry.target),
-                status="accepted" if accepted else "rejected",
-                reason=final.measured if accepted else f"{final.objection}: {final.measured}",
-            )
-        self.winner, self.reason = final.winner, final.reason
+    def _change(self, name: str, **changes: Any) -> None:
+        entry = self.candidates[name] = self.candidates[name].replace(**changes)
+        self.saved.append("candidate", place=self._places[name], entry=entry.model_dump(mode="json"))
 
-    def _record_duel(self, facts: DuelFacts) -> None:
-        """Take over what was measured from images to outputs, and the winner that follows from it."""
-        final = facts.final
-        self.update(
-            facts.candidate,
-            benchmark=facts.rows,
-            target=self.candidates[facts.opponent].target,
-            session=self.candidates[facts.opponent].session,
-            status="accepted" if facts.won else "rejected",
-            reason=facts.reason,
-        )
-        self.winner, self.reason = final.winner, final.reason
+    def take_stage(self, place: Place, entry: StageEntry) -> None:
+        """Add a stage's entry at its place."""
+        self._entries.append((place, entry))
+
+    def take_candidate(self, place: Place, entry: CandidateEntry) -> None:
+        """Add a candidate's entry at its place, or replace it."""
+        self._places[entry.name] = place
+        known = {**self.candidates, entry.name: entry}
+        self.candidates = {each: known[each] for each in sorted(known, key=self._places.__getitem__)}
 
     def report(self, error: Exception | None = None, links: dict[str, str] | None = None) -> RunReport:
         """Return the report of the run as it stands, with links to pages of other tools by title."""
         if error is not None:
             self.reason = str(error) if isinstance(error, PipelineError) else f"{type(error).__name__}: {error}"
+            for undecided in [c.name for c in self.candidates.values() if c.status == "not decided"]:
+                self._change(undecided, reason="the run ended before the selection")
         return RunReport(
             run_id=self.id,
             name=self.config.name,
@@ -259,7 +181,7 @@ class Run:
             reason=self.reason,
             winner=self.winner if error is None else None,
             metric=self.metric,
-            seconds=time.monotonic() - self._start,
+            seconds=time.monotonic() - self._start if self.ended_after_s is None else self.ended_after_s,
             environment=self.environment,
             config=self.config.model_dump(mode="json"),
             links=links or {},
@@ -268,17 +190,7 @@ class Run:
         )
 
     def close(self, report: RunReport) -> None:
-        """Close the record; the report's files are written."""
+        """Close the record; the report's files are written, so what they are made of need not stay."""
         for listener in self.listeners:
             listener.closed(report)
-
-
-def _candidate_changes(report: Report[Any]) -> dict[str, Any]:
-    """Return what a stage's report changes in its candidate's entry."""
-    changes: dict[str, Any] = {}
-    if "model" in report.artifacts:
-        model = report.artifacts["model"]
-        changes |= {"artifact": model, "size_bytes": model.size_bytes}
-    if isinstance(report.facts, AccuracyFacts):
-        changes |= {"accuracy": report.facts.accuracy, "sqnr_db": report.facts.sqnr_db}
-    return changes
+        self.saved.path.unlink(missing_ok=True)

@@ -6,19 +6,23 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from flows.record.benchmark_slot import benchmark_slot
+from flows.record.cache_key import cache_key
 from flows.record.home import Home
+from flows.record.input_files import FileContent, changed_files, input_files
 from flows.record.journal import Journal
 from flows.record.locks import host, locked
 from flows.record.measure import ResourceUsage
 from flows.record.progress import write_progress
 from flows.record.result_cache import ResultCache
-from gauntlet.core.errors import PipelineError
+from flows.record.waits import WAITED
+from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace, steps_log
 from gauntlet.runtime.operator_libraries import with_operator_libraries
@@ -53,17 +57,28 @@ class Work:
     inputs: Mapping[str, Any]
 
     def run(self) -> Report[Any]:
-        """Return the report of the same work where it is known; otherwise do the work, in one process at a time."""
+        """Return the report of the same work where it is known; otherwise do the work, in one process at a time.
+
+        Raises:
+            StageError: when a file of the user's changed while the work read it.
+        """
+        work = self
+        while (report := work._run_unless_stale()) is None:
+            work = replace(work, key=work._current_key())
+        return report
+
+    def _run_unless_stale(self) -> Report[Any] | None:
+        """Return the report, or None, with nothing done, when the user's files changed during a wait: see `_do`."""
         home = Home(self.root, self.store)
         journal = Journal(home.runs / self.run_id / "journal.jsonl")
         named = {"stage": self.function.__name__, "candidate": self.candidate, "key": self.key}
         journal.append("work_started", **named, host=socket.gethostname(), pid=os.getpid())
-        on_wait = self._waits("for another run that does the same work")
-        with self._shown(), locked(home.locks / self.key, on_wait=on_wait):
-            report = self._cached(home)
-            if report is None:
-                report = self._do(home, journal)
-        journal.append("work_finished", **named, cached=report.cached, seconds=report.seconds)
+        with self._shown(), ExitStack() as held:
+            with self._waiting(journal, "for another run that does the same work") as on_wait:
+                held.enter_context(locked(home.locks / self.key, on_wait=on_wait))
+            report = self._cached(home) or self._do(home, journal)
+        if report is not None:
+            journal.append("work_finished", **named, cached=report.cached, seconds=report.seconds)
         return report
 
     def _cached(self, home: Home) -> Report[Any] | None:
@@ -72,9 +87,15 @@ class Work:
         report_type = inspect.get_annotations(self.function, eval_str=True)["return"]
         return ResultCache(home.results, home.store).load(self.key, report_type)
 
-    def _do(self, home: Home, journal: Journal) -> Report[Any]:
-        waits = self._waits("until this host is free")
-        with host(alone=self.measured, on_wait=waits), benchmark_slot() if self.measured else nullcontext():
+    def _do(self, home: Home, journal: Journal) -> Report[Any] | None:
+        """Do the work; None, with nothing done, when the key no longer fits, as files changed while it waited."""
+        with ExitStack() as held:
+            with self._waiting(journal, "until this host is free") as on_wait:
+                held.enter_context(host(alone=self.measured, on_wait=on_wait))
+                held.enter_context(benchmark_slot() if self.measured else nullcontext())
+            files = {} if self.measured else input_files(self.inputs)
+            if files and self._current_key() != self.key:
+                return None
             if self.measured:
                 journal.append("alone", stage=self.function.__name__)
             workspace = Workspace(home.store, home.work / self.key)
@@ -83,11 +104,35 @@ class Work:
             workspace.folder.mkdir(parents=True, exist_ok=True)
             with ResourceUsage() as usage:
                 report = self.function(self.config, workspace, **self.inputs)
-            report = report.replace(seconds=usage.seconds, peak_rss_bytes=usage.peak_rss_bytes)
-            if not (self.measured or report.timed):
+            named = report.replace(stage=self.function.__name__)
+            report = named.replace(seconds=usage.seconds, peak_rss_bytes=usage.peak_rss_bytes)
+            if not self.measured and self._require_one_content(files, workspace.folder) and report.reusable:
                 ResultCache(home.results, home.store).save(self.key, report)
             shutil.rmtree(workspace.folder, ignore_errors=True)
         return report
+
+    def _current_key(self) -> str:
+        return cache_key(self.function, self.config, self.inputs)
+
+    def _require_one_content(self, files: Mapping[str, FileContent], folder: Path) -> bool:
+        """Return whether the work can only have read these contents; `StageError` when it may have read a mixture.
+
+        Source code is read once, and people edit it while a training runs, so its change only keeps the result out of
+        the cache. So does one that was undone, or that of a file's times alone.
+        """
+        after = input_files(self.inputs)
+        if after == files:
+            return True
+        changed = changed_files(files, after)
+        if mixed := [path for path in changed if not path.endswith(".py")]:
+            shutil.rmtree(folder, ignore_errors=True)  # nothing may be resumed from it
+            raise StageError(
+                f"{', '.join(mixed)} changed while the stage read it, so the result may mix two contents. "
+                "Fix: run the same command again when nothing writes to it"
+            )
+        names = ", ".join(changed or [path for path in files if files[path] != after[path]])
+        log.warning("%s: %s was written to meanwhile, so the result will not be reused", self.label, names)
+        return False
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
@@ -98,8 +143,20 @@ class Work:
         finally:
             steps_log.info("", extra={"work": self.key, "ended": self.label})
 
-    def _waits(self, reason: str) -> Callable[[], None]:
-        return lambda: log.info("%s: waiting %s", self.label, reason)
+    @contextmanager
+    def _waiting(self, journal: Journal, reason: str) -> Iterator[Callable[[], None]]:
+        """Give what is to be called when a wait begins; write to the journal how long the wait inside took."""
+        began: list[float] = []
+
+        def on_wait() -> None:
+            log.info("%s: waiting %s", self.label, reason)
+            began.append(monotonic())
+
+        try:
+            yield on_wait
+        finally:
+            if began:
+                journal.append(WAITED, began=began[0], ended=monotonic())
 
 
 @dataclass(frozen=True)

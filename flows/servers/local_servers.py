@@ -40,7 +40,8 @@ def prefect_server(home: Home, port: int = PREFECT_PORT, while_starting: Callabl
         while_starting()
         yield url
         return
-    home.prefect.mkdir(parents=True, exist_ok=True)
+    home.create()
+    home.prefect.mkdir(exist_ok=True)
     os.environ["PREFECT_HOME"] = str(home.prefect)
     with locked(home.prefect / "users.lock", shared=True) as users:
         try:  # from here on, so that an interrupted start leaves no server behind either
@@ -116,12 +117,12 @@ def start_prefect(home: Home, port: int, while_starting: Callable[[], object]) -
         "PREFECT_HOME": str(home.prefect),
         "PREFECT_SERVER_API_HOST": HOST,
         "PREFECT_SERVER_API_PORT": str(port),  # without it, the page calls port 4200 on whatever port it is served
-        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin,  # the default lets any page that a user visits call the API
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin,  # the default lets any page that a user visits read it
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
         # In memory, the default, a killed server forgets who holds a concurrency limit: it would stay taken forever.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
+    command = [sys.executable, "-m", "flows.servers.prefect_app", str(port)]
     copy_template("prefect", home.prefect / "prefect.db")
     process = launch(command, environment, home.prefect / "server.log")
     note = {"pid": process.pid, "created": process.create_time(), "url": f"{origin}/api"}
@@ -202,8 +203,8 @@ def responds(url: str) -> bool:
 def listens(process: psutil.Process, url: str) -> bool:
     """Tell whether a process, or one that it has started, listens on the port of an address."""
     with contextlib.suppress(psutil.Error):
-        found = [each.net_connections("tcp") for each in (process, *process.children(recursive=True))]
-        return any(c.status == psutil.CONN_LISTEN and c.laddr.port == urlsplit(url).port for one in found for c in one)
+        opened = [each.net_connections("tcp") for each in (process, *process.children(recursive=True))]
+        return any(c.status == psutil.CONN_LISTEN and c.laddr.port == urlsplit(url).port for cs in opened for c in cs)
     return False
 
 

@@ -11,39 +11,43 @@ from prefect import runtime
 
 from configs.schema import REFERENCE, PipelineConfig
 from flows.record.home import Home
-from flows.record.journal import Journal
+from flows.record.journal import Journal, open_records
 from flows.record.report_files import PARETO_FILE, REPORT_FILES
-from flows.record.run import CANCELLED
+from flows.record.run import CANCELLED, INTERRUPTED
 from flows.tracking.flips import flip_rows
 from flows.tracking.logged_model import providers
 from flows.tracking.metric_names import (
     Metrics,
     candidate_metrics,
     class_metrics,
+    finite,
     gate_metrics,
     parent_metrics,
-    quality_metrics,
-    remote_metrics,
     stage_metrics,
 )
 from flows.tracking.sender import PARENT, Sender
 from flows.tracking.server import tracking_server
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import without_password
+from gauntlet.core.facts import Facts
 from gauntlet.core.report import Report
 from gauntlet.core.run_report import CandidateEntry, RunReport
-from tasks.accuracy import AccuracyFacts
-from tasks.data import DataFacts
-from tasks.evaluate import EvaluateFacts
-from tasks.export import ExportFacts
-from tasks.numerics import NumericsFacts
-from tasks.remote import RemoteFacts
-from tasks.structure import StructureFacts
-from tasks.train.facts import TrainFacts
 
 MLFLOW_UI = "http://127.0.0.1:5000"
-REFERENCE_FACTS = (EvaluateFacts, ExportFacts, StructureFacts, NumericsFacts)
-"""Of the stages of the main line that judge the reference."""
+
+GATE = {"accepted": "pass", "rejected": "fail", "unchanged": "unchanged", "not decided": "not decided"}
+"""The tag of a candidate's run, by the candidate's status."""
+
+LONGEST_NOTE = 8000
+"""Characters of a tag; MLflow cuts longer ones with a warning on the user's screen."""
+
+
+def note(report: str) -> str:
+    """Return as many first lines of a report in Markdown as a note in MLflow holds; the run has the whole file."""
+    if len(report) <= LONGEST_NOTE:
+        return report
+    more = "\n\nThe whole report is among the run's artifacts: report/report.md\n"
+    return report[: LONGEST_NOTE - len(more)].rpartition("\n")[0] + more
 
 
 class TrackingEvents:
@@ -71,30 +75,33 @@ class TrackingEvents:
         self.journal.append("params", run=PARENT, params=flatten(self.config.model_dump(mode="json")))
         self.sender.send()
 
+    def restore(self) -> None:
+        """Read again what was measured of the candidates of a run whose process is gone."""
+        for event in self.journal:
+            if event["op"] == "measured":
+                self.quality[event["candidate"]] |= event["quality"]
+                self.details[event["candidate"]] |= event["details"]
+
     def stage_recorded(self, report: Report[Any]) -> None:
         """Send the metrics of a stage of the main line, and what its facts have for MLflow."""
         if report.candidate is None:  # a candidate's numbers, if worth a chart, go to its own run when it is closed
             self.journal.append("metrics", run=PARENT, metrics=stage_metrics(report), step=0)
-        name = report.candidate or REFERENCE
-        self.quality[name] |= quality_metrics(report)
-        if report.candidate is not None or isinstance(report.facts, REFERENCE_FACTS):
-            self.details[name] |= gate_metrics(report) | class_metrics(report)
+        facts: Facts = report.facts
+        own = report.candidate is not None or facts.of_reference
+        details = gate_metrics(report) | class_metrics(facts) if own else {}
+        self._measured(report.candidate or REFERENCE, finite(facts.quality()), details)
+        for candidate, metrics in facts.candidate_metrics().items():
+            self._measured(candidate, finite(metrics), {})
         self._artifacts(report)
-        match report.facts:
-            case DataFacts() as facts:
-                self._datasets(facts, report.artifacts)
-            case TrainFacts() as facts:
-                self.labels = facts.signature.labels
-            case RemoteFacts() as facts:
-                for candidate, metrics in remote_metrics(facts).items():
-                    self.quality[candidate] |= metrics
-            case EvaluateFacts() if report.candidate is None:
-                for artifact in report.artifacts.values():
-                    if artifact.name.endswith(".png"):
-                        self._file(PARENT, self.home.store.path(artifact), "pictures")
-            case AccuracyFacts(flips=flips) if report.candidate is not None and self.test is not None and flips:
-                test = self._relative(self.home.store.path(self.test))
-                self.journal.append("flips", run=report.candidate, flips=flip_rows(flips, self.labels), test=test)
+        self._datasets(facts.datasets(), report.artifacts)
+        self.labels = facts.outcome().labels or self.labels
+        if report.candidate is None:
+            for artifact in report.artifacts.values():
+                if artifact.name.endswith(".png"):
+                    self._file(PARENT, self.home.store.path(artifact), "pictures")
+        elif self.test is not None and (flips := facts.changed_predictions()):
+            test = self._relative(self.home.store.path(self.test))
+            self.journal.append("flips", run=report.candidate, flips=flip_rows(flips, self.labels), test=test)
         self.sender.send()
 
     def candidate_opened(self, candidate: CandidateEntry) -> None:
@@ -111,9 +118,11 @@ class TrackingEvents:
         self.sender.send()
 
     def closed(self, report: RunReport) -> None:
-        """Close all runs: the candidates with their models and metrics, the parent with the report's files."""
+        """Close all open runs: the candidates with their models and metrics, the parent with the report's files."""
+        still_open = open_records(self.journal.path.parent)  # a process that was killed may have closed some
         for candidate in report.candidates:
-            self._close_candidate(candidate, won=candidate.name == report.winner)
+            if candidate.name in still_open:
+                self._close_candidate(candidate, won=candidate.name == report.winner)
         for name in REPORT_FILES:
             self._file(PARENT, self.journal.path.with_name(name), "report")
         if (pareto := self.journal.path.with_name(PARETO_FILE)).is_file():
@@ -127,32 +136,40 @@ class TrackingEvents:
             "gate.reason": report.reason[:5000],
             "stopped_at": report.stopped_at or "",
             "winner": report.winner or "",
-            "mlflow.note.content": self.journal.path.with_name("report.md").read_text(encoding="utf-8"),
+            "mlflow.note.content": note(self.journal.path.with_name("report.md").read_text(encoding="utf-8")),
         }
         self.journal.append("tags", run=PARENT, tags=tags)
-        status = "KILLED" if report.reason == CANCELLED else "FAILED" if failed else "FINISHED"
+        status = "KILLED" if report.reason in (CANCELLED, INTERRUPTED) else "FAILED" if failed else "FINISHED"
         self.journal.append("end", run=PARENT, status=status)
         self.sender.send()
 
     def run_url(self) -> str | None:
-        """Return where a browser finds the run in MLflow; for a local store, where `gauntlet ui` will serve it."""
+        """Return where a browser finds the run in MLflow; for a local store, where `gauntlet up` will serve it."""
         path = self.sender.run_path()
         own = without_password(self.uri) if self.uri.startswith("http") else MLFLOW_UI
         server = os.environ.get("MLFLOW_UI_URL") or own
         return f"{server.rstrip('/')}/#{path}?workflowType=machine_learning" if path else None
 
-    def _datasets(self, facts: DataFacts, splits: Mapping[str, Artifact]) -> None:
-        self.test = splits.get("test")
-        for split, artifact in splits.items():
+    def _measured(self, candidate: str, quality: Metrics, details: Metrics) -> None:
+        """Keep what was measured of a candidate until its run is closed, if need be by another process."""
+        self.quality[candidate] |= quality
+        self.details[candidate] |= details
+        if quality or details:
+            self.journal.append("measured", candidate=candidate, quality=quality, details=details)
+
+    def _datasets(self, samples: Mapping[str, int], artifacts: Mapping[str, Artifact]) -> None:
+        for split, count in samples.items():
+            artifact = artifacts[split]
+            self.test = artifact if split == "test" else self.test
             name, source = f"{self.config.data.kind}-{split}", {"sha256": artifact.sha256, "path": artifact.path}
-            content = {"digest": artifact.sha256[:36], "profile": {"images": facts.images.get(split)}}
+            content = {"digest": artifact.sha256[:36], "profile": {"images": count}}
             self.journal.append("dataset", run=PARENT, name=name, source=source, context=split, **content)
 
     def _artifacts(self, report: Report[Any]) -> None:
         """Send what a stage made, but for the splits, which are datasets, and the ONNX files, which are models."""
-        if isinstance(report.facts, DataFacts):
-            return
         for key, artifact in report.artifacts.items():
+            if key in report.facts.datasets():
+                continue
             if key in ("model", "normalized") and artifact.name.endswith(".onnx"):
                 continue
             path, run = self._relative(self.home.store.path(artifact)), report.candidate or PARENT
@@ -161,15 +178,13 @@ class TrackingEvents:
             self.journal.append("artifact", run=run, path=path, folder=f"artifacts/{report.stage}/{key}", **what)
 
     def _close_candidate(self, candidate: CandidateEntry, *, won: bool) -> None:
-        gate = "pass" if candidate.status == "accepted" else "fail"
-        tags = {"gate": gate, "gate.reason": candidate.reason[:5000], "winner": str(won).lower()}
+        tags = {"gate": GATE[candidate.status], "gate.reason": candidate.reason[:5000], "winner": str(won).lower()}
         if candidate.target is not None:
             tags["target"] = candidate.target
             self.journal.append("params", run=candidate.name, params={"target": candidate.target})
         if candidate.session is not None:
             tags["session"] = json.dumps(candidate.session)
-        wanted = candidate.status == "accepted" or self.config.tracking.rejected_models
-        if candidate.artifact is not None and wanted:
+        if candidate.artifact is not None and candidate.status == "accepted":
             self.journal.append(
                 "model",
                 run=candidate.name,
@@ -183,7 +198,9 @@ class TrackingEvents:
         metrics = candidate_metrics(candidate, self.quality[candidate.name]) | self.details[candidate.name]
         self.journal.append("metrics", run=candidate.name, metrics=metrics, step=0)
         self.journal.append("tags", run=candidate.name, tags=tags)
-        self.journal.append("end", run=candidate.name, status="FINISHED")
+        self.journal.append(
+            "end", run=candidate.name, status="KILLED" if candidate.status == "not decided" else "FINISHED"
+        )
 
     def _file(self, run: str, path: Path, folder: str) -> None:
         self.journal.append("file", run=run, path=self._relative(path), folder=folder)

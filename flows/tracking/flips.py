@@ -30,9 +30,9 @@ def log_flips(client: MlflowClient, run_id: str, flips: list[dict[str, Any]], te
     """Log the first fifty flips, with two files an image, to a candidate's run; `report.json` has all of them."""
     if TABLE in (file.path for file in client.list_artifacts(run_id)):
         return  # MLflow would append to it
-    shown = flips[:MAX_IMAGES]
-    columns = {name: [flip[name] for flip in shown] for name in shown[0]}
-    images = images_of(read_split(test), [flip["image"] for flip in shown])
+    first = flips[:MAX_IMAGES]
+    columns = {name: [flip[name] for flip in first] for name in first[0]}
+    images = images_of(read_split(test), [flip["image"] for flip in first])
     client.log_table(run_id, columns | ({"picture": images} if images else {}), TABLE)
 
 

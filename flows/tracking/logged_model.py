@@ -49,7 +49,7 @@ def log_model(run_id: str, event: dict[str, Any], path: Path) -> str:
             params=event["params"],
             tags=event["tags"],
             file=path,
-            providers=event.get("providers", [CPU]),  # journals of earlier versions name none
+            providers=event["providers"],
         )
     return str(info.model_id)
 

@@ -138,13 +138,13 @@ class _Replay:
 
     def _start(self, event: Event, _run: str) -> None:
         key = f"{self.run_id}/{event['run']}"
-        found = [*self.client.search_runs([self.state["experiment"]], f"tags.`{KEY}` = '{key}'", max_results=1)]
-        if not found:
+        runs = [*self.client.search_runs([self.state["experiment"]], f"tags.`{KEY}` = '{key}'", max_results=1)]
+        if not runs:
             tags = {KEY: key, **event["tags"]}
             if event["run"] != PARENT:
                 tags["mlflow.parentRunId"] = self.state["runs"][PARENT]
-            found = [self.client.create_run(self.state["experiment"], event["time_ms"], tags, event["name"])]
-        self.state["runs"][event["run"]] = found[0].info.run_id
+            runs = [self.client.create_run(self.state["experiment"], event["time_ms"], tags, event["name"])]
+        self.state["runs"][event["run"]] = runs[0].info.run_id
 
     def _params(self, event: Event, run: str) -> None:
         self.client.log_batch(run, params=[Param(legal(k), str(v)[:500]) for k, v in event["params"].items()])
@@ -201,7 +201,7 @@ class _Replay:
 
     def _model(self, event: Event, run: str) -> None:
         """Send a model, or link the run to the one with the same content that is on the server already."""
-        key = f"model-{event.get('sha256', event['path'])}"  # journals of earlier versions have no digest
+        key = f"model-{event['sha256']}"
         with self.sent.one_sender(key):
             model = (self.sent.place(key) or {}).get("model_id")
             if model is None or not self._is_ready(model):
@@ -215,17 +215,17 @@ class _Replay:
     def _model_on_server(self, event: Event, run: str) -> str | None:
         """Return the model with the same content: sent by this run before a kill, or by another home."""
         same = [f"params.sha256 = '{event['sha256']}'"] if "sha256" in event else []
-        for wanted in (_models_of(event, run), *same):
-            found = self.client.search_logged_models([self.state["experiment"]], wanted)
-            if ready := [each.model_id for each in found if str(each.status) == "READY"]:
+        for query in (_models_of(event, run), *same):
+            models = self.client.search_logged_models([self.state["experiment"]], query)
+            if ready := [each.model_id for each in models if str(each.status) == "READY"]:
                 return str(ready[0])
         return None
 
     def _remove_incomplete(self, event: Event, run: str) -> None:
         """Remove what a kill, or a server that created it without a reply, has left of this run's model."""
-        for found in self.client.search_logged_models([self.state["experiment"]], _models_of(event, run)):
-            if str(found.status) != "READY":
-                self.client.delete_logged_model(found.model_id)
+        for model in self.client.search_logged_models([self.state["experiment"]], _models_of(event, run)):
+            if str(model.status) != "READY":
+                self.client.delete_logged_model(model.model_id)
 
     def _is_ready(self, model: str) -> bool:
         """Tell whether a model is on the server, whole."""

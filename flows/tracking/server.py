@@ -24,7 +24,7 @@ from gauntlet.core.errors import without_password
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 TIMEOUT_VARIABLE = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 REQUEST_TIMEOUT_S = float(os.environ[TIMEOUT_VARIABLE])  # set by `flows`, or by the user
-LEAST_UPLOAD_RATE = 5e6  # bytes a second; a server that stores a file before it responds gets more time
+MIN_UPLOAD_RATE = 5e6  # bytes a second; a server that stores a file before it responds gets more time
 
 
 def tracking_server(home: Home, config: PipelineConfig) -> tuple[str, str]:
@@ -86,7 +86,7 @@ def folder_name(experiment: str) -> str:
 def upload_time(path: Path | None) -> Iterator[None]:
     """Allow MLflow's requests the time to upload a file and those beside it, which may be its weights."""
     size = sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file()) if path else 0
-    os.environ[TIMEOUT_VARIABLE] = str(math.ceil(REQUEST_TIMEOUT_S + size / LEAST_UPLOAD_RATE))
+    os.environ[TIMEOUT_VARIABLE] = str(math.ceil(REQUEST_TIMEOUT_S + size / MIN_UPLOAD_RATE))
     try:
         yield
     finally:

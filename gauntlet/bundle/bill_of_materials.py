@@ -51,7 +51,7 @@ def _model_card(contract: Contract, report: RunReport, datasets: list[str]) -> d
     metrics = [_metric("accuracy on the test images", entry.accuracy), _metric("SQNR, in dB", entry.sqnr_db)]
     raced = [row for row in entry.benchmark if row.target == contract.target and row.verdict != "reference"]
     metrics += [_speedup(row) for row in raced]
-    metrics += [_metric(f"latency at batch {one.batch}, in ms", one.median_ms) for one in contract.latencies]
+    metrics += [_metric(f"latency at batch {time.batch}, in ms", time.median_ms) for time in contract.latencies]
     return {
         "modelParameters": {
             "task": signature.task,
@@ -94,7 +94,7 @@ def _tool() -> dict[str, str]:
 def _packages(report: RunReport) -> list[dict[str, str]]:
     """Return the Python packages that made the model."""
     packages = report.environment.get("packages")
-    found = packages if isinstance(packages, dict) else {}
+    versions = packages if isinstance(packages, dict) else {}
     return [
         {
             "type": "library",
@@ -103,5 +103,5 @@ def _packages(report: RunReport) -> list[dict[str, str]]:
             "version": str(v),
             "purl": f"pkg:pypi/{name}@{v}",
         }
-        for name, v in sorted(found.items())
+        for name, v in sorted(versions.items())
     ]

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
+from gauntlet.bundle.binding import unbound_evidence
 from gauntlet.bundle.contract import Contract
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import sha256_of
@@ -95,7 +96,7 @@ class Bundle:
         return sha256_of([self.folder / MANIFEST])
 
     def damage(self) -> Iterator[str]:
-        """Yield one line for each file that is missing, changed, or not in the manifest."""
+        """Yield one line for each file that is missing, changed, not in the manifest, or evidence for another model."""
         if (self.folder / MANIFEST).read_text() != _manifest_text(self.manifest):
             yield f"{MANIFEST}: changed: it is not as it was written"
         for name, entry in self.manifest.files.items():
@@ -105,6 +106,9 @@ class Bundle:
             elif path.stat().st_size != entry.size_bytes or sha256_of([path]) != entry.sha256:
                 yield f"{name}: changed: its digest is not the one in {MANIFEST}"
         yield from (f"{name}: not in {MANIFEST}" for name in _files(self.folder) if name not in self.manifest.files)
+        if REPORT in self.manifest.files:
+            digests = {name: entry.sha256 for name, entry in self.manifest.files.items()}
+            yield from unbound_evidence(self.folder, digests, (MODEL, GOLDEN, REPORT))
 
     def golden(self) -> GoldenCase:
         """Return real samples by input, and the outputs that the model had for them when it was packaged."""
@@ -189,6 +193,8 @@ def _unpack(path: Path) -> "tempfile.TemporaryDirectory[str]":
     unpacked = tempfile.TemporaryDirectory(prefix="gauntlet-bundle-")
     try:
         with zipfile.ZipFile(path) as archived:
+            if sum(info.file_size for info in archived.infolist()) > path.stat().st_size:  # before it fills a disk
+                raise zipfile.BadZipFile("packed by another program: a bundle is not compressed")
             archived.extractall(unpacked.name)
     except ZIP_ERRORS as error:
         unpacked.cleanup()

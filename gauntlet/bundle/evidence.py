@@ -40,8 +40,8 @@ def temperature(report: RunReport) -> float | None:
     """Return the temperature that calibrates the winner's confidence; None where none was fitted."""
     entry = evaluation(report)
     calibration = entry.facts.get("calibration") if entry else None
-    found = calibration.get("temperature") if isinstance(calibration, dict) else None
-    return float(found) if isinstance(found, int | float) else None
+    value = calibration.get("temperature") if isinstance(calibration, dict) else None
+    return float(value) if isinstance(value, int | float) else None
 
 
 def gates_of(report: RunReport) -> tuple[StageEntry, ...]:

@@ -33,9 +33,9 @@ def golden_differences(predictor: Predictor) -> tuple[GoldenDifference, ...]:
 
 def differences(actual: NamedArrays, golden: NamedArrays) -> tuple[GoldenDifference, ...]:
     """Compare outputs with golden ones; a missing or misshapen output is infinitely off."""
-    found = []
+    results = []
     for name, expected in golden.items():
         fits = name in actual and actual[name].shape == expected.shape
         errors = [kind(actual[name], expected) if fits else math.inf for kind in (max_abs_error, max_rel_error)]
-        found.append(GoldenDifference(output=name, max_abs_error=errors[0], max_rel_error=errors[1]))
-    return tuple(found)
+        results.append(GoldenDifference(output=name, max_abs_error=errors[0], max_rel_error=errors[1]))
+    return tuple(results)

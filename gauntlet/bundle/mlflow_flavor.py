@@ -45,8 +45,8 @@ class ScoringModel:
             predictions = self.predictor.decode(self.predictor.run(arrays))
         else:
             inputs = ", ".join(spec.name for spec in self.predictor.signature.inputs)
-            wanted = f"a column '{IMAGE}' of bytes" if self.predictor.takes_images else f"arrays by input: {inputs}"
-            raise ConfigError(f"expected {wanted}; got {type(model_input).__name__}")
+            expected = f"a column '{IMAGE}' of bytes" if self.predictor.takes_images else f"arrays by input: {inputs}"
+            raise ConfigError(f"expected {expected}; got {type(model_input).__name__}")
         return [prediction.model_dump(mode="json") for prediction in predictions]
 
 

@@ -21,8 +21,8 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.core.run_report import BenchmarkRow, RunReport
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
 
-MOST_LABELS = 20
-MOST_CLASSES = 10
+MAX_LABELS = 20
+MAX_CLASSES = 10
 RESIZE = {
     "stretch": "the whole image is stretched",
     "crop": "the largest centered part is scaled",
@@ -46,13 +46,14 @@ class CardConfig(Frozen):
     """What only its authors know of a model; Markdown. The card says so where something is not stated."""
 
     description: str = Field("", description="what the model does, in a sentence or two")
-    developed_by: str = Field("", description="person or organization")
-    contact: str = Field("", description="where questions about the model go")
+    developed_by: str = Field("", description="person or organization, and where questions about the model go")
     license: str = Field("", description="of the model: an SPDX identifier such as apache-2.0")
     intended_use: str = Field("", description="what the model is for, and for whom")
     out_of_scope_use: str = Field("", description="what the model must not be used for")
-    limitations: str = Field("", description="known limits and risks that no test here measures")
-    ethical_considerations: str = Field("", description="people affected, sensitive data, possible harm")
+    limitations: str = Field(
+        "",
+        description="known limits and risks that no test here measures, as people affected and possible harm",
+    )
 
 
 def model_card(contract: Contract, report: RunReport, card: CardConfig | None = None) -> str:
@@ -107,8 +108,8 @@ def _metadata(contract: Contract, report: RunReport, card: CardConfig) -> dict[s
 
 def _details(contract: Contract, report: RunReport, card: CardConfig) -> Iterator[Row]:
     signature, train, size = contract.signature, _facts(report, "train"), winner_of(report).size_bytes
-    given = {"developed by": card.developed_by, "contact": card.contact, "license": card.license}
-    yield from ((name, text) for name, text in given.items() if text)
+    origin = {"developed by": card.developed_by, "license": card.license}
+    yield from ((name, text) for name, text in origin.items() if text)
     if train:
         yield "architecture", f"{train.get('architecture')}, {train.get('parameters')} parameters"
         yield "made with", str(train.get("framework"))
@@ -127,23 +128,23 @@ def _details(contract: Contract, report: RunReport, card: CardConfig) -> Iterato
 def _training(report: RunReport) -> list[str]:
     """Return sentences on data and training."""
     counts, evaluated, train = _images(report), _facts(report, "evaluate"), _facts(report, "train")
-    kind, found = _part(report.config, "data").get("kind"), []
+    kind, sentences = _part(report.config, "data").get("kind"), []
     if counts:
-        found.append(f"{kind or 'data'}: {', '.join(f'{count} {split}' for split, count in counts.items())}")
+        sentences.append(f"{kind or 'data'}: {', '.join(f'{count} {split}' for split, count in counts.items())}")
     if train.get("best_epoch"):
         early = ", stopped early" if train.get("stopped_early") else ""
         epochs = len(train.get("history") or [])
-        found.append(f"{epochs} epochs{early}; the weights of epoch {train['best_epoch']} were kept")
+        sentences.append(f"{epochs} epochs{early}; the weights of epoch {train['best_epoch']} were kept")
     if started := train.get("initial_weights"):
         head = "; its head was replaced" if started.get("replaced") else ""
-        found.append(f"started from the weights {started['source']}{head}")
+        sentences.append(f"started from the weights {started['source']}{head}")
     if fit := evaluated.get("fit"):
-        found.append(f"{fit['verdict']}: {fit['reason']}")
+        sentences.append(f"{fit['verdict']}: {fit['reason']}")
     if folds := evaluated.get("cross_validation"):
         ends = f"{_percent(folds['low'])} to {_percent(folds['high'])}"
         parts = f"{len(folds['accuracies'])} parts of the training split"
-        found.append(f"cross-validation on {parts}: accuracy {_percent(folds['mean'])}, 95 % interval {ends}")
-    return found
+        sentences.append(f"cross-validation on {parts}: accuracy {_percent(folds['mean'])}, 95 % interval {ends}")
+    return sentences
 
 
 def _results(report: RunReport) -> Iterator[Row]:
@@ -151,9 +152,9 @@ def _results(report: RunReport) -> Iterator[Row]:
     entry, measured, count = winner_of(report), _facts(report, "accuracy", report.winner), _images(report).get("test")
     if entry.accuracy is not None:
         yield report.metric, _score(entry.accuracy, report.metric), _interval(entry.accuracy, count, report.metric)
-    if loss := measured.get("paired") or measured.get("loss"):
-        ends = f"{float(loss['drop_low']):.4f} to {float(loss['drop_high']):.4f}"
-        yield f"{report.metric} lost against FP32", f"{float(loss['drop']):.4f}", ends
+    if change := measured.get("change"):
+        ends = f"{float(change['low']):.4f} to {float(change['high']):.4f}"
+        yield f"{report.metric} lost against FP32", f"{float(change['drop']):.4f}", ends
     if entry.sqnr_db is not None and math.isfinite(entry.sqnr_db):
         yield "signal to quantization noise", f"{entry.sqnr_db:.1f} dB", ""
     if own := measured.get("calibration"):
@@ -177,17 +178,17 @@ def _calibration(scores: dict[str, Any]) -> str:
 def _classes(report: RunReport) -> list[Row]:
     """Return the scores of the classes with the least recall: this file's, or the network's where it is the same."""
     classes = _facts(report, "accuracy", report.winner).get("classes") or _facts(report, "evaluate").get("classes")
-    worst = sorted(classes or [], key=lambda one: float(one["recall"]))[:MOST_CLASSES]
+    worst = sorted(classes or [], key=lambda score: float(score["recall"]))[:MAX_CLASSES]
     names = ("precision", "recall", "f1")
-    return [(one["label"], *(f"{float(one[name]):.3f}" for name in names), str(one["images"])) for one in worst]
+    return [(score["label"], *(f"{float(score[name]):.3f}" for name in names), str(score["images"])) for score in worst]
 
 
 def _speed(contract: Contract, report: RunReport) -> Iterator[Row]:
     rows: dict[int, BenchmarkRow] = {r.batch: r for r in winner_of(report).benchmark if r.target == contract.target}
-    for one in contract.latencies:
-        row = rows.get(one.batch)
+    for latency in contract.latencies:
+        row = rows.get(latency.batch)
         faster = ("", "") if row is None or row.verdict == "reference" else _speedup(row)
-        yield str(one.batch), f"{one.median_ms:.3g} ms", *faster
+        yield str(latency.batch), f"{latency.median_ms:.3g} ms", *faster
 
 
 def _speedup(row: BenchmarkRow) -> tuple[str, str]:
@@ -233,8 +234,8 @@ def _images(report: RunReport) -> dict[str, Any]:
 
 
 def _part(values: Any, key: str) -> dict[str, Any]:
-    found = values.get(key)
-    return found if isinstance(found, dict) else {}
+    part = values.get(key)
+    return part if isinstance(part, dict) else {}
 
 
 def _score(value: float, metric: str) -> str:
@@ -255,8 +256,8 @@ def _percent(share: Any) -> str:
 
 def _table(head: Row, rows: Iterator[Row] | list[Row]) -> str:
     """Return a Markdown table; "" without rows."""
-    found = [head, ("---",) * len(head), *(tuple(map(_cell, row)) for row in rows)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in found) if len(found) > 2 else ""
+    table = [head, ("---",) * len(head), *(tuple(map(_cell, row)) for row in rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in table) if len(table) > 2 else ""
 
 
 def _cell(text: str) -> str:
@@ -264,8 +265,8 @@ def _cell(text: str) -> str:
 
 
 def _labels(signature: Signature) -> str:
-    more = f" and {len(signature.labels) - MOST_LABELS} more" if len(signature.labels) > MOST_LABELS else ""
-    return ", ".join(signature.labels[:MOST_LABELS]) + more
+    more = f" and {len(signature.labels) - MAX_LABELS} more" if len(signature.labels) > MAX_LABELS else ""
+    return ", ".join(signature.labels[:MAX_LABELS]) + more
 
 
 def _shape(spec: TensorSpec) -> str:

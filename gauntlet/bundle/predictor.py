@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.raced_session import open_raced
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Preprocessing
 from gauntlet.images.decoding import decode_image
 from gauntlet.images.preprocessing import preprocess
-from gauntlet.onnx_model.embedding_output import EmbeddingOutput
+from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding
 from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.prediction import Prediction
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.embedding_session import open_embedding_session
+from gauntlet.runtime.engines.base import Engine
 from gauntlet.runtime.resources import usable_threads
-from gauntlet.runtime.session import open_session
 
 if TYPE_CHECKING:
     from gauntlet.bundle.video_prediction import VideoPredictions
@@ -45,9 +46,9 @@ SILENCE_S = 10.0
 class Predictor:
     """Preprocesses, runs the model, and decodes its outputs as the contract says.
 
-    The model runs in ONNX Runtime on the processor, in the session that won the race, whatever target the contract
-    names. `threads` overrides the session's; by default it is the winner's number, or all that this process may use
-    where these are fewer.
+    The model runs as it won the race: on the contract's target, in its session. `threads` overrides the session's; by
+    default it is the winner's number, or all that this process may use where these are fewer. Where it runs otherwise,
+    `not_as_raced` says why in one line.
 
     Raises:
         StageError: when the runtime rejects the model, or the model rejects this processor.
@@ -62,7 +63,8 @@ class Predictor:
         for name in overrides.keys() & set(THREADS):
             overrides[name] = threads or min(int(overrides[name]), usable_threads())
         self._threads, self._overrides = threads, overrides
-        self.session = open_session(bundle.model, threads=threads, overrides=overrides)
+        opened = open_raced(self.contract, bundle.model, threads=threads, overrides=overrides)
+        self.session, self.not_as_raced = opened
 
     def __call__(self, image: Image) -> Prediction:
         """Return the prediction for one image; `StageError` when it cannot be read."""
@@ -132,7 +134,7 @@ class Predictor:
         predictions, how = self.problem.decode(outputs), self.signature.preprocessing
         if how is None or not sizes:
             return list(predictions)
-        return [one.on_image(*size, how) for one, size in zip(predictions, sizes, strict=True)]
+        return [prediction.on_image(*size, how) for prediction, size in zip(predictions, sizes, strict=True)]
 
     def with_embedding(self, output: EmbeddingOutput, samples: NamedArrays, batches: Iterable[int]) -> "Predictor":
         """Return a predictor whose `run` also returns the embedding; on the samples, other outputs keep every bit.
@@ -140,6 +142,8 @@ class Predictor:
         Raises:
             NoEmbedding: when they do not, or when the runtime cannot compute it.
         """
+        if isinstance(self.session, Engine):
+            raise NoEmbedding(f"{self.contract.target} gives none")
         other = copy(self)
         other.session = open_embedding_session(
             self.bundle.model,
@@ -164,8 +168,8 @@ class Predictor:
     def _preprocessing(self) -> Preprocessing:
         how = self.signature.preprocessing
         if how is None or not self.takes_images:
-            wanted = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
-            raise ConfigError(f"{self.contract.name}: the model takes {wanted}, not images")
+            expected = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
+            raise ConfigError(f"{self.contract.name}: the model takes {expected}, not images")
         return how
 
     def _sample(self, image: Image) -> Sample:

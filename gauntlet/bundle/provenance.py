@@ -21,42 +21,50 @@ Digests = dict[str, str]
 """SHA-256 by the name of a file in the bundle."""
 
 
-def statements(report: RunReport, subjects: Digests, report_digest: str) -> dict[str, dict[str, Any]]:
+def statements(report: RunReport, subjects: Digests, evidence: Digests) -> dict[str, dict[str, Any]]:
     """Return the statements by file name: one for each stage with a check, and one for the run.
 
     The subjects are the model's files: also gates of earlier stages are evidence for the model that came of them.
-    `report_digest` is the SHA-256 of the bundle's `report.json`, which has the value and the limit of every check.
+    `evidence` is the bundle's `report.json`, which has the value and the limit of every check, and its golden data.
     """
-    evidence = {"name": "report.json", "digest": {"sha256": report_digest}}
-    found = {}
+    described = _described(evidence)
+    results = {}
     for number, entry in enumerate(gates_of(report), 1):
         line = f"-{entry.candidate}" if entry.candidate else ""
-        found[f"{number:02}-{entry.stage}{line}.json"] = _statement(
-            TEST_RESULT, _test_result(entry, evidence), subjects
+        results[f"{number:02}-{entry.stage}{line}.json"] = _statement(
+            TEST_RESULT, _test_result(entry, described), subjects
         )
-    return found | {"slsa.json": _statement(SLSA_PROVENANCE, _slsa(report, evidence), subjects)}
+    return results | {"slsa.json": _statement(SLSA_PROVENANCE, _slsa(report, described), subjects)}
+
+
+def _described(files: Digests) -> list[dict[str, Any]]:
+    return [{"name": name, "digest": {"sha256": digest}} for name, digest in files.items()]
 
 
 def _statement(predicate_type: str, predicate: dict[str, Any], subjects: Digests) -> dict[str, Any]:
-    described: list[Any] = [{"name": name, "digest": {"sha256": digest}} for name, digest in subjects.items()]
-    return {"_type": STATEMENT, "subject": described, "predicateType": predicate_type, "predicate": predicate}
+    return {
+        "_type": STATEMENT,
+        "subject": _described(subjects),
+        "predicateType": predicate_type,
+        "predicate": predicate,
+    }
 
 
-def _test_result(entry: StageEntry, evidence: dict[str, Any]) -> dict[str, Any]:
+def _test_result(entry: StageEntry, evidence: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a gate as a test result; a check that a person overrode is a warning."""
     passed = [check.name for check in entry.checks if check.passed]
     failed = [check.name for check in entry.checks if check.blocks]
     warned = [check.name for check in entry.checks if not check.passed and not check.blocks]
     return {
         "result": "FAILED" if failed else "WARNED" if warned else "PASSED",
-        "configuration": [evidence],
+        "configuration": evidence,
         "passedTests": passed,
         "warnedTests": warned,
         "failedTests": failed,
     }
 
 
-def _slsa(report: RunReport, evidence: dict[str, Any]) -> dict[str, Any]:
+def _slsa(report: RunReport, evidence: list[dict[str, Any]]) -> dict[str, Any]:
     materials: dict[str, Artifact] = {}
     for stage in ("data", "train"):
         entry = report.stage(stage)
@@ -73,6 +81,6 @@ def _slsa(report: RunReport, evidence: dict[str, Any]) -> dict[str, Any]:
         "runDetails": {
             "builder": {"id": BUILDER, "version": {"onnx-gauntlet": version("onnx-gauntlet")}},
             "metadata": {"invocationId": report.run_id, "startedOn": report.started_at},
-            "byproducts": [evidence],
+            "byproducts": evidence,
         },
     }

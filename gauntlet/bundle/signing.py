@@ -10,6 +10,8 @@ import base64
 import hashlib
 import importlib.util
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,8 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
 KEY_KINDS = "an unencrypted PEM file with an elliptic curve key (P-256, P-384 or P-521)"
+TRUSTED_KEYS = "GAUNTLET_TRUSTED_KEYS"
+"""Environment variable: files of public keys, separated as in PATH; where it is set, only signed bundles are used."""
 MAKE_KEY = "openssl ecparam -name prime256v1 -genkey -noout -out KEY.pem"
 
 
@@ -65,8 +69,23 @@ def verify_signatures(bundle: Bundle, public_key: Path | None = None) -> tuple[S
     files = sorted(p for p in (bundle.folder / SIGNATURES).rglob("*") if p.is_file())
     if files or public_key:
         _require_cryptography()
-    wanted = _digest(_pem(read_public_key(public_key))) if public_key else None
-    return tuple(_verified(bundle, path, wanted) for path in files)
+    trusted = _digest(_pem(read_public_key(public_key))) if public_key else None
+    return tuple(_verified(bundle, path, trusted) for path in files)
+
+
+def refusals(bundle: Bundle) -> Iterator[str]:
+    """Yield why a bundle may not be used: its damage, and a missing signature where `TRUSTED_KEYS` asks for one.
+
+    Raises:
+        ConfigError: when a trusted key cannot be read, or cryptography is not installed.
+    """
+    yield from bundle.damage()
+    if trusted := os.environ.get(TRUSTED_KEYS, ""):
+        keys = [Path(key) for key in trusted.split(os.pathsep) if key]
+        results = [result for key in keys for result in verify_signatures(bundle, key)]
+        if not any(result.trusted for result in results):
+            sign_it = "Sign it with: gauntlet bundle RUN --key KEY.pem"
+            yield f"no signature by a key of {TRUSTED_KEYS} ({trusted}). {sign_it}"
 
 
 def read_private_key(path: Path) -> "EllipticCurvePrivateKey":
@@ -94,7 +113,7 @@ def read_public_key(path: Path) -> "EllipticCurvePublicKey":
         raise ConfigError(f"{path}: expected {KEY_KINDS.replace('key', 'public key')}: {error}. Fix: {fix}") from error
 
 
-def _verified(bundle: Bundle, path: Path, wanted: str | None) -> SignatureResult:
+def _verified(bundle: Bundle, path: Path, trusted: str | None) -> SignatureResult:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
     name = path.relative_to(bundle.folder).as_posix()
@@ -110,9 +129,9 @@ def _verified(bundle: Bundle, path: Path, wanted: str | None) -> SignatureResult
     except (ValueError, LookupError, TypeError, UnsupportedAlgorithm) as error:
         return SignatureResult(file=name, problem=f"it cannot be read: {error or type(error).__name__}")
     problem = difference or ("parts of it that are not signed are altered" if altered else "")
-    if not problem and wanted not in (None, digest):
-        problem = f"it is by the key {digest[:16]}, not by the given one, {str(wanted)[:16]}"
-    return SignatureResult(file=name, key=digest, problem=problem, trusted=not problem and digest == wanted)
+    if not problem and trusted not in (None, digest):
+        problem = f"it is by the key {digest[:16]}, not by the given one, {str(trusted)[:16]}"
+    return SignatureResult(file=name, key=digest, problem=problem, trusted=not problem and digest == trusted)
 
 
 def _parts(content: Any) -> tuple[bytes, bytes, bytes]:
@@ -140,7 +159,7 @@ def _difference(signed: Any, expected: dict[str, Any]) -> str:
     if signed == expected:
         return ""
     known = signed["predicate"]["resources"]
-    changed = [one["name"] for one in expected["predicate"]["resources"] if one not in known]
+    changed = [resource["name"] for resource in expected["predicate"]["resources"] if resource not in known]
     what = f"{changed[0]} is not as it was signed" if changed else "it signs other files"
     return f"{what}: the bundle changed afterwards"
 
@@ -150,7 +169,7 @@ def _statement(bundle: Bundle) -> dict[str, Any]:
     digests = {name: entry.sha256 for name, entry in bundle.manifest.files.items()}
     digests[MANIFEST] = sha256_of([bundle.folder / MANIFEST])
     resources = [{"name": name, "algorithm": "sha256", "digest": digests[name]} for name in sorted(digests)]
-    root = hashlib.sha256(b"".join(bytes.fromhex(one["digest"]) for one in resources)).hexdigest()
+    root = hashlib.sha256(b"".join(bytes.fromhex(resource["digest"]) for resource in resources)).hexdigest()
     return {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": bundle.contract.name, "digest": {"sha256": root}}],

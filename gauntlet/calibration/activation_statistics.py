@@ -53,14 +53,14 @@ def open_calibrator(prepared: Path, folder: Path) -> HistogramCalibrater:
 
 
 def collect_statistics(
-    workspace: Workspace, calibrator: HistogramCalibrater, split: Split, wanted: int, *, with_counts: bool
+    workspace: Workspace, calibrator: HistogramCalibrater, split: Split, limit: int, *, with_counts: bool
 ) -> ActivationStatistics:
-    """Run the first `wanted` samples, or all there are, through the model: once, or twice for histograms.
+    """Run the first `limit` samples, or all there are, through the model: once, or twice for histograms.
 
     Raises:
         StageError: when the samples do not fit the model, or the runtime fails.
     """
-    calls, passes = _Calls.plan(calibrator, split, wanted), 1 + with_counts
+    calls, passes = _Calls.plan(calibrator, split, limit), 1 + with_counts
     ends: dict[int, dict[str, Ends]] = _run(workspace, calls, EndsCollector(), 0, passes)
     last = ends[calls.samples]
     bad = tuple(name for name in calls.tensors if name in last and not np.isfinite(last[name]).all())
@@ -88,10 +88,10 @@ class _Calls:
     batch: int
 
     @classmethod
-    def plan(cls, calibrator: HistogramCalibrater, split: Split, wanted: int) -> "_Calls":
+    def plan(cls, calibrator: HistogramCalibrater, split: Split, limit: int) -> "_Calls":
         """Return at least four calls of at most `BATCH` samples and `CHUNK_BYTES` each, where the model allows that."""
         session, first = calibrator.infer_session, split.take(slice(0, 1))
-        samples, smallest = min(wanted, len(split)), batched_inference(session, first).batch(1)
+        samples, smallest = min(limit, len(split)), batched_inference(session, first).batch(1)
         if samples >= smallest:  # copies that fill up the last call of a fixed batch would be counted as samples
             samples -= samples % smallest
         single = cls(session, _float_tensors(calibrator), split, samples, smallest)

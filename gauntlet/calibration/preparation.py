@@ -68,11 +68,11 @@ def _store_types_of_runtime(proto: onnx.ModelProto, folder: Path) -> None:
     unknown = {name for node in graph.node for name in node.output if name} - known
     if not unknown:
         return
-    asked = folder / "asked.onnx"
+    extended = folder / "asked.onnx"
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(unknown))
-    write_model(proto, asked)
+    write_model(proto, extended)
     del graph.output[-len(unknown) :]
-    for found in open_session(asked, level="off").get_outputs():
-        if found.name in unknown and found.type in DTYPES and found.type != "tensor(string)":
-            element_type = helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[found.type]))
-            graph.value_info.append(helper.make_tensor_value_info(found.name, element_type, None))
+    for output in open_session(extended, level="off").get_outputs():
+        if output.name in unknown and output.type in DTYPES and output.type != "tensor(string)":
+            element_type = helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[output.type]))
+            graph.value_info.append(helper.make_tensor_value_info(output.name, element_type, None))

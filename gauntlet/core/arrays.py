@@ -1,13 +1,32 @@
-"""Type aliases for NumPy arrays, and random values of any element type."""
+"""Type aliases for NumPy arrays, conversion without a loss, and random values of any element type."""
 
 import numpy as np
 import numpy.typing as npt
+
+from gauntlet.core.errors import StageError
 
 Array = npt.NDArray[np.generic]
 NamedArrays = dict[str, Array]
 
 INDEX_LIMIT = 2
 """Integers may index a table of unknown length; 0 and 1 are valid in nearly every table."""
+
+
+def require_range(name: str, array: Array, dtype: npt.DTypeLike) -> None:
+    """Raise StageError if integers, or booleans, are outside the range of the type that they are converted to.
+
+    NumPy would wrap them: 399 becomes 143 as uint8. Other kinds of arrays and of types have no such range.
+    """
+    kind = np.dtype(dtype)
+    if array.dtype.kind not in "iub" or kind.kind not in "iub" or np.can_cast(array.dtype, kind) or not array.size:
+        return
+    low, high = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+    least, most = int(array.min()), int(array.max())
+    if least < low or most > high:
+        raise StageError(
+            f"input '{name}' takes {kind.name}, {low} to {high}; the samples are {array.dtype.name} from {least} to "
+            f"{most}. Fix: scale or clip the samples as the model expects them"
+        )
 
 
 def random_values(
@@ -19,3 +38,8 @@ def random_values(
     if dtype.kind in "iub":
         return rng.integers(0, 2 if dtype.kind == "b" else below, shape).astype(dtype)
     raise ValueError(f"cannot generate random values of type {dtype}; supported: floats, integers and booleans")
+
+
+def as_float32(inputs: NamedArrays) -> NamedArrays:
+    """Return the inputs with floats as float32, like the ONNX model's, so that both see the same rounding."""
+    return {name: a.astype(np.float32, copy=False) if a.dtype.kind == "f" else a for name, a in inputs.items()}

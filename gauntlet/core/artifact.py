@@ -4,15 +4,19 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.kinds import kinds, removed
+
+STORE_ADDRESS = "GAUNTLET_STORE"
+"""Environment variable: the address of the store that machines share."""
 
 
 class Artifact(Frozen):
@@ -28,12 +32,12 @@ class Artifact(Frozen):
 class Store:
     """A folder of artifacts. Each appears complete or not at all: written elsewhere, flushed to disk, and renamed.
 
-    `gauntlet.core.object_store` has the form that machines share; the folder is then this machine's copy.
+    `open_store` also opens one that machines share; the folder is then this machine's copy of what it has used.
     """
 
     root: Path
     address: str = ""
-    """Of the object store behind the folder; empty without one."""
+    """Of the shared store behind the folder; empty without one."""
 
     def put(self, file: Path, *companions: Path) -> Artifact:
         """Move `file`, and the `companions` that it refers to by name, into the store; names must be distinct."""
@@ -80,6 +84,9 @@ class Store:
         """Return the record that a machine has published under a name; None where there is none."""
         return None
 
+    def keep_for(self, run: str, results: Iterable[str], artifacts: Iterable[str]) -> None:
+        """Keep what a run has used, by cache key and by path, from the clean-ups of machines that share the store."""
+
     @contextmanager
     def in_use(self, run: str) -> Iterator[None]:
         """Keep clean-ups of other machines from removing anything meanwhile; a folder's home has a lock for that."""
@@ -96,20 +103,44 @@ class Store:
         return incoming
 
     def _accept(self, incoming: Path, artifact: Artifact) -> None:
-        """Make a folder with all files of an artifact the artifact's."""
+        """Make a folder with all files of an artifact the artifact's. An intact copy that is there already stays."""
         home = (self.root / artifact.path).parent
-        shutil.rmtree(home, ignore_errors=True)
         for f in incoming.iterdir():
             fsync(f)
         fsync(incoming)
         home.parent.mkdir(parents=True, exist_ok=True)
         try:
             incoming.rename(home)
-        except OSError:  # another process stored the same bytes first
+        except OSError:  # a copy is there: another process stored it first, or it is damaged
             if not self._is_intact_here(artifact):
-                raise
+                _replace_files(home, incoming)
             shutil.rmtree(incoming)
         fsync(home.parent)
+
+
+def open_store(folder: Path, address: str) -> Store:
+    """Return the store in a folder or, with an address such as `s3://bucket/prefix`, the shared one behind it.
+
+    Raises:
+        ConfigError: when the address is invalid, or nothing is installed that knows shared stores.
+    """
+    if not address:
+        return Store(folder)
+    for open_shared in kinds("store").values():
+        shared: Store = open_shared(folder, address)
+        return shared
+    raise ConfigError(f"{STORE_ADDRESS}={address}: nothing is installed that opens it. {removed('store.*')}")
+
+
+def _replace_files(folder: Path, incoming: Path) -> None:
+    """Replace the files of a folder one by one: at no time does another process miss one that belongs there."""
+    names = {f.name for f in incoming.iterdir()}
+    for name in names:
+        (incoming / name).replace(folder / name)
+    for f in folder.iterdir():
+        if f.is_file() and f.name not in names:
+            f.unlink(missing_ok=True)
+    fsync(folder)
 
 
 def sha256_of(files: list[Path]) -> str:

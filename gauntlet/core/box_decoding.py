@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from gauntlet.core.frozen import Frozen
 
 ONE_OUTPUT = ("yolov8", "yolov5")
+IN_PIXELS = (*ONE_OUTPUT, "yolo-nas", "suppressed")
+"""Forms whose boxes do not depend on the size of the input."""
 
 
 class BoxDecoding(Frozen):
@@ -20,22 +22,25 @@ class BoxDecoding(Frozen):
     - `detr`: `scores` are logits, shape (n, boxes, classes + 1), where the last class is no object, and `boxes` center
       x, center y, width and height as shares of the image, shape (n, boxes, 4) (Carion et al., DETR, ECCV 2020). There
       is no suppression: each object has one box.
-    - `yolov8`: one output, shape (n, 4 + classes, boxes): center x, center y, width and height in pixels of the input,
-      then a probability per class.
+    - `yolov8`: one output, shape (n, 4 + classes, boxes), or (n, boxes, 4 + classes) if `transposed`: center x,
+      center y, width and height in pixels of the input, then a probability per class.
     - `yolov5`: one output, shape (n, boxes, 5 + classes): the same four numbers, the probability of an object, and that
       of each class given an object.
+    - `yolo-nas`: `scores` are probabilities, shape (n, boxes, classes), and `boxes` left, top, right and bottom edge in
+      pixels of the input, shape (n, boxes, 4) (Aharon et al., Super-Gradients, 2023).
     - `suppressed`: the suppression is part of the model, and the number of rows an image is fixed. Either one output,
       shape (n, boxes, 6): left, top, right and bottom edge in pixels of the input, score, class (Wang et al., YOLOv10,
       NeurIPS 2024); or three: `boxes` (n, boxes, 4), `scores` (n, boxes) and `classes` (n, boxes), as of NVIDIA's
       `EfficientNMS`. Rows with a score below `min_score` or a negative class are padding.
     """
 
-    kind: Literal["fcos", "ssd", "detr", "yolov8", "yolov5", "suppressed"]
+    kind: Literal["fcos", "ssd", "detr", "yolov8", "yolov5", "yolo-nas", "suppressed"]
     scores: str = Field(
         description="name of the output with the scores; for yolov8, yolov5 and suppressed, of the only one"
     )
     boxes: str | None = Field(None, description="name of the output with the boxes; none where one output has all")
     classes: str | None = Field(None, description="for suppressed with three outputs: name of that with the classes")
+    transposed: bool = Field(False, description="for yolov8: whether the output has a row for each box")
     min_score: float = Field(0.05, ge=0, lt=1, description="boxes with a lower score are dropped")
     max_iou: float = Field(
         0.5, gt=0, le=1, description="of two boxes of one class with a larger intersection over union, one is dropped"
@@ -47,10 +52,12 @@ class BoxDecoding(Frozen):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
+        if self.transposed and self.kind != "yolov8":
+            raise ValueError(f"decode.kind {self.kind!r} with transposed: true; remove it: only yolov8 has two forms")
         if self.kind == "suppressed":
             if (self.boxes is None) != (self.classes is None):
-                given = f"boxes: {self.boxes} and classes: {self.classes}"
-                raise ValueError(f"decode.kind 'suppressed' with {given}; give both, or none where one output has all")
+                names = f"boxes: {self.boxes} and classes: {self.classes}"
+                raise ValueError(f"decode.kind 'suppressed' with {names}; give both, or none where one output has all")
             return self
         if self.classes is not None:
             raise ValueError(

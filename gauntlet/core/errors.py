@@ -32,6 +32,10 @@ class GateFailed(PipelineError):  # noqa: N818 - a verdict, not an error
     exit_code = 1
 
 
+class NothingToGain(PipelineError):  # noqa: N818 - a verdict, not an error
+    """A candidate does the same work as the model that it was made from, so it is not measured."""
+
+
 class StageError(PipelineError):
     """A stage could not do its work; the cause is chained."""
 

@@ -1,8 +1,10 @@
 """The base class of all stored values: immutable, without unknown fields, and with NaN preserved in JSON."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 Number = Annotated[float, WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]})]
 """A float whose JSON form keeps NaN and the infinities, as strings."""
@@ -23,8 +25,25 @@ Percent = Annotated[float, Field(ge=0.01, le=0.99), AfterValidator(_whole)]
 class Frozen(BaseModel):
     """An immutable pydantic model that rejects unknown fields and round-trips NaN through JSON."""
 
+    everyday: ClassVar[JsonObject] = {}
+    """Fields that most users set, with an example of each; they have a page of their own. All others are for tuning."""
+    internal: ClassVar[tuple[str, ...]] = ()
+    """Fields for tests, benchmarks and the product itself; they are in no page, only in the JSON Schema."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", protected_namespaces=())
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, without validating the new values."""
         return self.model_copy(update=changes)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the schema with the tiers of the fields, also of inherited ones."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        fields = handler.resolve_ref_schema(schema)["properties"] if cls.model_fields else {}
+        for base in cls.__mro__:
+            for name, example in vars(base).get("everyday", {}).items():
+                fields[name] |= {"tier": "everyday", "examples": [example]}
+            for name in vars(base).get("internal", ()):
+                fields[name] |= {"tier": "internal"}
+        return schema

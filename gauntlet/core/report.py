@@ -7,9 +7,10 @@ from pydantic import Field, computed_field, model_validator
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import GateFailed
+from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen, Number
 
-Facts = TypeVar("Facts", bound=Frozen)
+FactsT = TypeVar("FactsT", bound=Facts)
 
 OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq}
 
@@ -76,18 +77,24 @@ class Check(Frozen):
         return f"{self.name}: {value}{unit} must be {self.op} {self.limit:.6g}{unit}{detail}{fix}"
 
 
-class Report(Frozen, Generic[Facts]):
-    """The result of a stage. `seconds`, `peak_rss_bytes` and `cached` are set by the caller that ran it."""
+class Report(Frozen, Generic[FactsT]):
+    """The result of a stage. The caller that ran it sets `stage`, `candidate`, `seconds` and the like."""
 
-    stage: str
-    facts: Facts
+    stage: str = Field("", description="name of the function")
+    facts: FactsT
     checks: tuple[Check, ...] = ()
     artifacts: dict[str, Artifact] = Field(default_factory=dict)
     candidate: str | None = None
     cached: bool = False
     timed: bool = Field(False, description="a clock decided something: the same work may end differently")
+    unkeyed: bool = Field(False, description="it read what the cache key does not hold, such as a user function's data")
     seconds: Number = 0.0
     peak_rss_bytes: int = 0
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the same work would end the same, so that this result may stand for it."""
+        return not (self.timed or self.unkeyed)
 
     @property
     def failures(self) -> tuple[Check, ...]:

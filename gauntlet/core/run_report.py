@@ -1,12 +1,15 @@
 """The schema of `report.json`. A new field keeps the schema version, a change of meaning increments it."""
 
-from typing import Literal
+import json
+from functools import reduce
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.facts import Facts, Outcome
 from gauntlet.core.frozen import Frozen, JsonObject, Number
-from gauntlet.core.report import Check
+from gauntlet.core.report import Check, Report
 
 CAUSE_SEPARATOR = "; because "
 """Separates, in a candidate's reason, what was measured from its cause."""
@@ -19,11 +22,38 @@ class StageEntry(Frozen):
     candidate: str | None = None
     cached: bool = Field(description="result reused: the same inputs, configuration, code and packages")
     timed: bool = Field(False, description="a clock decided something, so the result is not reused")
+    unkeyed: bool = Field(
+        False, description="a function of the user's read files of its own, so the result is not reused"
+    )
     seconds: Number
     peak_rss_bytes: int
     facts: JsonObject
     checks: tuple[Check, ...]
     artifacts: dict[str, Artifact]
+    _facts: Facts | None = PrivateAttr(None)
+
+    @classmethod
+    def of(cls, report: Report[Any]) -> Self:
+        """Return the entry of a stage's report."""
+        return cls.model_validate_json(report.model_dump_json()).with_facts(report.facts)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed; with other facts, it no longer holds them as an object."""
+        entry = super().replace(**changes)
+        if "facts" in changes:
+            entry._facts = None
+        return entry
+
+    def with_facts(self, facts: Facts) -> Self:
+        """Return the entry with its facts as an object, for the page."""
+        entry = self.replace(facts=json.loads(facts.model_dump_json()))
+        entry._facts = facts
+        return entry
+
+    @property
+    def known(self) -> Facts | None:
+        """The facts as an object; None for a report that was read from a file."""
+        return self._facts
 
 
 class BenchmarkRow(Frozen):
@@ -33,7 +63,9 @@ class BenchmarkRow(Frozen):
     batch: int
     median_ms: Number = Field(description="median over rounds of the round's median latency of one call")
     speedup: Number = Field(description="pseudo-median of reference / candidate over rounds, by lower quartiles")
-    speedup_low: Number = Field(description="lower end of the 95 % interval of the speed-up")
+    speedup_low: Number = Field(
+        description="lower end of the 95 % interval of the speed-up; of a higher confidence in a confirmation"
+    )
     speedup_high: Number
     verdict: Literal["faster", "slower", "not resolved", "reference"] = Field(
         description="against the reference; if `stopped_as` is 'slower', against `stopped_for`"
@@ -63,7 +95,10 @@ class BenchmarkRow(Frozen):
         None, description="upper 95 % confidence bound of the 90th percentile; from 29 calls on"
     )
     p99_ms: Number | None = Field(None, description="the same for the 99th percentile; from 299 calls on")
-    energy_mj: Number | None = Field(None, description="per call, in millijoules, where it can be read")
+    witness_speedup: Number | None = Field(
+        None,
+        description="by processor time of one thread, where other work disturbed the race; the interval covers its own",
+    )
     stopped_after_round: int | None = Field(None, description="the round after which it was dropped")
     stopped_for: str | None = Field(None, description="the contender that led to dropping it")
     stopped_as: Literal["slower", "no faster"] | None = Field(
@@ -72,16 +107,32 @@ class BenchmarkRow(Frozen):
         "the first batch size",
     )
 
+    def with_witness(self, witness: "BenchmarkRow") -> Self:
+        """Return this row with an interval that covers a witness's; where both are apart, with its speed-up."""
+        apart = max(self.speedup_low, witness.speedup_low) > min(self.speedup_high, witness.speedup_high)
+        proven = self.verdict if witness.verdict == self.verdict else "not resolved"
+        return self.replace(
+            witness_speedup=witness.speedup,
+            speedup=witness.speedup if apart else self.speedup,
+            speedup_low=min(self.speedup_low, witness.speedup_low),
+            speedup_high=max(self.speedup_high, witness.speedup_high),
+            verdict=proven,
+        )
+
 
 class CandidateEntry(Frozen):
     """One variant of the model and its outcome."""
 
     name: str
     parent: str | None
-    status: Literal["accepted", "rejected"]
+    status: Literal["accepted", "rejected", "unchanged", "not decided"] = Field(
+        description="unchanged: it does the same work as the model that it was made from, and is not raced; not "
+        "decided: the run ended before the selection, and no gate had rejected it"
+    )
     reason: str
     accuracy: Number | None = Field(None, description="the run's `metric` on the test samples")
     sqnr_db: Number | None = Field(None, description="signal-to-quantization-noise ratio of the outputs, in decibels")
+    differences: str = Field("", description="how its predictions differ from the FP32 model's, in words")
     size_bytes: int | None = None
     artifact: Artifact | None = None
     benchmark: tuple[BenchmarkRow, ...] = ()
@@ -109,6 +160,12 @@ class RunReport(Frozen):
     links: dict[str, str] = Field(default_factory=dict, description="pages of the run in other tools")
     stages: tuple[StageEntry, ...]
     candidates: tuple[CandidateEntry, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the stages say of the run, as far as their facts are objects: the last word of each."""
+        known = (entry.known.outcome() for entry in self.stages if entry.known is not None)
+        return reduce(Outcome.then, known, Outcome())
 
     def stage(self, name: str, candidate: str | None = None) -> StageEntry | None:
         """Return the entry of a stage, or None where it did not run."""

@@ -1,12 +1,13 @@
 """A model's signature: its inputs, outputs and preprocessing, stored in the model itself."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
+from gauntlet.core.states import States
 
 if TYPE_CHECKING:
     import onnx
@@ -25,6 +26,11 @@ class TensorSpec(Frozen):
     name: str
     dtype: str = Field(description="NumPy's name of the type: float32, int64, ...")
     shape: tuple[int | str, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another axis than the batch is dynamic."""
+        return sum(isinstance(axis, str) for axis in self.shape) > 1
 
 
 class HogFeatures(Frozen):
@@ -91,6 +97,7 @@ class Signature(Frozen):
         None, description="the output with the prediction: a score per class, the class itself, the values"
     )
     decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
+    states: States = Field((), description="of a streaming model: pairs of an input and the output that it becomes")
     layout: Literal["NCHW", "NHWC", "none"] = "NCHW"
     preprocessing: Preprocessing | None = None
     labels: tuple[str, ...] = ()
@@ -98,13 +105,12 @@ class Signature(Frozen):
         (), description="libraries with the model's custom operators"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _old_name(cls, values: Any) -> Any:
-        """Read `answer`, the former name of `primary_output`."""
-        if isinstance(values, dict) and "answer" in values:
-            values = {"primary_output" if key == "answer" else key: value for key, value in values.items()}
-        return values
+    @property
+    def class_output(self) -> str | None:
+        """The output whose largest value is the predicted class; None for models that are no classifiers."""
+        if self.task != "classification":
+            return None
+        return self.primary_output or (self.outputs[0].name if self.outputs else None)
 
     def write(self, model: "onnx.ModelProto") -> None:
         """Store the signature in the model's `metadata_props`, replacing an older one."""
@@ -133,6 +139,12 @@ class Signature(Frozen):
             return None
 
 
+def class_output_of(model: "onnx.ModelProto") -> str | None:
+    """Return the output of a classifier whose largest value is the predicted class; None for another model."""
+    signature = Signature.find(model)
+    return signature.class_output if signature else None
+
+
 def signature_from_graph(model: "onnx.ModelProto") -> Signature:
     """Return the signature of a graph alone: dynamic axes get names, outputs other than tensors are left out."""
     stored = {tensor.name for tensor in model.graph.initializer}
@@ -147,7 +159,12 @@ def _spec(value: "onnx.ValueInfoProto") -> TensorSpec:
     kind = value.type.tensor_type
     name = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name if kind.elem_type else "undefined"
     axes = tuple(
-        axis.dim_value if axis.HasField("dim_value") else axis.dim_param or f"{value.name}_{index}"
+        axis.dim_value if axis.HasField("dim_value") else _axis_name(value.name, index, axis.dim_param)
         for index, axis in enumerate(kind.shape.dim)
     )
     return TensorSpec(name=value.name, dtype="str" if name == "object" else name, shape=axes)
+
+
+def _axis_name(tensor: str, index: int, name: str) -> str:
+    """Return an axis' own name, or one of its place; `?`, as Paddle writes it, is a name only for the batch."""
+    return name if name and (name != "?" or index == 0) else f"{tensor}_{index}"

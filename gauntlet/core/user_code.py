@@ -3,21 +3,26 @@
 import ast
 import importlib
 import importlib.metadata
+import importlib.util
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 
 PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+MAX_NAME, MAX_TEXT_BYTES = 100, 1 << 20
+"""Of a text file that a user's code names and reads."""
 
 
 def _checked(name: str) -> str:
@@ -30,8 +35,36 @@ FunctionName = Annotated[str, AfterValidator(_checked)]
 """A user's function: `module:function`."""
 
 
+class UserFunction(Frozen):
+    """A user's function, and the folder of its module."""
+
+    function: FunctionName = Field(description="module:function, for example mydata:calibration_batches")
+    code_folder: Path = Field(Path(), description="folder of the module; by default the working directory")
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the user's files that implement the function."""
+        return code_files(self.code_folder, self.function)
+
+    def load(self) -> Callable[..., Any]:
+        """Import the function; see `UserCode`."""
+        return UserCode.read(self.code_folder, self.function).function()
+
+
+FunctionOrName = Annotated[
+    UserFunction,
+    BeforeValidator(
+        lambda value: {"function": value} if isinstance(value, str) else value,
+        json_schema_input_type=UserFunction | str,
+    ),
+]
+"""A user's function; as text, `module:function` of the working directory."""
+
+
 class UserCode(Frozen):
-    """A function and its source files, path in the user's folder -> text; none for an installed package."""
+    """A function, its source files and the text files that they name; none for an installed package.
+
+    `files` are path in the user's folder -> text.
+    """
 
     name: FunctionName
     files: dict[str, str]
@@ -52,43 +85,92 @@ class UserCode(Frozen):
         module, _, function = self.name.partition(":")
         _LOADED.install(self.files)
         try:
-            found = getattr(importlib.import_module(module), function, None)
+            loaded = getattr(importlib.import_module(module), function, None)
         except Exception as error:  # the user's code may raise anything
             where = f"its files: {', '.join(self.files)}" if self.files else "no such file in the folder to import from"
             reason = f"{type(error).__name__}: {error} ({where})"
             raise StageError(f"{self.name}: {module} cannot be imported: {reason}") from error
-        if not callable(found):
+        if not callable(loaded):
             raise StageError(f"{self.name}: {module} has no function {function!r}")
-        return found  # type: ignore[no-any-return]
+        return loaded  # type: ignore[no-any-return]
 
 
 def source_files(folder: Path, name: str) -> tuple[Path, ...]:
-    """Return the files in the folder that define or import the function, at any depth; none for a package."""
-    modules = [name.partition(":")[0]]
-    found: dict[str, Path] = {}
-    while modules:
-        module = modules.pop()
-        path = module_file(folder, module)
-        if module in found or path is None:
-            continue
-        found[module] = path
-        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        with suppress(SyntaxError, ValueError):  # importing it reports the error
-            modules += imported_modules(path.read_bytes(), package)
-        modules += [module.rpartition(".")[0]] if "." in module else []  # a package's own __init__.py
-    return tuple(sorted(found.values()))
+    """Return the files in the folder that define the function, at any depth; none for a package.
+
+    These are the modules that it imports or names, and the text files that a string in them names.
+    """
+    return tuple(sorted(_imported(folder, [name.partition(":")[0]])[0]))
 
 
 def code_files(folder: Path, name: str) -> tuple[Path, ...]:
-    """Return the files that a function depends on: its source, or the metadata of the package that has it."""
-    return source_files(folder, name) or _package_metadata(name)
+    """Return the files that a function depends on, wherever they are.
+
+    These are the source of its module and of all that it imports, at any depth; of an installed package, the metadata,
+    which has its version.
+    """
+    files: set[Path] = set()
+    pending, known = [(folder, {name.partition(":")[0]})], set(sys.stdlib_module_names)
+    while pending:
+        sources, elsewhere = _imported(*pending.pop())
+        files |= sources
+        for root in {module.partition(".")[0] for module in elsewhere} - known:
+            known.add(root)
+            installed, place = _installed_files(root), _folder_of(root)
+            files |= installed
+            if place is not None and not installed:
+                pending.append((place, {module for module in elsewhere if module.partition(".")[0] == root}))
+    return tuple(sorted(files))
 
 
-def _package_metadata(name: str) -> tuple[Path, ...]:
-    root = name.partition(":")[0].partition(".")[0]
-    names = importlib.metadata.packages_distributions().get(root, [])
-    files = [file for each in names for file in importlib.metadata.files(each) or [] if file.name == "METADATA"]
-    return tuple(Path(str(file.locate())) for file in files[:1])
+def _imported(folder: Path, modules: Iterable[str]) -> tuple[set[Path], set[str]]:
+    """Return the files in the folder that define or import modules, at any depth, and which modules are elsewhere."""
+    pending = list(modules)
+    files: dict[str, Path] = {}
+    elsewhere: set[str] = set()
+    while pending:
+        module = pending.pop()
+        path = module_file(folder, module)
+        if path is None and module_file(folder, module.partition(".")[0]) is None:
+            elsewhere.add(module)
+        if module in files or path is None:
+            continue
+        files[module] = path
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        with suppress(SyntaxError, ValueError):  # importing it reports the error
+            source = path.read_bytes()
+            pending += imported_modules(source, package)
+            named = _texts(source)
+            if b"import_module" in source:
+                pending += [name for name in named if name.isidentifier() and module_file(folder, name)]
+            files |= {name: path.parent / name for name in named if _is_text_in(path.parent, name)}
+        pending += [module.rpartition(".")[0]] if "." in module else []  # a package's own __init__.py
+    return set(files.values()), elsewhere
+
+
+@cache
+def installed_packages() -> Mapping[str, list[str]]:
+    """Return the names of the distributions that provide each top-level module; reading them takes a second."""
+    return importlib.metadata.packages_distributions()
+
+
+@cache
+def _installed_files(root: str) -> frozenset[Path]:
+    """Return the metadata of the distributions that install a top-level module; of an editable one, there is none."""
+    names = installed_packages().get(root, [])
+    files = [Path(str(file.locate())) for name in names for file in importlib.metadata.files(name) or []]
+    if any(file.name == "direct_url.json" and b'"editable": true' in file.read_bytes() for file in files):
+        return frozenset()
+    return frozenset(file for file in files if file.name == "METADATA")
+
+
+def _folder_of(root: str) -> Path | None:
+    """Return the folder from which a top-level module is imported, or None where it has no source."""
+    with suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(root)
+        if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
+            return Path(spec.origin).parents[1 if spec.submodule_search_locations is not None else 0]
+    return None
 
 
 def module_file(folder: Path, module: str) -> Path | None:
@@ -97,18 +179,35 @@ def module_file(folder: Path, module: str) -> Path | None:
     return next((p for p in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")) if p.is_file()), None)
 
 
+def _texts(source: bytes) -> list[str]:
+    """Return the short string constants of a source, such as the names of files that it reads."""
+    nodes = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
+    return sorted({text for text in nodes if isinstance(text, str) and 0 < len(text) <= MAX_NAME})
+
+
+def _is_text_in(folder: Path, name: str) -> bool:
+    """Return whether a name is that of a text file in a folder that may travel with the code."""
+    path = Path(name)
+    if path.suffix in ("", ".py") or path.is_absolute() or ".." in path.parts:
+        return False
+    try:
+        return (folder / path).stat().st_size <= MAX_TEXT_BYTES and bool((folder / path).read_text("utf-8"))
+    except (OSError, ValueError):  # no such file, or one of bytes
+        return False
+
+
 def imported_modules(source: bytes, package: str = "") -> frozenset[str]:
     """Return every module that a source may import; `package` is its own. `SyntaxError` when it is not Python."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".") if package and node.level else []
             above = above[: len(above) - node.level + 1]
             base = ".".join([*above, *([node.module] if node.module else [])])
-            found |= {base, *(f"{base}.{alias.name}".removeprefix(".") for alias in node.names)}
-    return frozenset(found - {""})
+            modules |= {base, *(f"{base}.{alias.name}".removeprefix(".") for alias in node.names)}
+    return frozenset(modules - {""})
 
 
 class _ImportedModules:
@@ -123,11 +222,14 @@ class _ImportedModules:
         if any(self.files.get(name, text) != text for name, text in files.items()):
             for name in {_module(file) for file in self.files}:
                 sys.modules.pop(name, None)
+                sys.modules.pop(_root(name), None)
             sys.path[:] = [path for path in sys.path if path not in self.folders]
             self.files, self.folders = {}, []
         for file in sorted(files.keys() - self.files.keys()):
-            if _module(file) in sys.modules:
-                raise StageError(f"{file}: the name {_module(file)!r} is taken by a module of this program; rename it")
+            root = _root(_module(file))
+            own = any(_root(_module(other)) == root for other in self.files)
+            if _module(file) in sys.modules or (root in sys.modules and not own):
+                raise StageError(f"{file}: the name {root!r} is taken by a module of this program; rename it")
         if files.keys() <= self.files.keys():
             return
         self.files |= files
@@ -149,6 +251,10 @@ def _unpacked(files: tuple[tuple[str, str], ...]) -> "tempfile.TemporaryDirector
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
     return folder
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _module(file: str) -> str:

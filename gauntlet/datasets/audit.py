@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,12 +41,18 @@ class Audit:
 
 
 def audit_splits(
-    dataset: Dataset, samples_per_class: Mapping[str, Mapping[str, int]], max_near_duplicates: int | None = None
+    dataset: Dataset,
+    samples_per_class: Mapping[str, Mapping[str, int]],
+    max_near_duplicates: int | None = None,
+    *,
+    trained: bool = True,
 ) -> Audit:
     """Check that no sample is in two splits (by content, unless they are random), no class is empty, all is finite.
 
     Test images that are almost the same as an image of another split are warned of, or limited to a number.
-    `samples_per_class` are those of each split with classes, by label.
+    `samples_per_class` are those of each split with classes, by label. Without `trained`, no model learns from these
+    splits: a class without samples, and samples in two splits are warnings. The latter always are where the inputs are
+    not images: rows of a table and short texts are often equal by nature.
     The samples are read once, in batches; only their digests and fingerprints stay in memory.
     """
     splits, layout = dataset.splits, dataset.signature.layout
@@ -57,10 +63,11 @@ def audit_splits(
         for label, count in counts.items()
         if name in ("train", "test") and not count
     ]
-    fix = "add images, or remove the class from data.labels"
+    fix = "add samples, or remove the class from data.labels"
+    without = _none("empty_classes", len(empty), "classes", ", ".join(empty[:5]), fix)
     checks = (
-        *(() if dataset.random else (_leak_check(splits, contents),)),
-        _none("empty_classes", len(empty), "classes", ", ".join(empty[:5]), fix),
+        *(() if dataset.random else (_leak_check(splits, contents, images=layout != "none", trained=trained),)),
+        without if trained else without.replace(severity="warning"),
         _finite_check(contents),
     )
     if not (contents["test"].fingerprints if "test" in contents else ()):
@@ -73,8 +80,8 @@ def _none(name: str, count: int, unit: str, detail: str, remedy: str) -> Check:
     return Check(name=f"data.{name}", value=count, op="==", limit=0, unit=unit, detail=detail, remedy=remedy)
 
 
-def _leak_check(splits: Splits, contents: Mapping[str, SplitContents]) -> Check:
-    places = {name: _first_indices(found.digests) for name, found in contents.items()}
+def _leak_check(splits: Splits, contents: Mapping[str, SplitContents], *, images: bool, trained: bool) -> Check:
+    places = {name: _first_indices(content.digests) for name, content in contents.items()}
     occurrences = Counter(digest for indices in places.values() for digest in indices)
     leaked = sorted(
         [(name, indices[digest]) for name, indices in places.items() if digest in indices]
@@ -82,48 +89,77 @@ def _leak_check(splits: Splits, contents: Mapping[str, SplitContents]) -> Check:
         if count > 1
     )
     copies = "; ".join(
-        "the same image is " + " and ".join(_sample_name(splits[name], name, index) for name, index in group)
+        f"the same {'image' if images else 'sample'} is "
+        + " and ".join(_sample_name(splits[name], name, index) for name, index in group)
         for group in leaked[:3]
     )
-    return _none("leaked_images", len(leaked), "images", copies, "remove the copies from all splits but one")
+    unit = "images" if images else "samples"
+    check = _none(f"leaked_{unit}", len(leaked), unit, copies, "remove the copies from all splits but one")
+    return check if images and trained else check.replace(severity="warning")
 
 
 def _finite_check(contents: Mapping[str, SplitContents]) -> Check:
     invalid = ", ".join(
-        f"{name}: {sum(found.non_finite)}, the first in {name}[{np.flatnonzero(found.non_finite)[0]}]"
-        for name, found in contents.items()
-        if any(found.non_finite)
+        f"{name}: {sum(content.non_finite)}, the first in {name}[{np.flatnonzero(content.non_finite)[0]}]"
+        for name, content in contents.items()
+        if any(content.non_finite)
     )
-    total = sum(sum(found.non_finite) for found in contents.values())
-    return _none("non_finite_values", total, "values", invalid, "replace NaN and infinity in the inputs")
+    total = sum(sum(content.non_finite) for content in contents.values())
+    fix = "replace NaN and infinity in the inputs; a model that reads NaN as a missing value takes them with "
+    fix += "--set 'overrides=[{check: data.non_finite_values, reason: NaN is a missing value}]'"
+    return _none("non_finite_values", total, "values", invalid, fix)
 
 
 def _near_duplicates(splits: Splits, contents: Mapping[str, SplitContents]) -> tuple[NearDuplicate, ...]:
     """Return each test image with an almost equal one in the first split that has one; equal ones are left out."""
-    found: dict[int, NearDuplicate] = {}
+    duplicates: dict[int, NearDuplicate] = {}
     test = contents["test"]
     for name in SEARCHED:
         other = contents.get(name, SplitContents(()))
         for pair in similar_pairs(test.fingerprints, other.fingerprints):
-            if test.digests[pair.image] != other.digests[pair.other] and pair.image not in found:
-                found[pair.image] = NearDuplicate(
+            if test.digests[pair.image] != other.digests[pair.other] and pair.image not in duplicates:
+                duplicates[pair.image] = NearDuplicate(
                     test=_sample_name(splits["test"], "test", pair.image),
                     other=_sample_name(splits[name], name, pair.other),
                     correlation=pair.correlation,
                 )
-    return tuple(found[index] for index in sorted(found))
+    return tuple(duplicates[index] for index in sorted(duplicates))
 
 
-def shared_samples(one: Split, other: Split) -> list[tuple[int, int]]:
-    """Return the index pairs of the samples that are in both splits, by content (for images in files, the bytes)."""
-    first, second = (
-        _first_indices(split.digests if isinstance(split, ImageFileSplit) else _read(split).digests)
-        for split in (one, other)
-    )
+def shared_samples(split: Split, other: Split) -> list[tuple[int, int]]:
+    """Return the index pairs of the samples that are in both splits, compared as inputs of the model, by name.
+
+    Images in files that become inputs in the same way are compared by the files' bytes, without decoding them.
+    """
+    if isinstance(split, ImageFileSplit) and isinstance(other, ImageFileSplit) and split.transform == other.transform:
+        first, second = _first_indices(split.digests), _first_indices(other.digests)
+    else:
+        types = _common_types(split, other)
+        first, second = (_first_indices(_input_digests(part, types)) for part in (split, other))
     return [(index, second[digest]) for digest, index in first.items() if digest in second]
 
 
-def _first_indices(digests: Sequence[bytes]) -> dict[bytes, int]:
+def sample_digests(split: Split) -> Sequence[bytes]:
+    """Return the digest of each sample's content, as the check for leaks compares them."""
+    return _read(split).digests
+
+
+def _common_types(*splits: Split) -> dict[str, str]:
+    """Return the inputs that all splits have, and the type in which a session that takes floats would compare each."""
+    firsts = [split.take(slice(0, 1)) for split in splits]
+    kinds = {name: {first[name].dtype.kind for first in firsts} for name in firsts[0] if all(name in f for f in firsts)}
+    return {name: "U" if "U" in k else "float32" if "f" in k else "int64" for name, k in sorted(kinds.items())}
+
+
+def _input_digests(split: Split, types: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield what identifies each sample's inputs of these names; nothing without any."""
+    for samples in batches(split, BATCH) if types else ():
+        columns = [samples[name] if kind == "U" else samples[name].astype(kind) for name, kind in types.items()]
+        for rows in zip(*columns, strict=True):
+            yield hashlib.sha256(b"".join(map(_bytes, rows))).digest()
+
+
+def _first_indices(digests: Iterable[bytes]) -> dict[bytes, int]:
     indices: dict[bytes, int] = {}
     for index, digest in enumerate(digests):
         indices.setdefault(digest, index)

@@ -13,6 +13,8 @@ from gauntlet.images.preprocessing import preprocess
 IMAGES = 1797
 MAX_PIXEL_VALUE = 16
 
+INPUT = "input"
+
 
 class Digits(DataSource):
     """scikit-learn's digits, resized, in three equal channels or as HOG features."""
@@ -23,7 +25,6 @@ class Digits(DataSource):
     calibration_images: int = Field(128, ge=10, le=600, description="images that set quantization ranges")
     test_images: int = Field(360, ge=10, le=600, description="images that every accuracy is measured on")
     layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input; ignored for HOG vectors")
-    input_name: str = Field("input", min_length=1, description="name of the model's input")
     hog: HogFeatures | None = Field(None, description="turn each image into a vector of HOG features")
     seed: int = Field(0, ge=0, description="determines which image is in which split")
 
@@ -64,11 +65,11 @@ class Digits(DataSource):
             rest, chosen[name] = train_test_split(rest, test_size=count, stratify=labels[rest], random_state=self.seed)
         chosen["train"] = rest
         signature = Signature(
-            inputs=(TensorSpec(name=self.input_name, dtype="float32", shape=("batch", *inputs.shape[1:])),),
+            inputs=(TensorSpec(name=INPUT, dtype="float32", shape=("batch", *inputs.shape[1:])),),
             outputs=(),
             layout="none" if self.hog else self.layout,
             preprocessing=how,
             labels=tuple(str(name) for name in digits.target_names),
         )
-        splits = {name: ArraySplit({self.input_name: inputs[chosen[name]]}, labels[chosen[name]]) for name in SPLITS}
+        splits = {name: ArraySplit({INPUT: inputs[chosen[name]]}, labels[chosen[name]]) for name in SPLITS}
         return Dataset(splits, signature)

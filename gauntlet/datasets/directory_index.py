@@ -11,11 +11,13 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.datasets.splits import SPLITS, SkippedFile
 
+SYSTEM_FILES = ("Thumbs.db", "ehthumbs.db", "desktop.ini", "__MACOSX", "Icon\r", "$RECYCLE.BIN")
+"""What Windows and macOS leave beside a user's files, apart from names that begin with a dot."""
 LAYOUT = "expected train/<class>/<image> and test/<class>/<image> (also validation, calibration), or <class>/<image>"
 
 
 class DirectoryState(Frozen):
-    """Identifies a folder without reading its files: its path, and one digest of all names, sizes and times."""
+    """Identifies a folder without reading its files: its path, and a digest of all names, sizes and times."""
 
     path: str
     files: int = Field(ge=0)
@@ -35,7 +37,9 @@ class DirectoryIndex:
 def directory_state(root: Path) -> DirectoryState:
     """Return the state of the folder; a missing or unreadable folder has no files."""
     digest = hashlib.sha256()
-    _, files, _ = _walk(root)
+    folders, files, _ = _walk(root)
+    for folder in sorted(map(os.fsencode, folders)):  # an empty one is a class, too
+        digest.update(folder + b"\0\n")
     for file in files:
         path = root / file
         stat = path.stat() if path.is_file() else path.lstat()
@@ -44,7 +48,7 @@ def directory_state(root: Path) -> DirectoryState:
 
 
 def index_directory(root: Path) -> DirectoryIndex:
-    """List the folder, without hidden files and folders; raise StageError if it is missing or has other splits."""
+    """List the folder's visible files; raise StageError if it is missing or has other splits."""
     if not root.is_dir():
         raise StageError(f"{root}: no such folder; {LAYOUT}")
     folders, files, skipped = _walk(root)
@@ -86,6 +90,11 @@ def printable_name(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
+def is_visible(name: str) -> bool:
+    """Return whether a file or folder is the user's, and not hidden."""
+    return not name.startswith(".") and name not in SYSTEM_FILES
+
+
 def _walk(root: Path) -> tuple[list[Path], list[Path], list[SkippedFile]]:
     """Return the folders and the files below the root, sorted, as relative paths, and what is skipped."""
     folders: list[Path] = []
@@ -98,12 +107,12 @@ def _walk(root: Path) -> tuple[list[Path], list[Path], list[SkippedFile]]:
 
     for place, folder_names, file_names in os.walk(root, onerror=skip_unreadable):
         here = Path(place).relative_to(root)
-        visible = sorted((name for name in folder_names if not name.startswith(".")), key=os.fsencode)
+        visible = sorted((name for name in folder_names if is_visible(name)), key=os.fsencode)
         links = [name for name in visible if (root / here / name).is_symlink()]
         skipped += [_skipped(here / name, "a link to a folder; not followed") for name in links]
         folder_names[:] = [name for name in visible if name not in links]
         folders += [here / name for name in folder_names]
-        files += [here / name for name in file_names if not name.startswith(".")]
+        files += [here / name for name in file_names if is_visible(name)]
     return folders, sorted(files, key=lambda file: [os.fsencode(part) for part in file.parts]), skipped
 
 

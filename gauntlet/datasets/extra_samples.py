@@ -41,11 +41,13 @@ def _read(file: Path, dataset: Dataset) -> ArraySplit:
     """Read one file; its inputs and labels must be like those of the split `train`."""
     train = dataset.splits.get("train")
     if train is None or train.labels is None:
-        raise StageError(f"data.extra: {file}: the data has no labeled split `train` to add samples to")
+        raise StageError(f"extra_samples: {file}: the data has no labeled split `train` to add samples to")
     split = read_npz_split(file)
     split = replace(split, inputs=fitting_inputs(split.inputs, dataset.signature))
     if problem := _input_problem(split, dataset.signature) or _label_problem(split, train.labels, dataset.signature):
-        raise StageError(f"data.extra: {file}: {problem}. Fix: write the inputs as the model takes them, with 'labels'")
+        raise StageError(
+            f"extra_samples: {file}: {problem}. Fix: write the inputs as the model takes them, with 'labels'"
+        )
     return split
 
 
@@ -54,8 +56,8 @@ def _label_problem(split: ArraySplit, known: Array, signature: Signature) -> str
     if split.labels is None:
         return "no 'labels'"
     if split.labels.dtype.kind != known.dtype.kind or split.labels.shape[1:] != known.shape[1:]:
-        found, wanted = (f"{array.dtype}{list(array.shape[1:])}" for array in (split.labels, known))
-        return f"labels are {found} a sample, those of the data {wanted}"
+        actual, expected = (f"{array.dtype}{list(array.shape[1:])}" for array in (split.labels, known))
+        return f"labels are {actual} a sample, those of the data {expected}"
     classes = len(signature.labels)
     if signature.task != "classification":
         return ""
@@ -68,8 +70,8 @@ def _input_problem(split: ArraySplit, signature: Signature) -> str:
     for spec in signature.inputs:
         array = split.inputs.get(spec.name)
         if array is None or not _fits(array, spec):
-            found = "missing" if array is None else f"{array.dtype}{list(array.shape[1:])}"
-            return f"input {spec.name!r} is {found}, but the data has {spec.dtype}{list(spec.shape[1:])} a sample"
+            actual = "missing" if array is None else f"{array.dtype}{list(array.shape[1:])}"
+            return f"input {spec.name!r} is {actual}, but the data has {spec.dtype}{list(spec.shape[1:])} a sample"
     more = sorted(split.inputs.keys() - {spec.name for spec in signature.inputs})
     return f"unknown input {more[0]!r}" if more else ""
 
@@ -79,7 +81,7 @@ def _fits(array: Array, spec: TensorSpec) -> bool:
     if array.dtype.name != spec.dtype or array.ndim != len(spec.shape):
         return False
     lengths = zip(array.shape[1:], spec.shape[1:], strict=True)
-    return all(isinstance(wanted, str) or wanted == found for found, wanted in lengths)
+    return all(isinstance(expected, str) or expected == actual for actual, expected in lengths)
 
 
 def _shares(chosen: npt.NDArray[np.int64], splits: Splits) -> dict[str, npt.NDArray[np.int64]]:

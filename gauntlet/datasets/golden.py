@@ -28,19 +28,32 @@ class GoldenCase:
 
 
 @dataclass(frozen=True)
+class StateSequence:
+    """The source's outputs over sequences in which it feeds itself; see `gauntlet.datasets.state_sequence`.
+
+    `positions` are the samples of the test split by step and sequence, shape (steps, sequences). `outputs`, by tensor
+    name, have shape (steps, sequences, ...).
+    """
+
+    positions: npt.NDArray[np.int64]
+    outputs: NamedArrays
+
+
+@dataclass(frozen=True)
 class Golden:
     """The source model's outputs.
 
     `cases` are compared value by value: `real` samples (the first of the test split), `random` ones, and one case per
     additional input size. `test_outputs` are the outputs for the whole test split, shape (n, ...). `module_outputs`
     holds, for the first real sample alone, the output of each module of the source by the module's path: it shows where
-    a broken model first diverges.
+    a broken model first diverges. `sequence` is that of a model with states.
     """
 
     cases: dict[str, GoldenCase]
     test_outputs: NamedArrays
     labels: Array | None = None
     module_outputs: NamedArrays = field(default_factory=dict)
+    sequence: StateSequence | None = None
 
     @property
     def real(self) -> GoldenCase:
@@ -56,27 +69,31 @@ class Golden:
             flat |= {f"outputs/{title}/{name}": array for name, array in case.outputs.items()}
         if self.labels is not None:
             flat["labels"] = self.labels
+        if self.sequence is not None:
+            flat["positions"] = self.sequence.positions
+            flat |= {f"sequence//{name}": array for name, array in self.sequence.outputs.items()}
         np.savez(path, allow_pickle=False, **flat)
 
     @classmethod
     def load(cls, path: Path) -> "Golden":
         """Read what `save` wrote."""
-        groups: dict[str, dict[str, NamedArrays]] = {"inputs": {}, "outputs": {}, "answers": {}, "trace": {}}
+        names = ("inputs", "outputs", "answers", "trace", "sequence")
+        groups: dict[str, dict[str, NamedArrays]] = {name: {} for name in names}
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-        labels = arrays.pop("labels", None)
+        labels, positions = arrays.pop("labels", None), arrays.pop("positions", None)
         for key, array in arrays.items():
             group, title, name = key.split("/", 2)
             groups[group].setdefault(title, {})[name] = array
         cases = {title: GoldenCase(inputs, groups["outputs"][title]) for title, inputs in groups["inputs"].items()}
-        return cls(cases, groups["answers"].get("", {}), labels, groups["trace"].get("", {}))
+        sequence = None if positions is None else StateSequence(positions, groups["sequence"].get("", {}))
+        return cls(cases, groups["answers"].get("", {}), labels, groups["trace"].get("", {}), sequence)
 
 
 def record_golden(
     predict: Predict,
     test: Split,
     *,
-    seed: int,
     sizes: Mapping[str, NamedArrays] | None = None,
     module_outputs: NamedArrays | None = None,
     observed_values_only: bool = False,
@@ -87,7 +104,7 @@ def record_golden(
     drawn from the real ones' values, for a model that may not take others.
     """
     real = test.take(slice(0, REAL_SAMPLES))
-    inputs_by_case = {REAL: real, RANDOM: random_like(real, seed, normal=not observed_values_only), **(sizes or {})}
+    inputs_by_case = {REAL: real, RANDOM: random_like(real, normal=not observed_values_only), **(sizes or {})}
     cases = {title: GoldenCase(inputs, predict(inputs)) for title, inputs in inputs_by_case.items()}
     return Golden(cases, predict_split(predict, test), test.labels, module_outputs or {})
 
@@ -102,12 +119,12 @@ def predict_split(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def random_like(real: NamedArrays, seed: int, *, normal: bool = True) -> NamedArrays:
-    """Return random samples of the same shapes: normal values for floats, values that occur for all other types.
+def random_like(real: NamedArrays, seed: int = 0, *, normal: bool = True) -> NamedArrays:
+    """Return random samples of the same shapes: normal values for floats, observed values for all other types.
 
     Normal values have the mean and the standard deviation of the real ones: noise on another scale drives a network to
-    outputs and rounding errors that it never has in use. Integers are often indices; one that does not occur may lie
-    outside the model's table.
+    outputs and rounding errors that it never has in use. Observed values are drawn from the same feature of other
+    samples: integers are often indices, and each column may have its own table.
     """
     rng = np.random.default_rng(seed)
 
@@ -117,7 +134,9 @@ def random_like(real: NamedArrays, seed: int, *, normal: bool = True) -> NamedAr
             wide = array.astype(np.float64)
             mean, std = (wide.mean(), wide.std()) if array.size and np.isfinite(wide).all() else (0.0, 1.0)
             return rng.normal(mean, std or 1.0, shape).astype(array.dtype)
-        return rng.choice(array.ravel(), shape) if array.size else np.zeros(shape, array.dtype)
+        if not array.size:
+            return np.zeros(shape, array.dtype)
+        return np.take_along_axis(array, rng.integers(0, len(array), shape), axis=0)
 
     return {name: like(array) for name, array in real.items()}
 

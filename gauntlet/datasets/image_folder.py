@@ -1,13 +1,21 @@
-"""The user's own images: one folder per class, any image size; only the images of one batch are in memory."""
+"""The user's own images, in one folder per class or with boxes; only the images of one batch are in memory."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field
+import numpy.typing as npt
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
-from gauntlet.core.signature import Resize
+from gauntlet.core.signature import ChannelOrder, Interpolation, Preprocessing, Resize, Task
+from gauntlet.datasets.annotated_images import BoxedImages
+from gauntlet.datasets.annotations import SplitName
+from gauntlet.datasets.coco import read_coco
 from gauntlet.datasets.directory_index import (
     DirectoryState,
     directory_state,
@@ -18,27 +26,108 @@ from gauntlet.datasets.directory_index import (
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.image_scan import ScannedImage, scan
-from gauntlet.datasets.normalized_images import HogImages
-from gauntlet.datasets.prepared_images import PreparedImages
+from gauntlet.datasets.normalized_images import NormalizedImages
 from gauntlet.datasets.splits import SPLITS, Dataset, skipped_check, summary
 from gauntlet.datasets.splitting import Indices, SplitFractions, complete_splits
+from gauntlet.datasets.truth import padded_boxes
+from gauntlet.datasets.voc import read_voc
+
+_Square = BeforeValidator(lambda size: (size, size) if isinstance(size, int) else size)
+ImageSize = Annotated[tuple[PositiveInt, PositiveInt], _Square]
 
 
-class ImageFolder(PreparedImages, HogImages):
+class ImageFolder(NormalizedImages):
     """Images in `train/<class>/` and `test/<class>/`, or in `<class>/` alone, which are then split here.
 
     Validation and calibration images may have folders of their own; otherwise they are taken out of `train` (without
-    `train`, calibration images out of `test`). Hidden files are ignored.
+    `train`, calibration images out of `test`). Hidden files are ignored, as are Thumbs.db,
+    desktop.ini and __MACOSX.
+
+    With `annotations`, images have boxes: of COCO's JSON files, one by split or one that is split here, or of Pascal
+    VOC's folders `JPEGImages`, `Annotations` and, unless it is split here, `ImageSets/Main`. COCO's crowds and VOC's
+    difficult objects are neither learned nor counted.
     """
 
+    everyday: ClassVar = {"path": "photos", "image_size": [256, 320]}
     kind: Literal["image-folder"] = "image-folder"
     path: Path = Field(description="the folder; it must stay in place, because training reads it again")
-    resize: Resize = Field("crop", description="use the whole image, or crop its center first, or add bars (letterbox)")
+    annotations: Literal["voc"] | Path | dict[SplitName, Path] | None = Field(
+        None,
+        union_mode="left_to_right",
+        description="boxes: COCO's JSON file, or one by split, below `path`; or voc; default: each image has a class",
+    )
+    images: Path | dict[SplitName, Path] = Field(
+        Path(), description="the folder of the images in COCO's files, or one by split; below `path`"
+    )
+    input_name: str = Field("input", min_length=1, description="name of the model's input")
+    image_size: ImageSize = Field((224, 224), description="height and width of an input; one number for both")
+    resize: Resize = Field(
+        "crop",
+        description="use the whole image (stretch, the default for boxes), or crop its center first, or add bars "
+        "(letterbox)",
+    )
+    padding: int = Field(114, ge=0, le=255, description="level of a letterbox's bars, of 255; default: YOLO's")
+    interpolation: Interpolation = Field("bilinear", description="Pillow's; all but nearest are antialiased")
+    channel_order: ChannelOrder = Field(
+        "RGB", description="of an input, and of mean and std; BGR as OpenCV reads files"
+    )
     labels: tuple[str, ...] = Field((), description="class names in the order of the class indices; default: sorted")
     labelled: bool = Field(True, description="false: folders are no classes; all images below the folder are one set")
+    task: Task | None = Field(
+        None, description="what the outputs mean; default: classification where folders are classes"
+    )
+    decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
     max_skipped: int = Field(0, ge=0, description="unusable files that may be skipped; the report names each")
     split_fractions: SplitFractions = Field(default_factory=SplitFractions, description="used for missing splits")
     seed: int = Field(0, ge=0, description="determines which image is in which split")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_images_for_boxes(cls, values: Any) -> Any:
+        boxes = isinstance(values, dict) and values.get("annotations") is not None
+        return {"resize": "stretch"} | values if boxes else values
+
+    @model_validator(mode="after")
+    def _truth_fits(self) -> Self:
+        if self.annotations is None:
+            if self.labelled and self.task not in (None, "classification", "embedding"):
+                raise ValueError(f"task: {self.task}: folders tell one class for an image; set labelled: false")
+        elif self.resize == "crop" or self.hog is not None:
+            raise ValueError("annotations: boxes need the whole image; set resize to stretch or letterbox, without hog")
+        elif self.task not in (None, "detection"):
+            raise ValueError(f"task: {self.task}: annotations tell boxes; remove task")
+        return self
+
+    @model_validator(mode="after")
+    def _order_fits_the_channels(self) -> Self:
+        if self.channel_order == "BGR" and len(self.mean) == 1:
+            raise ValueError(
+                "channel_order: BGR, but mean and std have one value (grayscale); give three, or remove it"
+            )
+        return self
+
+    @property
+    def input_size(self) -> tuple[int, int]:
+        """Height and width of an input, in pixels."""
+        return self.image_size
+
+    @property
+    def transform(self) -> ImageTransform:
+        """What turns an image into an input."""
+        height, width = self.image_size
+        how = Preprocessing(
+            height=height,
+            width=width,
+            scale=1 / 255,
+            mean=self.mean,
+            std=self.std,
+            resize=self.resize,
+            padding=self.padding,
+            interpolation=self.interpolation,
+            channel_order=self.channel_order,
+            hog=self.hog,
+        )
+        return ImageTransform(how=how, layout=self.layout, name=self.input_name)
 
     def files(self) -> tuple[DirectoryState]:
         """Return the names, sizes and times of the user's files: reading 100 000 images would take minutes.
@@ -49,8 +138,10 @@ class ImageFolder(PreparedImages, HogImages):
 
     def load(self) -> Dataset:
         """Decode every file once and split the usable ones; raise StageError without two classes or enough images."""
+        if self.annotations is not None:
+            return self._load_boxes(self.annotations)
         index = index_directory(self.path) if self.labelled else index_images(self.path)
-        labels = self._class_names(tuple(map(printable_name, index.classes))) if self.labelled else ()
+        labels = self._class_names(tuple(map(printable_name, index.classes))) if self.labelled else self.labels
         root, transform = self.path.resolve(), self.transform
         images, skipped = scan(root, index, len(self.mean))
         try:
@@ -60,9 +151,45 @@ class ImageFolder(PreparedImages, HogImages):
             raise StageError(f"{self.path}: {error}{unusable}") from error
         check = skipped_check(skipped, self.max_skipped)
         parts = {name: [images[i] for i in indices[name]] for name in SPLITS if name in indices}
-        places = {index.classes.index(name): labels.index(printable_name(name)) for name in index.classes if labels}
-        splits = {name: _file_split(root, part, transform, places) for name, part in parts.items()}
-        return Dataset(splits, transform.signature(labels), (check,), tuple(skipped))
+        named = index.classes if self.labelled else ()
+        places = {index.classes.index(name): labels.index(printable_name(name)) for name in named}
+        splits = {
+            name: _file_split(
+                root, part, transform, np.array([places[i.label] for i in part], np.int64) if places else None
+            )
+            for name, part in parts.items()
+        }
+        signature = transform.signature(labels if self.labelled or self.task else ())
+        task = self.task or signature.task
+        return Dataset(splits, signature.replace(task=task, decode=self.decode), (check,), tuple(skipped))
+
+    def _load_boxes(self, where: Path | str | Mapping[SplitName, Path]) -> Dataset:
+        """Read the annotations, decode every image once, and split the usable ones."""
+        if not self.path.is_dir():
+            raise StageError(f"{self.path}: no such folder. Fix: set data.path to the folder of the dataset")
+        annotations = read_voc(self.path) if isinstance(where, str) else read_coco(self.path, where, self.images)
+        labels, root, transform = self.labels or annotations.labels, self.path.resolve(), self.transform
+        images, boxes = BoxedImages(root, annotations, labels, transform).scan()
+        check = skipped_check(annotations.defects, self.max_skipped, "annotations and images")
+        if not images:
+            raise StageError(f"{self.path}: no usable image; {summary(annotations.defects) or 'no image is annotated'}")
+        names, digests = np.array([image.split for image in images]), [image.pixel_digest for image in images]
+        indices = complete_splits(names, None, self.split_fractions, self.seed, digests)
+        if "test" not in indices:
+            raise StageError(f"{self.path}: no image is in the split 'test'. Fix: name one for it, or name no splits")
+        splits = {
+            name: _file_split(root, [images[i] for i in chosen], transform, padded_boxes([boxes[i] for i in chosen]))
+            for name, chosen in ((name, indices[name]) for name in SPLITS if name in indices)
+        }
+        signature = transform.signature(labels).replace(task="detection", decode=self.decode)
+        return Dataset(splits, signature, (check,), tuple(annotations.defects))
+
+    def some_inputs(self, most: int) -> NamedArrays:
+        """Return the inputs for some images, evenly spaced over the folder; none where no image can be read."""
+        index = index_images(self.path)
+        chosen = index.files[:: max(1, len(index.files) // most)][:most]
+        images, _ = scan(self.path.resolve(), replace(index, files=chosen), len(self.mean))
+        return _file_split(self.path.resolve(), images, self.transform).take(slice(None)) if images else {}
 
     def _class_names(self, folders: tuple[str, ...]) -> tuple[str, ...]:
         """Return the class names by class index."""
@@ -83,17 +210,17 @@ class ImageFolder(PreparedImages, HogImages):
         empty = [name for name in folders if name not in names]
         if empty:
             raise StageError(f"no usable image in the folder {empty[0]!r}" if empty[0] else "no usable image")
-        return complete_splits(np.array(names), classes, self.split_fractions, self.seed)
+        digests = [image.pixel_digest for image in images]
+        return complete_splits(np.array(names), classes, self.split_fractions, self.seed, digests)
 
 
 def _file_split(
-    root: Path, images: list[ScannedImage], transform: ImageTransform, places: dict[int, int]
+    root: Path, images: list[ScannedImage], transform: ImageTransform, labels: npt.NDArray[Any] | None = None
 ) -> ImageFileSplit:
-    """Return the split; `places` maps the folders' numbers to class indices, and is empty without labels."""
     return ImageFileSplit(
         root,
         tuple(image.file for image in images),
-        np.array([places[image.label] for image in images], np.int64) if places else None,
+        labels,
         tuple(image.digest for image in images),
         transform,
         tuple(image.pixel_digest for image in images),

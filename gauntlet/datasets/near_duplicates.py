@@ -10,7 +10,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.images.perceptual_hash import Fingerprint, hashes, normalized_thumbnails
 
-MOST_BITS = 10
+MAX_BITS = 10
 """Hashes of copies differ in no more of their 63 bits."""
 MIN_CORRELATION = 0.995
 """Thumbnails of copies correlate at least so much; similar hashes alone are too common among plain images."""
@@ -42,7 +42,7 @@ def similar_pairs(images: Sequence[Fingerprint], others: Sequence[Fingerprint]) 
     """
     if not images or not others:
         return []
-    found: list[SimilarPair] = []
+    pairs: list[SimilarPair] = []
     other_hashes = hashes(tuple(others))
     closest, rows = min(CLOSEST, len(others)), max(1, CHUNK_PAIRS // len(others))
     for start in range(0, len(images), rows):
@@ -50,14 +50,14 @@ def similar_pairs(images: Sequence[Fingerprint], others: Sequence[Fingerprint]) 
         bits = np.bitwise_count(hashes(chunk)[:, None] ^ other_hashes)
         near = np.argpartition(bits, closest - 1, axis=1)[:, :closest]
         distances = np.take_along_axis(bits, near, axis=1)
-        for row in np.flatnonzero((distances <= MOST_BITS).any(axis=1)).tolist():
-            candidates = near[row, distances[row] <= MOST_BITS]
+        for row in np.flatnonzero((distances <= MAX_BITS).any(axis=1)).tolist():
+            candidates = near[row, distances[row] <= MAX_BITS]
             thumbnails = normalized_thumbnails((chunk[row], *(others[i] for i in candidates)))
             correlations = thumbnails[1:] @ thumbnails[0]
             best = int(correlations.argmax())
             if correlations[best] >= MIN_CORRELATION:
-                found.append(SimilarPair(start + row, int(candidates[best]), float(correlations[best])))
-    return found
+                pairs.append(SimilarPair(start + row, int(candidates[best]), float(correlations[best])))
+    return pairs
 
 
 def near_duplicates_check(pairs: Sequence[NearDuplicate], test_images: int, limit: int | None) -> Check:

@@ -1,6 +1,6 @@
 """Settings that all datasets of images share: how pixels are normalized, or become HOG features."""
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,28 +13,23 @@ GRAY: dict[str, tuple[float, ...]] = {"mean": (0.0,), "std": (1.0,)}
 
 
 class NormalizedImages(DataSource):
-    """Images, normalized per channel; with one channel they are turned gray."""
+    """Images, normalized per channel; with one channel they are turned gray, and may become vectors of HOG features."""
 
+    everyday: ClassVar = {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}
     mean: tuple[float, ...] = Field(IMAGENET_MEAN, description="per channel (1 or 3), of values from 0 to 1")
     std: tuple[float, ...] = Field(IMAGENET_STD, description="one per channel; default: ImageNet")
     layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input")
-    input_name: str = Field("input", min_length=1, description="name of the model's input")
+    hog: HogFeatures | None = Field(
+        None, description="turn each image, in gray, into a vector of HOG features; mean and std are then 0 and 1"
+    )
 
     @model_validator(mode="after")
     def _channels_agree(self) -> Self:
         if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean) or min(self.std) <= 0:
-            given = f"mean {list(self.mean)} and std {list(self.std)}"
+            values = f"mean {list(self.mean)} and std {list(self.std)}"
             order = getattr(self, "channel_order", "RGB")
-            raise ValueError(f"{given}; give three of each ({order}) or one (grayscale), every std above 0")
+            raise ValueError(f"{values}; give three of each ({order}) or one (grayscale), every std above 0")
         return self
-
-
-class HogImages(NormalizedImages):
-    """Images that may become vectors of HOG features instead of normalized pixels."""
-
-    hog: HogFeatures | None = Field(
-        None, description="turn each image, in gray, into a vector of HOG features; mean and std are then 0 and 1"
-    )
 
     @property
     def packages(self) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """The user's own arrays: `.npz` files with one array per input, and optionally labels."""
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,9 +12,10 @@ from gauntlet.core.arrays import Array
 from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, Task, TensorSpec
+from gauntlet.datasets.audit import sample_digests
 from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
-from gauntlet.datasets.splitting import SplitFractions, split_indices
-from gauntlet.datasets.truth import class_indices, label_names, task_of
+from gauntlet.datasets.splitting import SplitFractions, keep_copies_together, split_indices
+from gauntlet.datasets.truth import are_class_numbers, class_indices, in_form, label_names, task_of
 
 MAX_NAMED = 10
 """Files named in a message."""
@@ -27,7 +30,9 @@ class NpzArrays(DataSource):
 
     kind: Literal["arrays"] = "arrays"
     path: Path = Field(description="the file or folder; arrays must be preprocessed, shape (samples, ...)")
-    task: Task | None = Field(None, description="what the labels are; default: what their type and shape suggest")
+    task: Task | None = Field(
+        None, description="what the outputs mean; default: what type and shape of the labels suggest"
+    )
     labels: tuple[str, ...] = Field(
         (), description="names of classes or values, in the order of their indices; the characters of texts"
     )
@@ -64,8 +69,13 @@ class NpzArrays(DataSource):
         if unlabelled and len(unlabelled) < len(parts):
             raise StageError(f"{self.path}: {unlabelled} have no 'labels', the other files do. Fix: label all or none")
         truth = {path: part.labels for path, part in parts.items() if part.labels is not None}
-        task = self.task or task_of(next(iter(truth.values()), None))
-        labels = label_names(task, self.labels, truth)
+        task = self.task or self._likely_task(truth)
+        names = self.labels
+        if task == "classification" and not names:
+            names = tuple(sorted({*itertools.chain(*(t.tolist() for t in truth.values() if t.dtype.kind == "U"))}))
+        truth = {path: in_form(labels, task, names) for path, labels in truth.items()}
+        parts = {path: replace(part, labels=truth.get(path)) for path, part in parts.items()}
+        labels = label_names(task, names, truth)
         inputs = tuple(TensorSpec(name=n, dtype=dtype, shape=("batch", *s)) for n, (dtype, *s) in first.items())
         signature = Signature(
             task=task,
@@ -78,12 +88,20 @@ class NpzArrays(DataSource):
         if is_split:
             return Dataset({path.stem: part for path, part in parts.items()}, signature)
         whole = _concatenated(list(parts.values()))
-        indices = split_indices(len(whole), class_indices(whole.labels), self.split_fractions, self.seed)
+        classes = class_indices(whole.labels)
+        indices = split_indices(len(whole), classes, self.split_fractions, self.seed)
+        indices = keep_copies_together(indices, sample_digests(whole), classes)
         splits = {
             name: ArraySplit(whole.take(chosen), None if whole.labels is None else whole.labels[chosen])
             for name, chosen in indices.items()
         }
         return Dataset(splits, signature)
+
+    def _likely_task(self, truth: dict[Path, Array]) -> Task:
+        """Return the problem that labels suggest; with several names, whole numbers are classes, even as floats."""
+        if len(self.labels) > 1 and truth and all(map(are_class_numbers, truth.values())):
+            return "classification"
+        return task_of(next(iter(truth.values()), None))
 
     def _is_split(self, files: tuple[Path, ...]) -> bool:
         splits = [path.name for path in files if path.stem in SPLITS]

@@ -2,6 +2,7 @@
 
 import zipfile
 import zlib
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
@@ -70,17 +70,15 @@ class ArraySplit:
 class DataSource(Frozen):
     """What every kind of data has."""
 
-    max_near_duplicates: int | None = Field(
-        None,
-        ge=0,
-        description="test images that may be almost the same as an image of another split, resized or recompressed; by "
-        "default, any is a warning",
-    )
-    extra: tuple[Path, ...] = Field(
-        (),
-        description="`.npz` files of further samples, inputs as the model takes them, and `labels`; they join the "
-        "splits for training, validation and calibration, each in proportion of its size, never the test split",
-    )
+    kind: str
+
+    def files(self) -> tuple[object, ...]:
+        """Return the user's files that are read."""
+        return ()
+
+    @abstractmethod
+    def load(self) -> "Dataset":
+        """Read and split the samples; raise StageError if they cannot be read."""
 
 
 class SkippedFile(Frozen):
@@ -157,6 +155,7 @@ def read_npz_split(path: Path) -> ArraySplit:
         raise StageError(f"{path}: expected arrays of shape (samples, ...) of one length, got {shapes}")
     if labels is None:
         return ArraySplit(inputs)
+    labels = labels.astype(np.int64) if labels.dtype.kind == "b" else labels
     if labels.dtype.kind not in "iufU" or (labels.dtype.kind == "f" and not np.isfinite(labels).all()):
         raise StageError(
             f"{path}: labels are {labels.dtype} of shape {labels.shape}; expected whole numbers (classes, masks), "

@@ -1,5 +1,7 @@
 """Split one set so that every class keeps its proportion."""
 
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from typing import Self
 
 import numpy as np
@@ -33,34 +35,62 @@ def split_indices(count: int, labels: Indices | None, fractions: SplitFractions,
     from sklearn.model_selection import train_test_split
 
     rest = np.random.default_rng(seed).permutation(count)
-    found: dict[str, Indices] = {}
+    parts: dict[str, Indices] = {}
     for name in ("test", "calibration", "validation"):
         size = round(count * getattr(fractions, name))
         if size and size >= len(rest):
-            found[name], rest = rest, rest[:0]
+            parts[name], rest = rest, rest[:0]
         elif size:
             classes = None if labels is None else labels[rest]
             try:
-                rest, found[name] = train_test_split(rest, test_size=size, stratify=classes, random_state=seed)
+                rest, parts[name] = train_test_split(rest, test_size=size, stratify=classes, random_state=seed)
             except ValueError as error:
                 raise StageError(
                     f"{count} samples cannot be split with every class in each split ({error}). "
                     "Fix: add samples per class, or split them yourself, with one file or folder per split"
                 ) from error
     if len(rest):
-        found["train"] = rest
+        parts["train"] = rest
     for name in ("test", "calibration"):
-        if not len(found.get(name, ())):
+        if not len(parts.get(name, ())):
             raise StageError(f"{count} samples are too few: none is left for {name}")
-    return {name: found[name] for name in SPLITS if name in found}
+    return {name: parts[name] for name in SPLITS if name in parts}
+
+
+def keep_copies_together(
+    indices: dict[str, Indices], digests: Sequence[Hashable], classes: Indices | None
+) -> dict[str, Indices]:
+    """Return the splits with all samples of equal digests in one of them, the first in the order of `SPLITS`.
+
+    Unchanged if a split would lose more than half of its samples of a class, as in a table of a few flags.
+    """
+    homes: dict[Hashable, str] = {}
+    for name in SPLITS:
+        for index in indices.get(name, ()):
+            homes.setdefault(digests[index], name)
+    moved: dict[str, list[int]] = {name: [] for name in indices}
+    for chosen in indices.values():
+        for index in chosen.tolist():
+            moved[homes[digests[index]]].append(index)
+    labels = [0] * len(digests) if classes is None else classes.tolist()
+    for name, chosen in indices.items():
+        left = Counter(labels[index] for index in moved[name])
+        if any(2 * left[label] < count for label, count in Counter(labels[index] for index in chosen).items()):
+            return indices
+    return {name: np.array(chosen, np.int64) for name, chosen in moved.items()}
 
 
 def complete_splits(
-    names: npt.NDArray[np.str_], classes: Indices | None, fractions: SplitFractions, seed: int
+    names: npt.NDArray[np.str_],
+    classes: Indices | None,
+    fractions: SplitFractions,
+    seed: int,
+    digests: Sequence[bytes],
 ) -> dict[str, Indices]:
     """Return the shuffled indices by split, from the split that each sample belongs to; `""` where there are none.
 
     Missing splits for validation and calibration are taken out of `train`; without that, calibration out of `test`.
+    Samples of equal `digests` are put into one split, unless `names` says otherwise.
     """
     if "" in names:
         indices = split_indices(len(names), classes, fractions, seed)
@@ -72,6 +102,7 @@ def complete_splits(
         if name in indices or not size or (name == "validation" and donor == "test"):
             continue
         indices[donor], indices[name] = stratified_sample(indices[donor], size, classes, seed, name)
+    indices = keep_copies_together(indices, [*zip(names.tolist(), digests, strict=True)], classes)
     # Shuffled, because later stages calibrate on and compare the first samples, which must not be of one class.
     return {name: np.random.default_rng(seed).permutation(chosen) for name, chosen in indices.items()}
 

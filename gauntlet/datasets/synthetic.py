@@ -8,9 +8,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from gauntlet.core.arrays import INDEX_LIMIT, NamedArrays, random_values
+from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check
-from gauntlet.core.signature import Signature, TensorSpec, signature_from_graph
+from gauntlet.core.signature import Signature, Task, TensorSpec, signature_from_graph
 from gauntlet.datasets.splits import ArraySplit, Dataset, DataSource
 from gauntlet.onnx_model.model_file import read_graph
 
@@ -25,6 +26,9 @@ class Synthetic(DataSource):
     model: Path | None = Field(None, description="the ONNX file that declares the inputs")
     inputs: tuple[TensorSpec, ...] = Field((), description="of any other model; the first axis is the batch")
     layout: Literal["NCHW", "NHWC", "none"] = Field("none", description="of the listed inputs, where they are images")
+    task: Task = Field("arrays", description="what the outputs mean")
+    labels: tuple[str, ...] = Field((), description="names of classes, in the order of their indices")
+    decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
     samples: int = Field(64, ge=16, le=100_000, description="a third of them for calibration, the others for the test")
     dynamic_axes: dict[str, int] = Field({}, description="lengths of dynamic axes but the batch, by name; default 16")
     integer_high: int = Field(INDEX_LIMIT, ge=1, description="integers are drawn from 0 to below this")
@@ -69,7 +73,8 @@ class Synthetic(DataSource):
             unit="samples",
             severity="warning",
         )
-        return Dataset(splits, signature.replace(outputs=()), checks=(random,), random=True)
+        meaning = {"task": self.task, "labels": self.labels, "decode": self.decode}
+        return Dataset(splits, signature.replace(outputs=(), **meaning), checks=(random,), random=True)
 
 
 def draw_samples(

@@ -31,6 +31,32 @@ def class_indices(labels: Array | None) -> npt.NDArray[np.int64] | None:
     return None if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu" else labels.astype(np.int64)
 
 
+def in_form(labels: Array, task: Task, names: tuple[str, ...]) -> Array:
+    """Return labels in the type that a problem takes: classes as whole numbers, values as floats.
+
+    Classes may be floats that are whole, 0.0, 1.0, ..., or some of `names`; raise StageError where one is not.
+    """
+    if task == "regression" and labels.dtype.kind in "iu":
+        return labels.astype(np.float64)
+    if task == "arrays" or FORMS[task][0] != "iu":
+        return labels
+    if labels.dtype.kind == "U" and labels.ndim == 1:
+        if unknown := sorted({*labels.tolist()} - {*names}):
+            raise StageError(f"data.labels: no class is called {unknown[0]!r}; classes: {', '.join(names[:10])}")
+        order = np.argsort(names)
+        return np.asarray(order[np.searchsorted(np.array(names)[order], labels)])
+    return labels.astype(np.int64) if labels.dtype.kind == "f" and _are_whole(labels) else labels
+
+
+def are_class_numbers(labels: Array) -> bool:
+    """Return whether labels, shape (n,), may be the numbers of classes: whole and not negative, of any type."""
+    return labels.ndim == 1 and labels.dtype.kind in "iuf" and bool(np.all(np.sign(labels) >= 0)) and _are_whole(labels)
+
+
+def _are_whole(labels: Array) -> bool:
+    return bool(np.all(labels == np.floor(labels)))
+
+
 def task_of(labels: Array | None) -> Task:
     """Return the problem that labels of this type and shape, (n, ...), are most likely the truth of."""
     if labels is None:
@@ -40,14 +66,16 @@ def task_of(labels: Array | None) -> Task:
     return next((t for t in fitting if t != "detection" or labels.shape[2] == BOX_COLUMNS), "arrays")
 
 
-def label_names(task: Task, given: tuple[str, ...], labels: Mapping[Path, Array]) -> tuple[str, ...]:
+def label_names(task: Task, defaults: tuple[str, ...], labels: Mapping[Path, Array]) -> tuple[str, ...]:
     """Return the names of classes, values or characters: those given, or the numbers or characters that occur.
+
+    Without labels, they are those given.
 
     Raises:
         StageError: when labels do not have the form of the problem, or one has no name.
     """
     if not labels:
-        return ()
+        return defaults
     if task == "arrays":
         raise StageError(f"{next(iter(labels))}: labels of this type and shape belong to no problem; set data.task")
     kinds, ranks, form = FORMS[task]
@@ -56,12 +84,13 @@ def label_names(task: Task, given: tuple[str, ...], labels: Mapping[Path, Array]
             raise StageError(f"{path}: labels are {array.dtype}{list(array.shape)}; data.task {task} needs {form}")
         if task == "detection" and array.shape[2] != BOX_COLUMNS:
             raise StageError(f"{path}: labels have {array.shape[2]} columns; data.task {task} needs {form}")
-    names = given or _default_names(task, [*labels.values()])
+    names = defaults or _default_names(task, [*labels.values()])
     for path, array in labels.items():
         if wrong := _unnamed(task, array, names):
             allowed = f"data.labels names {len(names)} {'characters' if task == 'text' else 'classes'}"
             allowed += "" if task == "text" else f", so 0 to {len(names) - 1} are allowed"
-            raise StageError(f"{path}: labels {wrong[:10]} are out of range; {allowed}")
+            fix = "number the classes from 0" + (", or save their names, as texts" if task == "classification" else "")
+            raise StageError(f"{path}: labels {wrong[:10]} are out of range; {allowed}. Fix: {fix}")
     return names
 
 

@@ -1,76 +1,70 @@
 """Pascal VOC's format (Everingham et al., IJCV 2010): one XML file for each image."""
 
 from pathlib import Path
-from typing import Literal
 from xml.etree import ElementTree
 
 from gauntlet.core.errors import StageError
-from gauntlet.datasets.annotated_images import AnnotatedImage, AnnotatedImages, AnnotatedObject, Annotations
+from gauntlet.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
 
+FOLDER = "Annotations"
 SETS = {"train": "train", "val": "validation", "test": "test"}
 """File in ImageSets/Main -> split; without test.txt, val.txt is the test split."""
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 
 
-class Voc(AnnotatedImages):
-    """A folder with `JPEGImages`, `Annotations/*.xml` and, unless it is split here, `ImageSets/Main/<set>.txt`.
+def read_voc(path: Path) -> Annotations:
+    """Read the XML file of each image of the sets in `ImageSets/Main`, or all of them.
 
-    Pixels count from 1, and `xmax` and `ymax` are inside of the box, as in VOC. Difficult objects are neither learned
-    nor counted.
+    Pixels count from 1, and `xmax` and `ymax` are inside of the box. Raise StageError where the sets do not fit.
     """
-
-    kind: Literal["voc"] = "voc"
-
-    def read_annotations(self) -> Annotations:
-        """Read the XML file of each image of the sets, or all of them."""
-        folder = self.path / "Annotations"
-        if not folder.is_dir():
-            raise StageError(f"{folder}: no such folder; expected JPEGImages, Annotations and ImageSets in data.path")
-        found = Annotations()
-        for name, split in self._names().items():
-            _read_file(folder / f"{name}.xml", split, found)
-        names = {each.label for image in found.images for each in image.objects}
-        found.labels = tuple(sorted(names))
-        return found
-
-    def _names(self) -> dict[str, str]:
-        """Return the split of each image by the name of its annotation file; `""` where there are no sets."""
-        lists = {name: self.path / "ImageSets" / "Main" / f"{name}.txt" for name in SETS}
-        sets = {name: file.read_text(encoding="utf-8").split() for name, file in lists.items() if file.is_file()}
-        if not sets:
-            return {file.stem: "" for file in sorted((self.path / "Annotations").glob("*.xml"))}
-        names: dict[str, str] = {}
-        for which, members in sets.items():
-            split = "test" if which == "val" and "test" not in sets else SETS[which]
-            if repeated := [name for name in members if names.get(name, split) != split]:
-                other = names[repeated[0]]
-                raise StageError(f"{lists[which]}: {repeated[0]!r} is in {other} too. Fix: remove it from one of them")
-            names |= dict.fromkeys(members, split)
-        if "test" not in names.values():
-            raise StageError(
-                f"{lists['test']}: no images for the split 'test'; expected test.txt or val.txt with names"
-            )
-        return names
+    if not (path / FOLDER).is_dir():
+        raise StageError(
+            f"{path / FOLDER}: no such folder; expected JPEGImages, Annotations and ImageSets in data.path"
+        )
+    annotations = Annotations()
+    for name, split in _splits(path).items():
+        _read_file(path / FOLDER / f"{name}.xml", split, annotations)
+    names = {each.label for image in annotations.images for each in image.objects}
+    annotations.labels = tuple(sorted(names))
+    return annotations
 
 
-def _read_file(path: Path, split: str, found: Annotations) -> None:
+def _splits(path: Path) -> dict[str, str]:
+    """Return the split of each image by the name of its annotation file; `""` where there are no sets."""
+    lists = {name: path / "ImageSets" / "Main" / f"{name}.txt" for name in SETS}
+    sets = {name: file.read_text(encoding="utf-8").split() for name, file in lists.items() if file.is_file()}
+    if not sets:
+        return {file.stem: "" for file in sorted((path / FOLDER).glob("*.xml"))}
+    names: dict[str, str] = {}
+    for which, members in sets.items():
+        split = "test" if which == "val" and "test" not in sets else SETS[which]
+        if repeated := [name for name in members if names.get(name, split) != split]:
+            other = names[repeated[0]]
+            raise StageError(f"{lists[which]}: {repeated[0]!r} is in {other} too. Fix: remove it from one of them")
+        names |= dict.fromkeys(members, split)
+    if "test" not in names.values():
+        raise StageError(f"{lists['test']}: no images for the split 'test'; expected test.txt or val.txt with names")
+    return names
+
+
+def _read_file(path: Path, split: str, annotations: Annotations) -> None:
     """Add one image; reject the file, or the objects in it that cannot be used."""
-    place = f"Annotations/{path.name}"
+    place = f"{FOLDER}/{path.name}"
     try:
         text = path.read_bytes()
         if b"<!DOCTYPE" in text or b"<!ENTITY" in text:  # entities may expand without a limit
-            found.reject(place, "document", "<!DOCTYPE", "plain elements", "remove the declaration")
+            annotations.reject(place, "document", "<!DOCTYPE", "plain elements", "remove the declaration")
             return
         root = ElementTree.fromstring(text)
     except OSError as error:
-        found.reject(place, "file", error.strerror, "a readable file", "add it, or remove it from ImageSets/Main")
+        annotations.reject(place, "file", error.strerror, "a readable file", "add it, or remove it from ImageSets/Main")
         return
     except ElementTree.ParseError as error:
-        found.reject(place, "content", str(error), "well-formed XML", "copy or write it again")
+        annotations.reject(place, "content", str(error), "well-formed XML", "copy or write it again")
         return
     name = root.findtext("filename", "").strip()
     if not name or Path(name).name != name:
-        found.reject(place, "filename", name, "the name of a file in JPEGImages", "correct it")
+        annotations.reject(place, "filename", name, "the name of a file in JPEGImages", "correct it")
         return
     image = AnnotatedImage(f"JPEGImages/{name}", split, place, _size(root))
     for number, each in enumerate(root.findall("object"), 1):
@@ -79,14 +73,14 @@ def _read_file(path: Path, split: str, found: Annotations) -> None:
         label, where = each.findtext("name", "").strip(), f"{place}: object {number}"
         edges = _numbers(values)
         if not label:
-            found.reject(where, "name", label, "the object's class", "add it")
+            annotations.reject(where, "name", label, "the object's class", "add it")
         elif edges is None:
-            found.reject(where, "bndbox", values, f"numbers for {', '.join(EDGES)}", "correct or remove it")
+            annotations.reject(where, "bndbox", values, f"numbers for {', '.join(EDGES)}", "correct or remove it")
         else:
             counts = each.findtext("difficult", "0").strip() != "1"
             corners = (edges[0] - 1, edges[1] - 1, edges[2], edges[3])
             image.objects.append(AnnotatedObject(where, label, corners, counts))
-    found.images.append(image)
+    annotations.images.append(image)
 
 
 def _size(root: ElementTree.Element) -> tuple[int, int] | None:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
+from gauntlet.onnx_model.attention import Operators
+
 
 def names_in_source(package: str, folder: str, pattern: re.Pattern[str]) -> set[str]:
     """Return all matches in a package's source files; importing the package would take seconds."""
@@ -21,3 +23,8 @@ def unknown_architecture(name: str, known: Collection[str]) -> ValueError:
     near = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"available: {', '.join(known)}"
     return ValueError(f"unknown architecture; {hint}")
+
+
+def operators_of(architecture: str) -> Operators:
+    """Return which operators dominate a network for images, by the name of its architecture."""
+    return "attention" if re.search("vit|swin", architecture) else "convolutions"

@@ -8,7 +8,8 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
-from gauntlet.core.signature import TensorSpec
+from gauntlet.core.signature import Task, TensorSpec
+from gauntlet.frameworks.arguments import Arguments
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.engines.base import TensorInfo, type_name
 
@@ -20,43 +21,40 @@ Call = Callable[[NamedArrays], NamedArrays]
 class LoadedModel:
     """A framework's model in inference mode, and what its file or its function says about its inputs.
 
-    `names` are the inputs in the order of the call; empty where they are unknown. `declared` are their types and
-    shapes, where known; the first axis is the batch, a named axis is open. `narrowed` maps types of samples to those
+    `arguments` are the inputs in the order of the call. `declared` are the types and shapes of those that it requires,
+    where known; the first axis is the batch, a named axis is open. `narrowed` maps types of samples to those
     that the framework computes in. `module` is the framework's own object behind the call, where there is one.
+    `class_count` is the number of classes where the model names them, `task` what its outputs mean where it says so.
     """
 
     framework: str
     architecture: str
     parameters: int
     call: Call
-    names: tuple[str, ...] = ()
+    arguments: Arguments = field(default_factory=Arguments)
     declared: tuple[TensorSpec, ...] = ()
     module: Any = None
+    class_count: int | None = None
+    task: Task | None = None
     narrowed: Mapping[str, str] = field(default_factory=lambda: {"float64": "float32"})
 
     def inputs_of(self, samples: NamedArrays) -> tuple[TensorSpec, ...]:
         """Return the inputs for samples, each of shape (n, ...), as `inputs_for` does."""
-        given = [
+        specs = [
             TensorSpec(name=name, dtype=_dtype_name(array), shape=("batch", *array.shape[1:]))
             for name, array in samples.items()
         ]
-        return self.inputs_for(given)
+        return self.inputs_for(specs)
 
-    def inputs_for(self, given: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    def inputs_for(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
         """Return the inputs in the order of the call, under the names of the data.
 
-        They are matched by name, or else by order. Types and shapes are the model's where it declares them. Raise
-        StageError if the data has another number of inputs.
+        They are matched by name; see `Arguments.call_order`. Types and shapes are the model's where it declares them.
+        Raise StageError if the names do not match.
         """
-        by_name = {spec.name: spec for spec in given}
-        known = all(name in by_name for name in self.names)
-        if self.names and not known and len(given) != len(self.names):
-            raise StageError(
-                f"the model takes the inputs {', '.join(self.names)}; the data has {', '.join(by_name)}. "
-                "Fix: give one array for each input, under its name"
-            )
-        ordered = [by_name[name] for name in self.names] if known and self.names else list(given)
-        if self.declared and self.names:
+        by_name = {spec.name: spec for spec in specs}
+        ordered = [by_name[name] for name in self.arguments.call_order(by_name)]
+        if self.declared and self.arguments.required:
             return tuple(own.replace(name=spec.name) for own, spec in zip(self.declared, ordered, strict=True))
         return tuple(spec.replace(dtype=self.narrowed.get(spec.dtype, spec.dtype)) for spec in ordered)
 

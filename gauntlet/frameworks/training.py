@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,13 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, Predict, predict_split
 from gauntlet.datasets.splits import Split, Splits, batches, require_labels
+from gauntlet.metrics.error_metrics import scores_per_class
 from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
 
 VALIDATION_BATCH = 64
+LABEL_SMOOTHING = 0.1
+"""Of a classifier's training (Szegedy et al. 2016)."""
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -42,7 +45,8 @@ class EpochMetrics(Frozen):
 class LoopConfig(Frozen):
     """Hyperparameters of a training, in any framework and for any problem."""
 
-    epochs: int = Field(2, ge=1, le=1000)
+    everyday: ClassVar = {"epochs": 20}
+    epochs: int = Field(2, ge=1, le=1000, description="passes over the training images, at most")
     patience: int = Field(3, ge=1, description="stop after this many epochs without a lower validation loss")
     batch_size: int = Field(32, ge=2, description="images per step")
     learning_rate: float = Field(1e-3, gt=0, description="of AdamW, at the start of the cosine schedule")
@@ -51,16 +55,6 @@ class LoopConfig(Frozen):
     device: Device = Field(
         "auto", description="where to train; auto: on an NVIDIA GPU if the framework finds one, else on the CPU"
     )
-
-    def files(self) -> tuple[Path, ...]:
-        """Return the user's files that are read: none."""
-        return ()
-
-
-class LearningConfig(LoopConfig):
-    """Hyperparameters of a classifier's training."""
-
-    label_smoothing: float = Field(0.1, ge=0, lt=1)
 
 
 def require_weights_to_freeze(weights: str | None, trainable: object) -> None:
@@ -276,7 +270,7 @@ def store_golden_and_predictions(
         predictions |= {name: predicted, f"{name}_labels": split.labels[chosen]}
         scores = outputs[primary] if primary else None
         if name != "train" and isinstance(problem, Classification) and scores is not None and scores.dtype.kind == "f":
-            predictions[f"{name}_scores"] = scores
+            predictions[f"{name}_scores"] = scores_per_class(scores)
     if predictions:
         files["predictions"] = workspace.folder / "predictions.npz"
         np.savez(files["predictions"], allow_pickle=False, **predictions)

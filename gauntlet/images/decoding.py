@@ -48,11 +48,24 @@ def gray_image(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None]
 
 
+def _has_second_frame(image: Image.Image) -> bool:
+    """Tell whether there is one; to count a file's 100,000 directories takes more than a minute."""
+    try:
+        image.seek(1)
+    except EOFError:
+        return False
+    return True
+
+
 def _rejection_reason(image: Image.Image, max_pixels: int) -> str | None:
     if image.width * image.height > max_pixels:
         return f"{image.width}x{image.height} pixels; at most {max_pixels} are allowed"
-    if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:  # MPO: a phone's JPEG with a second image
-        return f"{getattr(image, 'n_frames', 0)} frames (animated or several pages); expected one"
+    if image.format != "MPO" and _has_second_frame(image):  # MPO: a phone's JPEG with a second image
+        return "several frames (animated or several pages); expected one"
     if image.mode not in MODES:
         return f"pixel mode {image.mode}; expected at most 8 bits per channel"
+    if any(
+        ";16" in str(tile[3]) for tile in getattr(image, "tile", ())
+    ):  # Pillow would keep the high byte of each value
+        return "16 bits per channel; expected at most 8"
     return None

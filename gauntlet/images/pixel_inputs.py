@@ -5,11 +5,6 @@ from gauntlet.core.signature import IMAGE_SCALE, Preprocessing, Signature
 from gauntlet.images.preprocessing import preprocess_batch
 
 
-def takes_pixels(signature: Signature) -> bool:
-    """Return whether the model's input is the resized image itself, uint8."""
-    return signature.preprocessing is not None and signature.preprocessing.in_graph
-
-
 def host_preprocessing(how: Preprocessing) -> Preprocessing:
     """Return what a caller does with uint8 pixels of the right size for the same network, normalized outside."""
     return how.replace(in_graph=False, scale=IMAGE_SCALE)

@@ -74,7 +74,7 @@ def open_video(name: str, channels: int, timeout_s: float) -> VideoSource:
     Raises:
         ConfigError: when it cannot be opened, or OpenCV is not installed.
     """
-    cv2, shown = opencv(), without_password(name)
+    cv2, label = opencv(), without_password(name)
     if name.startswith(CAMERA):
         number = name.removeprefix(CAMERA)
         if not number.isdecimal():
@@ -93,11 +93,11 @@ def open_video(name: str, channels: int, timeout_s: float) -> VideoSource:
         capture = cv2.VideoCapture(str(Path(name).absolute()), cv2.CAP_FFMPEG)
         fix = "copy or convert it again; FFmpeg cannot read it"
     if not capture.isOpened():
-        raise ConfigError(f"{shown}: not a readable video. Fix: {fix}")
+        raise ConfigError(f"{label}: not a readable video. Fix: {fix}")
     length = capture.get(cv2.CAP_PROP_FRAME_COUNT)
     if name.startswith(CAMERA) or (ADDRESS in name and length <= 0):
-        return LiveVideo(capture, shown, channels, timeout_s, may_end=ADDRESS in name)
-    return VideoFile(capture, shown, channels)
+        return LiveVideo(capture, label, channels, timeout_s, may_end=ADDRESS in name)
+    return VideoFile(capture, label, channels)
 
 
 class VideoFile:
@@ -173,11 +173,11 @@ class LiveVideo:
         first = 0.0
         try:
             while not self._stopped:
-                asked = time.monotonic()
+                start = time.monotonic()
                 read, image = self._capture.read()
                 now = time.monotonic()
                 if not read:
-                    self._silent = now - asked >= self._timeout_s
+                    self._silent = now - start >= self._timeout_s
                     break
                 first = first or now
                 with self._changed:

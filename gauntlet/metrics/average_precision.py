@@ -1,8 +1,8 @@
 """Average precision of detected boxes, as COCO defines it, and what it becomes when images are drawn again."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,10 @@ class ClassMatches:
     ignored: npt.NDArray[np.bool_]
     objects: Floats
 
+    def at_loosest(self) -> Self:
+        """Return the matches at the first IoU threshold, 0.5, alone."""
+        return replace(self, correct=self.correct[:1], ignored=self.ignored[:1])
+
 
 def match_detections(predictions: Array, truth: Array) -> list[ClassMatches]:
     """Match boxes, shape (n, k, 6), with objects, shape (n, m, 6), for each class that has objects.
@@ -38,19 +42,19 @@ def match_detections(predictions: Array, truth: Array) -> list[ClassMatches]:
     A row is left, top, right and bottom edge, class (-1: no box), and the score, or for an object 1 if it counts and 0
     if not. As COCO's tool does: in the order of the scores, a box gets the object with the largest IoU that is left.
     """
-    found, wanted = (_rows_by_image(array) for array in (predictions, truth))
-    counted = [rows[rows[:, 5] > 0] for rows in wanted]
+    boxes, objects = (_rows_by_image(array) for array in (predictions, truth))
+    counted = [rows[rows[:, 5] > 0] for rows in objects]
     classes = sorted({int(number) for rows in counted for number in rows[:, 4]})
-    return [_match_class(number, found, wanted) for number in classes]
+    return [_match_class(number, boxes, objects) for number in classes]
 
 
 def _rows_by_image(array: Array) -> list[Floats]:
     return [rows[rows[:, 4] >= 0] for rows in array.astype(np.float64)]
 
 
-def _match_class(number: int, found: Sequence[Floats], wanted: Sequence[Floats]) -> ClassMatches:
+def _match_class(number: int, detections: Sequence[Floats], truths: Sequence[Floats]) -> ClassMatches:
     scores, images, correct, ignored, objects = [np.zeros(0)], [np.zeros(0, np.int64)], [], [], []
-    for image, (boxes, truth) in enumerate(zip(found, wanted, strict=True)):
+    for image, (boxes, truth) in enumerate(zip(detections, truths, strict=True)):
         mine, own = boxes[boxes[:, 4] == number], truth[truth[:, 4] == number]
         mine = mine[np.argsort(-mine[:, 5], kind="stable")][:MAX_DETECTIONS]
         hits, skipped = _match_image(mine, own)
@@ -86,15 +90,15 @@ def _match_image(boxes: Floats, truth: Floats) -> tuple[npt.NDArray[np.bool_], n
     return correct, ignored & ~correct
 
 
-def _overlaps(one: Floats, other: Floats) -> Floats:
+def _overlaps(boxes: Floats, other: Floats) -> Floats:
     """Return the intersections over unions, shape (boxes, others)."""
-    shared = _intersections(one, other)
-    return np.asarray(shared / np.maximum(_areas(one)[:, None] + _areas(other)[None] - shared, 1e-300))
+    shared = _intersections(boxes, other)
+    return np.asarray(shared / np.maximum(_areas(boxes)[:, None] + _areas(other)[None] - shared, 1e-300))
 
 
-def _intersections(one: Floats, other: Floats) -> Floats:
-    low = np.maximum(one[:, None, :2], other[None, :, :2])
-    high = np.minimum(one[:, None, 2:4], other[None, :, 2:4])
+def _intersections(boxes: Floats, other: Floats) -> Floats:
+    low = np.maximum(boxes[:, None, :2], other[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:4], other[None, :, 2:4])
     return np.asarray(np.prod(np.clip(high - low, 0, None), axis=2))
 
 
@@ -103,7 +107,10 @@ def _areas(boxes: Floats) -> Floats:
 
 
 def mean_average_precision(matches: Sequence[ClassMatches], weights: Floats) -> Floats:
-    """Return the mAP@[.5:.95] of images drawn `weights` times, shape (r, n), for each row; without objects 0."""
+    """Return the mAP of images drawn `weights` times, shape (r, n), for each row; without objects 0.
+
+    It is the mean over the IoU thresholds of the matches: mAP@[.5:.95] with all of them.
+    """
     if not matches:
         return np.zeros(len(weights))
     size = max(1, CHUNK_VALUES // max(1, *(len(each.images) for each in matches)))
@@ -132,7 +139,7 @@ def average_precisions(matches: ClassMatches, weights: Floats) -> Floats:
         envelope = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
         reached = np.searchsorted(RECALLS, right / objects, side="right")
         total += (np.diff(reached, axis=1, prepend=0) * envelope).sum(axis=1) / len(RECALLS)
-    return np.asarray(total / len(IOU_THRESHOLDS))
+    return np.asarray(total / len(matches.correct))
 
 
 def coco_scores(predictions: Array, truth: Array) -> dict[str, float]:
@@ -142,19 +149,19 @@ def coco_scores(predictions: Array, truth: Array) -> dict[str, float]:
     """
     from faster_coco_eval import COCO, COCOeval_faster
 
-    objects, found = list(_annotations(truth)), list(_annotations(predictions))
+    objects, detections = list(_annotations(truth)), list(_annotations(predictions))
     for each in objects:
         each["iscrowd"] = int(each.pop("score") <= 0)
-    if not found or all(each["iscrowd"] for each in objects):
-        value = float(not objects and not found)
+    if not detections or all(each["iscrowd"] for each in objects):
+        value = float(not objects and not detections)
         return {"map": value, "map_50": value}
-    names = sorted({each["category_id"] for each in (*objects, *found)})
+    names = sorted({each["category_id"] for each in (*objects, *detections)})
     images = [{"id": index + 1, "height": 1, "width": 1} for index in range(len(truth))]
     reference = COCO(
         {"images": images, "annotations": objects, "categories": [{"id": n, "name": str(n)} for n in names]},
         print_function=_silent,
     )
-    tool = COCOeval_faster(reference, reference.loadRes(found), "bbox", print_function=_silent, separate_eval=True)
+    tool = COCOeval_faster(reference, reference.loadRes(detections), "bbox", print_function=_silent, separate_eval=True)
     tool.evaluate()
     tool.accumulate()
     precision = tool.eval["precision"][:, :, :, 0, -1]  # thresholds, recalls, classes; all sizes, 100 boxes

@@ -11,8 +11,8 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.metrics.class_scores import ClassScore
 from gauntlet.metrics.confidence_calibration import are_probabilities
 
-MOST_CURVES = 5
-MOST_POINTS = 100
+MAX_CURVES = 5
+MAX_POINTS = 100
 CHUNK_ROWS = 1024
 DIGITS = 5
 
@@ -46,7 +46,7 @@ class Ranking(Frozen):
 
     macro_roc_auc: Number
     macro_average_precision: Number
-    curves: tuple[ClassCurve, ...] = Field(description=f"of the {MOST_CURVES} classes with the least average precision")
+    curves: tuple[ClassCurve, ...] = Field(description=f"of the {MAX_CURVES} classes with the least average precision")
 
 
 def rank_classes(
@@ -58,18 +58,18 @@ def rank_classes(
     """
     ranked: list[RankedClassScore] = []
     curves: list[ClassCurve] = []
-    for one, column in zip(classes, _probability_columns(scores, len(classes)), strict=True):
-        score = one
-        if 0 < one.images < len(truth):
+    for unranked, column in zip(classes, _probability_columns(scores, len(classes)), strict=True):
+        score = unranked
+        if 0 < unranked.images < len(truth):
             false, true, precision = _curve(column, truth == len(ranked))
             area = float(np.trapezoid(true, false))
             average = float(np.sum(np.diff(true) * precision[1:]))
-            score = one.replace(roc_auc=area, average_precision=average)
-            if len(curves) < MOST_CURVES or average < curves[-1].average_precision:
+            score = unranked.replace(roc_auc=area, average_precision=average)
+            if len(curves) < MAX_CURVES or average < curves[-1].average_precision:
                 curves = [*curves, _thinned(score, false, true, precision)]
-                curves = sorted(curves, key=lambda curve: curve.average_precision)[:MOST_CURVES]
+                curves = sorted(curves, key=lambda curve: curve.average_precision)[:MAX_CURVES]
         ranked.append(score)
-    known = [(one.roc_auc, one.average_precision) for one in ranked if one.roc_auc is not None]
+    known = [(unranked.roc_auc, unranked.average_precision) for unranked in ranked if unranked.roc_auc is not None]
     if not known:
         return tuple(ranked), None
     area, average = np.mean(np.array(known, np.float64), axis=0).tolist()
@@ -101,10 +101,10 @@ def _curve(column: Floats, positive: npt.NDArray[np.bool_]) -> tuple[Floats, Flo
 
 
 def _thinned(score: RankedClassScore, *columns: Floats) -> ClassCurve:
-    """Return at most `MOST_POINTS` points: the first, the last, and the others evenly along both curves."""
+    """Return at most `MAX_POINTS` points: the first, the last, and the others evenly along both curves."""
     steps = sum(np.abs(np.diff(column, prepend=column[0])) for column in columns)
     along = np.cumsum(steps)
-    chosen = np.unique(np.searchsorted(along, np.linspace(0, along[-1], MOST_POINTS)))
+    chosen = np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))
     chosen = np.unique([0, *np.minimum(chosen, len(along) - 1).tolist(), len(along) - 1])
     false, true, precision = (tuple(np.round(column[chosen], DIGITS).tolist()) for column in columns)
     areas = {"label": score.label, "roc_auc": score.roc_auc, "average_precision": score.average_precision}

@@ -1,5 +1,7 @@
 """Precision, recall and F1 of each class, and what a candidate loses in the worst one."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
@@ -53,3 +55,8 @@ def largest_class_drop(
         low, _ = drop_interval(lost, gained, int(images.sum()))
         drops.append(ClassDrop(label=labels[number], images=int(images.sum()), lost=lost, gained=gained, drop_low=low))
     return max(drops, key=lambda drop: drop.drop_low, default=None)
+
+
+def score_metrics(scores: Mapping[str, float]) -> dict[str, float]:
+    """Return a problem's metrics by their names in MLflow."""
+    return {"quality.top1" if name == "accuracy" else f"quality.{name}": value for name, value in scores.items()}

@@ -15,7 +15,7 @@ from gauntlet.core.frozen import Frozen, Number
 BINS = 15
 """Of equal width, as in the paper."""
 TEMPERATURES = (0.05, 20.0)
-MOST_FITTED_SCORES = 2_000_000
+MAX_FITTED_SCORES = 2_000_000
 """Of more scores, an evenly spaced part of the samples fits the temperature: it is one number."""
 CHUNK_SCORES = 1_000_000
 EPSILON = 1e-12
@@ -41,6 +41,11 @@ class CalibrationScores(Frozen):
     )
     brier_score: Number = Field(description="mean squared distance of the probabilities from the truth, 0 to 2")
     bins: tuple[ReliabilityBin, ...]
+
+    def metrics(self, *, calibrated: bool) -> dict[str, float | None]:
+        """Return the scores by their names in MLflow; `calibrated` after temperature scaling."""
+        prefix = "quality.calibrated" if calibrated else "quality"
+        return {f"{prefix}.{name}": getattr(self, name) for name in ("log_loss", "ece", "brier_score")}
 
 
 class ConfidenceCalibration(Frozen):
@@ -121,7 +126,7 @@ def calibration_scores(scores: Array, truth: Array, temperature: float = 1.0) ->
     )
     return CalibrationScores(
         log_loss=float(losses.mean()),
-        ece=sum(one.images * abs(one.confidence - one.accuracy) for one in bins) / len(truth),
+        ece=sum(bar.images * abs(bar.confidence - bar.accuracy) for bar in bins) / len(truth),
         brier_score=float(brier.mean()),
         bins=bins,
     )
@@ -136,7 +141,7 @@ def fit_temperature(scores: Array, truth: Array) -> float:
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 
-    step = 1 + scores.size // MOST_FITTED_SCORES
+    step = 1 + scores.size // MAX_FITTED_SCORES
     logits, truth = _logits(scores[::step], are_probabilities(scores)), truth[::step]
     count, classes = logits.shape
     rest = 1 / (count + 2) / max(1, classes - 1)
@@ -155,11 +160,11 @@ def _by_sample(scores: Array, truth: Array, temperature: float) -> Iterator[tupl
     """Yield for chunks of samples: confidence, whether the prediction is right, log loss, Brier score."""
     as_given, rows = are_probabilities(scores), max(1, CHUNK_SCORES // scores.shape[1])
     for start in range(0, len(scores), rows):
-        wanted = truth[start : start + rows]
+        labels = truth[start : start + rows]
         logs = _log_probabilities(_logits(scores[start : start + rows], as_given), temperature)
-        of_truth, found = logs[np.arange(len(logs)), wanted], np.exp(logs)
-        brier = (found**2).sum(axis=1) - 2 * np.exp(of_truth) + 1
-        yield found.max(axis=1), found.argmax(axis=1) == wanted, -of_truth, brier
+        of_truth, shares = logs[np.arange(len(logs)), labels], np.exp(logs)
+        brier = (shares**2).sum(axis=1) - 2 * np.exp(of_truth) + 1
+        yield shares.max(axis=1), shares.argmax(axis=1) == labels, -of_truth, brier
 
 
 def _logits(scores: Array, as_given: bool) -> Floats:

@@ -1,11 +1,15 @@
 """Error metrics between two outputs."""
 
 import math
+import zlib
 
 import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array
+
+ROUNDING = 0.01
+"""How far rounded probabilities may lie outside of 0 to 1: a step of eight bits is 0.004."""
 
 
 def max_abs_error(actual: Array, expected: Array) -> float:
@@ -16,17 +20,18 @@ def max_abs_error(actual: Array, expected: Array) -> float:
     """
     if expected.dtype.kind == "U":
         return 0.0 if np.array_equal(actual, expected) else math.inf
-    return float(np.max(np.abs(_differences(actual, expected)), initial=0.0))
+    return float(np.max(np.abs(differences(actual, expected)), initial=0.0))
 
 
-def _differences(actual: Array, expected: Array) -> npt.NDArray[np.float64]:
+def differences(actual: Array, expected: Array) -> npt.NDArray[np.float64]:
+    """Return the differences as float64; equal infinities and equal NaNs do not differ."""
     a, b = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):
         return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, a - b)
 
 
-def _finite(array: Array) -> npt.NDArray[np.float64]:
-    """Return the values with 0 in place of infinities and NaN."""
+def finite(array: Array) -> npt.NDArray[np.float64]:
+    """Return the values as float64, with 0 in place of infinities and NaN."""
     values = array.astype(np.float64)
     return np.where(np.isfinite(values), values, 0.0)
 
@@ -36,7 +41,24 @@ def max_rel_error(actual: Array, expected: Array) -> float:
     error = max_abs_error(actual, expected)
     if expected.dtype.kind == "U":
         return error
-    return error / (float(np.max(np.abs(_finite(expected)), initial=0.0)) or 1.0)
+    return error / (float(np.max(np.abs(finite(expected)), initial=0.0)) or 1.0)
+
+
+def output_scale(expected: Array) -> float:
+    """Return what the differences of an output are measured against: its range, or a tenth of its largest magnitude.
+
+    The larger of the two counts. The tenth is for outputs that hardly vary around a large value: float32 rounds them to
+    a share of that value. It is 1 for an output that is zero throughout.
+    """
+    values = finite(expected)
+    if not values.size:
+        return 1.0
+    return float(max(np.ptp(values), np.max(np.abs(values)) / 10)) or 1.0
+
+
+def max_normalized_error(actual: Array, expected: Array) -> float:
+    """Return the largest absolute difference over the `output_scale` of the whole tensor of numbers."""
+    return max_abs_error(actual, expected) / output_scale(expected)
 
 
 def sqnr_db(actual: Array, expected: Array) -> float:
@@ -44,7 +66,7 @@ def sqnr_db(actual: Array, expected: Array) -> float:
 
     It is infinite for equal arrays, infinities and NaN included, and NaN if a value of only one of them is NaN.
     """
-    noise, signal = float(np.sum(_differences(actual, expected) ** 2)), float(np.sum(_finite(expected) ** 2))
+    noise, signal = float(np.sum(differences(actual, expected) ** 2)), float(np.sum(finite(expected) ** 2))
     if math.isnan(noise):
         return math.nan
     if noise == 0:
@@ -58,10 +80,10 @@ def centered_sqnr_db(actual: Array, expected: Array) -> float:
     An output that is the same for every sample has at most 0 dB, however close it is to the mean. Where the expected
     outputs themselves do not depend on the sample, or there is one sample, nothing is removed.
     """
-    mean = _finite(expected).mean(axis=0, keepdims=True)
+    mean = finite(expected).mean(axis=0, keepdims=True)
     centered = expected.astype(np.float64) - mean
     return (
-        sqnr_db(actual.astype(np.float64) - mean, centered) if np.any(_finite(centered)) else sqnr_db(actual, expected)
+        sqnr_db(actual.astype(np.float64) - mean, centered) if np.any(finite(centered)) else sqnr_db(actual, expected)
     )
 
 
@@ -77,32 +99,33 @@ def top1_agreement(actual: Array, expected: Array) -> float:
     return float(np.mean(a.argmax(1) == b.argmax(1))) if expected.ndim == 2 else 1.0
 
 
-def cosine(actual: Array, expected: Array) -> float:
-    """Return the cosine similarity of two flattened outputs; 1 if both are zero, NaN if any value is NaN.
+def scores_per_class(output: Array) -> Array:
+    """Return a score for each of two classes where an output, shape (n,) or (n, 1), holds probabilities of the second.
 
-    Equal infinities and equal NaNs are left out.
+    These may be rounded, and end at 0 and 1. Other outputs are returned as they are.
     """
-    equal = (_differences(actual, expected) == 0) & ~np.isfinite(expected)
-    a, b = (np.where(equal, 0.0, array.astype(np.float64)).ravel() for array in (actual, expected))
-    with np.errstate(invalid="ignore", over="ignore"):
-        lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-        if lengths == 0:
-            return 1.0 if np.array_equal(a, b) else 0.0
-        return float(np.dot(a, b) / lengths)
+    if not output.size or output.size != len(output) or output.dtype.kind != "f":
+        return output
+    values: Array = output.reshape(-1, 1)
+    if not bool(values.min() >= -ROUNDING and values.max() <= 1 + ROUNDING):
+        return output
+    return np.concatenate([1 - values, values], axis=1).clip(0, 1)
 
 
 def predicted_classes(output: Array, labels: tuple[str, ...] = ()) -> npt.NDArray[np.int64] | None:
     """Return the class predicted for each sample, shape (n,), or None if the output is no prediction.
 
-    Scores of shape (n, classes) predict the index of the largest one; integers of shape (n,) or (n, 1) are classes;
-    strings are looked up in `labels`, where unknown ones become -1.
+    Scores of shape (n, classes) predict the index of the largest one; those of shape (n, positions, classes) predict
+    one for each position, shape (n, positions). Integers of shape (n,) or (n, 1) are classes. Strings are looked up in
+    `labels`, where unknown ones become -1; without labels, they become their checksums.
     """
     single = output.ndim == 1 or (output.ndim == 2 and output.shape[1] == 1)
     if output.dtype.kind in "iu" and single:
         return output.reshape(len(output)).astype(np.int64)
     if output.dtype.kind == "U" and single:
         indices = {label: index for index, label in enumerate(labels)}
-        return np.array([indices.get(str(text), -1) for text in output.ravel()], np.int64)
-    if output.dtype.kind == "f" and output.ndim == 2 and not single:
-        return np.asarray(output.argmax(1), np.int64)
+        texts = [str(text) for text in output.ravel()]
+        return np.array([indices.get(t, -1 if labels else zlib.crc32(t.encode())) for t in texts], np.int64)
+    if output.dtype.kind == "f" and output.ndim in (2, 3) and not single:
+        return np.asarray(output.argmax(-1), np.int64)
     return None

@@ -1,8 +1,9 @@
 """Compare a model's outputs with expected ones at several batch sizes."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -11,38 +12,76 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.datasets.golden import GoldenCase, first_samples
-from gauntlet.metrics.error_metrics import max_abs_error, max_rel_error, top1_agreement
+from gauntlet.metrics.error_metrics import max_abs_error, max_normalized_error, output_scale, top1_agreement
 from gauntlet.runtime.batched_inference import batched_inference
 
 NOISE_FACTOR = 4
+HALF_STEPS = 4
+"""By how many steps of float16 such an output may differ, at its largest magnitude: kernels round in another order."""
 
 
 class Tolerances(Frozen):
     """Limits on the difference between a model's outputs and expected ones."""
 
-    max_abs_error: float = Field(1e-4, ge=0, description="largest absolute difference of an output value")
-    max_rel_error: float = Field(1e-4, ge=0, description="largest difference over the output's largest magnitude")
-    min_top1_agreement: float = Field(1.0, ge=0, le=1, description="share of samples with the same best class")
+    max_rel_error: float = Field(
+        1e-4,
+        ge=0,
+        description="largest difference of a float output over its range, or over a tenth of its largest magnitude "
+        "where that is more",
+    )
+    min_top1_agreement: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="share of samples with the same best class, for the scores of a classifier; for outputs that are "
+        "integers, booleans or strings, share of samples that are equal",
+    )
     batch_sizes: tuple[PositiveInt, ...] = Field((1, 2, 3, 7), min_length=1, description="batch sizes to compare at")
     samples: int = Field(32, ge=8, description="real samples to compare; also the number of random ones")
 
+    def error_limit(self, output: str) -> float:
+        """Return the largest relative error of an output."""
+        return self.max_rel_error
 
-Limits = TypeVar("Limits", bound=Tolerances)
+    def agreement_limit(self, output: str) -> float:
+        """Return the least share of samples for which an output must agree."""
+        return self.min_top1_agreement
+
+
+class NoisyTolerances(Tolerances):
+    """Limits on what is made of a file whose own float outputs differ between batch sizes."""
+
+    errors: dict[str, float] = Field(description="relative error that is allowed, by output")
+    agreements: dict[str, float] = Field(description="agreement that suffices, by output")
+
+    def error_limit(self, output: str) -> float:
+        """Return the larger of the configured limit and what the noise of this output requires."""
+        return max(self.max_rel_error, self.errors.get(output, 0.0))
+
+    def agreement_limit(self, output: str) -> float:
+        """Return the smaller of the configured limit and the agreement of this output with itself."""
+        return min(self.min_top1_agreement, self.agreements.get(output, 1.0))
 
 
 class BatchNoise(Frozen):
-    """By how much the outputs of one file differ between batch sizes: integer and half-precision kernels round."""
+    """By how much each float output of a file differs between batch sizes: integer and half-precision kernels round."""
 
-    max_abs_error: Number
-    max_rel_error: Number
-    min_top1_agreement: Number
+    max_rel_error: dict[str, Number] = Field(description="by output")
+    min_top1_agreement: dict[str, Number] = Field(description="by output; empty for models that are no classifiers")
 
-    def widen(self, limits: Limits) -> Limits:
-        """Return limits that allow four times this difference: another order of rounding is no fault."""
-        return limits.replace(
-            max_abs_error=max(limits.max_abs_error, NOISE_FACTOR * float(self.max_abs_error)),
-            max_rel_error=max(limits.max_rel_error, NOISE_FACTOR * float(self.max_rel_error)),
-            min_top1_agreement=min(limits.min_top1_agreement, float(self.min_top1_agreement)),
+    def widen(self, limits: Tolerances) -> Tolerances:
+        """Return limits that allow each output four times its own difference: another order of rounding is no fault.
+
+        A difference that is not finite widens nothing.
+        """
+        errors = {name: NOISE_FACTOR * error for name, error in self.max_rel_error.items() if math.isfinite(error)}
+        return NoisyTolerances(
+            max_rel_error=limits.max_rel_error,
+            min_top1_agreement=limits.min_top1_agreement,
+            batch_sizes=limits.batch_sizes,
+            samples=limits.samples,
+            errors=errors,
+            agreements={name: self.min_top1_agreement[name] for name in errors if name in self.min_top1_agreement},
         )
 
 
@@ -53,18 +92,37 @@ class OutputDifference(Frozen):
     output: str
     batch: int
     max_abs_error: Number
-    max_rel_error: Number
-    top1_agreement: Number
+    max_rel_error: Number | None = Field(
+        description="over the range of the output, or over a tenth of its largest magnitude where that is more; None "
+        "for integers, booleans and strings"
+    )
+    top1_agreement: Number | None = Field(
+        description="share of samples with the same best class, or with equal integers, booleans or strings; None for "
+        "floats that are not the scores of a classifier"
+    )
+    rounding: Number = Field(0.0, description="relative error that float16 itself explains; 0 for other types")
+
+    def error_limit(self, limits: Tolerances) -> float:
+        """Return the largest relative error that is allowed."""
+        return max(limits.error_limit(self.output), self.rounding)
 
     def within(self, limits: Tolerances) -> bool:
         """Return whether the difference is within the limits."""
-        near = self.max_abs_error <= limits.max_abs_error and self.max_rel_error <= limits.max_rel_error
-        return near and self.top1_agreement >= limits.min_top1_agreement
+        near = self.max_rel_error is None or self.max_rel_error <= self.error_limit(limits)
+        return near and (self.top1_agreement is None or self.top1_agreement >= limits.agreement_limit(self.output))
+
+    def text(self, limits: Tolerances) -> str:
+        """Return what exceeds the limits, in a few words."""
+        place, limit = f"{self.data} inputs, batch {self.batch}", self.error_limit(limits)
+        if self.max_rel_error is None or self.max_rel_error <= limit:
+            return f"'{self.output}' agrees for {self.top1_agreement:.1%} of the samples ({place})"
+        relative = f"{self.max_rel_error:.3g} of its range, allowed {limit:.3g}"
+        return f"'{self.output}' changes by {self.max_abs_error:.3g} ({relative}; {place})"
 
 
 @dataclass(frozen=True)
 class WorstSample:
-    """The sample with the largest error, which is infinite where an output is NaN."""
+    """The sample with the largest error relative to its output, which is infinite where an output is NaN."""
 
     error: float
     data: str
@@ -81,8 +139,13 @@ class OutputComparison:
     worst: WorstSample | None
 
 
-def compare_outputs(limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase]) -> OutputComparison:
-    """Run the first samples of every case at every batch size, and compare with the expected outputs."""
+def compare_outputs(
+    limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase], class_output: str | None = None
+) -> OutputComparison:
+    """Run the first samples of every case at every batch size, and compare with the expected outputs.
+
+    `class_output` is the output whose largest value is the predicted class, if the model is a classifier.
+    """
     rows: list[OutputDifference] = []
     failures: list[str] = []
     worst: list[WorstSample] = []
@@ -100,13 +163,18 @@ def compare_outputs(limits: Tolerances, session: Any, cases: Mapping[str, Golden
             except StageError as error:
                 failures.append(f"{data} inputs, batch {batch}: {error}")
                 continue
-            rows += [output_difference(data, batch, name, actual[name], expected[name]) for name in expected]
+            rows += [
+                output_difference(data, batch, name, actual[name], expected[name], is_class=name == class_output)
+                for name in expected
+            ]
             worst += [_worst_sample(data, name, actual[name], expected[name]) for name in expected]
     return OutputComparison(tuple(rows), tuple(failures), max(worst, key=lambda w: w.error, default=None))
 
 
-def batch_noise(limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase]) -> BatchNoise:
-    """Return the difference of a model's outputs at each batch size from those of all samples in one call.
+def batch_noise(
+    limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase], class_output: str | None = None
+) -> BatchNoise:
+    """Return the difference of a model's float outputs at each batch size from those of all samples in one call.
 
     Raises:
         StageError: when the model does not run on the inputs.
@@ -115,12 +183,14 @@ def batch_noise(limits: Tolerances, session: Any, cases: Mapping[str, GoldenCase
     for data, case in cases.items():
         inputs = first_samples(case.inputs, limits.samples)
         own[data] = GoldenCase(inputs, batched_inference(session, inputs).run(limits.samples))
-    rows = compare_outputs(limits, session, own).rows
-    return BatchNoise(
-        max_abs_error=max((row.max_abs_error for row in rows), default=0),
-        max_rel_error=max((row.max_rel_error for row in rows), default=0),
-        min_top1_agreement=min((row.top1_agreement for row in rows), default=1),
-    )
+    errors, agreements = dict[str, float](), dict[str, float]()
+    for row in compare_outputs(limits, session, own, class_output).rows:
+        if row.max_rel_error is None:
+            continue
+        errors[row.output] = float(np.maximum(errors.get(row.output, 0.0), row.max_rel_error))  # keeps NaN
+        if row.top1_agreement is not None:
+            agreements[row.output] = min(agreements.get(row.output, 1.0), row.top1_agreement)
+    return BatchNoise(max_rel_error=errors, min_top1_agreement=agreements)
 
 
 def _require_shapes(actual: NamedArrays, expected: NamedArrays) -> None:
@@ -130,20 +200,32 @@ def _require_shapes(actual: NamedArrays, expected: NamedArrays) -> None:
             raise StageError(f"'{name}' is {shape}, not {array.shape}")
 
 
-def output_difference(data: str, batch: int, name: str, actual: Array, expected: Array) -> OutputDifference:
-    """Compare one output, shape (n, ...), with the expected one."""
+def output_difference(
+    data: str, batch: int, name: str, actual: Array, expected: Array, *, is_class: bool = False
+) -> OutputDifference:
+    """Compare one output, shape (n, ...), with the expected one; `is_class` if its largest value is a class."""
+    is_float, agreement = expected.dtype.kind == "f", None
+    if is_class or not is_float:
+        agreement = top1_agreement(actual, expected) if expected.size else 1.0
     return OutputDifference(
         data=data,
         output=name,
         batch=batch,
         max_abs_error=max_abs_error(actual, expected),
-        max_rel_error=max_rel_error(actual, expected),
-        top1_agreement=top1_agreement(actual, expected),
+        max_rel_error=max_normalized_error(actual, expected) if is_float else None,
+        top1_agreement=agreement,
+        rounding=_half_rounding(expected) if expected.dtype == np.float16 else 0.0,
     )
 
 
+def _half_rounding(expected: Array) -> float:
+    magnitude = float(np.max(np.abs(expected), initial=0, where=np.isfinite(expected)))
+    return HALF_STEPS * float(np.finfo(np.float16).eps) * magnitude / output_scale(expected)
+
+
 def _worst_sample(data: str, name: str, actual: Array, expected: Array) -> WorstSample:
-    errors = np.array([max_abs_error(a, b) for a, b in zip(actual, expected, strict=True)])
+    scale = 1.0 if expected.dtype.kind == "U" else output_scale(expected)
+    errors = np.array([max_abs_error(a, b) for a, b in zip(actual, expected, strict=True)]) / scale
     errors = np.where(np.isnan(errors), np.inf, errors)
     index = int(np.argmax(errors))
     return WorstSample(float(errors[index]), data, name, index)

@@ -3,46 +3,32 @@
 import math
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 from scipy.special import bdtr
 
-from gauntlet.core.frozen import Frozen, Number
+from gauntlet.metrics.paired_change import Z_95, LossVerdict, PairedChange
 
-Z_95 = 1.959964
 MAX_IMAGES = 10_000_000
 
-LossVerdict = Literal["proven good", "proven bad", "not resolved"]
 
-
-class PairedAccuracy(Frozen):
-    """The images that only one of the two models, candidate and reference, classifies correctly."""
-
-    images: int
-    lost: int = Field(description="correct before, wrong now")
-    gained: int = Field(description="wrong before, correct now")
-    drop: Number = Field(description="accuracy lost: (lost - gained) / images")
-    drop_low: Number = Field(description="lower end of the 95 % interval of the accuracy drop")
-    drop_high: Number
-    mcnemar_p: Number = Field(description="probability of so uneven a split if both models were equally good")
-
-
-def pair_accuracies(reference_right: npt.NDArray[np.bool_], candidate_right: npt.NDArray[np.bool_]) -> PairedAccuracy:
+def pair_accuracies(reference_right: npt.NDArray[np.bool_], candidate_right: npt.NDArray[np.bool_]) -> PairedChange:
     """Compare which images each model classifies correctly, shape (images,), in the same order."""
     lost = int(np.sum(reference_right & ~candidate_right))
     gained = int(np.sum(~reference_right & candidate_right))
     count = len(reference_right)
     low, high = drop_interval(lost, gained, count)
-    return PairedAccuracy(
-        images=count,
+    return PairedChange(
+        metric="accuracy",
+        n=count,
+        before=float(np.mean(reference_right)),
+        after=float(np.mean(candidate_right)),
+        drop=(lost - gained) / count,
+        low=low,
+        high=high,
         lost=lost,
         gained=gained,
-        drop=(lost - gained) / count,
-        drop_low=low,
-        drop_high=high,
         mcnemar_p=mcnemar(lost, gained),
     )
 
@@ -74,29 +60,28 @@ def drop_interval(lost: float, gained: float, images: float) -> tuple[float, flo
     return max(-1.0, p - q - half), min(1.0, p - q + half)
 
 
-def loss_verdict(paired: PairedAccuracy, allowed_drop: float) -> LossVerdict:
-    """Return whether the candidate is proven to lose no more than allowed, proven to lose more, or neither."""
-    if paired.drop_high <= allowed_drop:
-        return "proven good"
-    return "proven bad" if paired.drop_low > allowed_drop else "not resolved"
+def resolve(change: PairedChange, allowed_drop: float) -> tuple[LossVerdict, int | None]:
+    """Return the verdict and, if it is not resolved, the number of images that would probably resolve it.
+
+    No number for a metric that does not count right images.
+    """
+    verdict = change.verdict(allowed_drop)
+    return verdict, images_to_resolve(change, allowed_drop) if verdict == "not resolved" else None
 
 
-def resolve(paired: PairedAccuracy, allowed_drop: float) -> tuple[LossVerdict, int | None]:
-    """Return the verdict and, if it is not resolved, the number of images that would probably resolve it."""
-    verdict = loss_verdict(paired, allowed_drop)
-    return verdict, images_to_resolve(paired, allowed_drop) if verdict == "not resolved" else None
-
-
-def images_to_resolve(paired: PairedAccuracy, allowed_drop: float) -> int | None:
+def images_to_resolve(change: PairedChange, allowed_drop: float) -> int | None:
     """Return how many images would probably resolve the verdict, if the shares of changed images stay as they are.
 
     None where ten million would not: the drop is as large as the limit. The interval shrinks as images are added,
     so all larger numbers resolve it, too.
     """
+    lost, gained = change.lost, change.gained
+    if lost is None or gained is None:
+        return None
 
     def is_resolved(images: int) -> bool:
-        scale = images / paired.images
-        low, high = drop_interval(paired.lost * scale, paired.gained * scale, images)
+        scale = images / change.n
+        low, high = drop_interval(lost * scale, gained * scale, images)
         return high <= allowed_drop or low > allowed_drop
 
     return least_count(is_resolved)

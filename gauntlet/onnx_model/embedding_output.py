@@ -64,7 +64,7 @@ def find_embedding(proto: onnx.ModelProto, primary_output: str) -> EmbeddingOutp
     fixed, made_by = _fixed_tensors(graph), {name: node for node in graph.node for name in node.output if name}
     if EMBEDDING in made_by:
         raise NoEmbedding(f"the model has a tensor named {EMBEDDING!r} already")
-    pending, seen, found = [primary_output], set[str](), list[onnx.NodeProto]()
+    pending, seen, layers = [primary_output], set[str](), list[onnx.NodeProto]()
     while pending:
         name = pending.pop()
         node = made_by.get(name)
@@ -72,13 +72,13 @@ def find_embedding(proto: onnx.ModelProto, primary_output: str) -> EmbeddingOutp
             continue
         seen.update(node.output)
         if _has_weights(node, fixed):
-            found.append(node)
+            layers.append(node)
         else:
             pending += node.input
-    if not found:
+    if not layers:
         raise NoEmbedding(f"no convolution or matrix product with weights is before the output '{primary_output}'")
     places = {node.output[0]: place for place, node in enumerate(graph.node) if node.output}
-    last = max(found, key=lambda node: places[node.output[0]])
+    last = max(layers, key=lambda node: places[node.output[0]])
     return _embedding_of(last, made_by, inferred_shapes(proto))
 
 
@@ -112,9 +112,9 @@ def projection(size: int) -> Array:
 
 def _fixed_tensors(graph: onnx.GraphProto) -> set[str]:
     """Return the tensors that depend on no input, such as weights that are dequantized."""
-    given = {value.name for value in graph.input}
-    fixed = {tensor.name for tensor in graph.initializer} | {one.values.name for one in graph.sparse_initializer}
-    fixed -= given  # defaults of inputs, which a caller may replace
+    inputs = {value.name for value in graph.input}
+    fixed = {tensor.name for tensor in graph.initializer} | {sparse.values.name for sparse in graph.sparse_initializer}
+    fixed -= inputs  # defaults of inputs, which a caller may replace
     for node in graph.node:  # in the order of computation
         has_body = any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
         if not has_body and all(name in fixed for name in node.input if name):

@@ -27,10 +27,10 @@ def _fuse_hard_swish(graph: onnx.GraphProto) -> None:
     """
     readers = _readers(graph)
     for gate in [node for node in graph.node if node.op_type == "HardSigmoid"]:
-        given = {attribute.name: attribute.f for attribute in gate.attribute}
+        values = {attribute.name: attribute.f for attribute in gate.attribute}
         [x], [y] = gate.input, gate.output
         reading = readers.get(y, [])
-        is_hard_swish = math.isclose(given.get("alpha", 0.2), 1 / 6, rel_tol=1e-6) and given.get("beta", 0.5) == 0.5
+        is_hard_swish = math.isclose(values.get("alpha", 0.2), 1 / 6, rel_tol=1e-6) and values.get("beta", 0.5) == 0.5
         if not is_hard_swish or len(reading) != 1 or reading[0] is None:
             continue
         if reading[0].op_type == "Mul" and sorted(reading[0].input) == sorted([x, y]):
@@ -49,13 +49,13 @@ def _fuse_global_average_pool(graph: onnx.GraphProto) -> None:
     tensors = {info.name: info.type.tensor_type for info in [*graph.input, *graph.value_info]}
     readers = _readers(graph)
     for mean in [node for node in graph.node if node.op_type == "ReduceMean"]:
-        given = {attribute.name: helper.get_attribute_value(attribute) for attribute in mean.attribute}
-        axes = given.get("axes", ()) if len(mean.input) < 2 else int_values(constants.get(mean.input[1]))
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in mean.attribute}
+        axes = attributes.get("axes", ()) if len(mean.input) < 2 else int_values(constants.get(mean.input[1]))
         x = tensors.get(mean.input[0], onnx.TypeProto.Tensor())
         rank = len(x.shape.dim) if x.elem_type in REAL else 0
         if rank < 3 or sorted(axis % rank for axis in axes) != [*range(2, rank)]:
             continue
-        if not given.get("keepdims", 1):
+        if not attributes.get("keepdims", 1):
             reading = readers.get(mean.output[0], [])
             if len(reading) != 1 or reading[0] is None or not _restores(reading[0], x.shape, constants):
                 continue
@@ -78,8 +78,8 @@ def _restores(node: onnx.NodeProto, shape: onnx.TensorShapeProto, constants: Map
 
 def _readers(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto | None]]:
     """Return the nodes that read each tensor; None stands for the caller of the model."""
-    found: dict[str, list[onnx.NodeProto | None]] = {output.name: [None] for output in graph.output}
+    readers: dict[str, list[onnx.NodeProto | None]] = {output.name: [None] for output in graph.output}
     for node in graph.node:
         for name in node.input:
-            found.setdefault(name, []).append(node)
-    return found
+            readers.setdefault(name, []).append(node)
+    return readers

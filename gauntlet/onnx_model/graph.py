@@ -55,13 +55,13 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     """Return the initializers and the values of Constant nodes by name, including those of inner graphs."""
-    found = {tensor.name: tensor for tensor in graph.initializer}
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.output:
-            found |= {name: a.t for a in node.attribute if a.name == "value" for name in node.output}
+            tensors |= {name: a.t for a in node.attribute if a.name == "value" for name in node.output}
         for body in bodies(node):
-            found |= constants(body)
-    return found
+            tensors |= constants(body)
+    return tensors
 
 
 def int_values(constant: onnx.TensorProto | None) -> list[int]:
@@ -133,9 +133,9 @@ def replace_model(proto: onnx.ModelProto, changed: onnx.ModelProto) -> None:
 def inferred_shapes(proto: onnx.ModelProto, *, through_values: bool = False) -> dict[str, Shape]:
     """Return all shapes that the file stores or ONNX infers, also `through_values` that are computed shapes."""
     graph = onnx.shape_inference.infer_shapes(without_weights(proto), data_prop=through_values).graph
-    found = {v.name: tensor_shape(v) for v in (*graph.value_info, *graph.output, *graph.input)}
-    found |= {t.name: tuple(t.dims) for t in graph.initializer}
-    return {name: shape for name, shape in found.items() if shape is not None}
+    shapes = {v.name: tensor_shape(v) for v in (*graph.value_info, *graph.output, *graph.input)}
+    shapes |= {t.name: tuple(t.dims) for t in graph.initializer}
+    return {name: shape for name, shape in shapes.items() if shape is not None}
 
 
 def without_weights(proto: onnx.ModelProto, inline_bytes: int = SMALL_BYTES) -> onnx.ModelProto:

@@ -65,15 +65,15 @@ def with_batch_of_one(proto: onnx.ModelProto, samples: Mapping[str, Sequence[int
         for output in bare.graph.output:
             output.type.tensor_type.ClearField("shape")
     for value, shape in inputs:
-        dims, given = value.type.tensor_type.shape.dim, tuple((samples or {}).get(value.name, ()))
-        whole = len(given) == len(dims) + 1
+        dims, sample = value.type.tensor_type.shape.dim, tuple((samples or {}).get(value.name, ()))
+        whole = len(sample) == len(dims) + 1
         for axis, dim in enumerate(dims):
             if isinstance(shape[axis], int):
                 continue
             if not whole and (axis == 0 or dim.dim_param in batch):
                 dim.dim_value = 1
-            elif len(given) == len(dims) + whole:
-                dim.dim_value = given[axis + whole]
+            elif len(sample) == len(dims) + whole:
+                dim.dim_value = sample[axis + whole]
     return bare
 
 
@@ -89,24 +89,24 @@ class ModelMacs:
     shape_nodes: frozenset[str] = frozenset()
     """Nodes that compute from shapes and constants alone; providers leave them to the CPU on purpose."""
 
-    def share(self, asked: str, placed: Mapping[str, Sequence[Sequence[str]]]) -> float:
+    def share(self, provider: str, placed: Mapping[str, Sequence[Sequence[str]]]) -> float:
         """Return the share of MACs on the requested provider; of nodes, where nothing multiplies.
 
         MACs not found elsewhere count as its own, because a compiled part of the graph appears as one node. NaN where
         the MACs of a node elsewhere are unknown. `placed` lists (name, operator) of the nodes by provider.
         """
-        return self.shares(asked, placed).get(asked, 0.0)
+        return self.shares(provider, placed).get(provider, 0.0)
 
-    def shares(self, asked: str, placed: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, float]:
+    def shares(self, provider: str, placed: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, float]:
         """Return the share of every provider that has nodes; `share` says how they count."""
-        there = {provider: found for provider, found in placed.items() if provider != asked and found}
+        there = {name: nodes for name, nodes in placed.items() if name != provider and nodes}
         if self.macs:
             whole = sum(count or 0 for _, count in self.macs.values())
-            shares = {provider: self._sum(found) / (whole or 1) for provider, found in there.items()}
+            shares = {name: self._sum(nodes) / (whole or 1) for name, nodes in there.items()}
         else:
-            counts = {provider: sum(n not in self.shape_nodes for n, _ in found) for provider, found in placed.items()}
-            shares = {provider: counts[provider] / (sum(counts.values()) or 1) for provider in there}
-        return shares | ({asked: 1 - sum(shares.values())} if placed.get(asked) else {})
+            counts = {name: sum(n not in self.shape_nodes for n, _ in nodes) for name, nodes in placed.items()}
+            shares = {name: counts[name] / (sum(counts.values()) or 1) for name in there}
+        return shares | ({provider: 1 - sum(shares.values())} if placed.get(provider) else {})
 
     def _sum(self, nodes: Sequence[Sequence[str]]) -> float:
         """Return the MACs of some nodes; NaN where those of one are unknown."""
@@ -136,8 +136,8 @@ def read_model_macs(model: Path, inputs: Path) -> ModelMacs:
         shapes = inferred_shapes(with_batch_of_one(proto, samples), through_values=True)
     except Exception:  # shape inference rejects some models that the runtime accepts
         shapes = {}
-    found = [node for node in all_nodes(proto.graph) if node.op_type in MULTIPLY]
-    macs = {n.name or f"{n.op_type} of {next(iter(n.output), '')}": (n.op_type, node_macs(n, shapes)) for n in found}
+    products = [node for node in all_nodes(proto.graph) if node.op_type in MULTIPLY]
+    macs = {n.name or f"{n.op_type} of {next(iter(n.output), '')}": (n.op_type, node_macs(n, shapes)) for n in products}
     return ModelMacs(quantized_nodes(proto) > 0, _precision(proto.graph), macs, _shape_nodes(proto.graph))
 
 
@@ -148,12 +148,12 @@ def _precision(graph: onnx.GraphProto) -> Literal["f32", "f16", "bf16"]:
 
 
 def _shape_nodes(graph: onnx.GraphProto) -> frozenset[str]:
-    known, found = {"", *(tensor.name for tensor in graph.initializer)}, set()
+    known, names = {"", *(tensor.name for tensor in graph.initializer)}, set()
     for node in graph.node:
         if node.op_type in ("Shape", "Size") or known.issuperset(node.input):
             known.update(node.output)
-            found.add(node.name)
-    return frozenset(found - {""})
+            names.add(node.name)
+    return frozenset(names - {""})
 
 
 def _size(shape: Shape | None) -> int | None:

@@ -70,7 +70,9 @@ def read_graph(path: Path) -> onnx.ModelProto:
     except MemoryError:
         raise
     except Exception as error:  # the parser's errors share no public base
-        raise StageError(f"{path}: not a readable ONNX model ({error})") from error
+        raise StageError(
+            f"{path}: not a readable ONNX model ({error}). Fix: copy the whole file, or export it again"
+        ) from error
 
 
 def read_model(path: Path) -> onnx.ModelProto:

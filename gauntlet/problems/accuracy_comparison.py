@@ -1,48 +1,68 @@
-"""Compare a candidate's outputs with the FP32 model's: accuracy drop, agreement and noise, and their checks."""
+"""Compare a candidate's outputs with the FP32 model's: accuracy drop, agreement and noise.
 
-import math
+What a problem reads from the outputs is judged by the problem's own metric: against labels where they fit, else by the
+loss to be expected where the FP32 model's predictions change. Every other output is judged value by value. Every float
+output has a least signal-to-noise ratio.
+"""
+
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.class_scores import ClassDrop, ClassScore, class_scores, largest_class_drop
-from gauntlet.metrics.error_metrics import centered_sqnr_db, cosine, top1_agreement
-from gauntlet.metrics.paired_accuracy import LossVerdict, PairedAccuracy, pair_accuracies, resolve
+from gauntlet.metrics.output_noise import output_noise
+from gauntlet.metrics.paired_accuracy import pair_accuracies
+from gauntlet.metrics.paired_change import LossVerdict, PairedChange
 from gauntlet.problems import problem_of
-from gauntlet.problems.base import MetricLoss, Problem
+from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
+
+SAME_VALUES_DB = 70.0
+"""Least SQNR of float32 outputs whose sums are added in another order; those of float16 have at most 66 dB."""
 
 
 class AccuracyLimits(Frozen):
-    """Limits on a smaller or faster model. Without labels, limits on the agreement replace the one on the accuracy."""
+    """Limits on a smaller or faster model."""
 
+    everyday: ClassVar = {"max_accuracy_drop": 0.005}
     max_accuracy_drop: float = Field(
         0.01,
         ge=0,
         le=1,
-        description="lost of the accuracy, or of the problem's own metric, against the FP32 model on the same images",
+        description="lost of the accuracy, or of the problem's own metric, against the FP32 model on the same images; "
+        "without labels, the loss to be expected from how the predictions change",
     )
     max_recall_drop: float = Field(
         0.1, ge=0, le=1, description="recall that a single class is proven to lose against the FP32 model"
     )
-    unresolved: Literal["accept", "reject"] = Field(
-        "accept",
-        description="whether to accept a measured drop within the limit that is not proven to be within it; a measured "
-        "drop above the limit is always rejected",
+    unresolved: Literal["auto", "accept", "reject"] = Field(
+        "auto",
+        description="what is not proven: auto accepts a measured drop within its limit, and rejects a candidate where "
+        "the samples hold nothing that it could lose (no detection, a single class); accept and reject treat both "
+        "alike. A measured drop above the limit is always rejected",
+    )
+    min_agreement: float = Field(
+        0.98,
+        ge=0,
+        le=1,
+        description="least share of equal values in an output that is neither a prediction nor a float, and without "
+        "labels of detections that are kept",
     )
     min_sqnr_db: float = Field(
         6.0,
-        description="least SQNR of any output in dB, without its mean over the samples: a constant has 0 dB",
+        description="least SQNR in dB of an output that predictions are read from, and of each of its slices; without "
+        "its mean over the samples, so that a constant has 0 dB",
     )
-    min_top1_agreement: float = Field(0.98, ge=0, le=1, description="without labels: share predicted as by FP32")
-    min_cosine: float = Field(0.99, ge=-1, le=1, description="without labels: least cosine similarity of any output")
+    min_values_sqnr_db: float = Field(
+        20.0, description="the same of every other output: its values themselves are the result"
+    )
 
 
 class Flip(Frozen):
@@ -55,17 +75,16 @@ class Flip(Frozen):
 
 
 class OutputQuality(Frozen):
-    """One output of the candidate against the FP32 model's.
+    """One output of the candidate against that of the network it was made from: the FP32 or a pruned model.
 
-    Only float outputs have an SQNR and a cosine, and not those whose rows are a set of boxes.
+    Float outputs have an SQNR, unless their rows are a set of boxes; all others have an agreement.
     """
 
     output: str
-    sqnr_db: Number | None = Field(
-        description="without the mean, against the network it was made from: the FP32 or a pruned model"
-    )
-    cosine: Number | None
-    top1_agreement: Number
+    read: bool = Field(False, description="whether predictions, or the next step of the model, are read from it")
+    sqnr_db: Number | None = Field(None, description="of the whole output, or of its worst slices if that is less")
+    place: str = Field("", description="the slice that it is of; empty for the whole output")
+    agreement: Number | None = Field(None, description="share of equal values")
 
 
 class AccuracyComparison(Frozen):
@@ -73,16 +92,21 @@ class AccuracyComparison(Frozen):
 
     images: int
     metric: str = Field("accuracy", description="the primary metric of the problem")
-    accuracy: Number | None = Field(description="the primary metric; None without labels")
-    reference_accuracy: Number | None
+    accuracy: Number | None = Field(None, description="the primary metric; None without labels")
+    reference_accuracy: Number | None = None
     scores: dict[str, Number] = Field(default_factory=dict, description="every metric; empty without labels")
-    top1_agreement: Number = Field(description="share of samples for which both predict the same")
+    labels_fit: bool = Field(True, description="False where the FP32 model is not proven better than chance on labels")
+    expected_loss: PairedChange | None = Field(
+        None, description="of the metric, which is 1 for the FP32 model, where nobody knows the truth; None with labels"
+    )
+    differences: str = Field("", description="how predictions differ from the FP32 model's, for people")
+    kept: Number | None = Field(None, description="share of the FP32 model's detections; None with labels")
+    missing_evidence: str = Field("", description="why the predictions on these samples prove nothing")
     outputs: tuple[OutputQuality, ...]
-    paired: PairedAccuracy | None = Field(description="image by image; None without classes")
-    loss: MetricLoss | None = Field(None, description="of another problem's metric; None for classification")
+    change: PairedChange | None = Field(None, description="of the metric; None without labels")
     verdict: LossVerdict | None = Field(None, description="whether the drop is proven within the limit, at 95 %")
     images_to_resolve: int | None = Field(None, description="images to prove it; None if proven or out of reach")
-    flips: tuple[Flip, ...]
+    flips: tuple[Flip, ...] = ()
     classes: tuple[ClassScore, ...] = Field((), description="the candidate's scores; empty without labels")
     reference_classes: tuple[ClassScore, ...] = Field((), description="the FP32 model's scores")
     largest_class_drop: ClassDrop | None = None
@@ -90,17 +114,26 @@ class AccuracyComparison(Frozen):
     @property
     def sqnr_db(self) -> float | None:
         """SQNR of the worst output in dB; None without float outputs."""
-        return _worst([o.sqnr_db for o in self.outputs])
+        known = [output.sqnr_db for output in self.outputs if output.sqnr_db is not None]
+        return float(np.min(known)) if known else None  # unlike min(), keeps NaN
+
+    def headroom_db(self, limits: AccuracyLimits) -> float:
+        """Return how far the noise of the worst output is within its limit; infinite without float outputs."""
+        floors = ((o.sqnr_db, limits.min_sqnr_db if o.read else limits.min_values_sqnr_db) for o in self.outputs)
+        return float(np.min([value - floor for value, floor in floors if value is not None] or [np.inf]))
 
     @property
-    def cosine(self) -> float | None:
-        """Cosine similarity of the worst output; None without float outputs."""
-        return _worst([o.cosine for o in self.outputs])
+    def same_values(self) -> bool:
+        """Whether all outputs have the values of the FP32 model's but for the order of its sums: nothing is lost."""
+        exact = self.sqnr_db is not None and self.sqnr_db >= SAME_VALUES_DB and self.agreement[0] == 1
+        return exact and self.expected_loss is not None and self.expected_loss.drop == 0
 
-
-def _worst(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.min(known)) if known else None  # unlike min(), keeps NaN
+    @property
+    def agreement(self) -> tuple[float, str]:
+        """The least share that agrees, and of what; 1 where nothing is counted."""
+        text = "share of equal values in output"
+        shares = [(float(o.agreement), f"{text} '{o.output}'") for o in self.outputs if o.agreement is not None]
+        return min(shares + ([] if self.kept is None else [(float(self.kept), self.differences)]), default=(1.0, ""))
 
 
 def compare_accuracy(
@@ -109,37 +142,56 @@ def compare_accuracy(
     """Compare a candidate's outputs for the test images, by name and of shape (n, ...), with the FP32 model's.
 
     `own` holds the outputs of the network that the candidate was made from, if that is not the FP32 model.
+
+    Raises:
+        StageError: when an output is missing, or has another shape than the FP32 model's.
     """
     expected, labels = reference.test_outputs, reference.labels
-    sets = signature.decode.outputs if signature.decode is not None and signature.decode.has_sets else ()
-    outputs = tuple(
-        _compare(name, actual[name], expected[name], (own or expected)[name], is_set=name in sets) for name in expected
-    )
-    main = signature.primary_output or outputs[0].output
-    agreement = next(o.top1_agreement for o in outputs if o.output == main)
+    _require_shapes(actual, expected)
+    signature = signature.replace(primary_output=signature.primary_output or next(iter(expected)))
     problem = problem_of(signature, labels)
     before, after = (problem.predictions_of(dict(arrays)) for arrays in (expected, actual))
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {"metric": problem.metric or "accuracy"}
     if before is not None and after is not None:
-        if not isinstance(problem, Classification):
-            agreement = problem.agreement(before, after)
-        if labels is not None:
-            compare = _compare_classes if isinstance(problem, Classification) else _compare_metric
-            found = compare(problem, before, after, labels)
-    return AccuracyComparison(
-        images=len(actual[main]),
-        **{"accuracy": None, "reference_accuracy": None, "paired": None, "flips": (), **found},
-        metric=problem.metric or "accuracy",
-        top1_agreement=agreement,
-        outputs=outputs,
+        facts |= _compare_predictions(problem, dict(expected), before, after, labels)
+    predicted = problem.outputs_read if before is not None and after is not None else ()
+    read = {*predicted, *(output for _, output in signature.states)}  # the model itself reads a state
+    sets = signature.decode.outputs if signature.decode is not None and signature.decode.has_sets else ()
+    outputs = tuple(
+        _compare_values(name, actual[name], (own or expected)[name], read=name in read, predicted=name in predicted)
+        for name in expected
+        if name not in sets
     )
+    return AccuracyComparison(images=len(next(iter(actual.values()))), outputs=outputs, **facts)
+
+
+def _require_shapes(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+    for name, array in expected.items():
+        if name not in actual or actual[name].shape != array.shape:
+            shape = list(actual[name].shape) if name in actual else "missing"
+            raise StageError(f"output {name!r} is {shape}; the FP32 model's has shape {list(array.shape)}")
+
+
+def _compare_predictions(
+    problem: Problem, expected: NamedArrays, before: Array, after: Array, labels: Array | None
+) -> dict[str, Any]:
+    facts: dict[str, Any] = {"differences": problem.differences(before, after)}
+    if labels is not None:
+        compare = _compare_classes if isinstance(problem, Classification) else _compare_metric
+        facts |= compare(problem, before, after, labels)
+        facts["labels_fit"] = problem.beats_chance(before, labels)
+    if labels is None or not facts["labels_fit"]:
+        facts["expected_loss"] = problem.expected_loss(expected, before, after)
+        facts["kept"] = problem.kept(before, after)
+        facts["missing_evidence"] = problem.missing_evidence(before)
+    return facts
 
 
 def _compare_metric(problem: Problem, before: Array, after: Array, truth: Array) -> dict[str, Any]:
     """Return what is known of a metric that is not an accuracy."""
     loss = problem.loss(before, after, truth)
     scores = problem.score(after, truth)
-    return {"accuracy": loss.after, "reference_accuracy": loss.before, "scores": scores, "loss": loss}
+    return {"accuracy": loss.after, "reference_accuracy": loss.before, "scores": scores, "change": loss}
 
 
 def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array) -> dict[str, Any]:
@@ -151,7 +203,7 @@ def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array
         "accuracy": float(np.mean(after == truth)),
         "reference_accuracy": float(np.mean(before == truth)),
         "scores": {"accuracy": float(np.mean(after == truth))},
-        "paired": pair_accuracies(before == truth, after == truth),
+        "change": pair_accuracies(before == truth, after == truth),
         "flips": tuple(Flip(image=i, truth=int(truth[i]), before=int(before[i]), after=int(after[i])) for i in flips),
         "classes": class_scores(truth, after, names),
         "reference_classes": class_scores(truth, before, names),
@@ -159,94 +211,10 @@ def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array
     }
 
 
-def _compare(name: str, actual: Array, expected: Array, own: Array, *, is_set: bool) -> OutputQuality:
-    """Compare an output value by value; one whose rows are a set has neither SQNR nor cosine."""
-    is_float = expected.dtype.kind == "f" and not is_set
-    return OutputQuality(
-        output=name,
-        sqnr_db=centered_sqnr_db(actual, own) if is_float else None,
-        cosine=cosine(actual, expected) if is_float else None,
-        top1_agreement=top1_agreement(actual, expected),
-    )
-
-
-def accuracy_checks(config: AccuracyLimits, facts: AccuracyComparison) -> tuple[Check, ...]:
-    """Check the accuracy drop where there are labels, else the agreement and the cosine similarity."""
-    if facts.loss is not None:
-        return _loss_checks(config, facts.loss)
-    if facts.paired is not None:
-        return *_drop_checks(config, facts.paired), *_class_drop_check(config, facts.largest_class_drop)
-    detail = f"{facts.images} samples without labels"
-    fix = "calibrate on more representative samples, or leave sensitive nodes in float"
-    limit = config.min_top1_agreement
-    agreement = Check.of("accuracy.min_top1_agreement", facts.top1_agreement, ">=", limit, detail, fix)
-    cosines = {o.output: o.cosine for o in facts.outputs if o.cosine is not None}
-    return (agreement, *worst_output_check("min_cosine", cosines, config.min_cosine))
-
-
-def _class_drop_check(config: AccuracyLimits, drop: ClassDrop | None) -> list[Check]:
-    if drop is None:
-        return []
-    detail = f"class '{drop.label}': {drop.lost} of {drop.images} images lost, {drop.gained} gained; at least this drop"
-    fix = "calibrate on more images of this class, or leave sensitive nodes in float"
-    return [Check.of("accuracy.max_recall_drop", drop.drop_low, "<=", config.max_recall_drop, detail, fix)]
-
-
-def class_checks(facts: AccuracyComparison, min_recall: float, min_precision: float) -> list[Check]:
-    """Check the worst class of the candidate; of a class that the FP32 model misses, no more than its own score."""
-    checks = []
-    for score, limit in (("recall", min_recall), ("precision", min_precision)):
-        pairs = list(zip(facts.classes, facts.reference_classes, strict=True))
-        if not pairs:
-            return []
-        worst, before = min(pairs, key=lambda pair: getattr(pair[0], score) - min(limit, getattr(pair[1], score)))
-        own = min(limit, getattr(before, score))
-        detail = f"class '{worst.label}', {worst.images} images; FP32: {getattr(before, score):.4f}"
-        fix = "calibrate on more images of this class, or leave sensitive nodes in float"
-        checks.append(Check.of(f"accuracy.min_{score}", getattr(worst, score), ">=", own, detail, fix))
-    return checks
-
-
-def noise_check(config: AccuracyLimits, facts: AccuracyComparison) -> list[Check]:
-    """Check the signal-to-noise ratio of the worst float output, with labels or without."""
-    noise = {o.output: o.sqnr_db for o in facts.outputs if o.sqnr_db is not None}
-    return worst_output_check("min_sqnr_db", noise, config.min_sqnr_db, "dB")
-
-
-def worst_output_check(name: str, values: Mapping[str, float], limit: float, unit: str = "") -> list[Check]:
-    """Return the check of the worst output; none without float outputs."""
-    if not values:
-        return []
-    output = min(values, key=lambda o: (not math.isnan(values[o]), values[o]))
-    fix = "quantize per channel, or leave the last layers in float"
-    return [Check.of(f"accuracy.{name}", values[output], ">=", limit, f"output '{output}'", fix, unit=unit)]
-
-
-def _drop_checks(config: AccuracyLimits, paired: PairedAccuracy) -> tuple[Check, ...]:
-    """Return the check of the measured drop, and whether a drop within the limit is proven to be within it."""
-    verdict, needed = resolve(paired, config.max_accuracy_drop)
-    more = f"about {needed} test images would settle it" if needed else "no number of images is likely to settle it"
-    changed = f"{paired.lost} of {paired.images} images lost, {paired.gained} gained"
-    return _judged_drop(config, paired, verdict, changed, more)
-
-
-def _loss_checks(config: AccuracyLimits, loss: MetricLoss) -> tuple[Check, ...]:
-    """Return the same checks of another metric than the accuracy."""
-    changed = f"{loss.metric} {loss.before:.4f} before, {loss.after:.4f} now, {loss.samples} samples"
-    verdict = loss.verdict(config.max_accuracy_drop)
-    return _judged_drop(config, loss, verdict, changed, "test on more samples to settle it")
-
-
-def _judged_drop(
-    config: AccuracyLimits, drop: PairedAccuracy | MetricLoss, verdict: LossVerdict, changed: str, more: str
-) -> tuple[Check, ...]:
-    limit = config.max_accuracy_drop
-    detail = f"{verdict}: {changed}; 95 % interval {drop.drop_low:.4f} to {drop.drop_high:.4f}"
-    fix = "calibrate on more representative images, leave sensitive nodes in float, or prune less"
-    fix += f"; {more}" if verdict == "not resolved" else ""
-    measured = Check.of("accuracy.max_accuracy_drop", drop.drop, "<=", limit, detail, fix)
-    unproven = verdict == "not resolved" and measured.passed
-    detail = f"a drop of at most {limit:g} is not proven: {changed}" if unproven else ""
-    fix = f"{more}; set accuracy.unresolved to accept or reject it meanwhile" if unproven else ""
-    severity: Literal["error", "warning"] = "error" if config.unresolved == "reject" else "warning"
-    return measured, Check.of("accuracy.unresolved", int(unproven), "==", 0, detail, fix, severity=severity)
+def _compare_values(name: str, actual: Array, expected: Array, *, read: bool, predicted: bool) -> OutputQuality:
+    """Compare an output value by value; classes that are `predicted` are judged as predictions alone."""
+    if expected.dtype.kind == "f":
+        noise = output_noise(actual, expected)
+        return OutputQuality(output=name, read=read, sqnr_db=noise.sqnr_db, place=noise.place)
+    share = None if predicted else float(np.mean(actual == expected)) if expected.size else 1.0
+    return OutputQuality(output=name, read=read, agreement=share)

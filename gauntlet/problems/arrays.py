@@ -9,7 +9,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.problems.base import Problem
 from gauntlet.problems.prediction import Prediction
 
-MOST_VALUES = 4
+MAX_VALUES = 4
 
 
 class ArraysPrediction(Prediction):
@@ -37,15 +37,20 @@ class Arrays(Problem):
         for index in range(len(next(iter(outputs.values())))):
             yield ArraysPrediction(outputs={name: array[index].tolist() for name, array in outputs.items()})
 
+    @property
+    def outputs_read(self) -> tuple[str, ...]:
+        """None: the values of every output are the result."""
+        return ()
+
     def predictions(self, output: Array) -> None:
         """Return None: no output is a prediction."""
         return
 
 
 def _first_values(value: Any) -> str:
-    values = list(islice(_flat(value), MOST_VALUES + 1))
-    texts = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values[:MOST_VALUES]]
-    return ", ".join(texts + ["..."] * (len(values) > MOST_VALUES))
+    values = list(islice(_flat(value), MAX_VALUES + 1))
+    texts = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values[:MAX_VALUES]]
+    return ", ".join(texts + ["..."] * (len(values) > MAX_VALUES))
 
 
 def _flat(value: Any) -> Iterator[Any]:

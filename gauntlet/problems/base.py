@@ -3,44 +3,26 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
+from gauntlet.metrics.paired_change import PairedChange
 from gauntlet.problems.caption import with_caption
 from gauntlet.problems.prediction import Prediction
 
-if TYPE_CHECKING:
-    from gauntlet.metrics.paired_accuracy import LossVerdict  # loads SciPy, which predictions do not need
-
 CHUNK_VALUES = 10_000_000
+MIN_CONFIDENCE = 0.5
+LOST_SHARE = 0.6
+"""Of what a reference expects to lose by its own probabilities, the share that is really lost: networks are too sure of
+themselves, and what a reference gets wrong cannot be lost. Measured on twelve problems (`benchmarks/wrong_passes`)."""
 
 Floats = npt.NDArray[np.float64]
 WeightedMetric = Callable[[Floats], Floats]
 """From weights of the samples, shape (r, n), to a metric for each row."""
-
-
-class MetricLoss(Frozen):
-    """What a model loses of the primary metric against its reference, on the same samples."""
-
-    metric: str
-    samples: int
-    before: Number = Field(description="the metric of the reference: the FP32 model, or the champion")
-    after: Number
-    drop: Number = Field(description="before - after")
-    drop_low: Number = Field(description="lower end of the 95 % interval of the drop")
-    drop_high: Number
-
-    def verdict(self, allowed_drop: float) -> "LossVerdict":
-        """Return whether the candidate is proven to lose no more than allowed, proven to lose more, or neither."""
-        if self.drop_high <= allowed_drop:
-            return "proven good"
-        return "proven bad" if self.drop_low > allowed_drop else "not resolved"
 
 
 @dataclass(frozen=True)
@@ -55,8 +37,12 @@ class Problem(ABC):
     signature: Signature
     metric: ClassVar[str]
     """Name of the primary metric: larger is better, 1 is perfect."""
+    agreement_metric: ClassVar[str] = ""
+    """Name of what `agreement` returns, where it is not the primary metric."""
     resamples: ClassVar[int] = 2000
     """Of the bootstrap."""
+    chance_samples: ClassVar[int] = 500
+    """Most samples that a comparison with chance scores, 20 times."""
 
     @property
     def primary_output(self) -> str:
@@ -111,19 +97,70 @@ class Problem(ABC):
         """Return the primary metric of each sample alone, shape (n,)."""
         return self.scores(self.statistics(predictions, truth))[self.metric]
 
-    def agreement(self, before: Array, after: Array) -> float:
-        """Return the primary metric of predictions, with those of the FP32 model in place of the truth."""
-        return self.score(after, before)[self.metric]
+    @property
+    def outputs_read(self) -> tuple[str, ...]:
+        """The outputs that predictions are made from; all others are compared value by value."""
+        return (self.primary_output,)
 
     def same(self, before: Array, after: Array) -> npt.NDArray[np.bool_] | None:
         """Return for which samples two models predict the same; None where predictions agree by degrees."""
         return None
 
-    def disagreement(self, before: Array, after: Array) -> MetricLoss:
-        """Return what is lost where the predictions of the reference are the truth, with its 95 % interval."""
-        return self.loss(before, after, before)
+    def agreement(self, before: Array, after: Array) -> WeightedMetric:
+        """Return the primary metric of a candidate's predictions where those of the reference are the truth."""
+        return self.weighted_metric(after, before)
 
-    def loss(self, before: Array, after: Array, truth: Array, *, seed: int = 0) -> MetricLoss:
+    def kept(self, before: Array, after: Array) -> float | None:
+        """Return which share of the objects that a reference shows a candidate shows, too; None where there are none.
+
+        People count them, whatever they are worth to the metric.
+        """
+        return None
+
+    def disagreement(self, before: Array, after: Array) -> PairedChange:
+        """Return what is lost where the predictions of the reference are the truth, with its 95 % interval."""
+        metrics = (lambda weights: np.ones(len(weights)), self.agreement(before, after))
+        return self._resampled(self.agreement_metric or self.metric, metrics, len(before), seed=0).widened()
+
+    def expected_loss(self, outputs: NamedArrays, before: Array, after: Array) -> PairedChange:
+        """Return what a candidate is expected to lose where nobody knows the truth, with its 95 % interval.
+
+        `outputs` are the reference's, from which the predictions `before` were read. The metric of the reference counts
+        as 1.
+        """
+        drop = self.expected_drop(outputs, before, after)
+        metrics = (lambda weights: np.ones(len(weights)), lambda weights: 1 - LOST_SHARE * drop(weights))
+        return self._resampled(self.metric, metrics, len(before), seed=0).widened()
+
+    def expected_drop(self, outputs: NamedArrays, before: Array, after: Array) -> WeightedMetric:
+        """Return the drop of the primary metric by what the reference believes: half of what does not agree.
+
+        A prediction that changed may as well have become right. Problems with probabilities know better.
+        """
+        agreement = self.agreement(before, after)
+        return lambda weights: (1 - agreement(weights)) / 2
+
+    def differences(self, before: Array, after: Array) -> str:
+        """Return for people how a candidate's predictions differ from the reference's."""
+        same = self.same(before, after)
+        return "" if same is None else f"{int((~same).sum())} of {len(same)} predictions differ"
+
+    def missing_evidence(self, before: Array) -> str:
+        """Return why the reference's predictions show nothing that a candidate could lose; empty where they do."""
+        return "every prediction is the same" if len(before) and not (before != before[:1]).any() else ""
+
+    def beats_chance(self, predictions: Array, truth: Array, *, seed: int = 0) -> bool:
+        """Return whether predictions fit the truth better than its samples in every one of 19 random orders.
+
+        That happens by chance in 5 % of the cases (a permutation test: Good, Permutation Tests, 2000).
+        """
+        rng, count = np.random.default_rng(seed), min(len(truth), self.chance_samples)
+        chosen = rng.choice(len(truth), count, replace=False)
+        predicted, expected = predictions[chosen], truth[chosen]
+        scores = [self.score(predicted, rng.permutation(expected))[self.metric] for _ in range(19)]
+        return self.score(predicted, expected)[self.metric] > max(scores)
+
+    def loss(self, before: Array, after: Array, truth: Array, *, seed: int = 0) -> PairedChange:
         """Return the drop of the primary metric between two sets of predictions, with its 95 % interval.
 
         Percentile bootstrap over samples, paired (Efron and Tibshirani, An Introduction to the Bootstrap, 1993).
@@ -133,20 +170,20 @@ class Problem(ABC):
 
     def _resampled(
         self, name: str, metrics: tuple[WeightedMetric, WeightedMetric], samples: int, seed: int
-    ) -> MetricLoss:
+    ) -> PairedChange:
         """Return the drop from the first to the second metric, each computed from weights of the samples."""
         first, last = (float(metric(np.ones((1, samples)))[0]) for metric in metrics)
         weights = self._drawn(samples, np.random.default_rng(seed))
         drops = np.concatenate([metrics[0](drawn) - metrics[1](drawn) for drawn in weights])
         low, high = np.percentile(drops, [2.5, 97.5])
-        return MetricLoss(
+        return PairedChange(
             metric=name,
-            samples=samples,
+            n=samples,
             before=first,
             after=last,
             drop=first - last,
-            drop_low=float(low),
-            drop_high=float(high),
+            low=float(low),
+            high=float(high),
         )
 
     def _drawn(self, samples: int, rng: np.random.Generator) -> Iterator[Floats]:
@@ -159,6 +196,21 @@ class Problem(ABC):
     def samples_per_class(self, truth: Array) -> list[int] | None:
         """Return how many samples have each class, in the order of the labels; None where there are no classes."""
         return None
+
+
+def beliefs(scores: Array, axis: int) -> Floats | None:
+    """Return scores as probabilities of exclusive classes along an axis; None where they are none, or tell little.
+
+    Scores that are not negative and sum to 1 are taken as they are, others through a softmax. Where the most probable
+    class has less than one half on average, the model does not know these samples: its probabilities excuse everything.
+    """
+    values = scores.astype(np.float64)
+    if values.shape[axis] < 2 or not np.isfinite(values).all():
+        return None
+    if values.min(initial=0) < 0 or not np.allclose(values.sum(axis=axis), 1, atol=0.01):
+        powers = np.exp(values - values.max(axis=axis, keepdims=True))
+        values = powers / powers.sum(axis=axis, keepdims=True)
+    return values if values.max(axis=axis).mean() >= MIN_CONFIDENCE else None
 
 
 def ratio(numerator: Floats, denominator: Floats, empty: float = 0.0) -> Floats:

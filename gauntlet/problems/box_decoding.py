@@ -11,7 +11,7 @@ from gauntlet.core.box_decoding import BoxDecoding
 Floats = npt.NDArray[np.float64]
 Size = tuple[int, int]
 
-MOST_CANDIDATES = 1000
+MAX_CANDIDATES = 1000
 """Boxes of an image that enter the suppression, those with the highest scores."""
 WITHOUT_SUPPRESSION = ("detr", "suppressed")
 LARGEST_LOGARITHM = 10.0
@@ -25,13 +25,13 @@ def decode_boxes(how: BoxDecoding, outputs: NamedArrays, size: Size) -> npt.NDAr
     the score; rows without a detection are -1, 0 in all other columns.
     """
     boxes, scores = FORMS[how.kind](how, outputs, size)
-    found = np.zeros((len(boxes), how.max_detections, 6), np.float32)
-    found[:, :, 4] = -1
+    detections = np.zeros((len(boxes), how.max_detections, 6), np.float32)
+    detections[:, :, 4] = -1
     edges = np.array([size[1], size[0], size[1], size[0]], np.float64)
     for index in range(len(boxes)):
         rows = _best(how, np.clip(boxes[index], 0, edges), scores[index])
-        found[index, : len(rows)] = rows
-    return found
+        detections[index, : len(rows)] = rows
+    return detections
 
 
 def _best(how: BoxDecoding, boxes: Floats, scores: Floats) -> Floats:
@@ -39,7 +39,7 @@ def _best(how: BoxDecoding, boxes: Floats, scores: Floats) -> Floats:
     usable = np.isfinite(boxes).all(axis=1) & (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
     places, classes = np.nonzero((scores >= how.min_score) & usable[:, None])
     values = scores[places, classes]
-    order = np.argsort(-values, kind="stable")[:MOST_CANDIDATES]
+    order = np.argsort(-values, kind="stable")[:MAX_CANDIDATES]
     rows = np.column_stack([boxes[places[order]], classes[order], values[order]])
     kept = range(len(rows)) if how.kind in WITHOUT_SUPPRESSION else suppress(rows, how.max_iou)
     return rows[list(kept)[: how.max_detections]]
@@ -90,13 +90,19 @@ def _detr(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, F
 
 
 def _yolov8(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
-    values = np.moveaxis(outputs[how.scores].astype(np.float64), 1, 2)
+    values = outputs[how.scores].astype(np.float64)
+    values = values if how.transposed else np.moveaxis(values, 1, 2)
     return _corners(values[:, :, :4]), values[:, :, 4:]
 
 
 def _yolov5(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
     values = outputs[how.scores].astype(np.float64)
     return _corners(values[:, :, :4]), values[:, :, 4:5] * values[:, :, 5:]
+
+
+def _yolo_nas(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
+    scores, boxes = (outputs[name].astype(np.float64) for name in how.outputs)
+    return boxes, scores
 
 
 def _suppressed(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
@@ -115,6 +121,7 @@ FORMS: Mapping[str, Callable[[BoxDecoding, NamedArrays, Size], tuple[Floats, Flo
     "detr": _detr,
     "yolov8": _yolov8,
     "yolov5": _yolov5,
+    "yolo-nas": _yolo_nas,
     "suppressed": _suppressed,
 }
 
@@ -129,14 +136,15 @@ def has_form(how: BoxDecoding, outputs: Mapping[str, Array], classes: int) -> st
         "fcos": len(scores) == 4 and scores[1] == classes and boxes == (scores[0], 4, *scores[2:]),
         "ssd": len(scores) == 3 and scores[2] == classes + 1 and boxes == (*scores[:2], 4),
         "detr": len(scores) == 3 and scores[2] == classes + 1 and boxes == (*scores[:2], 4),
-        "yolov8": len(scores) == 3 and scores[1] == classes + 4,
+        "yolov8": len(scores) == 3 and scores[2 if how.transposed else 1] == classes + 4,
         "yolov5": len(scores) == 3 and scores[2] == classes + 5,
+        "yolo-nas": len(scores) == 3 and scores[2] == classes and boxes == (*scores[:2], 4),
         "suppressed": (len(scores) == 3 and scores[2] == 6)
         if how.boxes is None
         else (len(scores) == 2 and shapes[1] == scores and boxes == (*scores, 4)),
     }
-    found = ", ".join(f"{name} {list(outputs[name].shape)}" for name in how.outputs)
-    return "" if good[how.kind] else f"decode.kind {how.kind!r} with {classes} classes does not fit {found}"
+    actual = ", ".join(f"{name} {list(outputs[name].shape)}" for name in how.outputs)
+    return "" if good[how.kind] else f"decode.kind {how.kind!r} with {classes} classes does not fit {actual}"
 
 
 def _by_place(grid: Floats) -> Floats:

@@ -5,16 +5,16 @@ from PIL import Image, ImageDraw, ImageFont
 
 from gauntlet.core.arrays import Array
 
-LEAST_WIDTH = 320
+MIN_WIDTH = 320
 """Pixels; smaller images are enlarged by a whole factor, so that their pixels stay visible."""
-MOST_CHARACTERS = 200
+MAX_CHARACTERS = 200
 INK, PAPER = (20, 20, 20), (245, 245, 245)
 
 
 def enlarged(pixels: Array) -> tuple[Array, int]:
-    """Return an image, shape (height, width, 1 or 3), as RGB at least `LEAST_WIDTH` wide, and the whole factor."""
+    """Return an image, shape (height, width, 1 or 3), as RGB at least `MIN_WIDTH` wide, and the whole factor."""
     plain = np.asarray(pixels, np.uint8)
-    factor = max(1, -(-LEAST_WIDTH // plain.shape[1]))
+    factor = max(1, -(-MIN_WIDTH // plain.shape[1]))
     color = np.repeat(plain, 3, axis=2) if plain.shape[2] == 1 else plain
     return color.repeat(factor, axis=0).repeat(factor, axis=1), factor
 
@@ -23,7 +23,7 @@ def with_caption(pixels: Array, text: str) -> Array:
     """Return an image, shape (height, width, 1 or 3), with lines of text below, as RGB of shape (h, w, 3)."""
     image = Image.fromarray(enlarged(pixels)[0])
     size = max(14, image.width // 28)
-    font, lines = ImageFont.load_default(size), [line[:MOST_CHARACTERS] for line in text.split("\n")]
+    font, lines = ImageFont.load_default(size), [line[:MAX_CHARACTERS] for line in text.split("\n")]
     height = round(1.4 * size)
     canvas = Image.new("RGB", (image.width, image.height + height * len(lines) + size // 2), PAPER)
     canvas.paste(image, (0, 0))

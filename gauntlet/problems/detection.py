@@ -10,12 +10,13 @@ from PIL import Image, ImageDraw, ImageFont
 from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.box_decoding import IN_PIXELS
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Preprocessing
 from gauntlet.images.preprocessing import source_region
 from gauntlet.metrics.average_precision import coco_scores, match_detections, mean_average_precision
-from gauntlet.problems.base import Floats, Problem
+from gauntlet.problems.base import Floats, Problem, WeightedMetric, ratio
 from gauntlet.problems.box_decoding import decode_boxes, has_form
 from gauntlet.problems.caption import enlarged, with_caption
 from gauntlet.problems.prediction import Prediction
@@ -23,6 +24,10 @@ from gauntlet.problems.segmentation import COLORS
 
 LABEL_SIZE = 15
 """Pixels; of the text at a drawn box."""
+BOX_ERROR = 0.5
+"""What a detector typically lacks of a perfect mAP: the best on COCO have about 0.5."""
+LARGEST_SIZE = (1 << 16, 1 << 16)
+"""Of an input whose size is open: boxes in pixels are not cut at its edges."""
 
 
 class Box(Frozen):
@@ -79,12 +84,14 @@ class Detection(Problem):
     """
 
     metric: ClassVar[str] = "map"
+    agreement_metric: ClassVar[str] = "detections kept"
     resamples: ClassVar[int] = 1000
+    chance_samples: ClassVar[int] = 40
 
     def decode(self, outputs: NamedArrays) -> Iterator[BoxesPrediction]:
         """Yield the boxes of each sample whose score is at least `decode.shown_score`."""
-        found = self.predictions_of(outputs)
-        return iter(()) if found is None else self.shown(found)
+        detections = self.predictions_of(outputs)
+        return iter(()) if detections is None else self.shown(detections)
 
     def shown(self, predictions: Array) -> Iterator[BoxesPrediction]:
         """Yield the boxes of predictions or of the truth, shape (n, k, 6), with at least `decode.shown_score`."""
@@ -136,6 +143,8 @@ class Detection(Problem):
             return how.height, how.width
         height, width = shape[1:3] if self.signature.layout == "NHWC" else shape[-2:]
         if isinstance(height, str) or isinstance(width, str):
+            if self.signature.decode is not None and self.signature.decode.kind in IN_PIXELS:
+                return LARGEST_SIZE
             raise StageError(
                 f"boxes need the size of the input, which is {list(shape)}. Fix: export it with a fixed size"
             )
@@ -152,22 +161,63 @@ class Detection(Problem):
 
     def sample_scores(self, predictions: Array, truth: Array) -> Floats:
         """Return the mAP@[.5:.95] of each image alone, shape (n,)."""
-        one, pairs = np.ones((1, 1)), zip(predictions, truth, strict=True)
-        return np.array([mean_average_precision(match_detections(p[None], t[None]), one)[0] for p, t in pairs])
+        weight, pairs = np.ones((1, 1)), zip(predictions, truth, strict=True)
+        return np.array([mean_average_precision(match_detections(p[None], t[None]), weight)[0] for p, t in pairs])
 
-    def agreement(self, before: Array, after: Array) -> float:
-        """Return the mAP@.5, where the truth is what the FP32 model shows; 1 where it shows nothing."""
-        truth = self._shown(before)
-        return 1.0 if (truth[:, :, 4] < 0).all() else coco_scores(after, truth)["map_50"]
+    @property
+    def outputs_read(self) -> tuple[str, ...]:
+        """The outputs that hold boxes, scores and classes."""
+        return self.signature.decode.outputs if self.signature.decode else ()
+
+    def agreement(self, before: Array, after: Array) -> WeightedMetric:
+        """Return the share of the shown detections that are kept, or of those that are not new, whichever is less."""
+        kept, total, now = self._kept(before, after)
+        return lambda w: np.minimum(ratio(w @ kept, w @ total, empty=1.0), ratio(w @ kept, w @ now, empty=1.0))
+
+    def kept(self, before: Array, after: Array) -> float:
+        """Return the share of the shown detections that are kept, by the counts of `differences`."""
+        kept, total, _ = (float(counts.sum()) for counts in self._kept(before, after))
+        return kept / total if total else 1.0
+
+    def expected_drop(self, outputs: NamedArrays, before: Array, after: Array) -> WeightedMetric:
+        """Return the expected drop of the mAP from the candidate's mAP where the reference's boxes are the truth.
+
+        An object that is lost or new at an IoU of 0.5 was right in half of the cases. A box that only moved adds its
+        error to that of the reference's own box, as independent errors add: in quadrature.
+        """
+        matches = match_detections(after, self._shown(before))
+        loosest = [each.at_loosest() for each in matches]
+
+        def drop(weights: Floats) -> Floats:
+            if not matches:  # nothing is shown
+                return np.zeros(len(weights))
+            objects, boxes = (mean_average_precision(part, weights) for part in (loosest, matches))
+            return np.asarray((1 - objects) / 2 + np.hypot(BOX_ERROR, objects - boxes) - BOX_ERROR)
+
+        return drop
 
     def same(self, before: Array, after: Array) -> npt.NDArray[np.bool_]:
         """Return for which samples both show the same objects, each with an IoU of at least 0.5."""
+        kept, total, now = self._kept(before, after)
+        return np.asarray((total == now) & (kept == total))
+
+    def differences(self, before: Array, after: Array) -> str:
+        """Return how many of the shown detections are kept, and how many are new."""
+        kept, total, now = (int(counts.sum()) for counts in self._kept(before, after))
+        return f"keeps {kept} of {total} detections, {now - kept} new"
+
+    def missing_evidence(self, before: Array) -> str:
+        """Return that nothing is detected, if so."""
+        return "" if (self._shown(before)[:, :, 4] >= 0).any() else "nothing is detected"
+
+    def _kept(self, before: Array, after: Array) -> tuple[Floats, Floats, Floats]:
+        """Return for each sample how many shown detections both have at an IoU of 0.5, and how many each has."""
         first, second = self._shown(before), self._shown(after)
-        wanted, shown = ((rows[:, :, 4] >= 0).sum(axis=1) for rows in (first, second))
-        right = np.zeros(len(first), np.int64)
+        total, now = ((rows[:, :, 4] >= 0).sum(axis=1).astype(np.float64) for rows in (first, second))
+        kept = np.zeros(len(first))
         for matches in match_detections(second, first):
-            right += np.bincount(matches.images[matches.correct[0]], minlength=len(first))
-        return np.asarray((wanted == shown) & (right == wanted))
+            kept += np.bincount(matches.images, matches.correct[0], len(first))
+        return kept, total, now
 
     def _shown(self, predictions: Array) -> npt.NDArray[np.float32]:
         """Return the boxes that people see as objects of the truth."""

@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.problems.base import Floats, MetricLoss, Problem
+from gauntlet.problems.base import Floats, Problem, WeightedMetric
 from gauntlet.problems.prediction import Prediction
 
-MOST_VALUES = 4
+MAX_VALUES = 4
+ROWS = 1024
+"""Of a matrix of similarities, at once."""
 
 
 class VectorPrediction(Prediction):
@@ -21,7 +23,7 @@ class VectorPrediction(Prediction):
 
     def lines(self) -> list[str]:
         """Return the parts of the prediction."""
-        return [f"{value:.3f}" for value in self.vector[:MOST_VALUES]] + ["..."] * (len(self.vector) > MOST_VALUES)
+        return [f"{value:.3f}" for value in self.vector[:MAX_VALUES]] + ["..."] * (len(self.vector) > MAX_VALUES)
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Embedding(Problem):
     """
 
     metric: ClassVar[str] = "recall_at_1"
+    agreement_metric: ClassVar[str] = "cosine"
     can_be_drawn: ClassVar[bool] = False
 
     def decode(self, outputs: NamedArrays) -> Iterator[VectorPrediction]:
@@ -49,36 +52,52 @@ class Embedding(Problem):
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
         """Return per sample: whether its nearest other sample has its class, and 1."""
-        nearest = np.concatenate([_nearest(predictions, start) for start in range(0, len(truth), 1024)])
-        return np.stack([truth[nearest] == truth, np.ones(len(truth))], axis=1).astype(np.float64)
+        return np.stack([truth[_nearest(predictions, predictions)] == truth, np.ones(len(truth))], axis=1).astype(
+            np.float64
+        )
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return recall at 1."""
         return {"recall_at_1": sums[..., 0] / sums[..., 1]}
 
-    def agreement(self, before: Array, after: Array) -> float:
-        """Return the mean cosine similarity: vectors are no classes."""
-        return float(_cosines(before, after).mean())
+    def agreement(self, before: Array, after: Array) -> WeightedMetric:
+        """Return the mean cosine similarity of what vectors differ by: a part that all samples share is left out."""
+        cosines = _centered_cosines(before, after)
+        return lambda weights: weights @ cosines / weights.sum(axis=1)
 
-    def disagreement(self, before: Array, after: Array) -> MetricLoss:
-        """Return how far the mean cosine similarity is below 1, with its 95 % interval."""
-        cosines = _cosines(before, after)
-        metrics = (lambda weights: np.ones(len(weights)), lambda weights: weights @ cosines / weights.sum(axis=1))
-        return self._resampled("cosine", metrics, len(cosines), seed=0)
+    def expected_drop(self, outputs: NamedArrays, before: Array, after: Array) -> WeightedMetric:
+        """Return how much less similar the neighbors are that the candidate's vectors find among the reference's.
+
+        In cosine similarity to the nearest other sample: a small shift in a dense part of the space changes neighbors.
+        """
+        nearest, chosen = (before[_nearest(before, vectors)] for vectors in (before, after))
+        farther = _centered_cosines(before, nearest) - _centered_cosines(before, chosen)
+        return lambda weights: weights @ farther / weights.sum(axis=1)
+
+    def differences(self, before: Array, after: Array) -> str:
+        """Return the mean cosine similarity."""
+        return f"mean cosine {_centered_cosines(before, after).mean():.4f}, centered"
 
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many samples have each class."""
         return [int(count) for count in np.bincount(truth, minlength=len(self.signature.labels))]
 
 
-def _cosines(before: Array, after: Array) -> Floats:
-    """Return the cosine similarity of each sample's two vectors of length 1, shape (n,)."""
-    return np.asarray(np.sum(before.astype(np.float64) * after.astype(np.float64), axis=1))
+def _centered_cosines(before: Array, after: Array) -> Floats:
+    """Return the cosine similarity of each sample's two vectors without the mean of those before, shape (n,)."""
+    first, second = before.astype(np.float64), after.astype(np.float64)
+    mean = first.mean(axis=0) if len(first) > 1 else 0.0
+    first, second = first - mean, second - mean
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    equal = (first == second).all(axis=1).astype(np.float64)
+    return np.asarray(np.where(lengths > 0, (first * second).sum(axis=1) / np.maximum(lengths, 1e-300), equal))
 
 
-def _nearest(vectors: Array, start: int) -> npt.NDArray[np.int64]:
-    """Return the index of the nearest other sample, for 1024 samples from `start` on."""
-    wide = vectors.astype(np.float64)
-    similarity = wide[start : start + 1024] @ wide.T
-    similarity[np.arange(len(similarity)), np.arange(start, start + len(similarity))] = -np.inf
-    return np.asarray(similarity.argmax(axis=1))
+def _nearest(vectors: Array, queries: Array) -> npt.NDArray[np.int64]:
+    """Return for each query the index of the nearest vector of another sample, shape (n,)."""
+    wide, nearest = vectors.astype(np.float64), []
+    for start in range(0, len(wide), ROWS):
+        similarity = queries[start : start + ROWS].astype(np.float64) @ wide.T
+        similarity[np.arange(len(similarity)), np.arange(start, start + len(similarity))] = -np.inf
+        nearest.append(similarity.argmax(axis=1))
+    return np.concatenate(nearest)

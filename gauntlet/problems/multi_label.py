@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Number
-from gauntlet.problems.base import Floats, Problem, probabilities, ratio
+from gauntlet.problems.base import Floats, Problem, WeightedMetric, probabilities, ratio
 from gauntlet.problems.prediction import Prediction
 
 THRESHOLD = 0.5
@@ -50,14 +50,38 @@ class MultiLabel(Problem):
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
         """Return per sample and class: true positive, false positive, false negative; then whether all are right."""
-        found, wanted = predictions.astype(bool), truth.astype(bool)
-        right = (found == wanted).all(axis=1, keepdims=True)
-        parts = (found & wanted, found & ~wanted, ~found & wanted, right, np.ones_like(right))
+        predicted, expected = predictions.astype(bool), truth.astype(bool)
+        right = (predicted == expected).all(axis=1, keepdims=True)
+        parts = (predicted & expected, predicted & ~expected, ~predicted & expected, right, np.ones_like(right))
         return np.concatenate(parts, axis=1).astype(np.float64)
 
     def same(self, before: Array, after: Array) -> npt.NDArray[np.bool_]:
         """Return for which samples both predict the same classes."""
         return np.asarray((before.astype(bool) == after.astype(bool)).all(axis=1))
+
+    def expected_drop(self, outputs: NamedArrays, before: Array, after: Array) -> WeightedMetric:
+        """Return the drop of macro F1 by the reference's own probabilities of each class."""
+        if outputs[self.primary_output].dtype.kind != "f":
+            return super().expected_drop(outputs, before, after)
+        belief, classes = probabilities(outputs[self.primary_output]), before.shape[1]
+        chosen = [predicted.astype(np.float64) for predicted in (before, after)]
+        counts = np.concatenate([part for p in chosen for part in (belief * p, belief + p)], axis=1)
+
+        def drop(weights: Floats) -> Floats:
+            parts = np.split(weights @ counts, 4, axis=1)
+            first, last = (ratio(2 * parts[i], parts[i + 1], empty=1.0).reshape(-1, classes) for i in (0, 2))
+            return np.asarray((first - last).mean(axis=1))
+
+        return drop
+
+    def differences(self, before: Array, after: Array) -> str:
+        """Return for how many samples the labels differ."""
+        same = self.same(before, after)
+        return f"{int((~same).sum())} of {len(same)} samples have other labels"
+
+    def missing_evidence(self, before: Array) -> str:
+        """Return that no label is predicted, if so."""
+        return "" if before.any() else "no label is predicted"
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return macro F1, micro F1 and exact match; a class that neither occurs nor is predicted counts as right."""

@@ -36,17 +36,17 @@ def draw_predictions(
     """
     if not problem.can_be_drawn or not len(truth):
         return None
-    scores = {name: problem.sample_scores(found, truth) for name, found in predictions.items()}
+    scores = {name: problem.sample_scores(values, truth) for name, values in predictions.items()}
     chosen = _chosen([*scores.values()])
-    columns = {TRUTH: truth[chosen], **{name: found[chosen] for name, found in predictions.items()}}
+    columns = {TRUTH: truth[chosen], **{name: values[chosen] for name, values in predictions.items()}}
     inputs, (spec, how) = split.take(chosen), (problem.signature.inputs[0], problem.signature.preprocessing)
     assert how is not None  # `can_be_drawn`
     images = restored_pixels(inputs[spec.name], how, problem.signature.layout)
     rows: list[list[Image.Image]] = [[] for _ in chosen]
     for name, values in columns.items():
-        for row, (index, pixels, shown) in enumerate(zip(chosen, images, problem.shown(values), strict=True)):
+        for row, (index, pixels, prediction) in enumerate(zip(chosen, images, problem.shown(values), strict=True)):
             title = f"test image {index}: {name}" if name == TRUTH else f"{name}: {scores[name][index]:.2f}"
-            rows[row].append(_cell(problem.draw(pixels, shown), title))
+            rows[row].append(_cell(problem.draw(pixels, prediction), title))
     return _joined(rows)
 
 

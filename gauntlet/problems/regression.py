@@ -9,8 +9,11 @@ import numpy as np
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Number
-from gauntlet.problems.base import Floats, Problem, ratio
+from gauntlet.problems.base import Floats, Problem, WeightedMetric, ratio
 from gauntlet.problems.prediction import Prediction
+
+TYPICAL_R2 = 0.8
+"""Of a reference whose truth nobody knows."""
 
 
 class ValuesPrediction(Prediction):
@@ -48,12 +51,24 @@ class Regression(Problem):
         Raises:
             StageError: when the truth has another number of values a sample.
         """
-        wanted = truth.reshape(len(truth), -1).astype(np.float64)
-        if predictions.shape != wanted.shape:
-            raise StageError(f"predictions have shape {predictions.shape}, the truth {wanted.shape}; expected the same")
-        error = predictions.astype(np.float64) - wanted
-        parts = (error**2, np.abs(error), wanted, wanted**2, np.ones_like(wanted))
+        expected = truth.reshape(len(truth), -1).astype(np.float64)
+        if predictions.shape != expected.shape:
+            raise StageError(
+                f"predictions have shape {predictions.shape}, the truth {expected.shape}; expected the same. Fix: name "
+                "the output with train.primary_output, or set data.task: classification if the labels are classes"
+            )
+        error = predictions.astype(np.float64) - expected
+        parts = (error**2, np.abs(error), expected, expected**2, np.ones_like(expected))
         return np.concatenate(parts, axis=1)
+
+    def expected_drop(self, outputs: NamedArrays, before: Array, after: Array) -> WeightedMetric:
+        """Return the drop of R²: independent errors add, and the reference's values vary R² times as the truth does."""
+        agreement = self.agreement(before, after)
+        return lambda weights: TYPICAL_R2 * (1 - agreement(weights))
+
+    def differences(self, before: Array, after: Array) -> str:
+        """Return R² against the values of the reference."""
+        return f"R² {self.score(after, before)[self.metric]:.4f} against the reference's values"
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return R², root of the mean squared error, and mean absolute error."""

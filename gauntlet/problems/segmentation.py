@@ -11,7 +11,7 @@ from gauntlet.core.frozen import Number
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.truth import IGNORED_PIXEL
 from gauntlet.images.preprocessing import source_region
-from gauntlet.problems.base import Floats, Problem, ratio
+from gauntlet.problems.base import Floats, Problem, WeightedMetric, beliefs, probabilities, ratio
 from gauntlet.problems.caption import with_caption
 from gauntlet.problems.prediction import Prediction
 
@@ -37,17 +37,19 @@ class MaskPrediction(Prediction):
         start, end = (round((edge - left) / wide * columns) for edge in (0, width))
         inner = mask[first:last, start:end]
         shares = {name: float(np.mean(inner == c)) for name, c in zip(self.shares, classes, strict=True)}
-        shown = {name: share for name, share in shares.items() if share}
-        return self.replace(mask=tuple(map(tuple, inner.tolist())), shares=shown)
+        present = {name: share for name, share in shares.items() if share}
+        return self.replace(mask=tuple(map(tuple, inner.tolist())), shares=present)
 
 
 COLORS = ((0, 0, 0), (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0))
 """Okabe and Ito's palette, which color-blind people can tell apart; class 0, mostly the background, is not drawn."""
+MASK_THRESHOLD = 0.5
+"""Probability from which on a pixel belongs to the only class that a single map scores."""
 
 
 @dataclass(frozen=True)
 class Segmentation(Problem):
-    """Scores per class and pixel, or the class of each pixel; the mean intersection over union is primary."""
+    """Scores per class and pixel, a mask, or the class of each pixel; the mean intersection over union is primary."""
 
     metric: ClassVar[str] = "miou"
 
@@ -72,26 +74,29 @@ class Segmentation(Problem):
         return self.signature.labels[index] if index < len(self.signature.labels) else str(index)
 
     def predictions(self, output: Array) -> Array | None:
-        """Return the class of each pixel, shape (n, height, width), from scores or classes."""
+        """Return the class of each pixel, shape (n, height, width), from scores, a mask's probability, or classes."""
         if output.dtype.kind in "iu":
             single = output.squeeze(1) if output.ndim == 4 and output.shape[1] == 1 else output
             return single if single.ndim == 3 else None
         if output.dtype.kind != "f" or output.ndim != 4:
             return None
-        return np.asarray(output.argmax(axis=3 if self.signature.layout == "NHWC" else 1), np.int64)
+        axis = 3 if self.signature.layout == "NHWC" else 1
+        if output.shape[axis] == 1:
+            return (probabilities(output.squeeze(axis)) >= MASK_THRESHOLD).astype(np.int64)
+        return np.asarray(output.argmax(axis=axis), np.int64)
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
         """Return per sample and class: intersection and union in pixels; then right pixels and all pixels."""
-        found, wanted = _resized(predictions, truth.shape[1:]), truth
-        counted = wanted != IGNORED_PIXEL
-        highest = max(int(found.max(initial=0)), int(np.max(wanted, where=counted, initial=0)))
+        predicted, expected = _resized(predictions, truth.shape[1:]), truth
+        counted = expected != IGNORED_PIXEL
+        highest = max(int(predicted.max(initial=0)), int(np.max(expected, where=counted, initial=0)))
         classes = range(max(len(self.signature.labels), highest + 1))
         both, either = [], []
         for number in classes:
-            ours, theirs = (found == number) & counted, (wanted == number) & counted
+            ours, theirs = (predicted == number) & counted, (expected == number) & counted
             both.append((ours & theirs).sum(axis=(1, 2)))
             either.append((ours | theirs).sum(axis=(1, 2)))
-        right = ((found == wanted) & counted).sum(axis=(1, 2))
+        right = ((predicted == expected) & counted).sum(axis=(1, 2))
         return np.stack([*both, *either, right, counted.sum(axis=(1, 2))], axis=1).astype(np.float64)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
@@ -101,9 +106,49 @@ class Segmentation(Problem):
         iou = ratio(ratio(both, either).sum(axis=-1), occurs.sum(axis=-1).astype(np.float64), empty=1.0)
         return {"miou": iou, "pixel_accuracy": ratio(sums[..., -2], sums[..., -1], empty=1.0)}
 
+    def expected_drop(self, outputs: NamedArrays, before: Array, after: Array) -> WeightedMetric:
+        """Return the drop of the mean IoU by the reference's own probabilities of each pixel's classes."""
+        scores, axis = outputs[self.primary_output], 3 if self.signature.layout == "NHWC" else 1
+        if scores.dtype.kind != "f":
+            return super().expected_drop(outputs, before, after)
+        if scores.shape[axis] == 1:
+            inside = probabilities(scores)
+            scores = np.concatenate([1 - inside, inside], axis=axis)
+        if (belief := beliefs(scores, axis)) is None:
+            return super().expected_drop(outputs, before, after)
+        belief = np.moveaxis(belief, axis, 1)
+        pixels = belief.sum(axis=(2, 3))
+        first, last = (_expected_overlaps(belief, masks) for masks in (before, after))
+
+        def drop(weights: Floats) -> Floats:
+            total = weights @ pixels
+            ious = []
+            for shared, covered in (first, last):
+                both = weights @ shared
+                ious.append(ratio(both, total + weights @ covered - both, empty=1.0).mean(axis=1))
+            return np.asarray(ious[0] - ious[1])
+
+        return drop
+
+    def differences(self, before: Array, after: Array) -> str:
+        """Return the mean IoU of both masks."""
+        return f"mask IoU {self.score(after, before)[self.metric]:.3f}"
+
+    def missing_evidence(self, before: Array) -> str:
+        """Return that all pixels have one class, if so."""
+        classes = np.unique(before)
+        return f"every pixel is {self._label(int(classes[0]))!r}" if len(classes) == 1 else ""
+
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many masks show each class."""
         return [int((truth == number).any(axis=(1, 2)).sum()) for number in range(len(self.signature.labels))]
+
+
+def _expected_overlaps(belief: Floats, masks: Array) -> tuple[Floats, Floats]:
+    """Return per sample and class the expected pixels of a mask that are right, and its pixels, both (n, classes)."""
+    members = [masks == number for number in range(belief.shape[1])]
+    shared = [(belief[:, number] * inside).sum(axis=(1, 2)) for number, inside in enumerate(members)]
+    return np.stack(shared, axis=1), np.stack([m.sum(axis=(1, 2)) for m in members], axis=1).astype(np.float64)
 
 
 def _resized(masks: Array, size: tuple[int, ...]) -> Array:

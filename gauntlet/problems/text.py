@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.problems.base import Floats, Problem, ratio
+from gauntlet.problems.base import Floats, Problem, WeightedMetric, beliefs, ratio
 from gauntlet.problems.prediction import Prediction
 
 BLANK = 0
@@ -29,6 +29,8 @@ class TextPrediction(Prediction):
 class Text(Problem):
     """Scores of each character by position, shape (n, positions, 1 + labels), or the texts themselves.
 
+    Of a model whose batch is the second axis, called once a sample, they have shape (n, positions, 1, 1 + labels).
+
     The best path: the best class of each position, repeats joined, blanks dropped (Graves et al., ICML 2006). One minus
     the character error rate is primary.
     """
@@ -43,6 +45,7 @@ class Text(Problem):
 
     def predictions(self, output: Array) -> Array | None:
         """Return the texts, shape (n,)."""
+        output = by_position(output)
         if output.dtype.kind == "U":
             return output.reshape(len(output)) if output.size == len(output) else None
         if output.dtype.kind != "f" or output.ndim != 3 or output.shape[2] != len(self.signature.labels) + 1:
@@ -57,12 +60,37 @@ class Text(Problem):
     def statistics(self, predictions: Array, truth: Array) -> Floats:
         """Return per sample: edits from prediction to truth, characters of the truth, whether both are equal, and 1."""
         pairs = list(zip(predictions.tolist(), truth.tolist(), strict=True))
-        rows = [(edit_distance(found, wanted), len(wanted), found == wanted, 1) for found, wanted in pairs]
+        rows = [(edit_distance(text, label), len(label), text == label, 1) for text, label in pairs]
         return np.array(rows, np.float64)
 
     def same(self, before: Array, after: Array) -> npt.NDArray[np.bool_]:
         """Return for which samples both read the same text."""
         return np.asarray(before == after)
+
+    def expected_drop(self, outputs: NamedArrays, before: Array, after: Array) -> WeightedMetric:
+        """Return the drop of the characters that are right, by the edits and the reference's own probabilities.
+
+        An edit changes what the reference is least certain of: k edits are expected to lose 2p - 1 at each of the k
+        characters of the best path with the lowest probabilities p, and all of what is no character of it.
+        """
+        edits = [edit_distance(a, b) for a, b in zip(after.tolist(), before.tolist(), strict=True)]
+        characters, scores = np.array([len(text) for text in before.tolist()], float), outputs[self.primary_output]
+        belief = beliefs(scores, 2) if scores.dtype.kind == "f" and scores.ndim == 3 else None
+        lost = 0.5 * np.array(edits)
+        if belief is not None:
+            best, read = belief.max(axis=2), belief.argmax(axis=2) != BLANK
+            costs = np.sort(np.where(read, np.clip(2 * best - 1, 0, 1), 1), axis=1)
+            lost = np.array([row[:k].sum() + max(0, k - len(row)) for row, k in zip(costs, edits, strict=True)])
+        return lambda weights: ratio(weights @ lost, weights @ characters)
+
+    def differences(self, before: Array, after: Array) -> str:
+        """Return how many texts differ."""
+        same = self.same(before, after)
+        return f"{int((~same).sum())} of {len(same)} lines of text differ"
+
+    def missing_evidence(self, before: Array) -> str:
+        """Return that no text is read, if so."""
+        return "" if any(before.tolist()) else "no text is read"
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return 1 - character error rate, and the share of texts without an error."""
@@ -70,10 +98,15 @@ class Text(Problem):
         return {"character_accuracy": right, "exact_match": sums[..., 2] / sums[..., 3]}
 
 
-def edit_distance(one: str, other: str) -> int:
+def by_position(scores: Array) -> Array:
+    """Return scores of shape (n, positions, 1, classes) as (n, positions, classes), and others as they are."""
+    return scores[:, :, 0] if scores.ndim == 4 and scores.shape[2] == 1 else scores
+
+
+def edit_distance(text: str, other: str) -> int:
     """Return the least number of insertions, deletions and substitutions (Levenshtein, 1966)."""
     row = list(range(len(other) + 1))
-    for i, a in enumerate(one, 1):
+    for i, a in enumerate(text, 1):
         before, row[0] = row[0], i
         for j, b in enumerate(other, 1):
             before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))

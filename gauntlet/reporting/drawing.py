@@ -89,7 +89,7 @@ def standalone(drawing: Markup) -> str:
     light: dict[str, str] = {}
     for name, color in VARIABLE.findall(css):
         light.setdefault(name, color)
-    text = USED_VARIABLE.sub(lambda found: light[found[1]], str(drawing))
+    text = USED_VARIABLE.sub(lambda match: light[match[1]], str(drawing))
     return text.replace("<svg ", f'<svg style="background: {light["paper"]}; font-family: sans-serif" ', 1)
 
 
@@ -112,4 +112,4 @@ def _adapt(root: ElementTree.Element, name: str) -> None:
             element.attrib[link] = f"#{name}-{element.attrib[link][1:]}"
         if "style" in element.attrib:
             style = re.sub(r"font-family: [^;]*;?", "", element.attrib["style"])
-            element.attrib["style"] = PLACEHOLDER.sub(lambda found: f"var(--{THEME[int(found[1], 16) - 1]})", style)
+            element.attrib["style"] = PLACEHOLDER.sub(lambda match: f"var(--{THEME[int(match[1], 16) - 1]})", style)

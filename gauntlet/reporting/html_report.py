@@ -1,45 +1,41 @@
 """Render a run as one self-contained HTML page, without scripts."""
 
-from collections.abc import Callable
-from functools import cache, partial
+import base64
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, UndefinedError
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.run_report import RunReport, StageEntry
+from gauntlet.problems.prediction_sheet import DRAWINGS
 from gauntlet.reporting import (
-    drawn_predictions,
     forest_plot,
     latency_table,
-    machines,
     operator_times,
     pareto_plot,
-    scores,
-    stage_facts,
+    score_plots,
     timeline,
     training_curves,
 )
 from gauntlet.reporting import text_format as written
+from gauntlet.reporting.section import sections
 from gauntlet.reporting.summary_cards import summary_cards
 from gauntlet.reporting.text_format import is_web
 
-MOST_OBSTACLES = 6
-MOST_NAMES = 5
-MOST_BATCH_SIZES = 4
+MAX_OBSTACLES = 6
+MAX_NAMES = 5
+MAX_BATCH_SIZES = 4
 """Columns in the table of candidates; the other batch sizes are listed below it."""
-OTHER_VERSION = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UndefinedError)
-"""Raised by facts that another version wrote."""
-
-Prepare = Callable[[Any], dict[str, Any] | None]
 
 
 def render_html(report: RunReport, store: Path | None = None) -> str:
     """Return the run as HTML; with the artifact store's folder, file paths are absolute."""
-    obstacles, base = timeline.blocking_checks(report), timeline.reference(report)
+    obstacles, base, outcome = timeline.blocking_checks(report), timeline.reference(report), report.outcome
     reference = base.name if base else ""
+    main = [entry for entry in report.stages if entry.candidate is None]
     candidates, batch_sizes = timeline.ordered_candidates(report), timeline.batch_sizes(report)
     return render_template(
         "report.html.j2",
@@ -54,83 +50,65 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         steps=timeline.timeline(report),
         candidates=candidates,
         reference=reference,
-        batch_sizes=batch_sizes[:MOST_BATCH_SIZES],
+        batch_sizes=batch_sizes[:MAX_BATCH_SIZES],
         targets=len({candidate.target for candidate in candidates if candidate.target}),
-        forest=forest_plot.draw(candidates, reference, _required_speedup(report)),
+        forest=forest_plot.draw(candidates, reference, outcome.required_speedup),
         pareto=pareto_plot.draw(report),
         latencies=latency_table.lines(report),
-        noise=stage_facts.number(report, "benchmark", "aa_deviation"),
-        normalization=_section(report.stage("normalize"), "normalization.html.j2", _normalization),
-        chains=[_section(e, "passes.html.j2", _passes) for e in report.stages if e.stage == "optimize" and e.candidate],
-        kernels=_section(report.stage("benchmark"), "kernels.html.j2", operator_times.prepare),
-        machines=_machines(report),
-        serving=_section(report.stage("serve"), "serving.html.j2", lambda facts: {"facts": facts}),
+        noise=outcome.noise,
+        sections=[
+            *(render_template("section.html.j2", name=name, section=s) for name, s in sections(report).items()),
+            *_sections(report, main[::-1]),
+        ],
+        chains=_sections(report, [entry for entry in report.stages if entry.stage not in {e.stage for e in main}]),
         gates=timeline.gates(report),
-        scores=_section(report.stage("evaluate"), "scores.html.j2", scores.prepare),
         drawings=_drawings(report, store or Path()),
-        data=_section(report.stage("data"), "data.html.j2", _data),
-        training=_section(report.stage("train"), "training.html.j2", _training(report)),
         links={name: url for name, url in report.links.items() if is_web(url)},
     )
 
 
-def _required_speedup(report: RunReport) -> float | None:
-    by_speed = timeline.objective(report) in ("latency", "throughput")
-    return stage_facts.number(report, "select", "required_speedup") if by_speed else None
-
-
-def _machines(report: RunReport) -> Markup:
-    found = machines.machines(report)
-    return Markup() if found is None else render_template("machines.html.j2", found=found, view=machines)
-
-
 def _drawings(report: RunReport, store: Path) -> Markup:
-    values = drawn_predictions.prepare(report, store)
+    values = _drawn_predictions(report, store)
     return Markup() if values is None else render_template("drawings.html.j2", report=report, **values)
 
 
-def _data(facts: Any) -> dict[str, Any]:
-    return {"images": facts["images"], "near_duplicates": facts.get("near_duplicates", [])}
+def _drawn_predictions(report: RunReport, store: Path) -> dict[str, Any] | None:
+    """Return the drawing of the winner's predictions, or of the reference's where the winner has none.
+
+    None where no stage has drawn any, or where the file is no longer in the artifact store.
+    """
+    drawn = [(entry, entry.artifacts[DRAWINGS]) for entry in report.stages if DRAWINGS in entry.artifacts]
+    best = [pair for pair in drawn if report.winner is not None and pair[0].candidate == report.winner]
+    for entry, artifact in (*best, *(pair for pair in drawn if pair[0].candidate is None)):
+        if (store / artifact.path).is_file():
+            content = base64.b64encode((store / artifact.path).read_bytes()).decode()
+            return {"address": f"data:image/jpeg;base64,{content}", "candidate": entry.candidate}
+    return None
 
 
-def _training(report: RunReport) -> Prepare:
-    entry = report.stage("evaluate")
-    fit = stage_facts.restored(entry.facts.get("fit")) if entry is not None else None
-    return partial(training_curves.prepare, fit=fit)
+def _sections(report: RunReport, entries: list[StageEntry]) -> list[Markup]:
+    """Return what the stages' facts show; nothing of facts that are known as JSON alone."""
+    known = [(entry, entry.known.section()) for entry in entries if entry.known is not None]
+    return [
+        render_template(section.template, report=report, entry=entry, section=section, **section.values)
+        for entry, section in known
+        if section is not None
+    ]
 
 
-def _passes(facts: Any) -> dict[str, Any] | None:
-    return {"passes": facts["passes"]} if facts.get("passes") else None
-
-
-def _normalization(facts: Any) -> dict[str, Any] | None:
-    return {"facts": facts} if facts["steps"] else None
-
-
-def _section(entry: StageEntry | None, template: str, prepare: Prepare) -> Markup:
-    """Return the section of a stage's facts: empty if there are none, or a note if another version wrote them."""
-    if entry is None:
-        return Markup()
-    try:
-        values = prepare(stage_facts.restored(entry.facts))
-        return Markup() if values is None else render_template(template, entry=entry, **values)
-    except OTHER_VERSION:
-        return render_template("unreadable.html.j2", entry=entry)
-
-
-def render_template(template: str, **values: Any) -> Markup:
-    """Return one of the templates filled with values, which are escaped."""
-    return Markup(_environment().get_template(template).render(values))  # the template escapes
+def render_template(template: str, folder: Path | None = None, /, **values: Any) -> Markup:
+    """Return a template filled with values, which are escaped; it is in `folder`, or one of those here."""
+    return Markup(_environment(folder).get_template(template).render(values))  # the template escapes
 
 
 @cache
-def _environment() -> Environment:
-    loader = FileSystemLoader(Path(__file__).with_name("templates"))
+def _environment(folder: Path | None) -> Environment:
+    loader = FileSystemLoader([*([folder] if folder else []), Path(__file__).with_name("templates")])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable)
     environment.trim_blocks = environment.lstrip_blocks = True
-    environment.globals.update(latency=latency_table)
-    environment.globals.update(format=written, story=timeline, marks=timeline.MARKS, flatten=stage_facts.flatten)
-    environment.globals.update(most_names=MOST_NAMES, most_obstacles=MOST_OBSTACLES)
+    environment.globals.update(latency=latency_table, curves=training_curves, scores=score_plots)
+    environment.globals.update(format=written, story=timeline, marks=timeline.MARKS, flatten=written.flatten)
+    environment.globals.update(kernels=operator_times, most_names=MAX_NAMES, most_obstacles=MAX_OBSTACLES)
     return environment
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
-from gauntlet.reporting import latency_table, machines, timeline
+from gauntlet.reporting import latency_table, timeline
 from gauntlet.reporting import text_format as written
+from gauntlet.reporting.section import Section, sections
 from gauntlet.reporting.text_format import MISSING, is_web
 
-MOST_ROWS = 30
+MAX_ROWS = 30
 OPERATORS = written.OPERATORS | {"<": "&lt;", ">": "&gt;"}
 ROUND = str.maketrans("[]", "()")
 SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|^[#+-]|^=(?==*$)|(?<=^\d)[.)](?=\s|$)")
@@ -31,9 +32,9 @@ def render_markdown(report: RunReport, store: Path | None = None) -> str:
         parts += ["## Candidates", _candidates(report)]
     if measured := latency_table.lines(report):
         parts += ["## Latency", _latencies(measured), latency_table.NOTE]
-    parts += _machines(report)
-    if tried := _normalization(report):
-        parts += ["## Normalization", _table(("Step", "Outcome", "Change", "Why not"), "llll", tried)]
+    for section in sections(report).values():
+        parts += _brought(section)
+    parts += _sections(report)
     if failed := [gate for gate in timeline.gates(report) if gate.state != "passed"]:
         head = ("Result", "Check", "Candidate", "Value", "Must be", "Evidence", "Fix")
         parts += ["## Checks that did not pass", _table(head, "lllrrll", [_check(gate) for gate in failed])]
@@ -50,7 +51,7 @@ def escape(text: str) -> str:
     """Return text without meaning in Markdown or HTML, in one line."""
     line = " ".join(written.printable(text).split())
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return SPECIAL.sub(lambda found: "\\" + found.group(0), line)
+    return SPECIAL.sub(lambda match: "\\" + match.group(0), line)
 
 
 def _outcome(report: RunReport) -> str:
@@ -72,7 +73,8 @@ def _facts(report: RunReport, best: CandidateEntry, base: CandidateEntry | None)
         ("", written.size(best.size_bytes), base and written.size(base.size_bytes)),
     ):
         facts.append(f"{text}{name}" + (f" ({escape(base.name)}: {other})" if base and other != MISSING else ""))
-    return facts
+    words = timeline.differences(report)
+    return [*facts, escape(words)] if words else facts
 
 
 def _candidates(report: RunReport) -> str:
@@ -85,7 +87,7 @@ def _candidate(report: RunReport, candidate: CandidateEntry) -> tuple[str, ...]:
     won, row = candidate.name == report.winner, timeline.deciding_row(report, candidate)
     return (
         f"**{escape(candidate.name)}**" if won else escape(candidate.name),
-        "✓ winner" if won else {"accepted": "✓ accepted", "rejected": "✗ rejected"}[candidate.status],
+        "✓ winner" if won else f"{timeline.MARKS[candidate.status]} {candidate.status}",
         written.percent(candidate.accuracy),
         written.fixed(candidate.sqnr_db, 1),
         written.size(candidate.size_bytes),
@@ -100,24 +102,26 @@ def _latencies(measured: Sequence[tuple[str, BenchmarkRow]]) -> str:
     return _table(head, "llrrrrrrr", rows)
 
 
-def _machines(report: RunReport) -> list[str]:
-    """Return the races on other machines; nothing where all targets raced on the run's own."""
-    if (found := machines.machines(report)) is None:
-        return []
-    races, lines = ([tuple(map(escape, one.words)) for one in some] for some in (found.races, found.lines))
-    parts = ["## Machines", _table(machines.RACE_HEADINGS, "lllrrr", races), machines.NOTE]
-    parts += [_table(machines.HEADINGS, "lllrrrl", lines)] if lines else []
-    return [*parts, *(f"{escape(target)} has no rows: {escape(why)}" for target, why in found.missing)]
+def _brought(section: Section) -> list[str]:
+    tables = [
+        _table(table.headings, table.align, [tuple(map(escape, row)) for row in table.rows])
+        for table in section.tables
+        if table.rows
+    ]
+    remarks = [f"{escape(subject)} {escape(remark)}" for subject, remark in section.remarks]
+    return [f"## {escape(section.title)}", *tables, escape(section.note), *remarks]
 
 
-def _normalization(report: RunReport) -> list[tuple[str, ...]]:
-    """Return the steps of normalization that had something to do; none where the file was used as it is."""
-    entry = report.stage("normalize")
-    steps = entry.facts.get("steps") if entry is not None else None
-    keys = ("step", "outcome", "change", "reason")
-    rows = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
-    tried = [step for step in rows if step.get("outcome") in ("applied", "undone")]
-    return [tuple(escape(str(step.get(key) or "")) or MISSING for key in keys) for step in tried]
+def _sections(report: RunReport) -> list[str]:
+    """Return the tables of the main line's stages that have some, the last stage first."""
+    known = (entry.known.section() for entry in reversed(report.stages) if entry.known and entry.candidate is None)
+    parts: list[str] = []
+    for section in known:
+        if section is not None and (section.rows or section.notes):
+            rows = [tuple(escape(cell) or MISSING for cell in row) for row in section.rows]
+            parts += [f"## {escape(section.title)}", _table(section.headings, "l" * len(section.headings), rows)]
+            parts += map(escape, section.notes)
+    return parts
 
 
 def _check(gate: timeline.CheckOutcome) -> tuple[str, ...]:
@@ -148,6 +152,6 @@ def _about(report: RunReport) -> str:
 
 def _table(head: tuple[str, ...], align: str, rows: Sequence[tuple[str, ...]]) -> str:
     rule = tuple("---:" if side == "r" else "---" for side in align)
-    lines = ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows[:MOST_ROWS])]
-    more = f"\n\n{len(rows) - MOST_ROWS} more rows are in the HTML report." if len(rows) > MOST_ROWS else ""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows[:MAX_ROWS])]
+    more = f"\n\n{len(rows) - MAX_ROWS} more rows are in the HTML report." if len(rows) > MAX_ROWS else ""
     return "\n".join(lines) + more

@@ -23,7 +23,7 @@ ROOM = 0.08
 """Margin of an axis, as a share of its range."""
 EXACT_DB = 90.0
 """From this signal to noise on, outputs differ by the rounding of float32 alone."""
-MOST_MS, MOST_QUALITY = 1e9, 1e4
+MAX_MS, MAX_QUALITY = 1e9, 1e4
 """Slower candidates are not drawn; a larger or smaller quality is drawn as this one."""
 
 
@@ -83,24 +83,24 @@ def chart(report: RunReport) -> ParetoChart | None:
 
 def draw(report: RunReport) -> Markup | None:
     """Return the plot as SVG, or None where fewer than two candidates were raced."""
-    found = chart(report)
-    if found is None:
+    pareto = chart(report)
+    if pareto is None:
         return None
-    listed = min(len(found.front), len(SERIES)) + (len(found.points) > len(found.front))
+    listed = min(len(pareto.front), len(SERIES)) + (len(pareto.points) > len(pareto.front))
     with themed(HEIGHT_PX + LEGEND_ROW_PX * math.ceil(listed / COLUMNS)) as figure:
-        _fill(figure, found, report.winner)
-        front = {point.name for point in found.front}
+        _fill(figure, pareto, report.winner)
+        front = {point.name for point in pareto.front}
         texts = (
-            f"{point.name}: {milliseconds(point.latency_ms)}, {size(point.size_bytes)}, {found.quality_text(point)}"
+            f"{point.name}: {milliseconds(point.latency_ms)}, {size(point.size_bytes)}, {pareto.quality_text(point)}"
             + ("" if point.name in front else ", dominated")
-            for point in found.points
+            for point in pareto.points
         )
         return embed(figure, "pareto", f"Accuracy, latency and size. {'; '.join(texts)}.")
 
 
 def _is_raced(report: RunReport, candidate: CandidateEntry) -> bool:
     row = timeline.deciding_row(report, candidate)
-    return row is not None and 0 < row.median_ms < MOST_MS and (candidate.size_bytes or 0) > 0
+    return row is not None and 0 < row.median_ms < MAX_MS and (candidate.size_bytes or 0) > 0
 
 
 def _points(report: RunReport, raced: Sequence[CandidateEntry], metric: str | None) -> Iterator[ParetoPoint]:
@@ -110,19 +110,19 @@ def _points(report: RunReport, raced: Sequence[CandidateEntry], metric: str | No
         if quality is None or math.isnan(quality) or (metric is None and quality >= EXACT_DB):
             quality = math.inf  # the reference and its graph passes have no noise
         else:
-            quality = min(max(quality, -MOST_QUALITY), MOST_QUALITY)
+            quality = min(max(quality, -MAX_QUALITY), MAX_QUALITY)
         if row is not None:
             yield ParetoPoint(candidate.name, row.median_ms, candidate.size_bytes or 0, quality)
 
 
-def _fill(figure: "Figure", found: ParetoChart, winner: str | None) -> None:
+def _fill(figure: "Figure", pareto: ParetoChart, winner: str | None) -> None:
     left, right = figure.subplots(1, 2, sharey=True)
-    front = found.front
-    top = _quality_axis(left, found)
+    front = pareto.front
+    top = _quality_axis(left, pareto)
     for axes, label in ((left, "latency of one call, ms"), (right, "file size, MB")):
         axes.set_xlabel(label)
         axes.grid(visible=True, color=LINE)
-    for point in found.points:
+    for point in pareto.points:
         place = front.index(point) if point in front else None
         color = MUTED if place is None else SERIES[place % len(SERIES)]
         look: dict[str, Any] = {"color": color, "markerfacecolor": PAPER if place is None else color, "markersize": 9}
@@ -135,26 +135,26 @@ def _fill(figure: "Figure", found: ParetoChart, winner: str | None) -> None:
         if place is not None and place < len(SERIES):
             label = short(f"{point.name} (winner)" if point.name == winner else point.name, 34)
             left.plot([], [], shape, label=label, **look)
-    if len(front) < len(found.points):
+    if len(front) < len(pareto.points):
         left.plot([], [], "o", color=MUTED, markerfacecolor=PAPER, markersize=9, label="hollow: dominated")
     for axes in (left, right):
         axes.set_xlim(left=0)
     figure.legend(loc="outside upper left", ncols=COLUMNS)
 
 
-def _quality_axis(axes: "Axes", found: ParetoChart) -> float:
+def _quality_axis(axes: "Axes", pareto: ParetoChart) -> float:
     """Set the limits and the label of the quality; return where points without noise are drawn."""
-    values = [point.quality for point in found.points if math.isfinite(point.quality)]
+    values = [point.quality for point in pareto.points if math.isfinite(point.quality)]
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     room = ROOM * (high - low) or 0.01 * abs(high) or 0.01
-    exact = len(values) < len(found.points)
+    exact = len(values) < len(pareto.points)
     top = high + 2 * room if exact else high
     axes.set_ylim(low - room, top + room)
-    if found.metric is not None:
+    if pareto.metric is not None:
         from matplotlib.ticker import FuncFormatter
 
         axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
-        axes.set_ylabel(metric_name(found.metric))
+        axes.set_ylabel(metric_name(pareto.metric))
     else:
         axes.set_ylabel("SQNR, dB" + ("; at the top: no noise" if exact else ""))
     return top

@@ -5,6 +5,8 @@ import re
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+from gauntlet.core.frozen import JsonObject
+
 MISSING = "–"
 METRICS = {
     "macro_f1": "macro F1",
@@ -140,3 +142,25 @@ def is_web(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in {"http", "https"} and bool(parts.netloc)
+
+
+def flatten(values: JsonObject, prefix: str = "") -> list[tuple[str, str]]:
+    """Return nested JSON as (dotted key, text) pairs in order; a list of plain values is one text."""
+    rows: list[tuple[str, str]] = []
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+            value = {str(index): item for index, item in enumerate(value)}
+        if isinstance(value, dict) and value:
+            rows += flatten(value, f"{name}.")
+        else:
+            rows.append((name, _text(value)))
+    return rows
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(_text(item) for item in value) or "none"
+    if value is None or value == {}:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -7,18 +7,9 @@ from gauntlet.core.report import Check
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, StageEntry
 from gauntlet.reporting.text_format import milliseconds, speedup
 
-STAGE_ORDER = (
-    "data", "train", "evaluate", "export", "normalize", "structure", "numerics",
-    "optimize", "prune", "calibrate", "quantize", "repair", "accuracy", "portability", "benchmark", "explain", "select",
-    "confirm", "package",
-)  # fmt: skip
-"""The stages in order, to tell which ones a stopped run did not reach. Stages that are not listed are shown, too."""
-
-JUDGES = ("structure", "numerics", "accuracy", "portability")
-"""The stages that check a candidate; they are shown behind all stages that create candidates."""
-
-MARKS = {"passed": "✓", "failed": "✗", "rejected": "✗", "cached": "↺", "not run": "○"}
-MARKS |= {"warning": "!", "overridden": "≈"}
+MARKS = {"passed": "✓", "failed": "✗", "rejected": "✗", "cached": "↺"}
+MARKS |= {"warning": "!", "overridden": "≈", "accepted": "✓", "not decided": "○", "unchanged": "="}
+STATUSES = ("accepted", "unchanged", "not decided", "rejected")
 SEVEREST_FIRST = ("failed", "warning", "overridden", "passed")
 
 
@@ -34,16 +25,17 @@ class TimelineStep:
 
     @property
     def note(self) -> str:
-        """Number of candidates, rejections and warnings, in a few words."""
+        """Number of candidates, rejections and warnings, and the stage's own news, in a few words."""
         if not self.entries:
-            return "" if self.state == "not run" else "left no report"
+            return "left no report"
         parts = []
         if self.entries[0].candidate is not None:
             rejected = sum(map(_blocked, self.entries))
             parts = [_count(len(self.entries), "candidate"), *([f"{rejected} rejected"] if rejected else [])]
         states = [state_of(check) for entry in self.entries for check in entry.checks]
         parts += [_count(states.count("warning"), "warning")] if "warning" in states else []
-        return ", ".join([*parts, *(["overridden"] if "overridden" in states else [])])
+        news = [entry.known.headline() for entry in self.entries if entry.known is not None]
+        return ", ".join([*parts, *(["overridden"] if "overridden" in states else []), *filter(None, news)])
 
 
 @dataclass(frozen=True)
@@ -66,24 +58,21 @@ def state_of(check: Check) -> str:
 
 
 def timeline(report: RunReport) -> list[TimelineStep]:
-    """Return the pipeline as it ran, and after a stop the stages that it did not reach."""
+    """Return the stages in the order in which they ran, and the one that a run stopped at without a report."""
     groups: dict[tuple[str, bool], list[StageEntry]] = {}
     for entry in report.stages:
         groups.setdefault((entry.stage, entry.candidate is None), []).append(entry)
     stop = report.stopped_at
-    steps = [_step(key[0], tuple(groups[key]), stop) for key in _in_order(list(groups))]
-    seen = {stage for stage, _ in groups}
-    if stop is not None and stop not in seen:
+    steps = [_step(stage, tuple(entries), stop) for (stage, _), entries in groups.items()]
+    if stop is not None and stop not in {stage for stage, _ in groups}:
         steps.append(TimelineStep(stop, "failed", None, stopped_here=True))
-        seen.add(stop)
-    ahead = STAGE_ORDER[STAGE_ORDER.index(stop) + 1 :] if stop in STAGE_ORDER else ()
-    return steps + [TimelineStep(stage, "not run", None) for stage in ahead if stage not in seen]
+    return steps
 
 
 def gates(report: RunReport) -> list[CheckOutcome]:
     """Return every check, the failed ones first."""
-    found = [CheckOutcome(e.stage, e.candidate, check, state_of(check)) for e in report.stages for check in e.checks]
-    return sorted(found, key=lambda gate: SEVEREST_FIRST.index(gate.state))
+    outcomes = [CheckOutcome(e.stage, e.candidate, check, state_of(check)) for e in report.stages for check in e.checks]
+    return sorted(outcomes, key=lambda gate: SEVEREST_FIRST.index(gate.state))
 
 
 def blocking_checks(report: RunReport) -> list[CheckOutcome]:
@@ -103,6 +92,12 @@ def only_repeats(gates: list[CheckOutcome], reason: str) -> bool:
 def winner(report: RunReport) -> CandidateEntry | None:
     """Return the winner's entry."""
     return next((c for c in report.candidates if c.name == report.winner), None)
+
+
+def differences(report: RunReport) -> str:
+    """Return how the winner's predictions differ from the FP32 model's, in words; empty where labels tell more."""
+    best = winner(report)
+    return best.differences if best is not None and best.accuracy is None else ""
 
 
 def model_file(report: RunReport, store: Path) -> Path | None:
@@ -131,15 +126,15 @@ def reference(report: RunReport) -> CandidateEntry | None:
 
 
 def ordered_candidates(report: RunReport) -> list[CandidateEntry]:
-    """Return the candidates: the winner, the other accepted ones, the rejected ones."""
-    return sorted(report.candidates, key=lambda c: (c.name != report.winner, c.status == "rejected"))
+    """Return the candidates: the winner, the other accepted ones, those not raced, the rejected ones."""
+    return sorted(report.candidates, key=lambda c: (c.name != report.winner, STATUSES.index(c.status)))
 
 
 def deciding_row(report: RunReport, candidate: CandidateEntry) -> BenchmarkRow | None:
     """Return the row at the batch size that decided, before a selection at the configured one; or the first row."""
-    selected, config = report.stage("select"), report.config.get("select")
+    config = report.config.get("select")
     configured = config.get("batch") if isinstance(config, dict) else None
-    batch = selected.facts.get("batch", configured) if selected is not None else configured
+    batch = report.outcome.batch or configured
     return next((row for row in candidate.benchmark if row.batch == batch), next(iter(candidate.benchmark), None))
 
 
@@ -159,18 +154,18 @@ def batch_sizes(report: RunReport) -> list[int]:
     return sorted({row.batch for candidate in report.candidates for row in candidate.benchmark})
 
 
-def remarks(report: RunReport, candidate: CandidateEntry, shown: list[int]) -> list[str]:
+def remarks(report: RunReport, candidate: CandidateEntry, batches: list[int]) -> list[str]:
     """Return the remarks on a candidate's rows: the numbers not shown, early stops and missing rounds.
 
     The candidate's reason already has those of the deciding row.
     """
-    own, deciding, found = own_rows(candidate), deciding_row(report, candidate), []
+    own, deciding, texts = own_rows(candidate), deciding_row(report, candidate), []
     for row in candidate.benchmark:
-        parts = [] if own[row.batch] is row and row.batch in shown else [measured(row)]
+        parts = [] if own[row.batch] is row and row.batch in batches else [measured(row)]
         parts += [] if row is deciding else _events(row)
         if parts:
-            found.append(f"Batch {row.batch} on {row.target}: {', '.join(parts)}.")
-    return found
+            texts.append(f"Batch {row.batch} on {row.target}: {', '.join(parts)}.")
+    return texts
 
 
 def measured(row: BenchmarkRow) -> str:
@@ -189,13 +184,6 @@ def _events(row: BenchmarkRow) -> list[str]:
     stop = f"dropped after round {row.stopped_after_round}, {row.stopped_as} than {row.stopped_for}"
     more = f"about {row.more_rounds} more rounds would probably resolve it"
     return [*([stop] if row.stopped_as is not None else []), *([more] if row.more_rounds is not None else [])]
-
-
-def _in_order(keys: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    of_candidates = [key for key in keys if not key[1]]
-    of_candidates.sort(key=lambda key: JUDGES.index(key[0]) if key[0] in JUDGES else -1)
-    queue = iter(of_candidates)
-    return [key if key[1] else next(queue) for key in keys]
 
 
 def _step(stage: str, entries: tuple[StageEntry, ...], stop: str | None) -> TimelineStep:

@@ -1,11 +1,12 @@
 """Loss and accuracy over the epochs of a training."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
+from gauntlet.frameworks.training import EpochMetrics
 from gauntlet.reporting.drawing import LINE, MUTED, SERIES, embed, themed
 from gauntlet.reporting.text_format import number, percent
 
@@ -20,21 +21,18 @@ QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 )
 
 
-def prepare(facts: Any, fit: Any = None) -> dict[str, Any]:
-    """Return what the page shows of the facts of `train`, and of the verdict on the fit."""
-    return {"training": facts, "drawing": draw(facts["history"], facts["best_epoch"]), "fit": fit}
-
-
-def draw(history: list[Any], best_epoch: int = 0) -> Markup | None:
+def draw(history: Sequence[EpochMetrics], best_epoch: int = 0) -> Markup | None:
     """Return the curves, the kept epoch marked, or None for fewer than two epochs."""
     if len(history) < 2:
         return None
-    epochs, texts = [epoch["epoch"] for epoch in history], []
+    epochs, texts = [epoch.epoch for epoch in history], []
     with themed(HEIGHT_PX) as figure:
-        shown = [quantity for quantity in QUANTITIES if all(epoch.get(quantity[1]) is not None for epoch in history)]
-        row = figure.subplots(1, len(shown), gridspec_kw={"wspace": 0.1})
-        for axes, (name, key, write) in zip(row, shown, strict=True):
-            values = [epoch[key] for epoch in history]
+        quantities = [
+            quantity for quantity in QUANTITIES if all(getattr(epoch, quantity[1]) is not None for epoch in history)
+        ]
+        row = figure.subplots(1, len(quantities), gridspec_kw={"wspace": 0.1})
+        for axes, (name, key, write) in zip(row, quantities, strict=True):
+            values = [getattr(epoch, key) for epoch in history]
             _curve(axes, epochs, values, f"{name}\n{write(values[0])} → {write(values[-1])}")
             if best_epoch:
                 axes.axvline(best_epoch, color=MUTED, linewidth=1, linestyle=":")
@@ -45,8 +43,8 @@ def draw(history: list[Any], best_epoch: int = 0) -> Markup | None:
 def _curve(axes: Any, epochs: list[int], values: list[float], title: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    shown = [value if abs(value) < DRAWABLE else math.nan for value in values]  # NaN interrupts the line
-    axes.plot(epochs, shown, color=SERIES[0], linewidth=2, marker="o", markersize=3)
+    drawable = [value if abs(value) < DRAWABLE else math.nan for value in values]  # NaN interrupts the line
+    axes.plot(epochs, drawable, color=SERIES[0], linewidth=2, marker="o", markersize=3)
     axes.set_title(title, loc="left")
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))

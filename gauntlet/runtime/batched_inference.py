@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, require_range
 from gauntlet.core.errors import StageError
 
 DTYPES: dict[str, type[np.generic]] = {
@@ -40,9 +40,9 @@ class BatchedInference:
     def __len__(self) -> int:
         return len(next(iter(self.samples.values())))
 
-    def batch(self, wanted: int) -> int:
+    def batch(self, size: int) -> int:
         """Return the number of samples per call, which the model may fix."""
-        return self.fixed_batch or wanted
+        return self.fixed_batch or size
 
     def feed(self, start: int, batch: int) -> NamedArrays:
         """Return the inputs of the call whose first sample is `start`."""
@@ -54,13 +54,13 @@ class BatchedInference:
         indices = np.minimum(np.arange(self.fixed_batch), len(self) - start - 1)
         return {name: array[indices] for name, array in part.items()}
 
-    def run(self, wanted: int, at_once: int = 1) -> NamedArrays:
+    def run(self, size: int, at_once: int = 1) -> NamedArrays:
         """Run all samples; return the outputs by name, shape (n, ...), strings as NumPy's.
 
         Makes `at_once` calls in parallel, so the session should have that share of the threads. Raises `StageError`
         when the runtime fails, or an output does not have one entry per sample.
         """
-        names, batch = tensor_output_names(self.session), self.batch(wanted)
+        names, batch = tensor_output_names(self.session), self.batch(size)
         starts, call = range(0, len(self), batch), partial(self._call, names, batch)
         if at_once == 1:
             parts = [call(start) for start in starts]
@@ -90,8 +90,8 @@ class BatchedInference:
             return array[None]
         if array.shape[:1] != (rows,):
             raise StageError(
-                f"output '{name}' has shape {array.shape} for {rows} samples, not one entry per sample; if the model "
-                f"has no batch axis, {ADD_AXIS}"
+                f"output '{name}' has shape {array.shape} for {rows} samples, not one entry per sample. Fix: return it "
+                f"with the samples as its first axis, or leave it out; if the model has no batch axis, {ADD_AXIS}"
             )
         return array[:kept]
 
@@ -124,16 +124,17 @@ def tensor_output_names(session: Any) -> list[str]:
 
 
 def _converted(name: str, array: Array, kind: str) -> Array:
-    wanted = DTYPES.get(kind)
-    if wanted is None:
+    dtype = DTYPES.get(kind)
+    if dtype is None:
         raise StageError(f"input '{name}' is a {kind}, which NumPy has no type for")
-    if wanted is np.str_ and array.dtype.kind == "U":
+    if dtype is np.str_ and array.dtype.kind == "U":
         return array
-    if wanted is np.str_ or array.dtype.kind in "US":
+    if dtype is np.str_ or array.dtype.kind in "US":
         raise StageError(f"input '{name}' takes {kind}; the samples are {array.dtype}")
-    if not np.can_cast(array.dtype, wanted, "same_kind") and array.dtype.kind not in "iub":
+    if not np.can_cast(array.dtype, dtype, "same_kind") and array.dtype.kind not in "iub":
         raise StageError(f"input '{name}' takes {kind}; the samples are {array.dtype}, which would lose information")
-    return array.astype(wanted, copy=False)
+    require_range(name, array, dtype)
+    return array.astype(dtype, copy=False)
 
 
 def _joined(name: str, parts: list[Array]) -> Array:

@@ -49,15 +49,15 @@ def open_embedding_session(
     return session
 
 
-def _require_same(found: NamedArrays, expected: NamedArrays, output: EmbeddingOutput, batch: int) -> None:
-    embedding = found.pop(EMBEDDING)
+def _require_same(actual: NamedArrays, expected: NamedArrays, output: EmbeddingOutput, batch: int) -> None:
+    embedding = actual.pop(EMBEDDING)
     rows = len(next(iter(expected.values())))
     if embedding.shape != (rows, output.values):
         raise NoEmbedding(f"what {output.layer} takes does not have one entry per sample")
     for name, array in expected.items():
-        if not _same_bits(found[name], array):
+        if not _same_bits(actual[name], array):
             raise NoEmbedding(f"with what {output.layer} takes as an output, '{name}' changes at batch {batch}")
 
 
-def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+def _same_bits(first: np.ndarray, other: np.ndarray) -> bool:
+    return first.shape == other.shape and first.dtype == other.dtype and first.tobytes() == other.tobytes()

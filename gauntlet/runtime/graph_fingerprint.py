@@ -28,12 +28,15 @@ def optimized_graph_fingerprint(model: Path) -> str:
 def graph_fingerprint(proto: onnx.ModelProto, folder: Path | None = None, *, weights: bool = True) -> str:
     """Return the digest of what a graph computes, independent of the names and the order of its nodes.
 
-    Weights that were not loaded are read from `folder`; without `weights`, only their types and shapes count.
+    A weight that is an input too is told apart from a constant: a caller may replace it, so a runtime cannot fold it or
+    prepare it for its kernels. Weights that were not loaded are read from `folder`; without `weights`, only their types
+    and shapes count, and the values of int64 tensors that were loaded, which are shapes, axes and indices.
     """
 
     def content(tensor: onnx.TensorProto) -> str:
         kind = f"{tensor.data_type} {list(tensor.dims)}"
-        return f"{kind} {_values(tensor, folder)}" if weights else kind
+        index = tensor.data_type == onnx.TensorProto.INT64 and not uses_external_data(tensor)
+        return f"{kind} {_values(tensor, folder)}" if weights or index else kind
 
     return _graph(proto.graph, {}, content)
 
@@ -41,7 +44,9 @@ def graph_fingerprint(proto: onnx.ModelProto, folder: Path | None = None, *, wei
 def _graph(graph: onnx.GraphProto, outer: dict[str, str], content: Content) -> str:
     """Return the digest of a graph; a tensor is identified by all that it is computed from."""
     known = dict(outer)
-    known |= {tensor.name: content(tensor) for tensor in graph.initializer}
+    inputs = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        known[tensor.name] = content(tensor) + (" replaceable" if tensor.name in inputs else "")
     for value in graph.input:
         known.setdefault(value.name, f"{value.name} {value.type.tensor_type.elem_type}")
     computed = []

@@ -49,10 +49,10 @@ def measure_integer_share(model: Path, sample: NamedArrays) -> IntegerShare:
         operator = event["args"]["op_name"]
         if name in nodes and operator in INTEGER_OPS | FLOAT_OPS:
             sides = (event["args"][f"{side}_type_shape"] for side in ("input", "output"))
-            given, made = ([tuple(*shape.values()) for shape in side] for side in sides)
+            inputs, made = ([tuple(*shape.values()) for shape in side] for side in sides)
             # The profiler omits stored weights that the runtime packed, so only the first input's place is certain.
-            shapes = dict(zip(nodes[name].input, given, strict=False)) | stored
-            shapes |= {nodes[name].input[0]: given[0], nodes[name].output[0]: made[0]}
+            shapes = dict(zip(nodes[name].input, inputs, strict=False)) | stored
+            shapes |= {nodes[name].input[0]: inputs[0], nodes[name].output[0]: made[0]}
             macs[operator in INTEGER_OPS].append(node_macs(nodes[name], shapes) or 0)
     integer, total = sum(macs[True]), sum(macs[True]) + sum(macs[False])
     return IntegerShare(

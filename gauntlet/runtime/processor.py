@@ -61,6 +61,11 @@ class Processor:
         return not self.flags.isdisjoint({"avx512_vnni", "avx_vnni"})
 
     @property
+    def has_bf16(self) -> bool:
+        """Whether it multiplies bfloat16 faster than float32."""
+        return not self.flags.isdisjoint({"avx512_bf16", "amx_bf16"})
+
+    @property
     def saturates(self) -> bool:
         """Whether sums of products of unsigned activations and signed weights saturate in an int16."""
         return self.architecture in ("x86_64", "AMD64") and "avx2" in self.flags and not self.has_vnni
@@ -76,8 +81,8 @@ def portability_metadata(verdict: str, *, needs_vnni: bool, elsewhere: Unsupport
 def session_settings(metadata: Mapping[str, str], processor: Processor) -> dict[str, str]:
     """Return the session settings that a model needs on this processor; warn, or raise `StageError`, by its policy."""
     try:
-        found = json.loads(metadata.get(METADATA_KEY, "{}"))
-        needs_vnni, elsewhere = bool(found.get("needs_vnni", False)), found.get("elsewhere", "warn")
+        needs = json.loads(metadata.get(METADATA_KEY, "{}"))
+        needs_vnni, elsewhere = bool(needs.get("needs_vnni", False)), needs.get("elsewhere", "warn")
     except (ValueError, AttributeError):
         log.warning("the model's '%s' cannot be read; its outputs may be inexact on this processor", METADATA_KEY)
         return {}

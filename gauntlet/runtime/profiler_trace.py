@@ -15,7 +15,7 @@ CONTROL_FLOW_OPS = {"If", "Loop", "Scan"}
 """Their time is that of the nodes in their bodies, which have their own events."""
 LAYOUT_OPS = {"ReorderInput", "ReorderOutput", "Transpose", "MemcpyFromHost", "MemcpyToHost"}
 QDQ_OPS = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
-MOST_NODES = 10
+MAX_NODES = 10
 
 
 class OperatorTime(Frozen):
@@ -43,7 +43,7 @@ class Profile(Frozen):
     calls: int
     call_ms: Number = Field(description="median of a whole call, with the profiler on")
     operators: tuple[OperatorTime, ...] = Field(description="the slowest first")
-    slowest: tuple[NodeTime, ...] = Field(description=f"up to {MOST_NODES} nodes")
+    slowest: tuple[NodeTime, ...] = Field(description=f"up to {MAX_NODES} nodes")
     layout_share: Number = Field(description="of the call: changing the layout of tensors, or copying them to a device")
     qdq_share: Number = Field(description="of the call: QuantizeLinear and DequantizeLinear that were not fused away")
     non_kernel_share: Number = Field(description="of the call: in no kernel")
@@ -83,7 +83,7 @@ def summarize_profile(trace: Path) -> Profile:
         return value / call_ms if call_ms else 0.0
 
     operators = sorted(by_operator.items(), key=lambda item: -sum(item[1]))
-    slowest = sorted(ms.items(), key=lambda item: -item[1])[:MOST_NODES]
+    slowest = sorted(ms.items(), key=lambda item: -item[1])[:MAX_NODES]
     return Profile(
         calls=len(counted),
         call_ms=call_ms,

@@ -110,7 +110,7 @@ def sum_over_processes(pid: int, measure: Callable[["psutil.Process"], float]) -
     total = 0.0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
+        for member in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
-                total += measure(one)
+                total += measure(member)
     return total

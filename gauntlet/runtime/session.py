@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import onnxruntime as ort
 
@@ -13,8 +13,8 @@ from gauntlet.runtime.processor import EXACT_KERNELS, Processor, session_setting
 from gauntlet.runtime.resources import usable_threads
 
 Level = Literal["off", "basic", "extended", "all"]
-LogLevel = Literal["verbose", "info", "warning", "error", "fatal"]
-LOG_LEVELS = get_args(LogLevel)
+ERRORS = 3
+"""Of ONNX Runtime's levels of messages: errors and fatal ones."""
 """In the order of ONNX Runtime's severities, 0 to 4."""
 
 LEVELS = {
@@ -53,7 +53,6 @@ def open_session(
     arena: bool = True,
     memory_pattern: bool = True,
     memory_reuse: bool = True,
-    log_level: LogLevel = "error",
     save_to: Path | None = None,
     profile_to: Path | None = None,
     provider: str = "CPUExecutionProvider",
@@ -80,7 +79,7 @@ def open_session(
     options.intra_op_num_threads = threads or usable_threads()
     options.enable_cpu_mem_arena = arena
     options.enable_mem_pattern, options.enable_mem_reuse = memory_pattern, memory_reuse
-    options.log_severity_level = LOG_LEVELS.index(log_level)
+    options.log_severity_level = ERRORS
     if parallel:
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
         options.inter_op_num_threads = inter_op_threads or options.intra_op_num_threads

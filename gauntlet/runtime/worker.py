@@ -4,17 +4,20 @@ It reads one JSON object per line on standard input, and replies to each with on
 
     {"do": "check_available", "options"}                      -> {"unavailable": a reason, or null}
     {"do": "check_operators", "model", "options"}             -> {"runtime", "nodes", "elsewhere", "refused"}, or {}
-    {"do": "load", "model", "inputs", "threads", "options"}   -> {"load_ms", "runtime", "fixed_batch": or null}
-    {"do": "run", "batch", "at_least_ms", "calls"}            -> {"samples_ms", "peak_rss_bytes", "repeatability_db"}
-    {"do": "write_outputs", "batch", "path"}                  -> {"outputs": names}, and the arrays in the file
+    {"do": "load", "model", "inputs", "threads", "options"}   -> {"load_ms", "runtime", "on_processor", "fixed_batch"}
+    {"do": "run", "batch", "at_least_ms", "calls", "realtime", "clock"}
+                                                              -> {"samples_ms", "peak_rss_bytes", "repeatability_db"}
+    {"do": "write_outputs", "batch", "path", "inputs"}        -> {"outputs": names}, and the arrays in the file
     {"do": "placement"}                                       -> see `gauntlet.runtime.engines.base.Engine.placement`
     {"do": "profile", "batch", "calls", "folder"}             -> {"trace": file}
     {"do": "memory"}                                          -> {"rss_bytes", "peak_rss_bytes"}
 
 `run` times calls for `at_least_ms`, or, where `calls` is given, so many after one that is not timed: the first call
-after another process has run finds cold caches.
+after another process has run finds cold caches. With `realtime`, no ordinary program interrupts it; `clock` is `wall`
+or `processor`, for the processor time of all threads.
 
-`inputs` is an `.npz` file of arrays (n, ...) by input; a call takes the first samples. `options` are a target's:
+`inputs` is an `.npz` file of arrays (n, ...) by input; a call takes the first samples. `write_outputs` takes those of
+`load` unless it is given others. `options` are a target's:
 `engine` is the module of the runtime, `memory_bytes` a limit, by default `MEMORY_SHARE` of what this process may use.
 `repeatability_db` is the worst signal-to-noise ratio so far between a timed output and the first one at that batch
 size. An error is reported as {"error": message}.
@@ -87,7 +90,6 @@ class Worker:
 
     def load(self, model: str, inputs: str, threads: int, options: dict[str, Any] | None = None) -> dict[str, Any]:
         """Load the model and read the inputs."""
-        from gauntlet.runtime.batched_inference import batched_inference
         from gauntlet.runtime.resources import usable_memory_bytes
 
         options = options or {}
@@ -97,28 +99,39 @@ class Worker:
         start = perf_counter_ns()
         self.engine = module.load_engine(Path(model), threads, options)
         load_ms = (perf_counter_ns() - start) / 1e6
-        with np.load(inputs, allow_pickle=False) as file:
-            samples = {name: file[name] for name in file.files}
-        self.engine.set_samples(samples)
-        self.calls = batched_inference(self.engine, samples)
+        self._read(inputs)
         self.first: dict[int, list[Array]] = {}
         self.repeatability_db = math.inf
-        return {"load_ms": load_ms, "runtime": self.engine.runtime, "fixed_batch": self.calls.fixed_batch}
+        about = {"runtime": self.engine.runtime, "on_processor": self.engine.on_processor}
+        return {"load_ms": load_ms, "fixed_batch": self.calls.fixed_batch, **about}
 
-    def run(self, batch: int, at_least_ms: float = 0, calls: int | None = None) -> dict[str, Any]:
+    def run(
+        self,
+        batch: int,
+        at_least_ms: float = 0,
+        calls: int | None = None,
+        *,
+        realtime: bool = False,
+        clock: str = "wall",
+    ) -> dict[str, Any]:
         """Call the model at least once and for at least the given time, or so many times; return the durations."""
+        from gauntlet.runtime.realtime import realtime_turn
+
         feed = self._feed(batch)
-        if calls is not None:
-            self.engine.measure(feed)
-        samples_ms, last = self.engine.measure(feed, at_least_ms, calls)
+        with realtime_turn() if realtime else contextlib.nullcontext():
+            if calls is not None:
+                self.engine.measure(feed)
+            samples_ms, last = self.engine.measure(feed, at_least_ms, calls, clock)
         first = self.first.setdefault(batch, last)
         self.repeatability_db = min(self.repeatability_db, *map(sqnr_db, last, first))
         peak = self.memory()["peak_rss_bytes"]
         wait_for_idle_threads()
         return {"samples_ms": samples_ms, "repeatability_db": self.repeatability_db, "peak_rss_bytes": peak}
 
-    def write_outputs(self, batch: int, path: str) -> dict[str, Any]:
+    def write_outputs(self, batch: int, path: str, inputs: str | None = None) -> dict[str, Any]:
         """Run all samples and write the outputs by name, shape (n, ...), to an `.npz` file."""
+        if inputs is not None:
+            self._read(inputs)
         outputs = self.calls.run(batch)
         np.savez(path, allow_pickle=False, **outputs)
         return {"outputs": list(outputs)}
@@ -139,6 +152,14 @@ class Worker:
         children = self.engine.children_rss_bytes()
         rss = pages * resource.getpagesize() + children
         return {"rss_bytes": rss, "peak_rss_bytes": peak_rss_bytes() + children}
+
+    def _read(self, inputs: str) -> None:
+        from gauntlet.runtime.batched_inference import batched_inference
+
+        with np.load(inputs, allow_pickle=False) as file:
+            samples = {name: file[name] for name in file.files}
+        self.engine.set_samples(samples)
+        self.calls = batched_inference(self.engine, samples)
 
     def _feed(self, batch: int) -> "NamedArrays":
         if self.calls.batch(batch) != batch:

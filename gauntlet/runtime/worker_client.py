@@ -80,13 +80,13 @@ class WorkerClient:
         request = {"do": "load", "model": str(model), "inputs": str(inputs), "threads": threads}
         self._send(request | {"options": dict(options or {})})
 
-    def run(self, batch: int, at_least_ms: float, timeout_s: float) -> dict[str, Any]:
-        """Time the model for at least the given time."""
-        return self.request({"do": "run", "batch": batch, "at_least_ms": at_least_ms}, timeout_s)
+    def run(self, batch: int, at_least_ms: float, timeout_s: float, **how: object) -> dict[str, Any]:
+        """Time the model for at least the given time; `how` holds the worker's `realtime` and `clock`."""
+        return self.request({"do": "run", "batch": batch, "at_least_ms": at_least_ms, **how}, timeout_s)
 
-    def run_calls(self, batch: int, calls: int, timeout_s: float) -> dict[str, Any]:
-        """Time so many calls of the model, after one that is not timed."""
-        return self.request({"do": "run", "batch": batch, "calls": calls}, timeout_s)
+    def run_calls(self, batch: int, calls: int, timeout_s: float, **how: object) -> dict[str, Any]:
+        """Time so many calls of the model, after one that is not timed; `how` as in `run`."""
+        return self.request({"do": "run", "batch": batch, "calls": calls, **how}, timeout_s)
 
     def processor_seconds(self) -> float:
         """Return the processor time that the worker has used; 0 after its end."""

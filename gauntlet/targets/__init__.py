@@ -1,19 +1,19 @@
 """Execution targets: a runtime, its options and a device. Each reports whether it can run here.
 
 No target replaces another: one that cannot run is `unavailable`, with a reason, and one whose work silently ran
-elsewhere fails the checks of `gauntlet.benchmarking.target_validation`.
+elsewhere fails the checks of `gauntlet.race.target_validation`.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, get_args
+from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from gauntlet.core.errors import ConfigError
-from gauntlet.targets.base import FrameworkTarget
+from gauntlet.core.unions import OneOf
+from gauntlet.runtime.processor import Processor
+from gauntlet.targets.base import BaseTarget, FrameworkTarget
 from gauntlet.targets.environments import missing
-from gauntlet.targets.jax import JaxJit
-from gauntlet.targets.keras import KerasCompiled, KerasEager
 from gauntlet.targets.openvino import OpenVino
 from gauntlet.targets.ort_coreml import OrtCoreMl
 from gauntlet.targets.ort_cpu import OrtCpu
@@ -23,31 +23,28 @@ from gauntlet.targets.ort_providers import OrtProviders
 from gauntlet.targets.ort_qnn import OrtQnn
 from gauntlet.targets.ort_rocm import OrtRocm
 from gauntlet.targets.ort_tensorrt import OrtTensorRt
-from gauntlet.targets.ort_web import OrtWeb
-from gauntlet.targets.sklearn import Sklearn
-from gauntlet.targets.torch import TorchCompiled, TorchEager
 
-OnnxRuntime = OrtOpenVino | OrtWeb | OrtProviders
-Framework = TorchEager | TorchCompiled | KerasEager | KerasCompiled | JaxJit | Sklearn
-Device = OrtCuda | OrtTensorRt | OrtCoreMl | OrtQnn | OrtRocm
-Target = Annotated[OrtCpu | OpenVino | OnnxRuntime | Framework | Device, Field(discriminator="kind")]
-
-KINDS: dict[str, type[Target]] = {str(t.model_fields["kind"].default): t for t in get_args(get_args(Target)[0])}
-
-DEFAULT_TARGETS: tuple[Target, ...] = tuple(
-    kind.model_validate(options) for kind in KINDS.values() for options in kind.known_options
-)
-"""The targets that the command line knows by name; others are written with their options."""
+OWN = OrtCpu, OpenVino, OrtOpenVino, OrtProviders, OrtCuda, OrtTensorRt, OrtCoreMl, OrtQnn, OrtRocm
+ANY = OneOf("target", OWN)
+Target = Annotated[BaseTarget, ANY]
 
 
-AUTO_TARGETS: tuple[Target, ...] = (OpenVino(),)
+def default_targets() -> tuple[Target, ...]:
+    """Return the targets that the command line knows by name; others are written with their options."""
+    kinds: Iterable[type[BaseTarget]] = ANY.kinds().values()
+    return tuple(kind.model_validate(options) for kind in kinds for options in kind.known_options)
+
+
+AUTO_TARGETS: tuple[Target, ...] = (OpenVino(), OpenVino(precision="bf16"))
 """What `deploy_targets: auto` adds where it is installed: runtimes for this machine's processor. OpenVINO as a provider
 of ONNX Runtime is as fast as by itself; a GPU is named by those who deploy on one."""
 
 
 def installed_targets() -> tuple[Target, ...]:
-    """Return those of `AUTO_TARGETS` whose environment is installed; that it works is seen in the race."""
-    return tuple(target for target in AUTO_TARGETS if target.env and missing(target.env) is None)
+    """Return those of `AUTO_TARGETS` that this processor is made for and whose environment is installed."""
+    fast = {"f32"} | ({"bf16"} if Processor.current().has_bf16 else set())
+    fitting = [target for target in AUTO_TARGETS if target.declared_precision in fast]
+    return tuple(target for target in fitting if target.environment and missing(target.environment) is None)
 
 
 def by_name(name: str) -> Target:
@@ -56,15 +53,16 @@ def by_name(name: str) -> Target:
     Raises:
         ConfigError: when the name is unknown.
     """
-    known = {kind: target() for kind, target in KINDS.items()} | {target.name: target for target in DEFAULT_TARGETS}
+    named = {target.name: target for target in default_targets()}
+    known: dict[str, Target] = {kind: target() for kind, target in ANY.kinds().items()} | named
     if name not in known:
-        raise ConfigError(f"unknown target {name!r}; available: {', '.join(t.name for t in DEFAULT_TARGETS)}")
+        raise ConfigError(f"unknown target {name!r}; available: {', '.join(named)}")
     return known[name]
 
 
 def trusting(targets: Iterable[Target]) -> tuple[Target, ...]:
     """Return the targets with those of frameworks allowed to run the code that their file brings."""
-    return tuple(t.replace(trust=True) if isinstance(t, FrameworkTarget) else t for t in targets)
+    return tuple(t.with_trust() if isinstance(t, FrameworkTarget) else t for t in targets)
 
 
 def with_options(options: Mapping[str, str]) -> Target:
@@ -73,9 +71,9 @@ def with_options(options: Mapping[str, str]) -> Target:
     Raises:
         ConfigError: when the kind or an option is unknown, or a value is invalid.
     """
-    kind = KINDS.get(options.get("kind", ""))
+    kind: type[BaseTarget] | None = ANY.kinds().get(options.get("kind", ""))
     if kind is None:
-        raise ConfigError(f"unknown target kind={options.get('kind', '')}; available: {', '.join(KINDS)}")
+        raise ConfigError(f"unknown target kind={options.get('kind', '')}; available: {', '.join(ANY.kinds())}")
     if "on" in options:
         raise ConfigError(
             f"target {options['kind']}: on: a command races on its own machine; remove `on` and call the command "

@@ -2,14 +2,15 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal, Self, cast
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
-from gauntlet.core.errors import one_line
+from gauntlet.core.errors import ConfigError, one_line
 from gauntlet.core.extras import with_make
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.runtime import worker
@@ -17,6 +18,7 @@ from gauntlet.targets import environments
 
 Precision = Literal["f32", "tf32", "f16", "bf16", "int8"]
 PROBE_TIMEOUT_S = 60.0
+WORKER_GB = "GAUNTLET_WORKER_GB"
 POOL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 """Names of work pools; they become part of the names of targets, deployments and metrics."""
 
@@ -28,12 +30,19 @@ class OperatorList(Frozen):
     operators: frozenset[str]
 
 
+def memory_limit() -> dict[str, int]:
+    """Return the limit in `GAUNTLET_WORKER_GB` on the memory of each worker; by default, a worker sets its own."""
+    text = os.environ.get(WORKER_GB, "")
+    try:
+        return {"memory_bytes": round(float(text) * 1e9)} if text else {}
+    except ValueError:
+        raise ConfigError(f"{WORKER_GB}={text}: expected a number of gigabytes, for example 8") from None
+
+
 class BaseTarget(Frozen):
     """A runtime with its options, on a device, in a Python environment."""
 
     kind: str
-    env: str | None = Field(None, description="Python environment: name for `gauntlet targets install`, or folder")
-    memory_gb: float | None = Field(None, gt=0, description="memory of each worker; default: half of this process's")
     on: str | None = Field(
         None,
         pattern=POOL_NAME,
@@ -60,9 +69,14 @@ class BaseTarget(Frozen):
     @property
     def name(self) -> str:
         """The target in reports; targets that compute differently have different names."""
-        env = () if self._is_default("env") else (Path(str(self.env)).name,)
+        env = (Path(self.environment).name,) if self.environment and not self._is_default("env") else ()
         elsewhere = ("on", self.on) if self.on else ()
         return "-".join((self.kind, *self.name_suffix(), *env, *elsewhere))
+
+    @property
+    def environment(self) -> str | None:
+        """The worker's Python environment, if another; there, only engines of `gauntlet` can be imported."""
+        return cast("str | None", getattr(self, "env", None))
 
     @property
     def declared_precision(self) -> Precision:
@@ -84,18 +98,17 @@ class BaseTarget(Frozen):
 
     def options(self) -> JsonObject:
         """Return the worker's `options`."""
-        limit: JsonObject = {"memory_bytes": round(self.memory_gb * 1e9)} if self.memory_gb else {}
-        return {"engine": self.engine, **self.engine_options(), **limit}
+        return {"engine": self.engine, **self.engine_options(), **memory_limit()}
 
     def command(self) -> tuple[str, ...]:
         """Return the worker's command line; in another environment, the worker runs as a single file."""
-        if self.env is None:
+        if self.environment is None:
             return worker.WORKER_COMMAND
-        return (str(environments.python(self.env)), "-I", str(Path(worker.__file__).resolve()))
+        return (str(environments.python(self.environment)), "-I", str(Path(worker.__file__).resolve()))
 
     def unavailable(self) -> str | None:
         """Try the target in a child process; return why it cannot run here, in one line, or None."""
-        why = environments.missing(self.env) if self.env else self._missing_package()
+        why = environments.missing(self.environment) if self.environment else self._missing_package()
         return why or _probe(self.command(), json.dumps({"do": "check_available", "options": self.options()}))
 
     def _missing_package(self) -> str | None:
@@ -106,18 +119,24 @@ class BaseTarget(Frozen):
         """Return why the target cannot run the framework's file, in one line, or None; None for targets of ONNX."""
         if not self.model_suffixes or (framework_model and framework_model.suffix in self.model_suffixes):
             return None
-        given = framework_model.name if framework_model else "none (give one with: gauntlet bench --framework-model)"
-        return f"the target runs its framework's own file ({', '.join(self.model_suffixes)}), got {given}"
+        received = framework_model.name if framework_model else "none (give one with: gauntlet bench --framework-model)"
+        return f"the target runs its framework's own file ({', '.join(self.model_suffixes)}), got {received}"
 
 
 class FrameworkTarget(BaseTarget):
     """A framework that runs its own file, which may bring code."""
 
-    trust: bool = Field(False, description="run the code that the file brings; a run's own file is always trusted")
+    _trust: bool = PrivateAttr(False)
+
+    def with_trust(self) -> Self:
+        """Return the target that runs the code that its file brings, as a run's own file may."""
+        trusting = self.model_copy()
+        trusting._trust = True
+        return trusting
 
     def engine_options(self) -> JsonObject:
         """Return whether the file's code may run."""
-        return {"trust": self.trust}
+        return {"trust": self._trust}
 
 
 @lru_cache

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.kinds import kinds
 from gauntlet.core.workspace import gauntlet_home
 
 NOTE = "installed.json"
@@ -32,15 +33,17 @@ class RuntimeEnvironment:
         return json.dumps({"python": [*self.python], "npm": [*self.npm], "version": sys.version.split()[0]}, indent=1)
 
 
-ENVIRONMENTS = {
-    "openvino": RuntimeEnvironment(python=("numpy==2.4.6", "openvino==2026.4.1", "onnxruntime-openvino==1.24.1")),
-    "web": RuntimeEnvironment(npm=("onnxruntime-web@1.30.0",)),
-}
+OPENVINO = RuntimeEnvironment(python=("numpy==2.4.6", "openvino==2026.4.1", "onnxruntime-openvino==1.24.1"))
+
+
+def known() -> dict[str, RuntimeEnvironment]:
+    """Return the environments that have a name: ours, and those of other packages (entry points `environment.NAME`)."""
+    return {"openvino": OPENVINO, **kinds("environment")}
 
 
 def folder(name: str) -> Path:
     """Return the folder of one of our environments by its name, of any other by its path."""
-    return gauntlet_home() / "environments" / name if name in ENVIRONMENTS else Path(name).expanduser().resolve()
+    return gauntlet_home() / "environments" / name if name in known() else Path(name).expanduser().resolve()
 
 
 def python(name: str) -> Path:
@@ -50,10 +53,10 @@ def python(name: str) -> Path:
 
 def missing(name: str) -> str | None:
     """Return why an environment cannot be used, with the fix, or None."""
-    if name not in ENVIRONMENTS:
-        known = ", ".join(ENVIRONMENTS)
-        return None if python(name).is_file() else f"env: {name} has no {python(name).name} (known by name: {known})"
-    if _holds(folder(name), ENVIRONMENTS[name]):
+    if name not in known():
+        lacks = f"env: {name} has no {python(name).name} (known by name: {', '.join(known())})"
+        return None if python(name).is_file() else lacks
+    if _holds(folder(name), known()[name]):
         return None
     state = "holds other versions than this program needs" if (folder(name) / NOTE).is_file() else "is not installed"
     return f"its environment {state}; install it with: gauntlet targets install {name}"
@@ -66,43 +69,43 @@ def install(name: str, say: Callable[[str], None]) -> Path:
         ConfigError: when the name is unknown.
         StageError: when a package cannot be installed.
     """
-    if name not in ENVIRONMENTS:
-        raise ConfigError(f"targets install: unknown environment {name!r}; available: {', '.join(ENVIRONMENTS)}")
-    return make(folder(name), ENVIRONMENTS[name], say)
+    if name not in known():
+        raise ConfigError(f"targets install: unknown environment {name!r}; available: {', '.join(known())}")
+    return make(folder(name), known()[name], say)
 
 
-def make(place: Path, wanted: RuntimeEnvironment, say: Callable[[str], None]) -> Path:
+def make(place: Path, environment: RuntimeEnvironment, say: Callable[[str], None]) -> Path:
     """Install an environment into a folder, unless it is already there.
 
     Raises:
         StageError: when a package cannot be installed.
     """
     name = place.name
-    if _holds(place, wanted):
+    if _holds(place, environment):
         say(f"{name}: already installed in {place}")
         return place
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    if wanted.python:
-        say(f"{name}: installing {', '.join(wanted.python)} ...")
+    if environment.python:
+        say(f"{name}: installing {', '.join(environment.python)} ...")
         _run((sys.executable, "-m", "venv", str(place)))
         pip = (str(python(str(place))), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        _run((*pip, *wanted.python))
-    if wanted.npm:
+        _run((*pip, *environment.python))
+    if environment.npm:
         npm = shutil.which("npm")
         if npm is None:
             raise StageError(f"targets install {name}: npm is not on the PATH; install Node.js, which includes it")
-        say(f"{name}: installing {', '.join(wanted.npm)} ...")
+        say(f"{name}: installing {', '.join(environment.npm)} ...")
         quiet = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
-        _run((npm, "install", "--prefix", str(place), *quiet, *wanted.npm))
-    write_atomically(place / NOTE, wanted.note)
+        _run((npm, "install", "--prefix", str(place), *quiet, *environment.npm))
+    write_atomically(place / NOTE, environment.note)
     say(f"{name}: installed in {place}")
     return place
 
 
-def _holds(place: Path, wanted: RuntimeEnvironment) -> bool:
+def _holds(place: Path, environment: RuntimeEnvironment) -> bool:
     note = place / NOTE
-    return note.is_file() and note.read_text(encoding="utf-8") == wanted.note
+    return note.is_file() and note.read_text(encoding="utf-8") == environment.note
 
 
 def _run(command: tuple[str, ...]) -> None:

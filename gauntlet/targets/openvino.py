@@ -16,7 +16,9 @@ class OpenVino(BaseTarget):
     """
 
     kind: Literal["openvino"] = "openvino"
-    env: str | None = "openvino"
+    env: str | None = Field(
+        "openvino", description="Python environment: name for `gauntlet targets install`, or folder"
+    )
     precision: Literal["f32", "bf16", "f16", "int8", "default"] = Field(
         "f32", description="int8 runs the integer part of a quantized model as integers, and the rest in f32"
     )

@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from gauntlet.core.frozen import JsonObject
 from gauntlet.targets.base import BaseTarget
 
@@ -12,6 +14,7 @@ MODEL = "{model}"
 class OrtTarget(BaseTarget):
     """A session with one execution provider; nodes that it does not support run on the CPU, and are counted."""
 
+    env: str | None = Field(None, description="Python environment: name for `gauntlet targets install`, or folder")
     engine: ClassVar[str] = "gauntlet.runtime.engines.ort"
     fallback: ClassVar[str | None] = "CPUExecutionProvider"
     provider: ClassVar[str]

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from gauntlet.core.frozen import JsonObject
-from gauntlet.runtime.session import LEVELS, Level, LogLevel
+from gauntlet.runtime.session import LEVELS, Level
 from gauntlet.targets.ort import OrtTarget
 
 NO_SPINNING = {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
@@ -25,7 +25,6 @@ class OrtCpu(OrtTarget):
     inter_op_threads: int | None = Field(
         None, ge=1, description="for the branches, with `parallel`; by default, as many as `threads`"
     )
-    log_level: LogLevel = Field("error", description="what ONNX Runtime prints; not part of the name")
     config_entries: dict[str, str] = Field(
         default_factory=dict, description="further entries of ONNX Runtime's session configuration, by key"
     )
@@ -57,7 +56,6 @@ class OrtCpu(OrtTarget):
         options |= {"memory_pattern": self.memory_pattern, "memory_reuse": self.memory_reuse}
         options |= {"threads": self.threads} if self.threads else {}
         options |= {"inter_op_threads": self.inter_op_threads} if self.inter_op_threads else {}
-        options |= {"log_level": self.log_level}
         return super().engine_options() | options | {"settings": {**self.settings()}}
 
     def session_options(self, threads: int) -> dict[str, str | int | bool]:

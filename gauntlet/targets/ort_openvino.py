@@ -15,15 +15,13 @@ class OrtOpenVino(OrtTarget):
     kind: Literal["ort-openvino"] = "ort-openvino"
     env: str | None = "openvino"
     precision: Literal["f32", "bf16", "f16"] = Field("f32", description="of the part of a model that is in floats")
-    device_type: Literal["CPU", "GPU", "NPU"] = "CPU"
     provider: ClassVar[str] = "OpenVINOExecutionProvider"
     named: ClassVar[tuple[str, ...]] = ("precision",)
-    named_if_changed: ClassVar[dict[str, str]] = {"device_type": "{}"}
 
     def provider_options(self) -> dict[str, str]:
         """Return device and precision."""
-        config = {self.device_type: {"INFERENCE_PRECISION_HINT": self.precision}}
-        return {"device_type": self.device_type, "load_config": json.dumps(config)}
+        config = {"CPU": {"INFERENCE_PRECISION_HINT": self.precision}}
+        return {"device_type": "CPU", "load_config": json.dumps(config)}
 
     def engine_options(self) -> JsonObject:
         """Return also the option for the number of threads."""

@@ -1,7 +1,6 @@
 """ONNX Runtime with NVIDIA's TensorRT."""
 
 import hashlib
-from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -41,7 +40,6 @@ class OrtTensorRt(OrtTarget):
     shapes: dict[str, ShapeProfile] = Field(
         {}, description="by input, for a model with open axes: one engine, built in advance, in place of one a batch"
     )
-    engine_cache: Path | None = Field(None, description="folder of built engines; default: in the gauntlet's home")
     known_options: ClassVar[tuple[JsonObject, ...]] = tuple({"precision": name} for name in ("f32", "f16", "int8"))
     provider: ClassVar[str] = "TensorrtExecutionProvider"
     device: ClassVar[str | None] = "cuda"
@@ -58,7 +56,7 @@ class OrtTensorRt(OrtTarget):
             if self.shapes
         }
         shaped = f"-{hashlib.sha256(str(profiles).encode()).hexdigest()[:8]}" if profiles else ""
-        cache = (self.engine_cache or gauntlet_home() / "tensorrt").resolve() / f"{MODEL}-{self.precision}{shaped}"
+        cache = gauntlet_home() / "tensorrt" / f"{MODEL}-{self.precision}{shaped}"
         options = {"trt_engine_cache_enable": "1", "trt_timing_cache_enable": "1"}
         options |= {"trt_engine_cache_path": str(cache), "trt_timing_cache_path": str(cache)}
         return options | profiles | ({ENABLE[self.precision]: "1"} if self.precision in ENABLE else {})

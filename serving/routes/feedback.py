@@ -6,12 +6,12 @@ from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
 from gauntlet.core.signature import Signature
-from serving.body import read_body
+from serving.body import received_body
 from serving.errors import InvalidRequest, NotLogged, Overloaded
 from serving.infer_codec import first_error
 from serving.protocol import ErrorResponse, FeedbackRequest, FeedbackResponse
 from serving.repository import Repository
-from serving.request_log import FLUSH_S, RequestLog
+from serving.request_log.writer import FLUSH_S, RequestLog
 
 router = APIRouter(prefix="/v2/models", tags=["feedback"])
 SCHEMA = {"schema": FeedbackRequest.model_json_schema()}
@@ -33,12 +33,12 @@ async def feedback(name: str, request: Request) -> FeedbackResponse:
         raise NotLogged("this server keeps no request log; start it with --request-log FOLDER")
     if model.signature.task != "classification":
         raise InvalidRequest(f"labels are joined for classification; model '{name}' is for {model.signature.task}")
-    body = await read_body(request, repository.limits)
-    try:
-        asked = FeedbackRequest.model_validate_json(body)
-    except ValidationError as error:
-        raise InvalidRequest(f"the feedback is malformed: {first_error(error)}") from error
-    entries = [(entry.request_id, class_indices(entry.labels, model.signature)) for entry in asked.feedback]
+    async with received_body(request, repository.limits) as body:
+        try:
+            message = FeedbackRequest.model_validate_json(body)
+        except ValidationError as error:
+            raise InvalidRequest(f"the feedback is malformed: {first_error(error)}") from error
+    entries = [(entry.request_id, class_indices(entry.labels, model.signature)) for entry in message.feedback]
     sampled = [(request_id, labels) for request_id, labels in entries if request_log.samples(request_id)]
     for number, (request_id, labels) in enumerate(sampled):
         if not request_log.add_feedback(request_id, labels):
@@ -50,7 +50,7 @@ async def feedback(name: str, request: Request) -> FeedbackResponse:
 def class_indices(labels: Sequence[int | str], signature: Signature) -> tuple[int, ...]:
     """Return the index of each class; `InvalidRequest` for an unknown one."""
     names = {label: index for index, label in enumerate(signature.labels)}
-    found = []
+    indices = []
     for label in labels:
         index = names.get(label, -1) if isinstance(label, str) else label
         if index < 0 or (names and index >= len(names)):
@@ -58,5 +58,5 @@ def class_indices(labels: Sequence[int | str], signature: Signature) -> tuple[in
                 f"names are {', '.join([*names][:20])}; indices 0 to {len(names) - 1}" if names else "indices from 0"
             )
             raise InvalidRequest(f"label {str(label)[:80]!r} is no class of the model; allowed {known}")
-        found.append(index)
-    return tuple(found)
+        indices.append(index)
+    return tuple(indices)

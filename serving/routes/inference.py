@@ -1,32 +1,30 @@
 """`infer` of the protocol, and `predict` for people: images in, labelled predictions out."""
 
 import asyncio
-import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.routing import APIRoute
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
-from gauntlet.core.open_inference import JSON_LENGTH_HEADER
 from gauntlet.images.decoding import decode_image
-from gauntlet.monitoring.request_log import FAILURES
 from gauntlet.onnx_model.embedding_output import EMBEDDING
-from serving.body import read_body, uploaded_files
+from gauntlet.request_log.log_format import FAILURES
+from serving.body import received_body, uploaded_files
 from serving.errors import InvalidRequest, Refusal
 from serving.gate import NOTES, send_refusal
-from serving.infer_codec import InferCall, decode_request, encode_response
-from serving.protocol import ErrorResponse, InferResponse, PredictResponse
+from serving.infer_codec import InferCall, decode_request, encode_response, require_json_fits
+from serving.open_inference import JSON_LENGTH_HEADER
+from serving.protocol import ErrorResponse, InferRequest, InferResponse, PredictResponse
 from serving.repository import Repository
-from serving.request_log import RequestLog
+from serving.request_log.writer import RequestLog
 from serving.served_model import ServedModel
 
 LARGE_JSON_BYTES = 1 << 16
@@ -39,55 +37,41 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-class DirectRoute(APIRoute):
-    """A route of FastAPI's, with its place in the API's page, whose function reads the request by itself.
-
-    FastAPI's own handler looks for dependencies and validates what is returned, which takes a seventh of the time that
-    a request spends outside the model.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what calls the function with the request and the parts of its path."""
-
-        async def handle(request: Request) -> Response:
-            response: Response = await self.endpoint(request=request, **request.path_params)
-            return response
-
-        return handle
-
-
-router = APIRouter(prefix="/v2/models", tags=["inference"], route_class=DirectRoute)
+router = APIRouter(prefix="/v2/models", tags=["inference"])
 decoders = ThreadPoolExecutor(2, thread_name_prefix="images")
+parsers = ThreadPoolExecutor(1, thread_name_prefix="json")
+"""One at a time: parsed JSON takes many times its size."""
 
 
 def _body(*contents: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind, schema in contents}}}
 
 
-TENSORS = _body(
-    ("application/json", {"$ref": "#/components/schemas/InferRequest"}),
-    ("application/octet-stream", {"type": "string", "format": "binary"}),
-)
 FILE = {"type": "string", "format": "binary"}
+BINARY = _body(("application/octet-stream", FILE))
 IMAGES = _body(
     ("image/*", FILE),
     ("multipart/form-data", {"type": "object", "properties": {"image": {"type": "array", "items": FILE}}}),
 )
 
 
-@router.post("/{name}/infer", response_model=InferResponse, responses=REFUSALS, openapi_extra=TENSORS)
-@router.post(
-    "/{name}/versions/{version}/infer", response_model=InferResponse, responses=REFUSALS, openapi_extra=TENSORS
-)
-async def infer(name: str, request: Request, version: str | None = None) -> Response:
+@router.post("/{name}/infer", responses=REFUSALS, openapi_extra=BINARY)
+@router.post("/{name}/versions/{version}/infer", responses=REFUSALS, openapi_extra=BINARY)
+async def infer(name: str, body: InferRequest, version: str | None = None) -> InferResponse:
     """Run the model on tensors, as JSON or with the binary extension."""
-    arrived, repository = perf_counter(), _repository(request)
-    async with repository.use(name, version) as model:
+    raise NotImplementedError  # for the API's page alone: `Infer` takes the requests
+
+
+async def _infer(request: Request, name: str, version: str | None = None) -> Response:
+    repository = _repository(request)
+    async with repository.use(name, version) as model, AsyncExitStack() as held:
+        with _observed_failures(request, model, perf_counter()):
+            body = await _received(request, model, held)
+        arrived = perf_counter()  # now: the network and the client are not the service's
         with _observed_failures(request, model, arrived):
-            model.batcher.require_room(arrived + repository.limits.deadline_ms / 1000)
-            body = await read_body(request, repository.limits)
-            call = await _decoded(body, request.headers.get(JSON_LENGTH_HEADER), model)
-            rows = _rows(call.inputs, model, repository.limits.max_rows)
+            max_rows = repository.limits.max_rows
+            call = await _decoded(body, request.headers.get(JSON_LENGTH_HEADER), model, max_rows)
+            rows = _rows(call.inputs, model, max_rows)
             outputs = await _computed(model, call.inputs, rows, request, arrived, call.deadline_s)
             embedding = outputs.pop(EMBEDDING, None)
             content, headers = encode_response(call, outputs, model.name, model.version)
@@ -101,21 +85,21 @@ async def infer(name: str, request: Request, version: str | None = None) -> Resp
 )
 async def predict(name: str, request: Request, version: str | None = None) -> Response:
     """Predict for one image, the body itself, or for several in a multipart form."""
-    arrived, repository = perf_counter(), _repository(request)
-    async with repository.use(name, version) as model:
+    repository = _repository(request)
+    async with repository.use(name, version) as model, AsyncExitStack() as held:
+        with _observed_failures(request, model, perf_counter()):
+            files = await _images(request, model, held)
+        arrived = perf_counter()
         with _observed_failures(request, model, arrived):
-            files = await _images(request, model, arrived)
-            loop, most_pixels = asyncio.get_running_loop(), repository.limits.max_image_pixels
-            images = await loop.run_in_executor(decoders, _decoded_images, model, files, most_pixels)
-            calls, padding = await loop.run_in_executor(decoders, _image_inputs, model, images)
-            sizes = [(image.shape[0], image.shape[1]) for image in images]
+            loop, max_pixels = asyncio.get_running_loop(), repository.limits.max_image_pixels
+            calls, padding, sizes = await loop.run_in_executor(decoders, _image_calls, model, files, max_pixels)
             parts = [
                 await _computed(model, inputs, len(files) if model.max_batch else 1, request, arrived, None)
                 for inputs in calls
             ]
             inputs, outputs = _joined(calls, padding), _joined(parts, padding)
             embedding = outputs.pop(EMBEDDING, None)
-            predictions = [one.model_dump(mode="json") for one in model.predictor.decode(outputs, sizes)]
+            predictions = [prediction.model_dump(mode="json") for prediction in model.predictor.decode(outputs, sizes)]
         _succeeded(request, model, arrived, len(files), inputs, outputs, embedding)
         milliseconds = round(1000 * (perf_counter() - arrived), 3)
         head = {"model_name": model.name, "model_version": model.version, "milliseconds": milliseconds}
@@ -123,25 +107,24 @@ async def predict(name: str, request: Request, version: str | None = None) -> Re
 
 
 JSON = {"content-type": "application/json"}
-INFER_PATH = re.compile(rf"{router.prefix}/([^/]+)(?:/versions/([^/]+))?/infer")
+INFER_PATHS = tuple(f"{router.prefix}/{{name}}{version}/infer" for version in ("", "/versions/{version}"))
 
 
-class InferPath:
-    """ASGI middleware that calls `infer` at its path; FastAPI's way there takes as long as `infer` itself."""
+class Infer:
+    """The endpoint of `infer`, before FastAPI's routes: their way to a function takes as long as this one itself."""
 
     def __init__(self, app: FastAPI) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to one request."""
-        found = INFER_PATH.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if found is None:
+        if scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
-        name, version = found.groups()
         scope["app"] = self.app
+        request = Request(scope, receive)
         try:
-            response = await infer(name, Request(scope, receive), version)
+            response = await _infer(request, **request.path_params)
         except Refusal as refusal:
             scope[NOTES]["error"] = str(refusal)
             await send_refusal(refusal, send)
@@ -154,9 +137,19 @@ def _repository(request: Request) -> Repository:
     return repository
 
 
-async def _decoded(body: bytes, json_length: str | None, model: ServedModel) -> InferCall:
-    if json_length is None and len(body) > LARGE_JSON_BYTES:
-        return await asyncio.to_thread(decode_request, body, json_length, model.signature)
+async def _received(request: Request, model: ServedModel, held: AsyncExitStack) -> bytes:
+    """Return the body, which is held until the request ends; refuse it before it is read where that is possible."""
+    limits = _repository(request).limits
+    model.batcher.require_room(perf_counter() + limits.deadline_ms / 1000)
+    return await held.enter_async_context(received_body(request, limits))
+
+
+async def _decoded(body: bytes, json_length: str | None, model: ServedModel, max_rows: int) -> InferCall:
+    size = require_json_fits(body, json_length, model.signature, max_rows)
+    if size > LARGE_JSON_BYTES:
+        return await asyncio.get_running_loop().run_in_executor(
+            parsers, decode_request, body, json_length, model.signature
+        )
     return decode_request(body, json_length, model.signature)
 
 
@@ -183,38 +176,39 @@ async def _computed(
     return await model.batcher.result(job, request.receive)
 
 
-async def _images(request: Request, model: ServedModel, arrived: float) -> list[bytes]:
+async def _images(request: Request, model: ServedModel, held: AsyncExitStack) -> list[bytes]:
     """Return the image files of a request; refuse it before its body is read where that is possible."""
     if not model.takes_images:
         raise InvalidRequest(f"model '{model.name}' takes tensors, not images; use /v2/models/{model.name}/infer")
     limits = _repository(request).limits
-    model.batcher.require_room(arrived + limits.deadline_ms / 1000)
-    files = await uploaded_files(request, await read_body(request, limits), limits)
+    files = await uploaded_files(request, await _received(request, model, held), limits)
     if len(files) > limits.max_rows:
         raise InvalidRequest(f"{len(files)} images; at most {limits.max_rows} are allowed")
     return files
 
 
-def _decoded_images(model: ServedModel, files: list[bytes], most_pixels: int) -> list[Array]:
-    """Return the pixels of image files, in a thread, because decoding takes long."""
+def _image_calls(
+    model: ServedModel, files: list[bytes], max_pixels: int
+) -> tuple[list[NamedArrays], int, list[tuple[int, int]]]:
+    """Return the inputs of the calls for image files, the padding of the last one, and the images' sizes.
+
+    Runs in a thread, because decoding takes long; `max_pixels` is for all images of the request together.
+    """
     how = model.signature.preprocessing
     channels = len(how.mean) if how else 3
     images: list[Array] = []
     for number, content in enumerate(files):
+        which = f"image {number}: " if len(files) > 1 else ""
         try:
-            images.append(decode_image(content, channels, most_pixels))
+            images.append(decode_image(content, channels, max_pixels))
         except StageError as error:
-            which = f"image {number}: " if len(files) > 1 else ""
-            raise InvalidRequest(f"{which}{error}") from error
-    return images
-
-
-def _image_inputs(model: ServedModel, images: list[Array]) -> tuple[list[NamedArrays], int]:
-    """Return the inputs of the calls for images."""
+            raise InvalidRequest(f"{which}{error}{' for the rest of the request' if number else ''}") from error
+        max_pixels -= images[-1].shape[0] * images[-1].shape[1]
     try:
-        return model.image_inputs(images)
+        calls, padding = model.image_inputs(images)
     except StageError as error:
         raise InvalidRequest(str(error)) from error
+    return calls, padding, [(image.shape[0], image.shape[1]) for image in images]
 
 
 def _joined(parts: list[NamedArrays], padding: int) -> NamedArrays:

@@ -5,7 +5,7 @@ from typing import TypeVar
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
-from serving.body import read_body
+from serving.body import received_body
 from serving.errors import InvalidRequest
 from serving.infer_codec import first_error
 from serving.protocol import IndexEntry, IndexRequest, LoadRequest
@@ -19,14 +19,14 @@ router = APIRouter(prefix="/v2/repository", tags=["repository"])
 async def index(request: Request) -> list[IndexEntry]:
     """Return every model that is served, or that lies in the operator's repository folder."""
     repository = _repository(request)
-    asked = await _parsed(request, IndexRequest)
-    found = [
+    query = await _parsed(request, IndexRequest)
+    entries = [
         IndexEntry(
             name=name, version=entry.model.version if entry.model else "", state=entry.state, reason=entry.reason
         )
         for name, entry in repository.entries().items()
     ]
-    return [entry for entry in found if entry.state == "READY" or not asked.ready]
+    return [entry for entry in entries if entry.state == "READY" or not query.ready]
 
 
 @router.post("/models/{name}/load")
@@ -40,23 +40,23 @@ async def load(request: Request, name: str) -> Response:
 @router.post("/models/{name}/unload")
 async def unload(request: Request, name: str) -> Response:
     """Stop serving a model once its admitted requests are done."""
-    asked = await _parsed(request, LoadRequest)
-    _require_nothing(LoadRequest(parameters={k: v for k, v in asked.parameters.items() if k != "unload_dependents"}))
+    query = await _parsed(request, LoadRequest)
+    _require_nothing(LoadRequest(parameters={k: v for k, v in query.parameters.items() if k != "unload_dependents"}))
     await _repository(request).unload(name)
     return Response()
 
 
 async def _parsed(request: Request, kind: type[Asked]) -> Asked:
-    body = await read_body(request, _repository(request).limits)
-    try:
-        return kind.model_validate_json(body or b"{}")
-    except ValidationError as error:
-        raise InvalidRequest(f"the request is not one of the protocol: {first_error(error)}") from error
+    async with received_body(request, _repository(request).limits) as body:
+        try:
+            return kind.model_validate_json(body or b"{}")
+        except ValidationError as error:
+            raise InvalidRequest(f"the request is not one of the protocol: {first_error(error)}") from error
 
 
-def _require_nothing(asked: LoadRequest) -> None:
-    if asked.parameters:
-        name = next(iter(asked.parameters))
+def _require_nothing(query: LoadRequest) -> None:
+    if query.parameters:
+        name = next(iter(query.parameters))
         raise InvalidRequest(
             f"the parameter '{name[:80]}' is not supported: the operator alone names files and settings"
         )

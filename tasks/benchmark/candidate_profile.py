@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from gauntlet.benchmarking.contender import Contender, RacePlan
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.race.contender import Contender, Plan
 from gauntlet.runtime.profiler_trace import Profile, summarize_profile
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
 
@@ -28,7 +28,7 @@ class CandidateProfile(Frozen):
 
 
 def profile_candidate(
-    contender: Contender, inputs: Path, plan: RacePlan, folder: Path
+    contender: Contender, inputs: Path, plan: Plan, folder: Path
 ) -> tuple[CandidateProfile, Path | None]:
     """Profile a contender at the plan's first batch size, in its own worker; return it with the path of the trace."""
     entry, batch = contender.entry, plan.batch_sizes[0]

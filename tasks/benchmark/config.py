@@ -1,18 +1,18 @@
 """Configuration of the benchmark stage."""
 
 import math
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
-from gauntlet.benchmarking.budget import Budget
-from gauntlet.benchmarking.confidence import MAX_ROUNDS, RESOLUTION
-from gauntlet.benchmarking.contender import RacePlan
-from gauntlet.benchmarking.objective import Objective
-from gauntlet.benchmarking.session_options import SessionVariant, describe_sessions
 from gauntlet.core.frozen import Frozen
+from gauntlet.race.budget import Budget
+from gauntlet.race.confidence import MAX_ROUNDS, RESOLUTION
+from gauntlet.race.contender import Plan
+from gauntlet.race.objective import Objective
+from gauntlet.race.session_options import SessionVariant, describe_sessions
 from gauntlet.runtime.resources import usable_threads
-from gauntlet.targets import DEFAULT_TARGETS, KINDS, Target, installed_targets
+from gauntlet.targets import ANY, Target, default_targets, installed_targets, trusting
 from gauntlet.targets.ort_cpu import OrtCpu
 
 AUTO = "auto"
@@ -29,7 +29,7 @@ def _name_of(target: Any) -> str:
     if not isinstance(target, dict):
         return str(getattr(target, "name", target))
     try:
-        return KINDS[target["kind"]].model_validate(target).name
+        return str(ANY.kinds()[target["kind"]].model_validate(target).name)
     except (KeyError, ValueError):  # the validation of the field says what is wrong
         return ""
 
@@ -37,6 +37,12 @@ def _name_of(target: Any) -> str:
 class BenchmarkConfig(Frozen):
     """How the candidates are timed. By default, a candidate that is not stopped early runs 0.9 s at each batch size."""
 
+    everyday: ClassVar = {
+        "batch_sizes": [1, 16],
+        "threads": 2,
+        "targets": ["ort-cpu", "openvino-f32"],
+        "deploy_targets": "auto",
+    }
     batch_sizes: tuple[PositiveInt, ...] = Field((1, 8), min_length=1, description="samples per call, if not fixed")
     rounds: int = Field(16, ge=6, le=MAX_ROUNDS, description="rounds of the race; a 95 % interval needs at least 6")
     block_ms: float = Field(50, gt=0, description="how long a candidate runs at one batch size in one round")
@@ -73,7 +79,11 @@ class BenchmarkConfig(Frozen):
     )
     profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
     max_aa_deviation: float = Field(0.05, gt=0, description="largest deviation from 1 of FP32's speed-up over itself")
-    seed: int = Field(0, ge=0, description="random seed of the order in the rounds")
+    priority: Literal["auto", "normal", "realtime"] = Field(
+        "auto",
+        description="of timed turns; realtime: other work cannot interrupt them (SCHED_FIFO, up to 100 ms, others run "
+        "in between); auto: realtime where this user may, and `gauntlet serve` does not run here",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -81,12 +91,12 @@ class BenchmarkConfig(Frozen):
         """Replace `deploy_targets: auto` by the installed targets, and list these among the targets."""
         if not isinstance(values, dict) or values.get("deploy_targets") != AUTO:
             return values
-        found, listed = installed_targets(), values.get("targets", ("ort-cpu",))
+        installed, listed = installed_targets(), values.get("targets", ("ort-cpu",))
         if not isinstance(listed, list | tuple):  # the validation of the field says what is wrong
             return values | {"deploy_targets": ()}
         known = {_name_of(target) for target in listed}
-        missing = [target for target in found if target.name not in known]
-        return values | {"targets": (*listed, *missing), "deploy_targets": [target.name for target in found]}
+        missing = [target for target in installed if target.name not in known]
+        return values | {"targets": (*listed, *missing), "deploy_targets": [target.name for target in installed]}
 
     @field_validator("batch_sizes")
     @classmethod
@@ -100,7 +110,7 @@ class BenchmarkConfig(Frozen):
     def _by_name(cls, targets: Any) -> Any:
         if not isinstance(targets, list | tuple):
             return targets
-        known = {target.name: target for target in DEFAULT_TARGETS}
+        known = {target.name: target for target in default_targets()}
         unknown = [name for name in targets if isinstance(name, str) and name not in known]
         if unknown:
             raise ValueError(f"unknown target {unknown[0]!r}; available: {', '.join(known)}")
@@ -157,13 +167,19 @@ class BenchmarkConfig(Frozen):
         return tuple(target for target in self.targets[1:] if target.on is None)
 
     @property
+    def deployable(self) -> tuple[Target, ...]:
+        """The targets on which the winner may be deployed."""
+        return tuple(target for target in self.other_targets if target.name in self.deploy_targets)
+
+    @property
+    def comparison_only(self) -> tuple[Target, ...]:
+        """The other targets of this machine; they may run the framework's file, which is an artifact of the run."""
+        return tuple(trusting(target for target in self.other_targets if target.name not in self.deploy_targets))
+
+    @property
     def remote_targets(self) -> tuple[Target, ...]:
         """The targets that race on other machines."""
         return tuple(target for target in self.targets if target.on)
-
-    def for_remote(self, target: Target) -> Self:
-        """Return the plan of the race of one target on another machine."""
-        return self.replace(targets=(self.targets[0], target), deploy_targets=(), session_variants=(), profile=False)
 
     def target_named(self, name: str) -> Target:
         """Return a target or a session variant by its name."""
@@ -188,17 +204,17 @@ class BenchmarkConfig(Frozen):
         sizes = (batch, *(size for size in self.batch_sizes if size != batch))
         return self.replace(batch_sizes=sizes, early_stopping=self.early_stopping and objective == "latency")
 
-    def plan(self, batch_sizes: tuple[int, ...]) -> RacePlan:
+    def plan(self, batch_sizes: tuple[int, ...]) -> Plan:
         """Return the plan of a race at batch sizes that its models accept."""
-        return RacePlan(
+        return Plan(
             batch_sizes=batch_sizes,
             rounds=self.rounds,
             block_ms=self.block_ms,
             threads=self.default_threads,
             timeout_s=self.timeout_s,
-            seed=self.seed,
             min_calls=self.min_calls,
             early_stopping=self.early_stopping,
+            priority=self.priority,
             restarts=self.restart_processes,
         )
 

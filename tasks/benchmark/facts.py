@@ -1,15 +1,18 @@
 """The facts of a benchmark: the race, its A/A control, and the timing of each candidate."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import Field
 
-from gauntlet.benchmarking.machine_load import MachineLoad
-from gauntlet.benchmarking.session_options import SessionVariant
+from gauntlet.core.facts import Facts, Outcome, Section
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.core.run_report import BenchmarkRow
+from gauntlet.core.run_report import BenchmarkRow, CandidateEntry
+from gauntlet.race.machine_load import MachineLoad
+from gauntlet.race.session_options import SessionVariant
+from gauntlet.race.target_examiner import ModelOnTarget
 from tasks.benchmark.candidate_profile import CandidateProfile
-from tasks.benchmark.other_targets import OtherTargetResult
 
 
 class CandidateTiming(Frozen):
@@ -29,7 +32,7 @@ class CandidateTiming(Frozen):
     round_quartiles_ms: dict[int, tuple[Number, ...]] = Field(description="lower quartiles, for the speed-ups")
 
 
-class BenchmarkFacts(Frozen):
+class BenchmarkFacts(Facts):
     """The race and its A/A control."""
 
     reference: str
@@ -42,7 +45,7 @@ class BenchmarkFacts(Frozen):
     control: tuple[BenchmarkRow, ...]
     results: tuple[CandidateTiming, ...]
     session_variants: tuple[SessionVariant, ...] = ()
-    other_targets: tuple[OtherTargetResult, ...] = Field((), description="the candidates on other targets")
+    other_targets: tuple[ModelOnTarget, ...] = Field((), description="the candidates on other targets")
     profiles: tuple[CandidateProfile, ...] = ()
 
     @property
@@ -62,3 +65,21 @@ class BenchmarkFacts(Frozen):
     def session(self, candidate: str) -> SessionVariant | None:
         """Return the candidate's chosen session variant; None where another target was chosen."""
         return next((s for s in self.session_variants if s.name == self.result(candidate).target), None)
+
+    def candidate_changes(self, candidates: Mapping[str, CandidateEntry]) -> Mapping[str, Mapping[str, Any]]:
+        """Return what was measured of each candidate."""
+        sessions = [(result, self.session(result.candidate)) for result in self.results]
+        return {
+            r.candidate: {"benchmark": r.rows, "target": r.target or None, "session": session and session.options}
+            for r, session in sessions
+        }
+
+    def section(self) -> Section | None:
+        """Return the profiles."""
+        known = [p for p in self.profiles if p.profile is not None and any(o.ms > 0 for o in p.profile.operators)]
+        values = {"profiles": known}
+        return Section("Where the time goes", template="kernels.html.j2", values=values) if known else None
+
+    def outcome(self) -> Outcome:
+        """Return the noise of the race, and what else was at work."""
+        return Outcome(noise=self.aa_deviation, other_load_cores=self.machine.other_load_cores)

@@ -1,129 +1,72 @@
 """The candidates on other targets: each is validated, then raced against the reference on the first target."""
 
 from collections.abc import Callable, Sequence
-from typing import Self
 
-from pydantic import Field
-
-from gauntlet.benchmarking.contender import Contender, RaceEntry
-from gauntlet.benchmarking.machine_load import MachineLoad
-from gauntlet.benchmarking.race import CONTROL, race
-from gauntlet.benchmarking.rows import aa_deviation, rows
-from gauntlet.benchmarking.target_examiner import TargetExaminer
-from gauntlet.benchmarking.target_validation import TargetValidation, repeatability_check
-from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
-from gauntlet.core.run_report import BenchmarkRow
+from gauntlet.race.contender import Entry
+from gauntlet.race.machine_load import MachineLoad
+from gauntlet.race.table import CONTROL, RaceTable, run_race
+from gauntlet.race.target_examiner import ModelOnTarget, TargetExaminer
 from gauntlet.runtime.worker_client import WorkerFailed
 from gauntlet.targets.base import BaseTarget
 from tasks.benchmark.target_accuracy import TargetAccuracy
 
 
-class OtherTargetResult(Frozen):
-    """One candidate on one other target."""
-
-    candidate: str
-    target: str
-    unavailable: str | None = Field(None, description="why the target cannot run the candidate here")
-    validation: TargetValidation | None = None
-    reason: str | None = Field(None, description="why it was not measured, or at which batch sizes it failed")
-    rows: tuple[BenchmarkRow, ...] = Field((), description="against the reference; none for a deployment target")
-    aa_deviation: Number | None = Field(None, description="of the reference in this race, as in `BenchmarkFacts`")
-
-    @property
-    def can_race(self) -> bool:
-        """Whether the candidate can be measured on the target."""
-        return self.reason is None and self.unavailable is None
-
-    @property
-    def check(self) -> Check | None:
-        """The first failed check, as a warning: the candidate loses only its rows on this target."""
-        failed = [check for check in self.validation.checks if check.blocks] if self.validation else []
-        if not failed:
-            return None
-        return failed[0].replace(severity="warning", detail=f"{self.candidate} on {self.target}: {failed[0].detail}")
-
-    def with_race_failure(self, measured: Contender) -> Self:
-        """Return the result with the reason why its race failed or was incomplete, if it was."""
-        check = repeatability_check(measured.repeatability_db)
-        reason = measured.failure if check.passed else str(check)
-        return self.replace(reason=reason) if reason else self
-
-
-class TargetRace(Frozen):
-    """The race of all candidates on one other target."""
-
-    results: tuple[OtherTargetResult, ...]
-    reference: tuple[BenchmarkRow, ...] = Field(
-        (), description="the FP32 model on the first target, the base of all rows"
-    )
-    control: tuple[BenchmarkRow, ...] = Field((), description="the same once more: what equal models differ by")
-    load: MachineLoad | None = None
-
-
 def examine_candidates(
     examiner: TargetExaminer, target: BaseTarget, accuracy: TargetAccuracy | None = None
-) -> dict[str, OtherTargetResult]:
+) -> dict[str, ModelOnTarget]:
     """Validate all candidates on one target; with `accuracy`, also check their accuracy on the test split."""
     return {name: _examine(examiner, name, target, accuracy) for name in examiner.models}
 
 
-def _examine(
-    examiner: TargetExaminer, name: str, target: BaseTarget, accuracy: TargetAccuracy | None
-) -> OtherTargetResult:
-    found = examiner.examine(name, target)
-    result = OtherTargetResult(candidate=name, target=target.name)
-    if found.status in ("unavailable", "not applicable"):
-        return result.replace(unavailable=found.reason)
-    validation = found.validation
-    if validation is None:
-        return result.replace(reason=found.reason)
-    if accuracy is not None and validation.reason is None:
-        path, plan = examiner.file(name, target), examiner.plan
-        try:
-            checks = accuracy.checks(name, path, target, threads=plan.threads, timeout_s=plan.timeout_s)
-            validation = validation.replace(checks=(*validation.checks, *checks))
-        except WorkerFailed as error:
-            validation = validation.replace(error=str(error))
-    return result.replace(validation=validation, reason=validation.reason)
+def _examine(examiner: TargetExaminer, name: str, target: BaseTarget, accuracy: TargetAccuracy | None) -> ModelOnTarget:
+    result = examiner.examine(name, target)
+    if accuracy is None or result.validation is None or result.status != "measured":
+        return result
+    path, plan, validation = examiner.file(name, target), examiner.plan, result.validation
+    try:
+        checks = accuracy.checks(name, path, target, threads=plan.threads, timeout_s=plan.timeout_s)
+        return result.validated(validation.replace(checks=(*validation.checks, *checks)))
+    except WorkerFailed as error:
+        return result.validated(validation.replace(error=str(error)))
 
 
 def race_on_target(
     target: BaseTarget,
     examiner: TargetExaminer,
-    reference: RaceEntry,
+    reference: Entry,
     *,
     resolution: float,
     on_round: Callable[[int], None],
-) -> TargetRace:
-    """Race the candidates on one target against the reference of all targets, which runs twice for an A/A control."""
+) -> tuple[tuple[ModelOnTarget, ...], RaceTable | None]:
+    """Race the candidates on one target against the reference of all targets, which runs twice for an A/A control.
+
+    No table where no candidate can race, or the reference failed.
+    """
     results = examine_candidates(examiner, target)
     entries = {
-        name: RaceEntry.on_target(examiner.file(name, target), target) for name, r in results.items() if r.can_race
+        name: Entry.on_target(examiner.file(name, target), target)
+        for name, result in results.items()
+        if result.status == "measured"
     }
     if not entries:
-        return TargetRace(results=tuple(results.values()))
-    keep = (f"reference of {target.name}", CONTROL)  # a candidate's name has no space
-    contenders = {**dict.fromkeys(keep, reference), **entries}
-    outcome = race(contenders, examiner.inputs, examiner.plan, keep=keep, on_round=on_round)
-    measured = outcome.contenders
-    base, control = (measured[name] for name in keep)
-    failure = base.failure or control.failure
-    deviation = aa_deviation(control, base)
-    for name in entries:
-        if failure:
-            results[name] = results[name].replace(reason=f"the reference could not be measured in this race: {failure}")
-            continue
-        results[name] = result = results[name].with_race_failure(measured[name])
-        if result.reason in (None, measured[name].failure):  # after a failed batch size, the others still count
-            found = rows(measured[name], base, resolution=resolution)
-            results[name] = result.replace(rows=found, aa_deviation=deviation if found else None)
-    return TargetRace(
-        results=tuple(results.values()),
-        reference=() if failure else rows(base, base, resolution=resolution),
-        control=() if failure else rows(control, base, resolution=resolution),
-        load=outcome.machine,
+        return tuple(results.values()), None
+    base = f"reference of {target.name}"  # a candidate's name has no space
+    table = run_race(
+        {base: reference, **entries},
+        examiner.plan,
+        base,
+        inputs=examiner.inputs,
+        resolution=resolution,
+        on_round=on_round,
     )
+    if failure := table.failure(base, CONTROL):
+        lost = {"status": "failed", "reason": f"the reference could not be measured in this race: {failure}"}
+        return tuple(r.replace(**lost) if name in entries else r for name, r in results.items()), None
+    for name in entries:  # after a failed batch size, the others still count
+        result = results[name].raced(table.contenders[name], table.rows[name], table.failure(name))
+        results[name] = result.replace(aa_deviation=table.aa_deviation) if result.rows else result
+    return tuple(results.values()), table
 
 
 def aa_check(deviation: float, limit: float, where: str = "") -> Check:
@@ -133,21 +76,28 @@ def aa_check(deviation: float, limit: float, where: str = "") -> Check:
     return Check.of("benchmark.max_aa_deviation", deviation, "<=", limit, detail, fix, severity="warning")
 
 
-def aa_checks(results: Sequence[OtherTargetResult], limit: float) -> tuple[Check, ...]:
+def load_check(machine: MachineLoad, threads: int) -> Check:
+    """Check that no other work took the processors from timed calls."""
+    fix = "repeat it on a quiet machine, or permit benchmark.priority: realtime (an rtprio limit of 1)"
+    count = int(machine.is_disturbed(threads))
+    return Check.of("benchmark.disturbed", count, "==", 0, machine.text(threads), fix, severity="warning")
+
+
+def aa_checks(results: Sequence[ModelOnTarget], limit: float) -> tuple[Check, ...]:
     """Return the A/A check of each race on another target, except where no candidate finished."""
     deviations = {r.target: r.aa_deviation for r in results if r.aa_deviation is not None}
     return tuple(aa_check(deviation, limit, f" in the race on {target}") for target, deviation in deviations.items())
 
 
 def missing_targets_check(
-    results: Sequence[OtherTargetResult],
+    results: Sequence[ModelOnTarget],
     name: str = "benchmark.absent_targets",
     fix: str = "make them available here, or remove them from benchmark.targets",
 ) -> tuple[Check, ...]:
     """Return the check that all other targets can run; no check without other targets."""
     reasons: dict[str, list[str | None]] = {}
     for result in results:
-        reasons.setdefault(result.target, []).append(result.unavailable)
+        reasons.setdefault(result.target, []).append(result.reason if result.is_absent else None)
     if not reasons:
         return ()
     missing = [f"{target}: {why[0]}" for target, why in reasons.items() if all(why)]

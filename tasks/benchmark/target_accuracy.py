@@ -8,12 +8,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import batches
-from gauntlet.problems.accuracy_comparison import AccuracyLimits, accuracy_checks, compare_accuracy, noise_check
+from gauntlet.datasets.state_sequence import run_sequence, stacked
+from gauntlet.problems.accuracy_checks import accuracy_checks
+from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
+from gauntlet.problems.sequence_comparison import compare_sequence, sequence_checks
 from gauntlet.runtime.worker_client import WorkerClient
 from gauntlet.targets.base import BaseTarget
 
@@ -37,24 +41,33 @@ class TargetAccuracy:
     ) -> tuple[Check, ...]:
         """Run all test samples on the target; check the accuracy drop against the FP32 model, and the noise.
 
-        As in the stage `accuracy`, noise is measured against the network that the candidate was made from.
+        As in the stage `accuracy`, noise is measured against the network that the candidate was made from, and a model
+        with states runs over sequences, fed its own.
 
         Raises:
             WorkerFailed: when the target fails.
         """
-        parts = []
+        golden, split = Golden.load(self.golden), read_split(self.test)
+        own = Golden.load(self.own_goldens[candidate]) if candidate in self.own_goldens else None
+        signature = Signature.read(onnx.load(model, load_external_data=False))
         with WorkerClient(target.command()) as worker, tempfile.TemporaryDirectory() as folder:
             inputs, results = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
-            for samples in batches(read_split(self.test), SAMPLES_AT_ONCE):
+            write_outputs = {"do": "write_outputs", "batch": BATCH, "path": str(results), "inputs": str(inputs)}
+
+            def predict(samples: NamedArrays) -> NamedArrays:
                 np.savez(inputs, allow_pickle=False, **samples)
-                worker.load(model, inputs, threads, timeout_s, target.options())
-                worker.request({"do": "write_outputs", "batch": BATCH, "path": str(results)}, timeout_s)
+                worker.request(write_outputs, timeout_s)
                 with np.load(results, allow_pickle=False) as file:
-                    parts.append({name: file[name] for name in file.files})
+                    return {name: file[name] for name in file.files}
+
+            np.savez(inputs, allow_pickle=False, **split.take(slice(0, 1)))
+            worker.load(model, inputs, threads, timeout_s, target.options())
+            parts = [predict(samples) for samples in batches(split, SAMPLES_AT_ONCE)]
+            sequence = (own or golden).sequence
+            steps = [] if sequence is None else list(run_sequence(predict, split, sequence.positions, signature.states))
         outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        signature = Signature.read(onnx.load(model, load_external_data=False))
-        own = self.own_goldens.get(candidate)
-        found = compare_accuracy(
-            Golden.load(self.golden), signature, outputs, Golden.load(own).test_outputs if own else None
-        )
-        return *accuracy_checks(self.limits, found), *noise_check(self.limits, found)
+        facts = compare_accuracy(golden, signature, outputs, own.test_outputs if own else None)
+        checks = accuracy_checks(self.limits, facts, "leave this target out: the same file is more accurate elsewhere")
+        if sequence is not None:
+            checks += tuple(sequence_checks(self.limits, compare_sequence(signature, sequence, stacked(steps))))
+        return checks

@@ -10,9 +10,11 @@ from gauntlet.calibration.preparation import prepare_for_quantization
 from gauntlet.calibration.ranges import Method, Ranges
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
+from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
+from gauntlet.core.user_code import FunctionOrName
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.splits import Split
@@ -26,7 +28,7 @@ from tasks.calibrate.calibration_set import (
     finite_check,
     test_overlap_check,
 )
-from tasks.calibrate.reader import CalibrationReader
+from tasks.calibrate.reader import read_batches
 
 
 class CalibrateConfig(Frozen):
@@ -36,7 +38,7 @@ class CalibrateConfig(Frozen):
     max_range_change: float = Field(
         0.1, gt=0, description="largest shift of a range's end by the second half of the images, relative to its width"
     )
-    reader: CalibrationReader | None = Field(
+    reader: FunctionOrName | None = Field(
         None,
         description="your own function that yields the inputs to calibrate with, instead of the calibration images",
     )
@@ -47,7 +49,7 @@ class CalibrateConfig(Frozen):
         return self.reader.files() if self.reader else ()
 
 
-class CalibrateFacts(Frozen):
+class CalibrateFacts(Facts):
     """What the ranges were computed from."""
 
     images: int = Field(description="calibration images that were used")
@@ -64,14 +66,14 @@ def calibrate(
     calibration: Artifact | None,
     test: Artifact,
     methods: tuple[Method, ...],
-    files: tuple[Path, ...] = (),
+    files: tuple[object, ...] = (),
 ) -> Report[CalibrateFacts]:
     """Compute the ranges of a model's activations by every method, and check the calibration set.
 
     The artifacts are `prepared`, the preprocessed model for the quantizer, and `ranges`, a `Ranges` file. With a
-    reader, `calibration` is not read; `files` are the user's (`CalibrateConfig.files`), an argument so that their
-    content is part of the cache key. Raises StageError when the model cannot be preprocessed, or does not accept the
-    images.
+    reader, `calibration` is not read, and the result is not reused, because nobody knows what else the reader reads.
+    `files` are the user's (`CalibrateConfig.files`), an argument so that their content is part of the cache key. Raises
+    StageError when the model cannot be preprocessed, or does not accept the images.
     """
     model_path = workspace.path(model)
     split = _samples(config, workspace, Signature.read(read_graph(model_path)), calibration)
@@ -100,7 +102,8 @@ def calibrate(
         "ranges": workspace.store_file(ranges.write(workspace.folder / "ranges.json")),
     }
     checks = (finite_check(statistics.non_finite, public), *set_checks)
-    return Report(stage="calibrate", facts=facts, checks=checks, artifacts=artifacts)
+    unkeyed = config.reader is not None
+    return Report(facts=facts, checks=checks, artifacts=artifacts, unkeyed=unkeyed)
 
 
 def _samples(
@@ -108,7 +111,7 @@ def _samples(
 ) -> Split:
     """Return the samples to calibrate with; there is a reader where there is no split."""
     if config.reader is not None:
-        return config.reader.read(signature, config.images)
+        return read_batches(config.reader, signature, config.images)
     assert calibration is not None
     return read_split(workspace.path(calibration))
 
@@ -125,5 +128,5 @@ def _set_checks(
 
 def _ranges(collected: ActivationStatistics, images: int, methods: tuple[Method, ...]) -> Ranges:
     tensors = collected.after[images].items()
-    found = {method.name: {name: method.range_of(statistics) for name, statistics in tensors} for method in methods}
-    return Ranges.model_validate({"images": images, "methods": found})
+    ranges = {method.name: {name: method.range_of(statistics) for name, statistics in tensors} for method in methods}
+    return Ranges.model_validate({"images": images, "methods": ranges})

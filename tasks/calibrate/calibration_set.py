@@ -56,7 +56,9 @@ def convergence_check(range_changes: tuple[RangeChange, ...], images: int, limit
     if worst is not None:
         tensor = f"the {worst.method} range of {worst.tensor!r}"
         reason = f"from {worst.images} of them, {tensor} differs by {worst.change:.1%} of its width"
-    remedy = "raise calibrate.images (and the calibration split's size), or use a method that clips outliers"
+    remedy = "raise calibrate.images (and the calibration split's size)"
+    if worst is not None and worst.method == "minmax":
+        remedy += ", or use a method that clips outliers"
     check = Check(
         name="calibrate.max_range_change", value=worst and worst.change, op="<=", limit=limit, severity=severity
     )

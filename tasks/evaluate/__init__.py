@@ -18,10 +18,11 @@ from gauntlet.metrics.class_scores import class_scores
 from gauntlet.metrics.confidence_calibration import calibrate_confidence
 from gauntlet.metrics.fit_verdict import judge_fit
 from gauntlet.problems import problem_of
+from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.prediction_sheet import store_drawing
 from gauntlet.reporting.score_plots import save_calibration, save_ranking
-from tasks.evaluate.confusion import MOST_CLASSES, draw_confusion, largest_confusions
+from tasks.evaluate.confusion import MAX_CLASSES, draw_confusion, largest_confusions
 from tasks.evaluate.cross_validation import cross_validate
 from tasks.evaluate.facts import EvaluateConfig, EvaluateFacts
 
@@ -75,15 +76,25 @@ def evaluate(
     if splits and "test" in splits:
         split = read_split(workspace.path(splits["test"]))
         artifacts = store_drawing(workspace, problem, split, stored["test_labels"], {"prediction": stored["test"]})
+    fit = _labels_check(problem, stored["test"], stored["test_labels"])
     if is_classification:
         if config.folds is not None:
             facts = facts.replace(cross_validation=cross_validate(config.folds, workspace, model, splits or {}))
         facts, images = _score_classes(facts, workspace, stored, signature.labels)
-        checks = _class_checks(config, facts)
-        return Report(stage="evaluate", facts=facts, checks=checks, artifacts=artifacts | images)
+        checks = (*_class_checks(config, facts), fit)
+        return Report(facts=facts, checks=checks, artifacts=artifacts | images)
     detail, fix = f"{problem.metric} on the test samples", "train longer or on more data, or lower evaluate.min_score"
     score = Check.of("evaluate.min_score", facts.accuracy, ">=", config.min_score, detail, fix)
-    return Report(stage="evaluate", facts=facts, checks=(score, *_gap_checks(config, facts)), artifacts=artifacts)
+    return Report(facts=facts, checks=(score, *_gap_checks(config, facts), fit), artifacts=artifacts)
+
+
+def _labels_check(problem: Problem, predictions: Array, truth: Array) -> Check:
+    """Warn of labels that the model does not predict better than it predicts them in a random order."""
+    detail = f"{problem.metric} is no better on the test labels than on the same labels in random orders"
+    fix = "check that the labels are those of these samples, in the model's order of classes; until then, candidates "
+    fix += "are judged by their agreement with the FP32 model"
+    fit = problem.beats_chance(predictions, truth)
+    return Check.of("evaluate.labels_fit", int(fit), "==", 1, "" if fit else detail, fix, severity="warning")
 
 
 def _score_classes(
@@ -96,20 +107,20 @@ def _score_classes(
     confusion, folder = confusion_matrix(truth, predicted, labels=list(range(len(labels)))), workspace.folder
     classes = tuple(RankedClassScore(**dict(score)) for score in class_scores(truth, predicted, labels))
     images = {"confusion_matrix": draw_confusion(confusion, labels, folder / "confusion_matrix.png")}
-    found: dict[str, Any] = {"classes": classes}
+    changes: dict[str, Any] = {"classes": classes}
     scores = stored.get("test_scores")
     if scores is not None and (calibration := calibrate_confidence(scores, truth, _held_out(stored))):
-        found["calibration"] = calibration
+        changes["calibration"] = calibration
         images["reliability_diagram"] = save_calibration(calibration, folder / "reliability_diagram.png")
         if len(labels) <= scores.shape[1]:
-            found["classes"], found["ranking"] = rank_classes(scores, truth, classes)
-        if ranking := found.get("ranking"):
+            changes["classes"], changes["ranking"] = rank_classes(scores, truth, classes)
+        if ranking := changes.get("ranking"):
             images["curves"] = save_ranking(ranking, folder / "curves.png")
     facts = facts.replace(
         macro_f1=float(np.mean([score.f1 for score in classes])),
-        confusion=tuple(map(tuple, confusion.tolist())) if len(labels) <= MOST_CLASSES else (),
+        confusion=tuple(map(tuple, confusion.tolist())) if len(labels) <= MAX_CLASSES else (),
         largest_confusions=largest_confusions(confusion, labels),
-        **found,
+        **changes,
     )
     np.savez_compressed(folder / "confusion.npz", confusion=confusion, labels=np.array(labels))
     images["confusion"] = folder / "confusion.npz"
@@ -148,21 +159,21 @@ def _calibration_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[C
     """Check the calibration error where there is a limit; a model without a score per class has none, and fails."""
     if config.max_ece is None:
         return ()
-    found = facts.calibration
-    if found is None:
+    fit = facts.calibration
+    if fit is None:
         detail, fix = "the model has no finite score per class", "remove evaluate.max_ece, or bring a model with scores"
     else:
-        fitted = f"temperature {found.temperature:.3g}, fitted on {found.fitted_on}" if found.temperature else ""
-        detail = f"{found.before.ece:.4f} before; {fitted}" if fitted else "no held-out split fits a temperature"
+        fitted = f"temperature {fit.temperature:.3g}, fitted on {fit.fitted_on}" if fit.temperature else ""
+        detail = f"{fit.before.ece:.4f} before; {fitted}" if fitted else "no held-out split fits a temperature"
         fix = "fit the temperature on more held-out images, train with label smoothing, or raise evaluate.max_ece"
-    return (Check.of("evaluate.max_ece", None if found is None else found.best.ece, "<=", config.max_ece, detail, fix),)
+    return (Check.of("evaluate.max_ece", None if fit is None else fit.best.ece, "<=", config.max_ece, detail, fix),)
 
 
 def _fold_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:
-    found = facts.cross_validation
-    if found is None:
+    folds = facts.cross_validation
+    if folds is None:
         return ()
-    detail = f"mean of {len(found.accuracies)} parts of the training split, 95 % interval {found.low:.4f} to "
-    detail += f"{found.high:.4f}; worst part {min(found.accuracies):.4f}"
+    detail = f"mean of {len(folds.accuracies)} parts of the training split, 95 % interval {folds.low:.4f} to "
+    detail += f"{folds.high:.4f}; worst part {min(folds.accuracies):.4f}"
     fix = "train on more data, or lower evaluate.min_accuracy"
-    return (Check.of("evaluate.cross_validated_accuracy", found.mean, ">=", config.min_accuracy, detail, fix),)
+    return (Check.of("evaluate.cross_validated_accuracy", folds.mean, ">=", config.min_accuracy, detail, fix),)

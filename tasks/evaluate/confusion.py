@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from gauntlet.core.frozen import Frozen
 
-MOST_CLASSES = 24
+MAX_CLASSES = 24
 """In the report and the image, the confusion matrix has no more; the artifact has all."""
-MOST_CONFUSIONS = 20
+MAX_CONFUSIONS = 20
 
 
 class Confusion(Frozen):
@@ -23,7 +23,7 @@ class Confusion(Frozen):
 def largest_confusions(confusion: npt.NDArray[np.int64], labels: tuple[str, ...]) -> tuple[Confusion, ...]:
     """Return the most frequent mistakes of a matrix of shape (classes, classes), rows are labels."""
     mistakes = confusion - np.diag(np.diag(confusion))
-    order = np.argsort(-mistakes, axis=None, kind="stable")[:MOST_CONFUSIONS]
+    order = np.argsort(-mistakes, axis=None, kind="stable")[:MAX_CONFUSIONS]
     pairs = zip(*np.unravel_index(order, mistakes.shape), strict=True)
     return tuple(
         Confusion(label=labels[i], prediction=labels[j], images=int(mistakes[i, j])) for i, j in pairs if mistakes[i, j]
@@ -33,14 +33,14 @@ def largest_confusions(confusion: npt.NDArray[np.int64], labels: tuple[str, ...]
 def draw_confusion(confusion: npt.NDArray[np.int64], labels: tuple[str, ...], path: Path) -> Path:
     """Draw the confusion matrix, shape (classes, classes), rows are labels; return the path.
 
-    With more than `MOST_CLASSES`, it is that of the classes with the most mistakes.
+    With more than `MAX_CLASSES`, it is that of the classes with the most mistakes.
     """
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay
 
     mistakes = confusion.sum(axis=0) + confusion.sum(axis=1) - 2 * np.diag(confusion)
-    shown = np.sort(np.argsort(-mistakes, kind="stable")[:MOST_CLASSES])
-    confusion, labels = confusion[np.ix_(shown, shown)], tuple(labels[i] for i in shown)
+    worst = np.sort(np.argsort(-mistakes, kind="stable")[:MAX_CLASSES])
+    confusion, labels = confusion[np.ix_(worst, worst)], tuple(labels[i] for i in worst)
     figure = Figure(figsize=(2 + 0.45 * len(labels), 1.6 + 0.45 * len(labels)), layout="constrained")
     axes = figure.subplots()
     ConfusionMatrixDisplay(confusion, display_labels=labels).plot(ax=axes, cmap="Blues", colorbar=False)

@@ -12,10 +12,9 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.splits import batches, require_labels
-from gauntlet.frameworks.sklearn import estimator as sklearn_estimator
+from gauntlet.frameworks.framework import frameworks
 
 ROWS = 1024  # read at once
-SEED = 0
 
 
 class CrossValidation(Frozen):
@@ -31,28 +30,20 @@ class CrossValidation(Frozen):
 def cross_validate(
     folds: int, workspace: Workspace, model: Artifact | None, splits: Mapping[str, Artifact]
 ) -> CrossValidation:
-    """Train an estimator with the same settings `folds` times on the training split; the test split is not used.
+    """Train a model with the same settings `folds` times on the training split; the test split is not used.
 
     Raises:
-        StageError: without a labelled training split, or when scikit-learn cannot train on a part.
+        StageError: without a labelled training split, or when the framework cannot train on a part.
     """
-    from sklearn.base import clone
-    from sklearn.model_selection import StratifiedKFold, cross_val_score
-
     split = read_split(workspace.path(splits["train"])) if "train" in splits else None
     if model is None or split is None or split.labels is None:
-        found = f"the data has {sorted(splits)}"
-        raise StageError(f"evaluate.folds needs a training split with labels; {found}. Fix: add one, or remove the key")
-    truth = require_labels(split)
-    rows = [sklearn_estimator.as_float32(batch) for batch in batches(split, ROWS)]
-    inputs = sklearn_estimator.estimator_inputs({name: np.concatenate([r[name] for r in rows]) for name in rows[0]})
-    estimator = sklearn_estimator.load(workspace.path(model), trusted=None)
-    parts = StratifiedKFold(folds, shuffle=True, random_state=SEED)
-    try:
-        accuracies = cross_val_score(clone(estimator), inputs, truth, cv=parts, scoring="accuracy", error_score="raise")
-    except ValueError as error:
-        raise StageError(f"evaluate.folds: {folds}: scikit-learn cannot train on a part: {error}") from error
-    return summarize(accuracies.tolist(), len(split))
+        names = f"the data has {sorted(splits)}"
+        raise StageError(f"evaluate.folds needs a training split with labels; {names}. Fix: add one, or remove the key")
+    rows = [*batches(split, ROWS)]
+    columns = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    path = workspace.path(model)
+    train_again = next(f.cross_validate for f in frameworks() if path.suffix in f.suffixes and f.cross_validate)
+    return summarize(train_again(folds, path, columns, require_labels(split)), len(split))
 
 
 def summarize(accuracies: list[float], images: int) -> CrossValidation:

@@ -1,18 +1,23 @@
 """The configuration and the facts of `evaluate`."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
+from gauntlet.core.facts import Facts, Metrics, Outcome, Section
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.metrics.class_curves import RankedClassScore, Ranking
+from gauntlet.metrics.class_scores import score_metrics
 from gauntlet.metrics.confidence_calibration import ConfidenceCalibration
 from gauntlet.metrics.fit_verdict import FitVerdict
-from tasks.evaluate.confusion import MOST_CLASSES, Confusion
+from tasks.evaluate.confusion import MAX_CLASSES, Confusion
 from tasks.evaluate.cross_validation import CrossValidation
 
 
 class EvaluateConfig(Frozen):
     """Limits on the quality of the trained model."""
 
+    everyday: ClassVar = {"min_accuracy": 0.9, "min_score": 0.6}
     min_accuracy: float = Field(0.95, ge=0, le=1, description="share of test images classified correctly")
     min_score: float = Field(0.0, le=1, description="of another problem: its primary metric on the test samples")
     min_recall: float = Field(0.85, ge=0, le=1, description="recall of the worst class on the test images")
@@ -34,8 +39,10 @@ class EvaluateConfig(Frozen):
     )
 
 
-class EvaluateFacts(Frozen):
+class EvaluateFacts(Facts):
     """How good the trained model's predictions are; what is by class is empty for problems without classes."""
+
+    of_reference = True
 
     metric: str = Field("accuracy", description="the primary metric of the problem")
     accuracy: Number = Field(description="the primary metric on the test samples")
@@ -45,7 +52,7 @@ class EvaluateFacts(Frozen):
     classes: tuple[RankedClassScore, ...] = ()
     confusion: tuple[tuple[int, ...], ...] = Field(
         (),
-        description=f"test images; rows are labels, columns predictions; empty with more than {MOST_CLASSES} classes",
+        description=f"test images; rows are labels, columns predictions; empty with more than {MAX_CLASSES} classes",
     )
     largest_confusions: tuple[Confusion, ...] = Field((), description="the most frequent mistakes")
     calibration: ConfidenceCalibration | None = Field(
@@ -59,3 +66,32 @@ class EvaluateFacts(Frozen):
     def temperature(self) -> float | None:
         """The temperature that calibrates the confidence, or None where none was fitted."""
         return self.calibration.temperature if self.calibration else None
+
+    def metrics(self) -> Metrics:
+        """Return the same for the run as for the reference."""
+        return self.quality()
+
+    def quality(self) -> Metrics:
+        """Return every metric, the ranking, and the calibration before and after temperature scaling."""
+        values: dict[str, float | None] = {**score_metrics(self.scores), "quality.macro_f1": self.macro_f1}
+        if self.ranking is not None:
+            values["quality.macro_roc_auc"] = self.ranking.macro_roc_auc
+            values["quality.macro_average_precision"] = self.ranking.macro_average_precision
+        if (fit := self.calibration) is not None:
+            values |= fit.before.metrics(calibrated=False) | {"quality.temperature": fit.temperature}
+            values |= {} if fit.after is None else fit.after.metrics(calibrated=True)
+        if self.cross_validation is not None:
+            values["quality.cross_validated_accuracy"] = self.cross_validation.mean
+        return values
+
+    def class_scores(self) -> tuple[RankedClassScore, ...]:
+        """Return the scores of each class."""
+        return self.classes
+
+    def section(self) -> Section:
+        """Return the scores of the model, of its classes and of its confidence."""
+        return Section("The source model on the test images", template="scores.html.j2", values={"facts": self})
+
+    def outcome(self) -> Outcome:
+        """Return the problem's metric."""
+        return Outcome(metric=self.metric)

@@ -10,33 +10,27 @@ import onnx
 from pydantic import Field
 
 from gauntlet.core.artifact import Artifact, sha256_of
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.facts import Facts
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import OperatorLibrary, Signature
+from gauntlet.core.stage import stage
+from gauntlet.core.unions import OneOf
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import Golden
 from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.onnx_model.model_file import read_for_editing, write_model
 from gauntlet.runtime.operator_libraries import operator_libraries
 from gauntlet.runtime.session import supported_ir_version
 from tasks.export.as_is import AsIs
-from tasks.export.cross_check import BothTorchExporters, CrossCheck
-from tasks.export.dynamo import Dynamo
-from tasks.export.jax2onnx import Jax2Onnx
-from tasks.export.onnxmltools import OnnxMlTools
-from tasks.export.saved_model import SavedModel
-from tasks.export.skl2onnx import Skl2Onnx
-from tasks.export.tf2onnx import Tf2Onnx
-from tasks.export.torchscript import TorchScript
+from tasks.export.base import Exporter
+from tasks.export.cross_check import CrossCheck
 
-ExportConfig = Annotated[
-    TorchScript | Dynamo | BothTorchExporters | Tf2Onnx | SavedModel | Skl2Onnx | OnnxMlTools | Jax2Onnx | AsIs,
-    Field(discriminator="kind", description="the exporter"),
-]
+ExportConfig = Annotated[Exporter, OneOf("export", (AsIs,)), Field(description="the exporter")]
 
 
-class ExportFacts(Frozen):
+class ExportFacts(Facts):
     """The exported model and how it was made."""
+
+    of_reference = True
 
     exporter: str
     opset: int = Field(description="operator set of the default domain")
@@ -44,14 +38,15 @@ class ExportFacts(Frozen):
     nodes: int
     size_bytes: int
     traced_constants: tuple[str, ...] = Field((), description="source lines where tracing froze a value as a constant")
-    cross_check: CrossCheck | None = Field(None, description="comparison of both PyTorch exporters, for kind both")
+    cross_check: CrossCheck | None = Field(None, description="comparison of two exporters, for kind both")
 
 
 def files_of(config: ExportConfig) -> tuple[Path, ...]:
     """Return the user's files that the exporter reads."""
-    return config.files() if isinstance(config, TorchScript | Dynamo | BothTorchExporters) else ()
+    return config.files()
 
 
+@stage(process_wide=True)
 def export(
     config: ExportConfig,
     workspace: Workspace,
@@ -59,7 +54,7 @@ def export(
     model: Artifact,
     signature: Signature,
     golden: Artifact,
-    files: tuple[Path, ...] = (),
+    files: tuple[object, ...] = (),
 ) -> Report[ExportFacts]:
     """Export the trained model, in evaluation mode, with its signature in `metadata_props`; the artifact is `model`.
 
@@ -67,12 +62,9 @@ def export(
     content is part of the cache key.
     """
     path = workspace.folder / "model.onnx"
-    cross_check, constants = None, list[str]()
+    constants: list[str] = []
     with _collect_traced_constants(constants):
-        if isinstance(config, BothTorchExporters):
-            cross_check = config.write(workspace.path(model), signature, path, Golden.load(workspace.path(golden)))
-        else:
-            config.write(workspace.path(model), signature, path)
+        cross_check = config.write_checked(workspace.path(model), signature, path, workspace.path(golden))
     proto = _completed(read_for_editing(path), signature)
     exported = workspace.store_file(path, *write_model(proto, path))
     facts = ExportFacts(
@@ -85,7 +77,7 @@ def export(
         cross_check=cross_check,
     )
     checks = _traced_constants_check(constants) + ((cross_check.check(),) if cross_check else ())
-    return Report(stage="export", facts=facts, checks=checks, artifacts={"model": exported})
+    return Report(facts=facts, checks=checks, artifacts={"model": exported})
 
 
 def _completed(proto: onnx.ModelProto, signature: Signature) -> onnx.ModelProto:

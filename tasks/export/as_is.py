@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.model_file import copy_model
+from tasks.export.base import Exporter
 
 
-class AsIs(Frozen):
+class AsIs(Exporter):
     """Use the ONNX file as it is."""
 
     kind: Literal["as-is"] = "as-is"

@@ -9,7 +9,7 @@ from onnx.external_data_helper import convert_model_to_external_data, load_exter
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.report import Check, Report
-from gauntlet.core.signature import Signature, signature_from_graph
+from gauntlet.core.signature import Signature, class_output_of, signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
 from gauntlet.metrics.output_comparison import BatchNoise, Tolerances, batch_noise
@@ -39,7 +39,7 @@ def normalize(
     limits: Tolerances | None = None,
     max_opset: int | None = None,
     max_ir_version: int | None = None,
-    files: tuple[Path, ...] = (),
+    files: tuple[object, ...] = (),
 ) -> Report[NormalizeFacts]:
     """Normalize a model; the artifact is `normalized`, which is the model itself where no step applies.
 
@@ -86,7 +86,7 @@ def _batch_noise(path: Path, source: onnx.ModelProto, golden: Golden, limits: To
     if precision_of(source)[0] == "float32":
         return None
     try:
-        return batch_noise(limits, open_session(path), golden.cases)
+        return batch_noise(limits, open_session(path), golden.cases, class_output_of(source))
     except StageError:  # the gates `structure` and `numerics` say the same of it
         return None
 
@@ -149,7 +149,7 @@ def _report(
         control_flow=control_flow_of(after),
     )
     checks = _fixed_inputs_check(config, before, golden, steps)
-    return Report(stage="normalize", facts=facts, checks=checks, artifacts={ARTIFACT: kept})
+    return Report(facts=facts, checks=checks, artifacts={ARTIFACT: kept})
 
 
 def _fixed_inputs_check(
@@ -162,12 +162,12 @@ def _fixed_inputs_check(
     left = 0 if step.outcome == "applied" else len(config.fix_inputs)
     check = Check(name="normalize.fix_inputs", value=left, op="==", limit=0, unit="inputs not fixed")
     for name, value in config.fix_inputs.items():
-        wanted = input_array(find_input(source.graph, name), value)
+        fixed = input_array(find_input(source.graph, name), value)
         for title, case in golden.cases.items():
-            given = case.inputs.get(name, ())  # one that has a default may be missing
-            other = sum(not np.array_equal(np.ravel(sample), np.ravel(wanted)) for sample in given)
+            samples = case.inputs.get(name, ())  # one that has a default may be missing
+            other = sum(not np.array_equal(np.ravel(sample), np.ravel(fixed)) for sample in samples)
             if other:
-                detail = f"{other} of {len(given)} {title} samples have another value than {value} for '{name}'"
+                detail = f"{other} of {len(samples)} {title} samples have another value than {value} for '{name}'"
                 return (check.explained(detail, f"give samples with {name}={value}, or do not fix it"),)
     return (check.explained(step.reason, "remove the input from normalize.fix_inputs"),)
 

@@ -5,16 +5,17 @@ from typing import Literal
 from pydantic import Field
 
 from gauntlet.core.errors import GateFailed
+from gauntlet.core.facts import Facts, Section
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.metrics.output_comparison import BatchNoise, Limits
+from gauntlet.metrics.output_comparison import BatchNoise, Tolerances
 from gauntlet.onnx_model.normalization.fixed_inputs import InputValue
 
 StepName = Literal[
     "order",
     "fix_inputs",
+    "initializer_inputs",
     "functions",
     "constants",
-    "initializer_inputs",
     "branches",
     "opset",
     "batch",
@@ -54,7 +55,7 @@ class StepFacts(Frozen):
     )
 
 
-class NormalizeFacts(Frozen):
+class NormalizeFacts(Facts):
     """The model before and after normalization."""
 
     changed: bool = Field(description="whether any step was applied; otherwise the file is passed on as it is")
@@ -72,9 +73,18 @@ class NormalizeFacts(Frozen):
     batch_noise: BatchNoise | None = Field(
         None, description="how much the outputs of a model that is not float32 differ between batch sizes"
     )
-    same_graph: bool = Field(True, description="whether ONNX Runtime makes the same graph of both files")
+    same_graph: bool = Field(True, description="whether ONNX Runtime certainly makes the same graph of both files")
 
-    def limits(self, configured: Limits) -> Limits:
+    def section(self) -> Section | None:
+        """Return the steps; in Markdown, those that had something to do."""
+        if not self.steps:
+            return None
+        tried = [step for step in self.steps if step.outcome in ("applied", "undone")]
+        rows = tuple((step.step, step.outcome, step.change, step.reason) for step in tried)
+        headings, values = ("Step", "Outcome", "Change", "Why not"), {"facts": self}
+        return Section("Normalization", headings, rows, template="normalization.html.j2", values=values)
+
+    def limits(self, configured: Tolerances) -> Tolerances:
         """Return the limits on the outputs of files that are made from this one."""
         return configured if self.batch_noise is None else self.batch_noise.widen(configured)
 

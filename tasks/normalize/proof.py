@@ -8,8 +8,10 @@ import numpy as np
 import onnx
 
 from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.signature import class_output_of
 from gauntlet.datasets.golden import Golden, GoldenCase, first_samples
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
+from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 
@@ -27,6 +29,8 @@ class Proof:
     """Holds the models' weights; candidates are written beside them."""
     checker_error: str
     """What ONNX's checker says of the file as it came; empty for a valid file."""
+    class_output: str | None
+    """The output whose largest value is the predicted class."""
 
     @classmethod
     def from_model(cls, model: Path, folder: Path, golden: Golden, limits: Tolerances, samples: int) -> Self:
@@ -38,10 +42,9 @@ class Proof:
         }
         strict = limits.replace(
             samples=samples,
-            max_abs_error=limits.max_abs_error / STRICTER,
             max_rel_error=limits.max_rel_error / STRICTER,
         )
-        return cls(cases, strict, folder, checker_error(model))
+        return cls(cases, strict, folder, checker_error(model), class_output_of(read_graph(model)))
 
     def failure(self, proto: onnx.ModelProto) -> tuple[str, float | None]:
         """Return why the model is not proven equal, empty if it is, and the largest difference of an output."""
@@ -50,7 +53,7 @@ class Proof:
         if not self.checker_error and (error := checker_error(path)):
             return f"not valid ONNX: {error}", None
         try:
-            comparison = compare_outputs(self.limits, open_session(path), self.cases)
+            comparison = compare_outputs(self.limits, open_session(path), self.cases, self.class_output)
         except StageError as error:
             return one_line(error), None
         errors = [row.max_abs_error for row in comparison.rows]
@@ -59,8 +62,7 @@ class Proof:
             return one_line(comparison.failures[0]), worst
         for row in comparison.rows:
             if not row.within(self.limits):
-                what = f"'{row.output}' changes by {row.max_abs_error:.3g}"
-                return f"{what} ({row.data} inputs, batch {row.batch})", worst
+                return row.text(self.limits), worst
         return "", worst
 
 

@@ -40,5 +40,5 @@ def precision_of(proto: onnx.ModelProto) -> tuple[Precision, str]:
 
 def control_flow_of(proto: onnx.ModelProto) -> dict[str, int]:
     """Return the number of nodes of each kind of control flow."""
-    found = Counter(node.op_type for node in all_nodes(proto.graph))
-    return {kind: found[kind] for kind in CONTROL_FLOW if found[kind]}
+    counts = Counter(node.op_type for node in all_nodes(proto.graph))
+    return {kind: counts[kind] for kind in CONTROL_FLOW if counts[kind]}

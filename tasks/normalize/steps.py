@@ -69,11 +69,11 @@ def _branches_step(proto: onnx.ModelProto, _: Setting) -> str:
 STEPS: dict[StepName, tuple[Step, ...]] = {
     "order": (lambda proto, _: sort_nodes(proto),),
     "fix_inputs": (lambda proto, setting: fix_inputs(proto, setting.config.fix_inputs),),
-    "functions": (lambda proto, _: inline_functions(proto),),
-    "constants": (lambda proto, _: lift_constants(proto),),
-    "initializer_inputs": (
+    "initializer_inputs": (  # before steps that need IR version 4, in which a weight that is an input is no constant
         lambda proto, setting: drop_default_inputs(proto, {spec.name for spec in setting.signature.inputs}),
     ),
+    "functions": (lambda proto, _: inline_functions(proto),),
+    "constants": (lambda proto, _: lift_constants(proto),),
     "branches": (_branches_step,),
     "opset": (_opset_step(lambda setting: setting.config.opset), _opset_step(lambda _: PER_CHANNEL_OPSET)),
     "batch": (_batch_step,),

@@ -10,7 +10,7 @@ import onnx
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.datasets.golden import Golden
-from gauntlet.metrics.error_metrics import max_rel_error
+from gauntlet.metrics.error_metrics import max_normalized_error
 from gauntlet.runtime.subgraph import intermediate_values, producers
 
 SCOPES = "pkg.torch.onnx.name_scopes"
@@ -36,7 +36,9 @@ def first_divergence(model: Path, golden: Golden, limit: float) -> str | None:
         return None
     for name, value in values.items():
         own = golden.module_outputs[matches[name]]
-        errors = [max_rel_error(value, t) for t in (own, *golden.module_outputs.values()) if t.shape == value.shape]
+        errors = [
+            max_normalized_error(value, t) for t in (own, *golden.module_outputs.values()) if t.shape == value.shape
+        ]
         if not errors or not min(errors) <= limit:
             error = f"relative error {errors[0]:.3g}" if errors else f"shape {value.shape}, not {own.shape}"
             return f"'{name}' ({nodes[name].op_type}, module '{matches[name]}', {error})"

@@ -9,25 +9,27 @@ from pydantic import Field
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.facts import Facts, Section
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
+from gauntlet.core.unions import OneOf
 from gauntlet.core.workspace import Workspace
 from gauntlet.metrics.output_comparison import Tolerances
 from gauntlet.onnx_model.model_file import copy_model, read_for_editing, read_graph, write_model
 from gauntlet.runtime.graph_fingerprint import optimized_graph_fingerprint
+from tasks.optimize.base import Pass
 from tasks.optimize.chain import NOT_TRIED, Chain
-from tasks.optimize.graph_pass import GraphPass, apply_pass, layout_nodes
+from tasks.optimize.graph_pass import PASSES, apply_pass, layout_nodes
 from tasks.optimize.ort import OrtGraph
-from tasks.optimize.python_pass import PythonPass
 from tasks.optimize.verified_pass import PassFacts
 
-REMOVE_PASS = "remove this pass from the configuration for this model"
+MAX_REASONS = 3
+"""Dropped passes that a check names; the facts hold all of them."""
 
-OptimizeConfig = Annotated[GraphPass | Chain, Field(discriminator="kind")]
+OptimizeConfig = Annotated[Pass | Chain, OneOf("pass", (*PASSES, Chain))]
 
 
-class OptimizeFacts(Frozen):
+class OptimizeFacts(Facts):
     """What the passes changed in the graph."""
 
     nodes_before: int
@@ -35,11 +37,22 @@ class OptimizeFacts(Frozen):
     size_bytes: int
     custom_operators: dict[str, int] = Field(description="number of non-standard operators by domain")
     passes: tuple[PassFacts, ...] = Field((), description="result of each pass, in order; empty for kind ort")
+    nothing_to_gain: str = Field("", description="why it does the same work as the model before; empty if it may not")
+
+    def section(self) -> Section | None:
+        """Return the passes of a chain."""
+        values = {"passes": self.passes}
+        return Section("Graph passes", template="passes.html.j2", values=values) if self.passes else None
+
+    def headline(self) -> str:
+        """Return the passes that broke the model."""
+        broken = [result.name for result in self.passes if result.broke and result.outcome == "rejected"]
+        return f"broken by {', '.join(broken)}" if broken else ""
 
 
 def user_files(config: OptimizeConfig) -> tuple[Path, ...]:
     """Return the user's files that implement the passes."""
-    return config.files() if isinstance(config, Chain | PythonPass) else ()
+    return config.files()
 
 
 def optimize(
@@ -49,20 +62,18 @@ def optimize(
     model: Artifact,
     golden: Artifact,
     limits: Tolerances | None = None,
-    files: tuple[Path, ...] = (),
+    files: tuple[object, ...] = (),
     budget_s: float | None = None,
 ) -> Report[OptimizeFacts]:
     """Apply one pass, or a chain of passes, to a copy of the model; the report's artifact is `model`.
 
-    A single pass runs as a chain of one. Each pass is verified on the golden inputs, within `limits`. For a pass that
-    broke the model, the artifact `failing-<pass>` holds the smallest model found that it breaks, the model after the
-    pass, and inputs. `files` are the user's files (`user_files`); an argument so that their content is part of the
-    cache key. With `budget_s`, passes of a chain whose turn comes later are not tried. Raises StageError when ONNX
-    Runtime rejects the model.
+    A single pass runs as a chain of one. Each pass is verified on the golden inputs, within `limits`. `files` are the
+    user's files (`user_files`); an argument so that their content is part of the cache key. With `budget_s`, passes of
+    a chain whose turn comes later are not tried. Raises StageError when ONNX Runtime rejects the model.
     """
     before = read_graph(workspace.path(model))
     signature = Signature.read(before)
-    after, passes, failing = _optimized(config, workspace, model, golden, limits or Tolerances(), budget_s)
+    after, passes = _optimized(config, workspace, model, golden, limits or Tolerances(), budget_s)
     signature.write(after)
     path = workspace.folder / "model.onnx"
     kept = workspace.store_file(path, *write_model(after, path))
@@ -73,14 +84,11 @@ def optimize(
         size_bytes=kept.size_bytes,
         custom_operators={domain: custom.count(domain) for domain in sorted(set(custom))},
         passes=passes,
+        nothing_to_gain=_nothing_to_gain(workspace, model, kept, passes),
     )
-    checks = [*_pass_checks(passes), _layout_check(layout_nodes(after) - layout_nodes(before))]
-    if not passes or any(p.outcome == "accepted" for p in passes):
-        checks.insert(-1, _same_graph_check(*(_fingerprint(workspace.path(m), m.sha256) for m in (model, kept))))
+    checks = *_pass_checks(passes), _layout_check(layout_nodes(after) - layout_nodes(before))
     timed = any(p.timed for p in passes)
-    return Report(
-        stage="optimize", facts=facts, checks=tuple(checks), artifacts={"model": kept, **failing}, timed=timed
-    )
+    return Report(facts=facts, checks=checks, artifacts={"model": kept}, timed=timed)
 
 
 def _optimized(
@@ -90,18 +98,18 @@ def _optimized(
     golden: Artifact,
     limits: Tolerances,
     budget_s: float | None,
-) -> tuple[onnx.ModelProto, tuple[PassFacts, ...], dict[str, Artifact]]:
-    """Write the optimized model to the workspace; return it, the facts of each pass, and the failing models."""
+) -> tuple[onnx.ModelProto, tuple[PassFacts, ...]]:
+    """Write the optimized model to the workspace; return it and the facts of each pass."""
     path = workspace.folder / "model.onnx"
     if isinstance(config, OrtGraph):  # every session applies it in this process anyway
         try:
-            return apply_pass(config, workspace.path(model), path), (), {}
+            return apply_pass(config, workspace.path(model), path), ()
         except Exception as error:  # ONNX Runtime's own types
             raise StageError(f"{config.kind}: {error}") from error
     chain = config if isinstance(config, Chain) else Chain(passes=(config,))
-    result, passes, failing = chain.run(workspace, workspace.path(model), workspace.path(golden), limits, budget_s)
+    result, passes = chain.run(workspace, workspace.path(model), workspace.path(golden), limits, budget_s)
     copy_model(result, path)
-    return read_for_editing(path), passes, failing
+    return read_for_editing(path), passes
 
 
 def _layout_check(count: int) -> Check:
@@ -120,35 +128,41 @@ def _fingerprint(path: Path, sha256: str) -> str | None:
         return None
 
 
-def _same_graph_check(before: str | None, after: str | None) -> Check:
-    check = Check(name="optimize.same_graph", value=int(before is not None and before == after), op="==", limit=0)
-    detail = "the runtime optimizes it to the same graph as the FP32 model, so it cannot be faster"
-    return check.explained(detail, REMOVE_PASS)
+def _nothing_to_gain(workspace: Workspace, model: Artifact, kept: Artifact, passes: tuple[PassFacts, ...]) -> str:
+    """Return why a file does the same work as the model before the passes; empty where it may not."""
+    if passes and all(p.outcome == "unchanged" for p in passes):
+        reasons = [p.reason for p in passes if p.reason]
+        return "; ".join(["nothing to gain here: no pass changes the graph", *reasons])
+    if passes and not any(p.outcome == "accepted" for p in passes):
+        return ""
+    before, after = (_fingerprint(workspace.path(m), m.sha256) for m in (model, kept))
+    same = before is not None and before == after
+    return "nothing to gain here: ONNX Runtime optimizes the model to the same graph by itself" if same else ""
 
 
 def _pass_checks(passes: tuple[PassFacts, ...]) -> tuple[Check, ...]:
-    """Return the checks that no pass broke the model and that at least one was accepted; none without passes."""
-    if not passes:
+    """Return the checks that no pass broke the model and that one was accepted; none where no pass changed it."""
+    if all(p.outcome == "unchanged" for p in passes):
         return ()
     summaries = [_summary(p) for p in passes if p.broke and p.outcome == "rejected"]
     intact = Check(
         name="optimize.broken_passes", value=len(summaries), op="==", limit=0, unit="passes", severity="warning"
     )
-    skipped = "they were skipped; the named artifacts hold the smallest model that each breaks"
+    skipped = "they were skipped; `polygraphy debug reduce` finds the smallest model that a pass breaks, for a report"
     count = sum(p.outcome == "accepted" for p in passes)
     accepted = Check(name="optimize.accepted_passes", value=count, op=">", limit=0, unit="passes")
-    reason = "no pass changed the graph and passed its checks; this is the FP32 model"
-    if len(passes) == 1 and passes[0].outcome != "accepted" and passes[0].reason:
-        reason = _summary(passes[0])
+    dropped = [_summary(p) for p in passes if p.outcome == "rejected"]
+    reason = "; ".join(dropped[:MAX_REASONS]) + (" and others" if len(dropped) > MAX_REASONS else "")
     untried = [p.name for p in passes if p.reason.startswith(NOT_TRIED)]
     in_time = Check(
         name="optimize.untried_passes", value=len(untried), op="==", limit=0, unit="passes", severity="warning"
     ).explained(f"the time was used up before {', '.join(untried)}", "raise quantize_budget_s, or set it to null")
-    checks = intact.explained("; ".join(summaries), skipped), accepted.explained(reason, REMOVE_PASS)
+    checks = (
+        intact.explained("; ".join(summaries), skipped),
+        accepted.explained(f"no pass is left: {reason}" if len(passes) > 1 else reason, ""),
+    )
     return (*checks, in_time) if untried else checks
 
 
 def _summary(facts: PassFacts) -> str:
-    place = f" at {', '.join(facts.nodes[:3])}" if facts.nodes else ""
-    place += f" and {len(facts.nodes) - 3} more" if len(facts.nodes) > 3 else ""
-    return f"{facts.name}{place}: {facts.reason}" + (f" ({facts.artifact})" if facts.artifact else "")
+    return f"{facts.name}: {facts.reason}"

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import onnx
-from pydantic import Field
 
+from gauntlet.core.unions import OneOf
 from gauntlet.onnx_model.model_file import read_for_editing, read_graph, write_model
 from gauntlet.runtime.session import supported_ir_version
+from tasks.optimize.base import Pass
 from tasks.optimize.in_memory_pass import PassGroup
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
@@ -17,10 +18,8 @@ from tasks.optimize.ort import OrtGraph
 from tasks.optimize.python_pass import PythonPass
 from tasks.optimize.transformers import TransformerFusions
 
-GraphPass = Annotated[
-    OrtGraph | OnnxOptimizer | OnnxSim | OnnxSlim | OnnxScript | OnnxScriptRewriter | TransformerFusions | PythonPass,
-    Field(discriminator="kind"),
-]
+PASSES = OrtGraph, OnnxOptimizer, OnnxSim, OnnxSlim, OnnxScript, OnnxScriptRewriter, TransformerFusions, PythonPass
+GraphPass = Annotated[Pass, OneOf("pass", PASSES)]
 
 LAYOUT_DOMAINS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}  # of operators in a processor-specific layout
 

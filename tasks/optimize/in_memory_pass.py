@@ -9,12 +9,12 @@ from typing import ClassVar, Self
 import onnx
 from onnx.external_data_helper import uses_external_data
 
-from gauntlet.core.frozen import Frozen
 from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.onnx_model.model_file import copy_model, is_large_file, read_graph_with_local_data, write_model
+from tasks.optimize.base import Pass
 
 
-class InMemoryPass(Frozen, ABC):
+class InMemoryPass(Pass, ABC):
     """A pass that transforms a model in memory."""
 
     kind: str

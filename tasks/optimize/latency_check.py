@@ -5,27 +5,19 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field
 from scipy.special import bdtr
 
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.frozen import Frozen
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.timing import time_calls
 
-
-class LatencyCheck(Frozen):
-    """How a pass is timed, and the largest slowdown allowed."""
-
-    max_slowdown: float = Field(
-        0.02, ge=0, lt=1, description="a pass is dropped when its 95 % interval shows a larger slowdown than this share"
-    )
-    rounds: int = Field(9, ge=6, le=1000, description="timed blocks of each model; a 95 % interval needs at least 6")
-    block_ms: float = Field(15, gt=0, description="duration of one block, in milliseconds")
+ROUNDS = 9
+"""Timed blocks of each model; a 95 % interval needs at least 6."""
+BLOCK_MS = 15.0
 
 
-def speed_ratio(settings: LatencyCheck, before: Path, after: Path, inputs: NamedArrays) -> tuple[float, float, float]:
+def speed_ratio(before: Path, after: Path, inputs: NamedArrays) -> tuple[float, float, float]:
     """Return the speed of `after` in multiples of `before`: the median over rounds, and its 95 % interval.
 
     Both sessions alternate in this process, with one thread each: idle threads of one would spin on the cores where the
@@ -34,14 +26,14 @@ def speed_ratio(settings: LatencyCheck, before: Path, after: Path, inputs: Named
     """
     runners = [_runner(path, inputs) for path in (before, after)]
     for run in runners:
-        time_calls(run, settings.block_ms)
+        time_calls(run, BLOCK_MS)
     ratios: list[float] = []
-    for number in range(settings.rounds):
+    for number in range(ROUNDS):
         order = (0, 1) if number % 2 == 0 else (1, 0)
-        medians = {index: np.median(time_calls(runners[index], settings.block_ms)[0]) for index in order}
+        medians = {index: np.median(time_calls(runners[index], BLOCK_MS)[0]) for index in order}
         ratios.append(medians[0] / medians[1])
     ratios.sort()
-    cut = _outer(settings.rounds)
+    cut = _outer(ROUNDS)
     return float(np.median(ratios)), ratios[cut], ratios[-1 - cut]
 
 

@@ -5,11 +5,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from gauntlet.core.frozen import Frozen
 from gauntlet.runtime.session import open_session
+from tasks.optimize.base import Pass
 
 
-class OrtGraph(Frozen):
+class OrtGraph(Pass):
     """ONNX Runtime's graph optimizer at one level. `all` chooses layouts for this processor."""
 
     kind: Literal["ort"] = "ort"

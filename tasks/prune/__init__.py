@@ -1,36 +1,36 @@
 """Pruning: a smaller network is fine-tuned and passes every gate as its own candidate."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
+from gauntlet.core.facts import Facts
+from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
+from gauntlet.core.stage import stage
+from gauntlet.core.unions import OneOf
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
-from gauntlet.datasets.golden import Golden, GoldenCase, first_samples, predict_split
-from gauntlet.datasets.splits import Split
-from gauntlet.frameworks.torch import network as source
-from gauntlet.frameworks.torch.module_outputs import record_module_outputs
-from gauntlet.frameworks.torch.network_spec import ResizedNetwork
-from gauntlet.frameworks.torch.training_loop import TorchTrainingLoop
-from gauntlet.frameworks.training import EpochMetrics, require_labelled, store_golden_and_predictions
-from tasks.prune.network_size import NetworkSize, channel_counts, compressed_bytes
-from tasks.prune.structured import Structured
-from tasks.prune.unstructured import Unstructured
-
-if TYPE_CHECKING:
-    import torch
-
-PruneConfig = Annotated[Structured | Unstructured, Field(discriminator="kind")]
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import Splits
+from gauntlet.frameworks.training import EpochMetrics, LoopConfig, require_labelled
 
 
-class PruneFacts(Frozen):
+class NetworkSize(Frozen):
+    """The size of a network."""
+
+    macs: int = Field(description="multiply-accumulate operations of convolutions and matrix products per sample")
+    parameters: int
+    sparsity: Number = Field(description="share of zeros among the weights of convolutions and linear layers")
+
+
+class PruneFacts(Facts):
     """How much was pruned, and how fine-tuning went."""
 
     before: NetworkSize
@@ -43,6 +43,36 @@ class PruneFacts(Frozen):
     history: tuple[EpochMetrics, ...]
 
 
+class Pruning(Frozen):
+    """A kind of `prune`: a way to make a network smaller."""
+
+    kind: str
+
+    packages: ClassVar[dict[str, str]] = {}
+    """Required package -> the extra that installs it."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The candidate's name."""
+
+    @abstractmethod
+    def prune(
+        self,
+        network: Path,
+        training: LoopConfig | None,
+        data: Splits,
+        signature: Signature,
+        golden: Golden,
+        workspace: Workspace,
+    ) -> Report[PruneFacts]:
+        """Prune the network in a file and fine-tune it; see `tasks.prune.prune`."""
+
+
+PruneConfig = Annotated[Pruning, OneOf("prune")]
+
+
+@stage(process_wide=True, any_processor=True)
 def prune(
     config: PruneConfig,
     workspace: Workspace,
@@ -51,8 +81,9 @@ def prune(
     signature: Signature,
     golden: Artifact,
     splits: Mapping[str, Artifact],
+    training: LoopConfig | None = None,
 ) -> Report[PruneFacts]:
-    """Prune a PyTorch network and fine-tune it. The test images are used only for predictions at the end.
+    """Prune a network and fine-tune it as `training` says. The test images are used only for predictions at the end.
 
     The pruned network keeps the signature and is evaluated on the cases of `golden`. The splits `train`, `validation`
     and `test` need labels. The artifacts are `network` (a file like the input), `golden` and `predictions`; none when a
@@ -62,48 +93,5 @@ def prune(
     data = require_labelled(loaded, "train", "validation", "test")
     if signature.primary_output not in [spec.name for spec in signature.outputs]:
         raise StageError("fine-tuning needs the output with the class scores; name it in train.primary_output")
-    original, example = source.load_network(workspace.path(network), trust=True)
-    inputs = [*example.values()]
-    before = NetworkSize.from_network(original, inputs)
-    pruned = config.pruned(original, inputs)
-    loop = TorchTrainingLoop(config, pruned, data, signature, workspace)
-    feasible = not any(check.blocks for check in config.checks(before, NetworkSize.from_network(pruned, inputs)))
-    trained = (loop.run("prune"),) if feasible else ()
-    after = NetworkSize.from_network(pruned, inputs)
-    facts = PruneFacts(
-        before=before,
-        after=after,
-        macs_share=after.macs / before.macs,
-        channel_counts=channel_counts(original, pruned),
-        gzip_bytes=compressed_bytes(pruned),
-        **loop.history.facts(),
-    )
-    report: Report[PruneFacts] = Report(stage="prune", facts=facts, checks=(*config.checks(before, after), *trained))
-    if report.failures:
-        return report
-    recipe = source.recipe_of(workspace.path(network))
-    if facts.channel_counts and not isinstance(recipe, ResizedNetwork):
-        recipe = ResizedNetwork.of(recipe, pruned)
-    path = workspace.folder / "network.pt"
-    source.save_network(path, recipe, pruned, {name: tensor.numpy() for name, tensor in example.items()})
-    outputs = _store_outputs(pruned, Golden.load(workspace.path(golden)), data, signature, workspace)
-    return report.replace(artifacts={"network": workspace.store_file(path), **outputs})
-
-
-def _store_outputs(
-    network: "torch.nn.Module", golden: Golden, data: Mapping[str, Split], signature: Signature, workspace: Workspace
-) -> dict[str, Artifact]:
-    """Store the network's outputs for the golden cases and the test split, and its predictions."""
-
-    def predict(inputs: NamedArrays) -> NamedArrays:
-        outputs = source.run_network(network, source.ordered_inputs(inputs, signature))
-        return {spec.name: array for spec, array in zip(signature.outputs, outputs, strict=True)}
-
-    first = source.ordered_inputs(first_samples(golden.real.inputs, 1), signature)
-    own = Golden(
-        cases={title: GoldenCase(case.inputs, predict(case.inputs)) for title, case in golden.cases.items()},
-        test_outputs=predict_split(predict, data["test"]),
-        labels=golden.labels,
-        module_outputs=record_module_outputs(network, first),
-    )
-    return store_golden_and_predictions(own, predict, data, signature, workspace)
+    cases = Golden.load(workspace.path(golden))
+    return config.prune(workspace.path(network), training, data, signature, cases, workspace)

@@ -7,15 +7,14 @@ The accuracy gate and the race decide between the remaining ones.
 """
 
 from collections.abc import Collection
-from typing import Literal
 
 from gauntlet.calibration.percentile import Percentile
+from gauntlet.onnx_model.attention import Operators
 from gauntlet.runtime.processor import Processor
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8
 from tasks.quantize.weight_only import WeightOnly
 
-Operators = Literal["convolutions", "matrices", "attention", "unknown"]
 Recipe = StaticInt8 | DynamicInt8 | WeightOnly
 """Which operators dominate a model, as far as the configuration shows it before a run."""
 

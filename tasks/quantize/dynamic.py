@@ -11,15 +11,15 @@ from pydantic import Field
 
 from gauntlet.calibration.quantizer_input import mend_graph
 from gauntlet.calibration.ranges import Ranges
-from gauntlet.core.frozen import Frozen
 from gauntlet.onnx_model.model_file import is_large_file, read_model, write_model
+from tasks.quantize.base import Recipe
 from tasks.quantize.left_out import LeftOut, quantize_what_works, without_stored_weights
 
 TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
 OPERATORS = {"all": None, "matmul": ["MatMul"]}  # the quantizer first turns every Gemm into a MatMul and an Add
 
 
-class DynamicInt8(Frozen):
+class DynamicInt8(Recipe):
     """8-bit weights; activation ranges are computed at each call."""
 
     kind: Literal["dynamic"] = "dynamic"

@@ -3,24 +3,23 @@
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from onnxruntime.quantization.onnx_model import ONNXModel
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
 from gauntlet.onnx_model.model_file import read_model, write_model
 from gauntlet.onnx_model.normalization.order import sort_nodes
+from tasks.quantize.base import Recipe
 from tasks.quantize.left_out import LeftOut
 
 
-class Float16(Frozen):
+class Float16(Recipe):
     """Weights and activations in float16; inputs and outputs keep their types."""
 
     kind: Literal["float16"] = "float16"
-    takes_fused_attention: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -44,16 +44,16 @@ def without_ranges(graph: onnx.GraphProto, known: Collection[str]) -> dict[str, 
 def without_stored_weights(graph: onnx.GraphProto) -> dict[str, str]:
     """Return the nodes that dynamic quantization cannot take because of their weights -> the reason."""
     stored = {tensor.name: tensor.data_type for tensor in graph.initializer}
-    found = {}
+    reasons = {}
     for node in graph.node:
         weights = [node.input[place] for place in WEIGHT_PLACES.get(node.op_type, ()) if place < len(node.input)]
         if any(stored.get(name, TensorProto.FLOAT) != TensorProto.FLOAT for name in weights):
-            found[node.name] = "its weights are not float32"
+            reasons[node.name] = "its weights are not float32"
         elif node.op_type in MUST_BE_STORED and any(name not in stored for name in weights):
-            found[node.name] = "its weights are computed"
+            reasons[node.name] = "its weights are computed"
         elif any(stored.get(name) == TensorProto.FLOAT16 for name in node.input) and node.op_type in IntegerOpsRegistry:
-            found[node.name] = "it computes in float16"
-    return found
+            reasons[node.name] = "it computes in float16"
+    return reasons
 
 
 def quantize_what_works(

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import onnx
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
@@ -12,12 +12,12 @@ from pydantic import Field, model_validator
 from gauntlet.calibration.minmax import MinMax
 from gauntlet.calibration.ranges import Method, Ranges
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
 from gauntlet.onnx_model.graph import opset_versions
 from gauntlet.onnx_model.model_file import copy_into, is_large_file, read_graph
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET
 from gauntlet.onnx_model.operator_types import FLOAT_OPS
 from gauntlet.runtime.processor import Processor
+from tasks.quantize.base import Recipe
 from tasks.quantize.left_out import LeftOut, quantize_what_works, without_ranges
 
 FORMATS = {"qdq": QuantFormat.QDQ, "qoperator": QuantFormat.QOperator}
@@ -25,7 +25,7 @@ PRODUCTS_AND_SUMS = ["Conv", "ConvTranspose", "Gemm", "MatMul", "Add"]
 TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8, "u16": QuantType.QUInt16}
 
 
-class StaticInt8(Frozen):
+class StaticInt8(Recipe):
     """Integer weights and activations. On x86-64, only unsigned 8-bit activations run in fast integer kernels."""
 
     kind: Literal["static"] = "static"
@@ -44,7 +44,6 @@ class StaticInt8(Frozen):
         description="where Q/DQ nodes go: around every operator, as ONNX Runtime's integer kernels need it, or "
         "only before products and sums, for OpenVINO and TensorRT, which fuse the operators in between",
     )
-    takes_fused_attention: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from gauntlet.calibration.quantizer_input import mend_graph
 from gauntlet.calibration.ranges import Ranges
-from gauntlet.core.frozen import Frozen
 from gauntlet.onnx_model.model_file import read_model, write_model
+from tasks.quantize.base import Recipe
 from tasks.quantize.left_out import LeftOut, quantize_what_works
 
 ACCURACY_LEVELS = {"f32": 1, "s8": 4}
@@ -22,7 +22,7 @@ ACCURACY_LEVELS = {"f32": 1, "s8": 4}
 PRODUCTS = ("MatMul", "Gemm")
 
 
-class WeightOnly(Frozen):
+class WeightOnly(Recipe):
     """Weights of matrix products in 8 or 4 bits, as `MatMulNBits`: small files, for products larger than the caches.
 
     Needs no calibration and no VNNI; runs in ONNX Runtime alone.
@@ -91,8 +91,8 @@ class WeightOnly(Frozen):
     def _unsuited(self, graph: onnx.GraphProto) -> dict[str, str]:
         """Return the products that stay in float -> the reason."""
         stored = {tensor.name: tensor for tensor in graph.initializer}
-        found = {n.name: self._why_not(n, stored.get(n.input[1])) for n in graph.node if n.op_type in PRODUCTS}
-        return {name: why for name, why in found.items() if why}
+        reasons = {n.name: self._why_not(n, stored.get(n.input[1])) for n in graph.node if n.op_type in PRODUCTS}
+        return {name: why for name, why in reasons.items() if why}
 
     def _why_not(self, node: onnx.NodeProto, weights: onnx.TensorProto | None) -> str:
         if weights is None:

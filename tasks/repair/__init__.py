@@ -1,6 +1,6 @@
 """Repair: find the fewest nodes of a quantized model to leave in float, so that it is accurate and still faster.
 
-One session with a switch at every tensor (`tasks.repair.switchable_model`) ranks the nodes by the noise that each
+One session with a switch at every tensor (`tasks.repair.switchable_model`) ranks units of nodes by the noise that each
 alone adds to the outputs, and predicts the smallest sufficient set. Only that set is quantized, evaluated and raced;
 if it falls short, the search continues with stricter limits. The search uses the validation images; the test images
 only judge the result, by the gates of every candidate.
@@ -18,22 +18,26 @@ from typing import TypeGuard
 
 from pydantic import Field
 
+from gauntlet.calibration.bias_correction import MAX_SAMPLES, correct_biases
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.artifact import Artifact
+from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
+from gauntlet.datasets.golden import first_samples
 from gauntlet.onnx_model.model_file import read_model, write_model
 from gauntlet.problems.accuracy_comparison import AccuracyLimits
 from gauntlet.runtime.processor import Processor
 from tasks.quantize.static import StaticInt8
 from tasks.repair.quality import Limits, QualitySummary, ReferenceOutputs
-from tasks.repair.search import MixedPrecisionSearch, NodeSensitivity, SearchBudget, Stopped
+from tasks.repair.search import MixedPrecisionSearch, SearchBudget, Stopped, UnitNoise
 from tasks.repair.switchable_model import SwitchableModel
-from tasks.repair.trial import Evaluator, Trial
+from tasks.repair.trial import PREDICTION_IMAGES, Evaluator, Trial
 
 SHOWN = 12
+PREDICTION_SHARE = 0.02  # of the time, for one prediction
 REPAIRED = "-repaired"  # ends the name of a repaired candidate
 
 
@@ -57,15 +61,17 @@ class RepairConfig(SearchBudget):
         return self.enabled and (start == recipe or start not in recipes)
 
 
-class RepairFacts(Frozen):
+class RepairFacts(Facts):
     """The result of the search."""
 
     recipe: str
     seven_bit: bool = Field(description="weights in 7 bits instead of 8, because sums saturate on this processor")
     float_nodes: tuple[str, ...] = Field(description="nodes left in float, the most important first")
     nodes: int = Field(description="number of nodes that can be left in float")
-    ranked: int = Field(description="nodes ranked within the time limit; 0 if no ranking was needed")
-    ranking: tuple[NodeSensitivity, ...] = Field(description="the nodes whose rounding adds the most noise")
+    ranked: int = Field(
+        description="units (a product and what follows until the next) that were ranked; none if none was needed"
+    )
+    ranking: tuple[UnitNoise, ...] = Field(description="the units whose rounding adds the most noise")
     images: int
     before: QualitySummary | None = Field(description="of the rejected candidate; None if there is nothing to repair")
     trials: tuple[Trial, ...] = Field(description="full evaluations, in order")
@@ -100,19 +106,18 @@ def repair(
     with ThreadPoolExecutor(1) as pool:  # one mostly runs Python code, the other the runtime
         opening = pool.submit(_open_switchable, recipe, exact, inputs, failed)
         split, known = read_split(workspace.path(images)), workspace.path(whole) if whole else None
-        reference = ReferenceOutputs(inputs[0], split, config.images, known)
+        reference = ReferenceOutputs(inputs[0], split, config.images, known, accuracy)
         network = opening.result()
-    evaluator = Evaluator(
-        network, reference, file, partial(exact.quantize, *inputs), config.sensitivity_images, config.prediction_images
-    )
-    limits = Limits(accuracy, accuracy.min_sqnr_db, len(read_split(workspace.path(test))))
+    write, prediction_s = partial(exact.quantize, *inputs), PREDICTION_SHARE * config.budget_s
+    evaluator = Evaluator(network, reference, file, write, prediction_s)
+    limits = Limits(accuracy, len(read_split(workspace.path(test))))
     search = MixedPrecisionSearch(config, limits, evaluator, start=start, whole_first=exact != recipe)
     before = reference.quality(reference.run(failed)) if network.nodes else None
     best = search.run(before) if before else None
-    artifacts = {"model": _store_best(workspace, search, best)}
+    artifacts = {"model": _store_best(workspace, search, best, inputs[1])}
     facts = _facts(recipe, search, before, best)
-    timed = facts.stopped in ("not faster", "time used up")
-    return Report(stage="repair", facts=facts, checks=_checks(config, facts, best), artifacts=artifacts, timed=timed)
+    timed = facts.stopped in ("not faster", "time used up") or evaluator.prediction_images < PREDICTION_IMAGES
+    return Report(facts=facts, checks=_checks(config, facts, best), artifacts=artifacts, timed=timed)
 
 
 def _open_switchable(
@@ -125,10 +130,11 @@ def _open_switchable(
     return SwitchableModel(inputs[-1], inputs[1])
 
 
-def _store_best(workspace: Workspace, search: MixedPrecisionSearch, best: Trial | None) -> Artifact:
+def _store_best(workspace: Workspace, search: MixedPrecisionSearch, best: Trial | None, prepared: Path) -> Artifact:
     file, evaluator = search.evaluator.file, search.evaluator
     if best is None or best is not search.trials[-1]:  # the file holds another model
         evaluator.write(best.float_nodes if best else ())
+    correct_biases(file, prepared, first_samples(evaluator.reference.samples, MAX_SAMPLES))
     proto = read_model(file)
     evaluator.reference.signature.write(proto)
     return workspace.store_file(file, *write_model(proto, file))
@@ -152,17 +158,21 @@ def _facts(
     )
 
 
+REMEDIES: dict[Stopped, str] = {
+    "not even in float": "loosen the limits of `accuracy`",
+    "evaluations used up": "raise repair.max_trials",
+    "time used up": "raise repair.budget_s",
+}
+
+
 def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tuple[Check, ...]:
     nodes = Check(name="repair.nodes", value=facts.nodes, op=">", limit=0)
     if best is None:
         detail = f"{facts.recipe} quantizes no node that could be left in float"
-        return (nodes.explained(detail, "use another recipe; there is nothing to repair"),)
+        return (nodes.explained(detail, ""),)
     names = f": {', '.join(facts.float_nodes[:4])}" if facts.float_nodes else ""
     result = f"{len(facts.float_nodes)} of {facts.nodes} nodes in float{names}"
     result = f"7-bit weights, {result}" if facts.seven_bit else result
-    remedy = "raise repair.max_trials or repair.budget_s"
-    if facts.stopped == "not even in float":
-        remedy = "loosen the limits of `accuracy`, or remove this recipe"
     within_limits = Check(
         name="repair.within_limits",
         value=int(best.good),
@@ -170,7 +180,7 @@ def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tup
         limit=1,
         severity="warning",
         detail=f"{facts.stopped} after {len(facts.trials)} evaluations; {result}",
-        remedy="" if best.good else remedy,
+        remedy="" if best.good else REMEDIES.get(facts.stopped, ""),
     )
     if best.speed is None:
         return nodes, within_limits

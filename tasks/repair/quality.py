@@ -11,9 +11,9 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden, first_samples
 from gauntlet.datasets.splits import Split
-from gauntlet.metrics.paired_accuracy import PairedAccuracy, drop_interval
+from gauntlet.metrics.paired_accuracy import drop_interval
+from gauntlet.metrics.paired_change import PairedChange
 from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
-from gauntlet.problems.base import MetricLoss
 from gauntlet.runtime.batched_inference import BatchedInference, batched_inference
 from gauntlet.runtime.resources import parallel_calls_and_threads
 from gauntlet.runtime.session import open_session
@@ -24,39 +24,39 @@ BATCH = 16
 class QualitySummary(Frozen):
     """The quality of outputs on the images of the search."""
 
-    paired: PairedAccuracy | None = Field(description="against the FP32 model, image by image; None without classes")
-    loss: MetricLoss | None = Field(None, description="of another problem's metric, against the FP32 model")
-    top1_agreement: Number
-    cosine: Number = Field(description="of the worst output; 1 if no output is floating point")
+    change: PairedChange | None = Field(
+        description="of the metric, against the FP32 model; expected, where labels do not tell"
+    )
+    agreement: Number = Field(1.0, description="of the worst output that is neither a prediction nor a float")
     sqnr_db: Number = Field(description="of the worst output; infinite if no output is floating point")
+    headroom_db: Number = Field(description="how far the noise of the worst output is within its limit")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of the accuracy gate; the search may raise `min_sqnr_db`.
+    """The limits of the accuracy gate; the search may ask for more headroom than none.
 
     `test_images` is the number of images of the gate: an accuracy drop need not be resolved on the fewer of the search.
     """
 
     accuracy: AccuracyLimits
-    min_sqnr_db: float
     test_images: int
+    headroom_db: float = 0.0
 
     def accept(self, quality: QualitySummary) -> bool:
         """Return whether the gate would accept this quality."""
-        limits, paired = self.accuracy, quality.paired
-        if quality.loss is not None:
-            drop = quality.loss.drop_high if limits.unresolved == "reject" else quality.loss.drop
-            accurate = drop <= limits.max_accuracy_drop
-        elif paired is None:
-            accurate = quality.top1_agreement >= limits.min_top1_agreement and quality.cosine >= limits.min_cosine
-        else:
-            accurate = paired.drop <= limits.max_accuracy_drop
-            if limits.unresolved == "reject":
-                scale = self.test_images / paired.images
-                _, high = drop_interval(paired.lost * scale, paired.gained * scale, self.test_images)
-                accurate = accurate and high <= limits.max_accuracy_drop
-        return accurate and quality.sqnr_db >= self.min_sqnr_db
+        near = quality.agreement >= self.accuracy.min_agreement and quality.headroom_db >= self.headroom_db
+        return bool(near and self._drop(quality) <= self.accuracy.max_accuracy_drop)
+
+    def _drop(self, quality: QualitySummary) -> float:
+        """Return the drop that the gate would judge; 0 where nothing is predicted."""
+        proven, change = self.accuracy.unresolved == "reject", quality.change
+        if change is None or not proven:
+            return float(change.drop) if change else 0.0
+        if change.lost is None or change.gained is None:
+            return float(change.high)
+        scale = self.test_images / change.n
+        return max(float(change.drop), drop_interval(change.lost * scale, change.gained * scale, self.test_images)[1])
 
 
 class ReferenceOutputs:
@@ -66,8 +66,10 @@ class ReferenceOutputs:
     the accuracy gate.
     """
 
-    def __init__(self, model: Path, split: Split, images: int, whole: Path | None = None) -> None:
-        self.model = model
+    def __init__(
+        self, model: Path, split: Split, images: int, whole: Path | None = None, limits: AccuracyLimits | None = None
+    ) -> None:
+        self.model, self.limits = model, limits or AccuracyLimits()
         self.signature = Signature.read(onnx.load(model, load_external_data=False))
         self.labels = None if split.labels is None else split.labels[:images]
         calls, parallel = _calls(model, split.take(slice(0, images)))
@@ -87,10 +89,11 @@ class ReferenceOutputs:
         count = len(next(iter(outputs.values())))
         expected = Golden({}, first_samples(self.expected, count), None if self.labels is None else self.labels[:count])
         facts = compare_accuracy(expected, self.signature, outputs, first_samples(self.outputs, count))
-        cosine = 1.0 if facts.cosine is None else facts.cosine
-        sqnr_db = float("inf") if facts.sqnr_db is None else facts.sqnr_db
         return QualitySummary(
-            paired=facts.paired, loss=facts.loss, top1_agreement=facts.top1_agreement, cosine=cosine, sqnr_db=sqnr_db
+            change=facts.expected_loss or facts.change,
+            agreement=facts.agreement[0],
+            sqnr_db=float("inf") if facts.sqnr_db is None else facts.sqnr_db,
+            headroom_db=facts.headroom_db(self.limits),
         )
 
 

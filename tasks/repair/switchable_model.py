@@ -20,9 +20,15 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.onnx_model.model_file import exceeds_protobuf_limit, read_model
+from gauntlet.onnx_model.operator_types import FLOAT_OPS
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 
+Unit = tuple[str, ...]
+"""Names of nodes that are left in float together: a convolution or another product, and what follows until the next.
+
+A float node between two integer ones needs conversions on both sides, and breaks what the runtime fuses.
+"""
 BATCH = 16
 SWITCH = "switch/"
 QUANTIZABLE = QDQRegistry.keys() | QLinearOpsRegistry.keys()
@@ -57,6 +63,7 @@ class SwitchableModel:
         self._tensors = _tensors(network)
         self._followed = {node.name: node.input[0] for node in network.nodes if node.op_type in FOLLOWING}
         self.nodes = frozenset(self._tensors)
+        self.units = units_of([node for node in network.nodes if node.name in self.nodes])
         _rebuild(proto.graph, source, network)
         self._session = open_session(proto.SerializeToString(), level="basic", settings=KEEP_PAIRS)
 
@@ -72,6 +79,19 @@ class SwitchableModel:
         switches: NamedArrays = {SWITCH + name: np.array(name in on) for name in self._activations}
         switches |= {name: values[name in on] for name, values in self._weights.items()}
         return batched_inference(_Switched(self._session, switches), samples).run(BATCH)
+
+
+def units_of(nodes: Sequence[onnx.NodeProto]) -> tuple[Unit, ...]:
+    """Return the units of nodes in the order of the graph: each has a product at most, and what follows it."""
+    units, has_product = list[list[str]](), True
+    for node in nodes:
+        is_product = node.op_type in FLOAT_OPS
+        if not units or (is_product and has_product):
+            units.append([])
+            has_product = False
+        units[-1].append(node.name)
+        has_product |= is_product
+    return tuple(map(tuple, units))
 
 
 class _Switched:

@@ -1,53 +1,30 @@
 """Train a model or load a pretrained one, and record its golden outputs."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
-
-from pydantic import Field
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
+from gauntlet.core.stage import stage
+from gauntlet.core.unions import OneOf
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
-from tasks.train.boosting import BoostingModel, BoostingTraining
+from tasks.train.base import Training
 from tasks.train.facts import TrainFacts
-from tasks.train.flax import FlaxTraining
-from tasks.train.jax_pretrained import JaxModel
-from tasks.train.keras import KerasTraining
-from tasks.train.keras_pretrained import KerasModel, SavedModelFolder
 from tasks.train.onnx_pretrained import OnnxModel
-from tasks.train.sklearn import SklearnTraining
-from tasks.train.sklearn_pretrained import SklearnModel
-from tasks.train.torch import TorchTraining
-from tasks.train.torch_detection import TorchDetection
-from tasks.train.torch_pretrained import TorchModel
-from tasks.train.torch_program import ExportedProgram, ScriptedModule
-from tasks.train.torch_segmentation import TorchSegmentation
 
-FromScratch = (
-    TorchTraining
-    | TorchDetection
-    | TorchSegmentation
-    | KerasTraining
-    | SklearnTraining
-    | BoostingTraining
-    | FlaxTraining
-)
-Brought = ExportedProgram | ScriptedModule | KerasModel | SavedModelFolder | SklearnModel | JaxModel
-"""Models that are loaded, and tried, without further code of the user's, or with a function that is named."""
-Pretrained = TorchModel | Brought | BoostingModel | OnnxModel
-TrainConfig = Annotated[FromScratch | Pretrained, Field(discriminator="kind")]
+TrainConfig = Annotated[Training, OneOf("train", (OnnxModel,))]
 
 
+@stage(any_processor=True)
 def train(
     config: TrainConfig,
     workspace: Workspace,
     *,
     splits: Mapping[str, Artifact],
     signature: Signature,
-    files: tuple[Path, ...] = (),
+    files: tuple[object, ...] = (),
 ) -> Report[TrainFacts]:
     """Train a model on the splits of the data stage, or load a pretrained one.
 

@@ -1,5 +1,6 @@
 """The facts of training, and what all kinds of training share."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,18 @@ from pydantic import Field
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.facts import Facts, Outcome, Section
+from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.states import States
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, Predict
-from gauntlet.datasets.splits import Splits
+from gauntlet.datasets.splits import Split, Splits
+from gauntlet.datasets.state_sequence import record_sequence, sequence_positions
 from gauntlet.frameworks.training import EpochMetrics, store_golden_and_predictions
 from gauntlet.metrics.error_metrics import predicted_classes
-from gauntlet.metrics.paired_accuracy import PairedAccuracy
+from gauntlet.metrics.paired_change import PairedChange
 from gauntlet.problems import problem_of
 
 
@@ -30,15 +34,7 @@ class InitialWeights(Frozen):
     trained_parameters: int = Field(description="the others were frozen")
 
 
-class FineTuning(Frozen):
-    """A brought network before and after fine-tuning, on the validation images."""
-
-    before: Number = Field(description="accuracy of the network as it was brought")
-    after: Number
-    paired: PairedAccuracy = Field(description="image by image")
-
-
-class TrainFacts(Frozen):
+class TrainFacts(Facts):
     """How the training went, and the model's signature."""
 
     framework: str
@@ -48,8 +44,18 @@ class TrainFacts(Frozen):
     stopped_early: bool = False
     history: tuple[EpochMetrics, ...] = ()
     initial_weights: InitialWeights | None = Field(None, description="what the training started from, if not at random")
-    fine_tuning: FineTuning | None = Field(None, description="of a brought network: before and after")
+    fine_tuning: PairedChange | None = Field(
+        None, description="of a brought network: before and after, on the validation images"
+    )
     signature: Signature = Field(description="of the trained or pretrained model")
+
+    def section(self) -> Section:
+        """Return the epochs, and what they started from."""
+        return Section("Training", template="training.html.j2", values={"training": self})
+
+    def outcome(self) -> Outcome:
+        """Return the names of the classes."""
+        return Outcome(labels=self.signature.labels)
 
 
 def report_model(
@@ -63,10 +69,11 @@ def report_model(
     checks: tuple[Check, ...] = (),
 ) -> Report[TrainFacts]:
     """Store the model's files, the golden outputs and the predictions for the splits, and report on them."""
+    golden, steps = _with_sequence(golden, predict, splits["test"], facts.signature.states)
     artifacts = store_golden_and_predictions(golden, predict, splits, facts.signature, workspace)
     artifacts["model"] = workspace.store_file(model, *companions)
-    checks = (*checks, never_finite_check(golden.test_outputs), *_constant_outputs_checks(golden))
-    return Report(stage="train", facts=facts, checks=checks, artifacts=artifacts)
+    checks = (*checks, never_finite_check(golden.test_outputs), *_constant_outputs_checks(golden), *steps)
+    return Report(facts=facts, checks=checks, artifacts=artifacts)
 
 
 def never_finite_check(outputs: NamedArrays) -> Check:
@@ -114,6 +121,25 @@ def _varies(array: Array) -> bool:
     return not np.array_equal(array, np.broadcast_to(array[:1], array.shape), equal_nan=array.dtype.kind == "f")
 
 
+def _with_sequence(golden: Golden, predict: Predict, test: Split, states: States) -> tuple[Golden, tuple[Check, ...]]:
+    """Return the golden outputs with those over sequences, and a warning where these end because a state overflows."""
+    if not states:
+        return golden, ()
+    sequence = record_sequence(predict, test, states)
+    steps, planned = 0 if sequence is None else len(sequence.positions), len(sequence_positions(len(test)))
+    check = Check.of(
+        "train.sequence_steps",
+        steps,
+        ">=",
+        planned,
+        "" if steps == planned else "fed its own states, the model returns infinite or NaN ones after this many steps",
+        "if these outputs are no states of the model, set train.states to [], or to the pairs that are",
+        unit="steps",
+        severity="warning",
+    )
+    return replace(golden, sequence=sequence), (check,)
+
+
 def single_input(signature: Signature) -> str:
     """Return the name of the one input that a model trained here takes; raise StageError if the data has more."""
     if len(signature.inputs) != 1:
@@ -126,17 +152,21 @@ def image_fields(signature: Signature, what: str, fix: str) -> dict[str, Any]:
     """Return channels, height, width and classes; without images, raise StageError with `what` and the `fix`."""
     shape = signature.inputs[0].shape[1:]
     if len(shape) != 3 or signature.layout == "none":
-        found = f"the data has samples of shape {shape} and layout {signature.layout}"
-        raise StageError(f"{what} takes images; {found}. Fix: {fix}")
+        actual = f"the data has samples of shape {shape} and layout {signature.layout}"
+        raise StageError(f"{what} takes images; {actual}. Fix: {fix}")
     names = ("channels", "height", "width") if signature.layout == "NCHW" else ("height", "width", "channels")
     return {**dict(zip(names, shape, strict=True)), "classes": len(signature.labels)}
 
 
-def with_scores(signature: Signature, output: str) -> Signature:
+SCORES = "logits"
+"""The output of a classifier that was trained here."""
+
+
+def with_scores(signature: Signature) -> Signature:
     """Return the signature of a classifier trained here; its inputs are float32, whatever type the data has."""
-    scores = TensorSpec(name=output, dtype="float32", shape=("batch", len(signature.labels)))
+    scores = TensorSpec(name=SCORES, dtype="float32", shape=("batch", len(signature.labels)))
     inputs = tuple(spec.replace(dtype="float32") for spec in signature.inputs)
-    return signature.replace(inputs=inputs, outputs=(scores,), primary_output=output)
+    return signature.replace(inputs=inputs, outputs=(scores,), primary_output=SCORES)
 
 
 def find_primary_output(chosen: str | None, outputs: NamedArrays, signature: Signature) -> str | None:

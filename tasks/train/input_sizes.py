@@ -53,12 +53,13 @@ def outputs_of(golden: Golden) -> tuple[TensorSpec, ...]:
     specs = []
     for name, array in golden.test_outputs.items():
         dtype = "str" if array.dtype.kind == "U" else array.dtype.name
-        axes = _axes(name, [case.outputs[name].shape for case in golden.cases.values()])
-        specs.append(TensorSpec(name=name, dtype=dtype, shape=axes))
+        specs.append(TensorSpec(name=name, dtype=dtype, shape=axes_of(name, golden)))
     return tuple(specs)
 
 
-def _axes(name: str, shapes: list[tuple[int, ...]]) -> tuple[int | str, ...]:
+def axes_of(name: str, golden: Golden) -> tuple[int | str, ...]:
+    """Return the axes of an output for many samples; one whose length differs between the cases has a name."""
+    shapes = [case.outputs[name].shape for case in golden.cases.values()]
     lengths = [set(axis) for axis in zip(*(shape[1:] for shape in shapes), strict=True)]
     axes = [min(seen) if len(seen) == 1 else f"{name}_{index}" for index, seen in enumerate(lengths, start=1)]
     return ("batch", *axes)
@@ -68,8 +69,8 @@ def _image_inputs(signature: Signature) -> set[str]:
     names = {spec.name for spec in signature.inputs if len(spec.shape) == 4 and signature.layout != "none"}
     if not names:
         shapes = {spec.name: spec.shape for spec in signature.inputs}
-        found = f"layout {signature.layout}, shapes {shapes}"
-        raise StageError(f"train.input_sizes: no input is an image ({found}). Fix: remove input_sizes")
+        actual = f"layout {signature.layout}, shapes {shapes}"
+        raise StageError(f"train.input_sizes: no input is an image ({actual}). Fix: remove input_sizes")
     return names
 
 

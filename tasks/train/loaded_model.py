@@ -12,7 +12,9 @@ from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.session import FrameworkSession, LoadedModel
 from gauntlet.frameworks.training import splits_to_score
 from gauntlet.runtime.batched_inference import batched_inference
-from tasks.train.facts import TrainFacts, find_primary_output, report_model
+from tasks.train.facts import TrainFacts, report_model
+from tasks.train.other_lengths import cut_samples, with_open_axes
+from tasks.train.states import StatePairs, with_primary_and_states
 
 BATCH = 64
 
@@ -24,13 +26,13 @@ def report_loaded(
     signature: Signature,
     workspace: Workspace,
     *,
-    seed: int,
-    primary_output: str | None = None,
+    primary_output: str | None,
+    states: StatePairs,
 ) -> Report[TrainFacts]:
     """Record the golden outputs of a loaded model; raise StageError if the data does not fit it.
 
-    `store_as` writes the model's file, given the inputs for this data, and returns it; `primary_output` is found if it
-    is None.
+    `store_as` writes the model's file, given the inputs for this data, and returns it; `primary_output` and `states`
+    are inferred if they are None.
     """
     scored = splits_to_score(splits)
     test = scored["test"]
@@ -43,15 +45,15 @@ def report_loaded(
 
     # Random integers may lie outside an embedding's table.
     indices = any(not spec.dtype.startswith("float") for spec in session.inputs)
-    golden = record_golden(predict, test, seed=seed, observed_values_only=indices)
+    others = cut_samples(predict, test, signature.replace(inputs=session.inputs))
+    golden = record_golden(predict, test, sizes=others.cases, observed_values_only=indices)
     whole = batched_inference(session, first).one_sample_per_call
-    outputs = session.output_specs(golden.test_outputs, whole=whole)
+    outputs = with_open_axes(session.output_specs(golden.test_outputs, whole=whole), golden)
     signature = signature.replace(inputs=session.inputs, outputs=outputs)
-    primary = find_primary_output(primary_output, golden.test_outputs, signature)
     facts = TrainFacts(
         framework=model.framework,
         architecture=model.architecture,
         parameters=model.parameters,
-        signature=signature.replace(primary_output=primary),
+        signature=with_primary_and_states(signature, golden, primary_output, states),
     )
-    return report_model(facts, golden, predict, scored, workspace, store_as(session.inputs))
+    return report_model(facts, golden, predict, scored, workspace, store_as(session.inputs), checks=others.checks())

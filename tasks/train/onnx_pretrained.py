@@ -2,14 +2,13 @@
 
 import math
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import onnx
 from pydantic import Field
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError
-from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.core.workspace import Workspace
@@ -17,27 +16,37 @@ from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.training import require_test_split, splits_to_score
 from gauntlet.onnx_model import model_file
+from gauntlet.onnx_model.attention import Operators, reads_attention
 from gauntlet.runtime.batched_inference import batched_inference, tensor_output_names
 from gauntlet.runtime.session import open_session
-from tasks.train.facts import TrainFacts, find_primary_output, report_model
+from tasks.train.base import Training
+from tasks.train.facts import TrainFacts, report_model
 from tasks.train.input_sizes import InputSizes, resized_samples
+from tasks.train.other_lengths import OtherLengths, cut_samples
+from tasks.train.states import StatePairs, with_primary_and_states
 
 BATCH = 16
 
 
-class OnnxModel(Frozen):
+class OnnxModel(Training):
     """Load an ONNX file. Every candidate is compared with its outputs."""
 
+    everyday: ClassVar = {"model": "model.onnx"}
     kind: Literal["onnx"] = "onnx"
     model: Path = Field(description="the file; its external data, if any, is in the same folder")
     primary_output: str | None = Field(None, description="output that names the class; default: scores, else labels")
     layout: Literal["NCHW", "NHWC", "none"] | None = Field(None, description="default: the file's, else the data's")
     input_sizes: InputSizes = ()
-    seed: int = Field(0, ge=0, description="of the random inputs")
+    states: StatePairs = None
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that are read."""
         return model_file.model_files(self.model)
+
+    @property
+    def operators(self) -> Operators:
+        """Attention if the graph computes it, else unknown."""
+        return "attention" if reads_attention(self.model) else "unknown"
 
     def fit(self, splits: Splits, signature: Signature, workspace: Workspace) -> Report[TrainFacts]:
         """Load the model and record its golden outputs. See `tasks.train.train`."""
@@ -52,10 +61,10 @@ class OnnxModel(Frozen):
             return batched_inference(session, inputs).run(BATCH)
 
         signature = self._signature(proto, signature)
-        sizes = resized_samples(test, self.input_sizes, signature)
-        golden = record_golden(predict, test, seed=self.seed, sizes=sizes, observed_values_only=True)
-        primary = find_primary_output(self.primary_output, golden.test_outputs, signature)
-        signature = signature.replace(primary_output=primary)
+        others = OtherLengths() if self.input_sizes else cut_samples(predict, test, signature)
+        sizes = resized_samples(test, self.input_sizes, signature) | others.cases
+        golden = record_golden(predict, test, sizes=sizes, observed_values_only=True)
+        signature = with_primary_and_states(signature, golden, self.primary_output, self.states)
         facts = TrainFacts(
             framework=f"onnx, made by {proto.producer_name or 'an unnamed tool'} {proto.producer_version}".strip(),
             architecture=proto.graph.name or self.model.stem,
@@ -78,7 +87,9 @@ class OnnxModel(Frozen):
         signature.write(model)
         companions = model_file.write_model(model, path)
         scored = splits_to_score(splits)
-        return report_model(facts, golden, predict, scored, workspace, path, *companions, checks=(check,))
+        return report_model(
+            facts, golden, predict, scored, workspace, path, *companions, checks=(check, *others.checks())
+        )
 
     def _signature(self, proto: onnx.ModelProto, data: Signature) -> Signature:
         """Return the file's own signature, or what its graph declares, completed by the data's."""

@@ -3,10 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
+from gauntlet.core.arrays import as_float32
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import Split, batches, require_labels
-from gauntlet.frameworks.sklearn.estimator import as_float32
 
 ROWS = 1024  # read at once
 

@@ -8,11 +8,13 @@ from configs.loader import load
 from configs.recipe_expansion import AUTO_BUDGET_S, AUTO_REPAIR_S
 from configs.schema import PipelineConfig
 from gauntlet.core.errors import ConfigError
-from gauntlet.targets import environments
-from gauntlet.targets.environments import ENVIRONMENTS, NOTE
+from gauntlet.runtime.processor import Processor
+from gauntlet.targets import environments, installed_targets
+from gauntlet.targets.environments import NOTE, OPENVINO
 from tasks.benchmark.config import BenchmarkConfig
 
 AUTO = ("benchmark.deploy_targets=auto",)
+ADDED = ["openvino-f32", *(["openvino-bf16"] if Processor.current().has_bf16 else [])]
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +27,7 @@ def openvino() -> None:
     """The note that a complete installation leaves; nothing here runs it."""
     place = environments.folder("openvino")
     place.mkdir(parents=True)
-    (place / NOTE).write_text(ENVIRONMENTS["openvino"].note)
+    (place / NOTE).write_text(OPENVINO.note)
 
 
 def names(config: PipelineConfig) -> tuple[list[str], list[str]]:
@@ -44,7 +46,7 @@ def test_environment_of_other_versions_is_not_taken_for_installed(openvino: None
 @pytest.mark.usefixtures("openvino")
 def test_installed_runtime_takes_part_and_has_a_recipe_of_its_own() -> None:
     config = load("digits-small-cnn", (*AUTO, "quantize=auto"))
-    assert names(config) == (["ort-cpu", "openvino-f32"], ["openvino-f32"])
+    assert names(config) == (["ort-cpu", *ADDED], ADDED)
     assert any(recipe.name.endswith("-inputs") for recipe in config.quantize)
     assert PipelineConfig.model_validate(config.model_dump(mode="json")) == config
 
@@ -52,14 +54,17 @@ def test_installed_runtime_takes_part_and_has_a_recipe_of_its_own() -> None:
 @pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("listed", ["openvino-f32", "{kind: openvino, precision: f32}"])
 def test_runtime_that_is_listed_already_is_not_listed_twice(listed: str) -> None:
-    config = load("digits-small-cnn", (*AUTO, f"benchmark.targets=[ort-cpu, ort-web-wasm, {listed}]"))
-    assert names(config) == (["ort-cpu", "ort-web-wasm", "openvino-f32"], ["openvino-f32"])
+    config = load("digits-small-cnn", (*AUTO, f"benchmark.targets=[ort-cpu, ort-coreml, {listed}]"))
+    assert names(config) == (["ort-cpu", "ort-coreml", *ADDED], ADDED)
 
 
 @pytest.mark.usefixtures("openvino")
-def test_runtime_of_another_environment_takes_no_part_where_loadgen_measures_the_winner() -> None:
-    config = load("digits-small-cnn", (*AUTO, "loadgen=[{scenario: SingleStream}]"))
-    assert names(config) == (["ort-cpu"], [])
+@pytest.mark.parametrize(("flags", "precisions"), [(set(), ["f32"]), ({"avx512_bf16"}, ["f32", "bf16"])])
+def test_runtime_computes_in_what_the_processor_multiplies(
+    flags: set[str], precisions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Processor, "current", lambda: Processor("x86_64", frozenset(flags)))
+    assert [target.declared_precision for target in installed_targets()] == precisions
 
 
 @pytest.mark.parametrize(

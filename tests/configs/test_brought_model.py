@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import control_flow_models
+import detector_models
 import numpy as np
 import onnx
 import onnx_text
@@ -14,8 +15,10 @@ import yaml
 from onnx_models import quantized
 from PIL import Image
 from small_images import write_pictures
+from streaming_models import leaky_sum
 
 from configs.brought_model import InferredConfig, infer_config, is_model
+from configs.frameworks import suffixes
 from configs.loader import load
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Preprocessing, signature_from_graph
@@ -87,6 +90,17 @@ def test_shape_is_refused_when_it_does_not_fit(
         infer_config(classifier(tmp_path / "m.onnx", "n,3,height,width"), None, None, shapes)
 
 
+def test_axes_named_with_a_question_mark_have_lengths_of_their_own(tmp_path: Path) -> None:
+    proto = onnx_text.model("net (float[n,3,h,w] x) => (float[n,3,1,1] y) { y = GlobalAveragePool(x) }")
+    for value in (*proto.graph.input, *proto.graph.output):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                axis.dim_param = "?"
+    found, config = inferred(saved(tmp_path / "m.onnx", proto), x=(3, 48, 192))
+    assert config.data.dynamic_axes == {"x_2": 48, "x_3": 192}
+    assert "batch" not in found.notes  # the batch is one axis of all inputs and outputs
+
+
 def test_batch_that_is_the_second_axis_is_no_batch(tmp_path: Path) -> None:
     model = saved(tmp_path / "m.onnx", control_flow_models.initial_state())
     found, config = inferred(model, x=(6, 1, 20))
@@ -102,11 +116,88 @@ def test_model_whose_outputs_depend_on_the_batch_takes_one_sample_a_call(tmp_pat
     assert "depends on the other samples of its batch" in found.notes["batch"]
 
 
-def test_boxes_are_not_compared_by_their_largest_value(tmp_path: Path) -> None:
-    _, config = inferred(saved(tmp_path / "m.onnx", written_models.detector(12)))
-    assert config.accuracy.min_top1_agreement == 0
-    _, config = inferred(saved(tmp_path / "n.onnx", written_models.convolutions()))
-    assert config.accuracy.min_top1_agreement > 0.9
+def test_detector_is_inferred_from_its_outputs_for_real_samples(tmp_path: Path) -> None:
+    model, samples = saved(tmp_path / "m.onnx", detector_models.yolov8()), tmp_path / "samples.npz"
+    np.savez(samples, images=detector_models.images(40))
+    found, config = inferred(model, samples)
+    assert (config.data.task, config.data.decode.kind, config.data.decode.scores) == ("detection", "yolov8", "output0")
+    assert config.data.labels == ("0", "1", "2", "3", "4", "5")
+    assert config.data.load().signature.labels == config.data.labels
+    assert found.notes["problem"] == (
+        "detection (yolov8): output0 [n, 10, 64] holds 4 rows of boxes in pixels and 6 of probabilities; "
+        "override with --task"
+    )
+
+
+def test_names_of_the_classes_must_be_as_many_as_a_detectors(tmp_path: Path) -> None:
+    model, samples = saved(tmp_path / "m.onnx", detector_models.yolov8()), tmp_path / "samples.npz"
+    np.savez(samples, images=detector_models.images(40))
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    with pytest.raises(ConfigError, match="--labels: 2 labels, but the outputs are of 6 classes"):
+        infer_config(model, samples, tmp_path / "labels.txt", {})
+
+
+def test_random_samples_prove_no_detector(tmp_path: Path) -> None:
+    model = saved(tmp_path / "m.onnx", detector_models.yolov8())
+    found, config = inferred(model)
+    assert config.data.task == "arrays"
+    assert found.notes["problem"].endswith(
+        "which random samples do not prove; bring real ones with --data, or name it with --task detection"
+    )
+    requested = infer_config(model, None, None, {}, task="detection")
+    config = load(str(written(tmp_path / "requested.yaml", requested)))
+    signature = config.data.load().signature
+    assert (signature.task, signature.decode.kind, len(signature.labels)) == ("detection", "yolov8", 6)
+
+
+def test_images_without_labels_keep_what_was_inferred(tmp_path: Path) -> None:
+    model = saved(tmp_path / "m.onnx", detector_models.yolov8())
+    _, config = inferred(model, write_pictures(tmp_path / "p", ".", count=20))
+    signature = config.data.load().signature
+    assert (signature.task, signature.decode.kind, len(signature.labels)) == ("detection", "yolov8", 6)
+    assert config.data.load().splits["test"].labels is None
+
+
+def test_request_replaces_what_would_be_inferred(tmp_path: Path) -> None:
+    model, samples = classifier(tmp_path / "m.onnx"), tmp_path / "samples.npz"
+    np.savez(samples, image=np.random.default_rng(0).normal(size=(20, 3, 32, 32)).astype(np.float32))
+    found, config = inferred(model, samples)
+    assert (config.data.task, config.train.primary_output) == (None, None)
+    assert "name it with --task" in found.notes["problem"]
+    requested = infer_config(model, samples, None, {}, task="classification")
+    assert (requested.values["data"]["task"], requested.values["train"]["primary_output"]) == (
+        "classification",
+        "scores",
+    )
+    with pytest.raises(ConfigError, match="--task text: no output has the form of the problem text: scores"):
+        infer_config(model, samples, None, {}, task="text")
+
+
+def test_request_for_another_problem_than_folders_of_classes_leaves_their_labels_out(tmp_path: Path) -> None:
+    model, pictures = classifier(tmp_path / "m.onnx"), write_pictures(tmp_path / "p", "a", "b", "c")
+    requested = infer_config(model, pictures, None, {}, task="multi-label")
+    dataset = load(str(written(tmp_path / "requested.yaml", requested))).data.load()
+    assert (dataset.signature.task, dataset.splits["test"].labels) == ("multi-label", None)
+
+
+def test_own_signature_decides_and_contradicts_a_request(tmp_path: Path) -> None:
+    proto = onnx.load(classifier(tmp_path / "m.onnx"))
+    signature_from_graph(proto).replace(task="embedding", primary_output="scores").write(proto)
+    model = saved(tmp_path / "m.onnx", proto)
+    found, config = inferred(model)
+    assert (config.data.task, config.train.primary_output) == ("embedding", "scores")
+    assert "the signature in the model says so" in found.notes["problem"]
+    with pytest.raises(ConfigError, match="--task text: the signature in the model says embedding"):
+        infer_config(model, None, None, {}, task="text")
+
+
+def test_states_are_said_and_written_where_they_can_be_cleared(tmp_path: Path) -> None:
+    model = saved(tmp_path / "m.onnx", leaky_sum())
+    found, config = inferred(model)
+    assert found.notes["states"].startswith("h -> h_out, judged over sequences in which each model feeds itself")
+    assert config.train.states == (("h", "h_out"),)
+    assert load(str(tmp_path / "m.yaml"), ("train.states=[]",)).train.states == ()
+    assert "states" not in inferred(saved(tmp_path / "n.onnx", written_models.convolutions()))[0].notes
 
 
 def test_arrays_are_taken_by_name_and_their_labels_named(tmp_path: Path) -> None:
@@ -136,6 +227,16 @@ def test_images_in_class_folders_are_labelled_and_preprocessed_by_assumption(tmp
     assert "data.mean" in found.notes["images"]
     assert "ASSUMED" in found.notes["samples"]  # the order of the classes
     assert config.data.load().signature.labels == ("cat", "dog", "owl")
+
+
+def test_labels_in_floats_are_classes_of_a_model_with_scores(tmp_path: Path) -> None:
+    model = classifier(tmp_path / "m.onnx")
+    np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) % 10 * 1.0)
+    _, config = inferred(model, tmp_path / "s.npz")
+    assert config.data.load().signature.task == "classification"
+    np.savez(tmp_path / "s.npz", image=np.zeros((100, 3, 32, 32), np.float32), labels=np.arange(100) / 2)
+    _, config = inferred(model, tmp_path / "s.npz")
+    assert config.data.load().signature.task == "regression"
 
 
 def test_labels_decide_the_class_of_each_folder(tmp_path: Path) -> None:
@@ -171,7 +272,6 @@ def test_own_signature_says_how_images_are_preprocessed(tmp_path: Path) -> None:
 
 def spoilt(tmp_path: Path) -> Path:
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
-    (tmp_path / "bad.keras").write_bytes(b"not a zip file")
     (tmp_path / "folder").mkdir()
     (tmp_path / "bad.npz").write_bytes(b"PK")
     (tmp_path / "one.txt").write_text("cat\n")
@@ -187,8 +287,8 @@ def spoilt(tmp_path: Path) -> Path:
     [
         (("missing.onnx",), "missing.onnx: no such file"),
         (("bad.onnx",), "bad.onnx: not a readable ONNX model"),
-        (("bad.keras",), "not a .keras file, which is a zip archive"),
-        (("folder",), "a folder without saved_model.pb"),
+        (("folder",), "a folder of no known kind"),
+        (("image.png",), "a file of no known kind; expected one that ends in .onnx"),
         (("m.onnx", "missing"), "--data .*missing: no such file or folder"),
         (("m.onnx", "bad.npz"), "--data .*bad.npz: not an .npz file of plain arrays"),
         (("m.onnx", "image.png"), "--data .*image.png: expected an .npz file of inputs by name, or a folder of images"),
@@ -221,8 +321,7 @@ def test_images_are_refused_by_a_model_that_takes_none(tmp_path: Path) -> None:
 
 
 def test_what_is_a_model_is_told_from_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("m.onnx", "M.ONNX", "m.keras", "m.skops", "m.pt2", "m.pt", "nets.py:predict", str(tmp_path))
-    assert [is_model(name) for name in names] == [True] * len(names)
+    assert all(map(is_model, ("M.ONNX", *(f"m{suffix}" for suffix in suffixes()), str(tmp_path))))
     (tmp_path / "digits-resnet18").mkdir()
     monkeypatch.chdir(tmp_path)
     assert [is_model(name) for name in ("digits-resnet18", "my.yaml")] == [False, False]

@@ -40,10 +40,9 @@ def test_recipe_becomes_the_product_of_its_lists(space: dict[str, list[Any]]) ->
 
 def test_lists_are_of_one_recipe_and_may_hold_lists(tmp_path: Path) -> None:
     methods = [{"kind": "minmax"}, {"kind": "percentile", "percentile": [99.9, 99.99]}]
-    assert recipes(tmp_path, {"kind": "static", "method": methods}, {"kind": "dynamic", "weights": ["u8", "s8"]}) == [
-        *("static-u8s8", "static-u8s8-percentile99.9", "static-u8s8-percentile99.99"),
-        *("dynamic-u8", "dynamic-s8"),
-    ]
+    assert recipes(
+        tmp_path, {"kind": "static", "calibration_method": methods}, {"kind": "dynamic", "weights": ["u8", "s8"]}
+    ) == [*("static-u8s8", "static-u8s8-percentile99.9", "static-u8s8-percentile99.99"), *("dynamic-u8", "dynamic-s8")]
 
 
 def test_list_is_taken_when_it_is_set(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_detector_is_stopped_by_its_precision_and_else_ends_as_a_bundle(
     accuracy = report.stage("accuracy", "static-u8s8-7bit")
     assert accuracy is not None
     assert set(accuracy.facts["scores"]) == {"map", "map_50"}
-    assert {"before", "after", "drop_low", "drop_high"} <= accuracy.facts["loss"].keys()
+    assert {"before", "after", "low", "high"} <= accuracy.facts["change"].keys()
     assert shows_drawings(report)
     found = predicted(image, tmp_path, capsys)["boxes"]
     assert all(0 <= box["left"] < box["right"] <= 120 and 0 <= box["top"] < box["bottom"] <= 90 for box in found)

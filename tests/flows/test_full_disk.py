@@ -3,8 +3,15 @@
 import subprocess
 from pathlib import Path
 
+import onnx
+import onnx_text
 import pytest
-from harness import GAUNTLET, QUICK, sets
+from harness import GAUNTLET, sets
+
+QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=1", "benchmark.restart_processes=false")
+QUICK += ("numerics.samples=8", "quantize=[]", "optimize=[]", "benchmark.profile=false", "benchmark.deploy_targets=[]")
+MODEL = """m (float[n,16] x) => (float[n,4] y) <float[16,2000] w, float[2000,2000] v, float[2000,4] u>
+{ h = MatMul(x, w) k = MatMul(h, v) y = MatMul(k, u) }"""
 
 SCRIPT = """
 mount -t tmpfs -o size="$1"m tmpfs home && shift || exit 99
@@ -22,7 +29,8 @@ def test_full_disk_is_one_clear_error_and_the_next_run_continues(tmp_path: Path,
     home.mkdir()
     if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
         pytest.skip("unshare may not make a mount of its own here")
-    words = [GAUNTLET, "run", "digits-small-cnn", *sets(*QUICK)]
+    onnx.save(onnx_text.model(MODEL), tmp_path / "model.onnx")
+    words = [GAUNTLET, "run", "model.onnx", *sets(*QUICK)]
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", SCRIPT, "sh", str(megabytes), "env", f"GAUNTLET_HOME={home}", *words],
         cwd=tmp_path,

@@ -48,7 +48,7 @@ def let_a_constant_leak(model: onnx.ModelProto) -> None:
 @pytest.fixture
 def with_defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[onnx.ModelProto], None]], None]:
     """Replaces the pipeline's exporter by one that damages what it exports; all else is the real thing."""
-    from flows import candidates
+    from flows.search import base
     from tasks import export as exporting
     from tasks.export import ExportConfig, ExportFacts
 
@@ -61,7 +61,7 @@ def with_defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[onnx.Mod
             path.write_bytes(proto.SerializeToString())
             return report.replace(artifacts={"model": out.store_file(path)})
 
-        monkeypatch.setattr(candidates, "export", export)
+        monkeypatch.setattr(base, "export", export)
 
     return install
 
@@ -77,7 +77,7 @@ def failed_checks(report: RunReport) -> set[str]:
 @pytest.mark.parametrize(
     ("damage", "stopped_at", "check"),
     [
-        (perturb_a_weight, "numerics", "numerics.max_abs_error"),
+        (perturb_a_weight, "numerics", "numerics.max_rel_error"),
         (cut_the_graph_short, "structure", "structure.checker_errors"),
         (freeze_the_batch, "structure", "structure.frozen_batch"),
         (let_a_constant_leak, "structure", "structure.undeclared_inputs"),
@@ -93,23 +93,15 @@ def test_pipeline_stops_when_the_exporter_damages_the_model(
     assert check in failed_checks(report)
     assert stages_of(report) == MAIN_LINE[: MAIN_LINE.index(stopped_at) + 1]
     assert check in report.reason
-
-
-def test_numerics_gate_says_where_a_perturbed_model_leaves_its_source(
-    run: Run, with_defect: Callable[..., None]
-) -> None:
-    with_defect(perturb_a_weight)
-    entry = run(quick_config()).stage("numerics")
-    assert entry is not None
-    assert "module '0'" in str(entry.facts["first_divergence"])
+    if stopped_at == "numerics":
+        assert "module '0'" in str(report.stages[-1].facts["first_divergence"])
 
 
 @pytest.mark.parametrize(
     ("setting", "stopped_at"),
     [
         ("evaluate.min_accuracy=1.0", "evaluate"),
-        ("evaluate.min_recall=1.0", "evaluate"),
-        ("numerics.max_abs_error=1e-12", "numerics"),
+        ("numerics.max_rel_error=1e-12", "numerics"),
         ("train.learning_rate=1e30", "train"),
     ],
 )
@@ -168,12 +160,14 @@ def test_candidate_is_dropped_when_its_quantizer_saw_only_zeros(
             arrays["input"][:, 0, 0, 0] = np.arange(len(arrays["input"])) * 1e-6
         np.savez(folder / f"{name}.npz", **arrays)
     labels = [str(n) for n in range(10)]
-    ruined = run(quick_config(f"data={{kind: arrays, path: {folder}, labels: {labels}}}"))
+    short = ("train.epochs=2", "evaluate.min_accuracy=0", "evaluate.min_recall=0", "evaluate.max_generalization_gap=1")
+    ruined = run(quick_config(f"data={{kind: arrays, path: {folder}, labels: {labels}}}", *short))
     by_name = {c.name: c for c in ruined.candidates}
     assert ruined.verdict == "passed"
     assert by_name["static-u8s8"].status == "rejected"
     assert "accuracy.max_accuracy_drop" in by_name["static-u8s8"].reason
     assert by_name["static-u8s8"].benchmark == ()
+    assert "static-u8s8-repaired" not in by_name  # that is switched off
     assert by_name["dynamic-s8"].benchmark != ()  # its siblings went on
 
 
@@ -189,43 +183,13 @@ def test_static_recipes_are_dropped_and_the_others_go_on_when_the_calibration_fa
     assert by_name["dynamic-s8"].benchmark != ()
 
 
-def test_slower_candidate_is_rejected_and_the_reference_kept(run: Run) -> None:
-    report = run(quick_config("optimize=[]", "quantize=[{kind: dynamic, weights: s8}]"))
+@pytest.mark.slow
+def test_slower_candidate_is_rejected_and_the_run_fails_where_a_speedup_is_required(run: Run) -> None:
+    report = run(quick_config("optimize=[]", "quantize=[{kind: dynamic, weights: s8}]", "select.require_speedup=true"))
     slow = next(c for c in report.candidates if c.name == "dynamic-s8")
     assert slow.benchmark[0].verdict == "slower"
-    assert (slow.status, report.winner, report.verdict) == ("rejected", "fp32", "passed")
+    assert slow.status == "rejected"
     assert re.search(r"slower( than fp32)?: 0\.", slow.reason)  # at the end, or when it was dropped
-
-
-@pytest.mark.slow
-def test_pipeline_fails_when_a_speedup_is_required_and_none_is_found(run: Run) -> None:
-    config = quick_config("optimize=[]", "quantize=[{kind: dynamic, weights: s8}]", "select.require_speedup=true")
-    report = run(config)
+    assert [c.name for c in report.candidates if c.status == "accepted"] == ["fp32"]
     assert (report.verdict, report.stopped_at) == ("failed", "select")
     assert "select.min_speedup" in report.reason
-
-
-def test_overridden_check_lets_the_run_pass_and_stays_on_record(run: Run) -> None:
-    reason = "ticket 42: the field data is easier than the test set"
-    override = f"overrides=[{{check: evaluate.min_recall, reason: '{reason}'}}]"
-    report = run(quick_config("evaluate.min_recall=1.0", override, "optimize=[]", "quantize=[]"))
-    entry = report.stage("evaluate")
-    assert entry is not None
-    check = next(c for c in entry.checks if c.name == "evaluate.min_recall")
-    assert (check.passed, check.override, report.verdict) == (False, reason, "passed")
-
-
-@pytest.mark.slow
-def test_candidate_that_breaks_is_dropped_and_its_siblings_go_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks.optimize.ort import OrtGraph
-
-    def break_down(self: OrtGraph, source: Path, target: Path) -> None:
-        raise RuntimeError("no such pattern")
-
-    monkeypatch.setattr(OrtGraph, "apply", break_down)
-    report = run(quick_config("train.epochs=5"))
-    extended = next(c for c in report.candidates if c.name == "ort-extended")
-    assert report.verdict == "passed"
-    assert extended.status == "rejected"
-    assert "optimize broke" in extended.reason
-    assert "no such pattern" in extended.reason

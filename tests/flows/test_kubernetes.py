@@ -21,9 +21,10 @@ from flows.servers import local_servers
 
 TOP = Path(__file__).parents[2]
 MANIFESTS = TOP / "docker" / "kubernetes"
-DEPLOYMENTS = [one["name"] for one in yaml.safe_load((TOP / "prefect.yaml").read_text())["deployments"]]
+FILES = (TOP / "prefect.yaml", *TOP.glob("wings/*/prefect.yaml"))
+DEPLOYMENTS = [one["name"] for file in FILES for one in yaml.safe_load(file.read_text())["deployments"]]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 def deploying() -> str:

@@ -25,7 +25,6 @@ QUICK = (
     "numerics.samples=8",
     "optimize=[]",
     "quantize=[{kind: static}, {kind: dynamic}]",
-    "portability.emulate=[]",
     "repair.enabled=false",
 )
 COUNT = 24

@@ -1,20 +1,17 @@
 """What a person sees: both pages on a real run, in a real browser."""
 
-import os
-import signal
-import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
-from harness import GAUNTLET, QUICK, command, sets
+import requests
+from harness import QUICK, command, sets
 from playwright.sync_api import Browser, Page
 
 from flows.record.home import Home
 from flows.servers.local_servers import free_port
 from gauntlet.core.run_report import RunReport
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.browser, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +23,7 @@ def page(browser: Browser) -> Page:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, RunReport]]:
-    """A run of the command line with no server of ours about, and `gauntlet ui` on its home."""
+    """A run of the command line with no server of ours about, and `gauntlet up` on its home."""
     folder = tmp_path_factory.mktemp("pages")
     hidden = dict.fromkeys(("PREFECT_API_URL", "PREFECT_HOME"), "")
     done = command(folder, "run", "digits-small-cnn", *sets(*QUICK), **hidden)
@@ -35,25 +32,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str,
     run = home.finished_run()
     assert run is not None
     report = RunReport.model_validate_json((run / "report.json").read_bytes())
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
     ports = [str(free_port()), str(free_port())]
-    ui = subprocess.Popen(
-        [GAUNTLET, "ui", "--prefect-port", ports[0], "--mlflow-port", ports[1]],
-        env={**environment, "GAUNTLET_HOME": str(home.root)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert ui.stdout is not None
-    lines: list[str] = []
-    while not lines or "Ctrl-C" not in lines[-1]:
-        lines.append(ui.stdout.readline())
-        assert lines[-1], lines
-    assert ports[0] in lines[1]
-    assert ports[1] in lines[2]
+    up = command(folder, "up", "--prefect-port", ports[0], "--mlflow-port", ports[1], **hidden)
+    assert up.returncode == 0, up.stdout + up.stderr
+    assert ports[0] in up.stdout
+    assert ports[1] in up.stdout
     yield f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}", report
-    ui.send_signal(signal.SIGINT)
-    assert ui.wait(timeout=60) == 0
-    time.sleep(0.5)
+    assert command(folder, "down", **hidden).returncode == 0
 
 
 def test_prefect_page_shows_the_run_its_gates_and_its_artifacts(page: Page, served: tuple[str, str, RunReport]) -> None:
@@ -91,3 +76,12 @@ def test_link_in_the_report_opens_the_mlflow_run(page: Page, served: tuple[str, 
     page.get_by_text(report.run_id).first.wait_for()
     page.get_by_text("winner").first.wait_for()
     page.get_by_text("quality.top1").first.wait_for()
+
+
+def test_page_of_another_origin_plants_nothing_in_prefect(page: Page, served: tuple[str, str, RunReport]) -> None:
+    prefect, mlflow, _ = served
+    page.goto(f"{mlflow}/health")
+    send = "url => fetch(url, {method: 'POST', mode: 'no-cors', body: new Blob(['{\"name\": \"planted\"}'])})"
+    page.evaluate(send, f"{prefect}/api/flows/")
+    planted = {"flows": {"name": {"any_": ["planted"]}}}
+    assert requests.post(f"{prefect}/api/flows/filter", json=planted, timeout=60).json() == []

@@ -20,12 +20,10 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.states import AwaitingRetry, Cancelling
 
-from flows.record.alarm_event import emit_alarm
 from flows.record.home import Home
 from flows.record.run import CANCELLED
 from flows.servers.local_servers import stop
 from gauntlet.core.run_report import RunReport
-from gauntlet.monitoring.result import MonitorResult
 
 PROJECT = Path(__file__).parents[2]
 POOL = "gauntlet"
@@ -70,7 +68,7 @@ def worker_home(
 
 def start(client: SyncPrefectClient, *settings: str) -> FlowRun:
     deployment = client.read_deployment_by_name("gauntlet/on-demand")
-    config = quick_config(*settings).model_dump(mode="json")
+    config = quick_config("optimize=[]", "quantize=[]", *settings).model_dump(mode="json")
     return client.create_flow_run_from_deployment(deployment.id, parameters={"config": config})
 
 
@@ -136,15 +134,15 @@ def benchmark_span(folder: Path) -> tuple[float, float]:
 def test_failed_gate_fails_the_flow_run_with_its_reason_and_leaves_the_gate_table(
     client: SyncPrefectClient, worker_home: Home
 ) -> None:
-    run = start(client, "numerics.max_abs_error=1e-12")
+    run = start(client, "numerics.max_rel_error=1e-12")
     final = wait(client, lambda: ended(client, run))
     assert final.state.type.value == "FAILED"
-    assert "numerics.max_abs_error" in final.state.message
+    assert "numerics.max_rel_error" in final.state.message
     artifacts = client.read_artifacts(
         artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
     )
     report = next(a for a in artifacts if a.key == "gate-report")
-    assert "numerics.max_abs_error" in str(report.data)
+    assert "numerics.max_rel_error" in str(report.data)
     assert {"mlflow-run"} <= {a.key for a in artifacts}
     states = {t.name: t.state_name for t in client.read_task_runs(flow_run_filter=only(run))}
     assert states["numerics"] == "Completed"
@@ -157,6 +155,7 @@ def only(run: FlowRun) -> FlowRunFilter:
     return FlowRunFilter.model_validate({"id": {"any_": [str(run.id)]}})
 
 
+@pytest.mark.nightly  # it waits for Prefect's own clock
 def test_schedule_fires(client: SyncPrefectClient, worker_home: Home) -> None:
     deployment = client.read_deployment_by_name("gauntlet/on-demand")
     config = quick_config("optimize=[]", "quantize=[]")
@@ -212,7 +211,7 @@ def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
     flow = psutil.Process(journal(folder)[0]["pid"])
     workers = wait(client, lambda: flow.children(recursive=True))
     client.set_flow_run_state(run.id, Cancelling())
-    final = wait(client, lambda: ended(client, run), seconds=30)
+    final = wait(client, lambda: ended(client, run))
     assert final.state.type.value == "CANCELLED"
     psutil.wait_procs([flow, *workers], timeout=20)
     assert not [process for process in (flow, *workers) if process.is_running()]
@@ -230,27 +229,3 @@ def test_killed_run_is_retried_under_its_own_id(client: SyncPrefectClient, worke
     final = wait(client, lambda: ended(client, run))
     assert (final.state.name, final.run_count) == ("Completed", 2), final.state.message
     assert [e["status"] for e in journal(folder) if e["op"] == "end" and e["run"] == "pipeline"] == ["KILLED"]
-
-
-def test_harmful_alarm_starts_one_retraining_and_no_other_does(client: SyncPrefectClient, worker_home: Home) -> None:
-    deployment = client.read_deployment_by_name("retrain/retrain")
-    mine = FlowRunFilter.model_validate({"deployment_id": {"any_": [str(deployment.id)]}})
-    began = {"name": "digits", "version": "0123456789ab", "time": "2026-11-22T12:00:00+00:00", "reason": ""}
-    began |= {"first": "2026-11-22T10:00:00+00:00", "samples": 9, "reference_samples": 9, "limits": {}, "features": ()}
-    risk = {"labeled": 9, "wrong": 8, "reference": 0, "bound": 0.1, "above": 0.2, "below": 1, "evidence": 2}
-    risk |= {"threshold": 1, "alarm_at": 7}
-    for name, verdict, harm in (
-        ("digits", "cannot tell", risk),
-        ("digits.zip/", "harmful", risk),
-        ("digits", "harmful", None),  # of latency or failures
-        ("digits", "harmful", risk),
-    ):
-        emit_alarm(
-            worker_home, name, "requests", MonitorResult.model_validate(began | {"verdict": verdict, "risk": harm})
-        )
-    run = wait(client, lambda: next(iter(client.read_flow_runs(flow_run_filter=mine)), None))
-    expected = {"name": "digits", "request_log": str(Path("requests").resolve())}
-    assert run.parameters == expected | {"alarm": "0123456789ab-7-20261122100000"}
-    done = wait(client, lambda: ended(client, run))
-    assert "models:/digits@champion: no such version" in done.state.message
-    assert len(client.read_flow_runs(flow_run_filter=mine)) == 1

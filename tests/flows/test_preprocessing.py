@@ -6,17 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bundles import png
-from harness import QUICK, quick_config
+from harness import quick_config
 
 import gauntlet
-from configs.loader import load
 from configs.schema import PipelineConfig
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
 
 pytestmark = pytest.mark.slow
 Run = Callable[[PipelineConfig], RunReport]
-SETTINGS = ("preprocess.in_graph=true", "optimize=[]", "quantize=[{kind: static, reduce_range: true}]")
+SETTINGS = ("preprocess_in_graph=true", "optimize=[]", "quantize=[{kind: static, reduce_range: true}]")
 
 
 def test_candidate_passes_every_gate_and_the_bundle_is_the_winners(run: Run, home: Home, tmp_path: Path) -> None:
@@ -27,15 +26,15 @@ def test_candidate_passes_every_gate_and_the_bundle_is_the_winners(run: Run, hom
         "preprocess",
         "structure",
         "accuracy",
-        "duel",
+        "select",
     ]
     assert not [
         check for entry in report.stages if entry.candidate == candidate.name for check in entry.checks if check.blocks
     ]
-    duel = report.stage("duel", candidate.name)
+    raced = report.stage("select", candidate.name)
     packaged = report.stage("package")
-    assert duel is not None and packaged is not None
-    won = duel.facts["won"]
+    assert raced is not None and packaged is not None
+    won = raced.facts["from_images"]["won"]
     assert report.winner == (candidate.name if won else candidate.parent)
     assert candidate.status == ("accepted" if won else "rejected")
     assert candidate.benchmark[0].target == "ort-cpu"
@@ -43,13 +42,3 @@ def test_candidate_passes_every_gate_and_the_bundle_is_the_winners(run: Run, hom
     [inputs] = predictor.bundle.golden().inputs.values()
     assert inputs.dtype == (np.uint8 if won else np.float32)
     assert predictor(png(0)).top[0].label == "0"
-
-
-def test_data_without_images_keep_it_outside_with_the_reason(run: Run) -> None:
-    quick = [setting for setting in QUICK if not setting.startswith("train.")]
-    config = load("digits-hog-svm", (*quick, "preprocess.in_graph=true", "optimize=[]", "quantize=[]"))
-    report = run(config)
-    assert report.verdict == "passed", report.reason
-    [candidate] = [one for one in report.candidates if one.name == f"{report.winner}-uint8"]
-    assert candidate.status == "rejected"
-    assert "stays outside of the graph: HOG features" in candidate.reason

@@ -5,66 +5,32 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import needs
 import psutil
 import pytest
+from fake_runs import Seam, candidates, require_same_record, waiting_run
+from fake_stages import die, pause
 from harness import GAUNTLET, QUICK, journal, latest_report, quick_config, sets
 
-from configs.runner import RunnerConfig
+from configs.runner import Processes, Threads
 from configs.schema import PipelineConfig
 from flows import side_by_side
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
 
 Run = Callable[[PipelineConfig], RunReport]
-RACED = ("benchmark", "explain", "select", "confirm", "package")
-CANDIDATES = ("optimize=[{kind: ort, level: basic}, {kind: ort, level: extended}]",)
-CANDIDATES += ("quantize=[{kind: static}, {kind: dynamic, weights: s8}, {kind: static, activations: s8}]",)
-PASSES = """
+
+PASS = """
 import os
 import time
 from pathlib import Path
-
-import numpy as np
-from onnx import numpy_helper
-
-
-def keep(model):
-    name = model.graph.output[0].name
-    for node in model.graph.node:
-        node.output[:] = ["before" if output == name else output for output in node.output]
-    model.graph.initializer.append(numpy_helper.from_array(np.float32([-1e30]), "least"))
-    model.graph.node.add(op_type="Max", name="max", input=["before", "least"], output=[name])
-    return model
-
-
-def spoil(model):
-    for weight in model.graph.initializer:
-        if weight.dims:
-            weight.CopyFrom(numpy_helper.from_array(np.float32(1.5) * numpy_helper.to_array(weight), weight.name))
-    return model
-
-
-def die(model):
-    os.kill(os.getppid(), 9)  # the worker: a pass runs in a process of its own
-
-
-def pause(model):
-    mark = Path(os.environ["PAUSED"])
-    if not mark.exists():
-        mark.touch()
-        time.sleep(600)
-    return keep(model)
 
 
 def wait(model):
@@ -74,16 +40,9 @@ def wait(model):
 """
 
 
-@pytest.fixture
-def passes(tmp_path: Path) -> Callable[..., str]:
-    """Return a function that returns the setting of some of the passes above."""
-    (tmp_path / "mine.py").write_text(PASSES)
-
-    def setting(*names: str) -> str:
-        parts = (f"{{kind: python, function: mine:{name}, code_folder: {tmp_path}}}" for name in names)
-        return f"optimize=[{', '.join(parts)}]"
-
-    return setting
+RACED = ("benchmark", "explain", "select", "package")
+CANDIDATES = ("optimize=[{kind: ort, level: basic}, {kind: ort, level: extended}]",)
+CANDIDATES += ("quantize=[{kind: static}, {kind: dynamic, weights: s8}, {kind: static, activations: s8}]",)
 
 
 def before_the_race(report: RunReport) -> dict[str, Any]:
@@ -106,54 +65,20 @@ def forget_candidates(home: Home) -> None:
             path.unlink()
 
 
-@contextmanager
-def dask_cluster() -> Iterator[str]:
-    try:
-        import distributed
-        import prefect_dask  # noqa: F401
-    except ImportError:
-        needs.missing("Dask is not installed: pip install 'onnx-gauntlet[dask]'")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        yield f"{{kind: dask, address: '{cluster.scheduler_address}'}}"
-
-
-@contextmanager
-def ray_cluster() -> Iterator[str]:
-    try:
-        import prefect_ray  # noqa: F401
-    except ImportError:
-        needs.missing("Ray is not installed: pip install 'onnx-gauntlet[ray]'")
-    with pytest.MonkeyPatch.context() as environment:  # a class of pydantic's may bear the name of a test's module
-        environment.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-        yield "{kind: ray, workers: 2}"
-
-
-@contextmanager
-def processes() -> Iterator[str]:
-    yield "{kind: processes, workers: 2}"
-
-
-@contextmanager
-def threads() -> Iterator[str]:
-    yield "{kind: threads, workers: 2}"
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [threads, processes, dask_cluster, ray_cluster])
-def test_report_is_the_same_as_without_workers(run: Run, home: Home, workers: Callable[[], Any]) -> None:
-    with workers() as setting:
-        serial = run(quick_config(*CANDIDATES))
-        assert serial.verdict == "passed", serial.reason
-        forget_candidates(home)
-        parallel = run(quick_config(*CANDIDATES, f"runner={setting}"))
+def test_report_is_the_same_as_without_workers(run: Run, home: Home) -> None:
+    serial = run(quick_config(*CANDIDATES))
+    assert serial.verdict == "passed", serial.reason
+    forget_candidates(home)
+    parallel = run(quick_config(*CANDIDATES, "runner={kind: processes, workers: 2}"))
     assert parallel.run_id != serial.run_id
     assert before_the_race(parallel) == before_the_race(serial)
     computed = [s for s in parallel.stages if s.candidate is not None and not s.cached]
     assert len(computed) > 10
     events = journal(home.runs / parallel.run_id)
     pids = {e["pid"] for e in events if e["op"] == "work_started" and e["candidate"] is not None}
-    assert (pids == {os.getpid()}) == ("threads" in setting)
-    alone = {e["pid"] for e in events if e["op"] == "work_started" and e["stage"] in ("benchmark", "confirm")}
+    assert pids != {os.getpid()}
+    alone = {e["pid"] for e in events if e["op"] == "work_started" and e["stage"] in ("benchmark", "select")}
     assert alone == {os.getpid()}
     assert not [*home.work.glob("*.progress")]
     works = [e for e in events if e["op"] in ("work_finished", "alone")]
@@ -161,36 +86,45 @@ def test_report_is_the_same_as_without_workers(run: Run, home: Home, workers: Ca
     assert last < [event["op"] for event in works].index("alone")  # the race begins behind all of them
 
 
-@pytest.mark.slow
-def test_gate_that_fails_stops_no_other_candidate(run: Run, passes: Callable[..., str]) -> None:
-    quantize = "quantize=[{kind: dynamic, weights: s8}]"
-    report = run(quick_config(passes("spoil", "keep"), quantize, "runner={kind: threads, workers: 3}"))
-    assert report.verdict == "passed", report.reason
-    by_name = {c.name: c for c in report.candidates}
-    assert list(by_name) == ["fp32", "spoil", "keep", "dynamic-s8"]
-    assert "optimize.accepted_passes" in by_name["spoil"].reason
-    assert not by_name["spoil"].benchmark
-    assert by_name["keep"].accuracy == by_name["fp32"].accuracy
-    assert by_name["dynamic-s8"].benchmark
+def test_record_is_in_the_order_of_the_code_and_a_gate_that_fails_stops_no_other_candidate(seam: Seam) -> None:
+    require_same_record(seam, PipelineConfig(runner=Threads(workers=3)))
+
+
+@pytest.mark.parametrize(("faults", "is_lost"), [(2, False), (99, True)])
+def test_work_is_asked_for_again_when_the_scheduler_fails(
+    seam: Seam, monkeypatch: pytest.MonkeyPatch, faults: int, is_lost: bool
+) -> None:
+    """As seen with Dask on a busy machine: a call of Prefect's own ended after its time, without a result."""
+    wait, calls = side_by_side.Workers._wait, list[object]()
+
+    def busy(workers: side_by_side.Workers, future: Any, reader: Any) -> Any:
+        state = wait(workers, future, reader)
+        calls.append(state)
+        if len(calls) <= faults:
+            raise UnboundLocalError("no result")
+        return state
+
+    monkeypatch.setattr(side_by_side.Workers, "_wait", busy)
+    config = PipelineConfig(runner=Threads(workers=2))
+    run = seam(lambda line: candidates(line, config), config)
+    reason = run.candidates["good"].reason
+    assert ("the worker was lost: UnboundLocalError: no result" in reason) == is_lost
 
 
 @pytest.mark.slow
-def test_candidate_that_kills_its_process_is_dropped_and_the_others_go_on(run: Run, passes: Callable[..., str]) -> None:
-    config = quick_config(passes("die", "keep"), CANDIDATES[1], "runner={kind: processes, workers: 2}")
-    report = run(config)
-    assert report.verdict == "passed", report.reason
-    reasons = {c.name: c.reason for c in report.candidates}
-    assert reasons["die"].startswith("optimize broke: optimize die: its process was killed 3 times")
-    assert [c.name for c in report.candidates if c.accuracy is not None] == [name for name in reasons if name != "die"]
+def test_candidate_that_kills_its_process_is_dropped_and_the_others_go_on(seam: Seam) -> None:
+    config = PipelineConfig(runner=Processes(workers=2))
+    run = seam(lambda line: candidates(line, config, ("doomed", die, 1)), config)
+    assert run.candidates["doomed"].reason.startswith("die broke: die doomed: its process was killed 3 times")
+    assert [entry.candidate for entry in run.stages] == [None, "worse", "good", "better", None]
 
 
 @pytest.mark.slow
 def test_run_goes_on_when_the_pool_has_lost_the_thread_that_watches_it(
-    run: Run, passes: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seam: Seam, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As seen once in many kills: the thread is gone, and with it every future that it would have ended."""
-    config = quick_config(passes("pause"), CANDIDATES[1], "runner={kind: processes, workers: 2}")
-    paused = tmp_path / "paused"
+    config, paused = PipelineConfig(runner=Processes(workers=2)), tmp_path / "paused"
     monkeypatch.setenv("PAUSED", str(paused))
     ended: list[str] = []
 
@@ -205,21 +139,33 @@ def test_run_goes_on_when_the_pool_has_lost_the_thread_that_watches_it(
 
     ending = threading.Thread(target=end_watcher)
     ending.start()
-    report = run(config)
+    run = seam(lambda line: candidates(line, config, ("paused", pause, 1)), config)
     ending.join()
     assert len(ended) == 1
-    assert report.verdict == "passed", report.reason
-    assert {c.name for c in report.candidates if c.accuracy is not None} == {c.name for c in report.candidates}
-    assert "pause" in {c.name for c in report.candidates}
+    assert [entry.candidate for entry in run.stages] == [None, "paused", "worse", "good", "better", None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("threads", signal.SIGTERM), pytest.param("processes", signal.SIGKILL, marks=pytest.mark.slow)],
+)
+def test_signal_ends_all_work_of_stages(prefect_server: str, tmp_path: Path, kind: str, number: signal.Signals) -> None:
+    process, worker = waiting_run(tmp_path, "make", runner={"kind": kind, "workers": 2})
+    process.send_signal(number)
+    assert process.wait(timeout=100) == (143 if number == signal.SIGTERM else -signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(worker)] if psutil.pid_exists(worker) else [], timeout=60)
+    assert not psutil.pid_exists(worker)
+    if number == signal.SIGTERM:
+        report = latest_report(Home(tmp_path))
+        assert (report.verdict, report.reason) == ("failed", "cancelled")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "number"), [("threads", signal.SIGTERM), ("processes", signal.SIGTERM), ("processes", signal.SIGKILL)]
-)
-def test_cancelling_ends_all_work(folder: Path, passes: Callable[..., str], kind: str, number: signal.Signals) -> None:
-    waiting = folder / "waiting"
-    settings = (*QUICK, passes("wait"), "quantize=[]", f"runner={{kind: {kind}, workers: 2}}")
+def test_cancelling_ends_a_graph_pass_with_its_worker(folder: Path) -> None:
+    """The pass runs in a process of its own, in a session of its own."""
+    (folder / "mine.py").write_text(PASS)
+    waiting, own = folder / "waiting", f"{{kind: python, function: mine:wait, code_folder: {folder}}}"
+    settings = (*QUICK, f"optimize=[{own}]", "quantize=[]", "runner={kind: processes, workers: 2}")
     process = subprocess.Popen(
         [GAUNTLET, "run", "digits-small-cnn", *sets(*settings)],
         cwd=folder,
@@ -232,22 +178,20 @@ def test_cancelling_ends_all_work(folder: Path, passes: Callable[..., str], kind
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    worker, graph_pass = map(psutil.Process, map(int, waiting.read_text().split()))
-    process.send_signal(number)
-    assert process.wait(timeout=100) == (143 if number == signal.SIGTERM else -signal.SIGKILL)
-    ended = [worker, graph_pass] if number == signal.SIGTERM else [worker]  # a killed run's passes end at their limit
-    psutil.wait_procs(ended, timeout=60)
-    assert not [each for each in ended if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
-    if number == signal.SIGTERM:
-        report = latest_report(Home(folder / ".gauntlet"))
-        assert (report.verdict, report.reason) == ("failed", "cancelled")
+    both = [psutil.Process(int(word)) for word in waiting.read_text().split()]
+    process.terminate()
+    assert process.wait(timeout=100) == 143
+    psutil.wait_procs(both, timeout=60)
+    assert not [each for each in both if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    report = latest_report(Home(folder / ".gauntlet"))
+    assert (report.verdict, report.reason) == ("failed", "cancelled")
 
 
 @pytest.mark.slow
 def test_worker_that_outlives_its_broken_pool_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that Python's pool was starting when it broke: the pool would wait for it for ever."""
     monkeypatch.setattr(side_by_side, "end_with_parent", partial(signal.signal, signal.SIGTERM, signal.SIG_IGN))
-    workers = side_by_side.Workers(RunnerConfig(kind="processes", workers=2))
+    workers = side_by_side.Workers(Processes(workers=2))
     executor: Any = workers.runner._executor  # type: ignore[attr-defined]
     busy, deaf = executor.submit(time.sleep, 600), executor.submit(os.getpid).result()
     [killed] = set(executor._processes) - {deaf}

@@ -1,7 +1,11 @@
-"""Images whose class is known."""
+"""Images whose class is known, and the fixtures of flows."""
 
 import pytest
+from fake_runs import seam
+from finished_runs import empty_store, finished, finished_home, folder, home, prefect_server, run
 from small_pngs import gray_png
+
+__all__ = ["empty_store", "finished", "finished_home", "folder", "home", "prefect_server", "run", "seam"]
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 from served_bundles import SIZE, brightness_bundle
 from server_process import ServerProcess, json_request, serving
 
-from gauntlet.core.open_inference import binary_request
+from serving.open_inference import binary_request
 
 REQUESTS = 500
 PATH = "/v2/models/brightness/infer"

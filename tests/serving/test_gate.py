@@ -1,16 +1,18 @@
 """Who may use a server: loopback, tokens, hosts, origins, and no paths."""
 
 import asyncio
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from served_bundles import brightness_bundle
 from server_process import ServerProcess, serving
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
 from flows.cli.main import main
 from serving.app import make_app
+from serving.gate import Gate
 from serving.observations import Metrics
 from serving.repository import Repository
 from serving.served_model import ServedModel
@@ -98,6 +100,26 @@ def test_fault_of_ours_has_status_500_and_names_the_request(
     assert sent[1]["body"] == b'{"error":"internal error in request mine-2"}'
     assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % len(sent[1]["body"])
     assert "secret of the inside" in caplog.text
+
+
+def test_ids_of_requests_cannot_be_told_in_advance() -> None:
+    """Whoever knows the id of a request can send its label."""
+    sent: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    random.seed(7)
+    asyncio.run(Gate(app, Metrics())({"type": "http", "path": "/", "method": "GET", "headers": []}, receive, send))
+    request_id = dict(sent[0]["headers"])[b"x-request-id"].decode()
+    assert len(request_id) == 32
+    assert request_id != f"{random.Random(7).getrandbits(128):032x}"
 
 
 def test_page_of_another_origin_can_change_nothing(server: ServerProcess) -> None:

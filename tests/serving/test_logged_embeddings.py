@@ -1,21 +1,18 @@
-"""The service logs the network's penultimate outputs beside unchanged outputs, and a monitor watches them."""
+"""The service logs the network's penultimate outputs beside unchanged outputs."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from monitored_bundles import embedded_outputs, images, log_requests, monitored_bundle
+from monitored_bundles import embedded_outputs, images, monitored_bundle
 from served_bundles import brightness_bundle
 from server_process import json_request, serving
 
-from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.monitoring.features import input_statistics
-from gauntlet.monitoring.monitor import monitor
-from gauntlet.monitoring.request_log import LoggedRequest, RequestLogReader
-from gauntlet.monitoring.result import FeatureResult, MonitorLimits, MonitorResult
 from gauntlet.onnx_model.embedding_output import EMBEDDING
+from gauntlet.request_log.features import input_statistics
+from gauntlet.request_log.reader import LoggedRequest, RequestLogReader
 
 INFER, PREDICT = "/v2/models/brightness/infer", "/v2/models/brightness/predict"
 DISTANCE = "embedding distance"
@@ -30,10 +27,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def logged(log: Path, bundle: Path) -> dict[str, LoggedRequest]:
     found = RequestLogReader(log).requests(Bundle.open(bundle).digest[:12])
     return {request.request_id: request for request in found}
-
-
-def distance_of(result: MonitorResult) -> FeatureResult:
-    return next(one for one in result.features if one.name == DISTANCE)
 
 
 @pytest.mark.parametrize("policy", ["embeddings", "all"])
@@ -70,34 +63,3 @@ def test_bundle_without_embeddings_is_served_and_the_log_says_why(tmp_path: Path
     assert "the bundle has no monitoring.npz" in json.loads(warnings[0])["reason"]
     one = logged(tmp_path / "log", old)["five"]
     assert one.embedding is None and one.statistics is not None
-
-
-def test_monitor_notices_what_the_embedding_shows(bundle: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log_requests(log, bundle, images(2, 300), keep="embeddings")
-    result, _ = monitor(Bundle.open(bundle), log, MonitorLimits())
-    assert result.verdict == "no alarm" and distance_of(result).samples == 300
-    log_requests(log, bundle, images(3, 200, (0.97, 1.0)), name="white", keep="embeddings")
-    result, folder = monitor(Bundle.open(bundle), log, MonitorLimits())
-    alarm = distance_of(result).alarm_at
-    assert alarm is not None and 300 <= alarm < 500
-    assert DISTANCE in (folder / "monitor.html").read_text()
-
-
-def test_log_without_embeddings_is_watched_without_them(bundle: Path, tmp_path: Path) -> None:
-    log_requests(tmp_path / "log", bundle, images(2, 300), keep="statistics")
-    result, folder = monitor(Bundle.open(bundle), tmp_path / "log", MonitorLimits())
-    assert distance_of(result).samples == 0
-    assert (
-        result.estimate is not None and result.estimate.reason != "the log does not have the statistics of all inputs"
-    )
-    assert "not in the log" in (folder / "monitor.html").read_text()
-
-
-def test_monitor_says_why_a_model_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = monitored_bundle(tmp_path / "b")
-    log_requests(tmp_path / "log", plain, images(2, 20), keep="statistics")
-    assert main(["monitor", str(plain), "--log", str(tmp_path / "log")]) == 0
-    why = "penultimate outputs are not watched: its reference has no embeddings. Fix: make the bundle again"
-    assert why in capsys.readouterr().out
-    assert "its reference has no embeddings" in (next((tmp_path / "log").rglob("monitor.html"))).read_text()

@@ -11,7 +11,7 @@ import pytest
 from served_bundles import SIZE, brightness_bundle
 from server_process import ServerProcess, json_request, serving
 
-from gauntlet.core.open_inference import binary_request
+from serving.open_inference import binary_request
 
 DEADLINE_S = 0.5
 PATH = "/v2/models/brightness/infer"
@@ -20,7 +20,7 @@ PATH = "/v2/models/brightness/infer"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("overload")
-    bundle = brightness_bundle(folder / "b", busy=300)
+    bundle = brightness_bundle(folder / "b", busy=1500)
     with serving(folder, bundle, "--deadline-ms", str(1000 * DEADLINE_S), "--max-queue", "64") as running:
         yield running
 
@@ -82,18 +82,6 @@ def test_at_twice_the_capacity_the_admitted_meet_the_deadline_and_the_others_are
     assert server.post(PATH, json_request({"image": np.zeros((1, 1, SIZE, SIZE), np.float32)})).status == 200
 
 
-def test_requests_that_wait_share_calls(server: ServerProcess) -> None:
-    body, headers = binary_request({"image": np.zeros((1, 1, SIZE, SIZE), np.float32)})
-    rows, calls = server.metric("gauntlet_rows_total"), server.metric("gauntlet_batches_total")
-
-    async def together() -> list[tuple[int, float, dict[str, str]]]:
-        return await asyncio.gather(*(one_request(server, body, headers) for _ in range(12)))
-
-    computed = sum(status == 200 for status, _, _ in asyncio.run(together()))
-    assert server.metric("gauntlet_rows_total") - rows == computed >= 2
-    assert server.metric("gauntlet_batches_total") - calls < computed
-
-
 async def keep_busy(server: ServerProcess) -> list[asyncio.Task[tuple[int, float, dict[str, str]]]]:
     """Send large requests until one waits behind another that is being computed, for at least a tenth of a second."""
     body, headers = binary_request({"image": np.zeros((64, 1, SIZE, SIZE), np.float32)})
@@ -134,3 +122,19 @@ def test_request_may_ask_for_a_shorter_deadline(patient: ServerProcess) -> None:
         return status
 
     assert asyncio.run(scenario()) == 429
+
+
+def test_requests_that_wait_share_calls(patient: ServerProcess) -> None:
+    body, headers = binary_request({"image": np.zeros((1, 1, SIZE, SIZE), np.float32)})
+    rows, calls = patient.metric("gauntlet_rows_total"), patient.metric("gauntlet_batches_total")
+
+    async def scenario() -> tuple[int, int]:
+        slow = await keep_busy(patient)
+        small = await asyncio.gather(*(one_request(patient, body, headers) for _ in range(12)))
+        await asyncio.gather(*slow)
+        return len(slow), sum(status == 200 for status, _, _ in small)
+
+    large, computed = asyncio.run(scenario())
+    assert computed >= 2
+    assert patient.metric("gauntlet_rows_total") - rows == 64 * large + computed
+    assert patient.metric("gauntlet_batches_total") - calls < large + computed

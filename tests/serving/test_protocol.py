@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import onnx_text
 import pytest
+from image_models import HEIGHT, WIDTH
+from pixel_bundles import SIZES, pixel_bundles, png
 from served_bundles import LABELS, SIZE, brightness_bundle, write_bundle
 from server_process import ServerProcess, binary_outputs, json_request, serving
 
+import gauntlet
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
-from gauntlet.core.open_inference import binary_request
 from gauntlet.core.signature import Signature, TensorSpec
+from serving.open_inference import binary_request
 
 KINDS = {"half": "float16", "real": "float32", "whole": "int64", "byte": "uint8", "flag": "bool", "text": "str"}
 ONNX_KINDS = {"float32": "float", "str": "string"}
@@ -241,3 +244,15 @@ def test_openapi_page_loads_nothing_from_elsewhere(server: ServerProcess) -> Non
     named = set(re.findall(r'"#/components/schemas/(\w+)"', document))
     assert named <= set(json.loads(document)["components"]["schemas"])
     assert {"/v2/models/{name}/infer", "/v2/models/{name}/predict", "/v2/repository/index", "/metrics"} <= set(paths)
+
+
+def test_service_takes_image_files_and_uint8_tensors(tmp_path: Path) -> None:
+    _, bundle = pixel_bundles(tmp_path)
+    expected = gauntlet.load(bundle)
+    with serving(tmp_path, bundle, "--name", "graph") as server:
+        for size in SIZES:
+            reply = server.request("POST", "/v2/models/graph/predict", png(*size), content_type="image/png")
+            assert reply.status == 200, reply.body
+            assert expected(png(*size)).model_dump(mode="json")["top"] == reply.json()["predictions"][0]["top"]
+        [spec] = server.request("GET", "/v2/models/graph").json()["inputs"]
+    assert (spec["name"], spec["datatype"], spec["shape"]) == ("image", "UINT8", [-1, HEIGHT, WIDTH, 3])

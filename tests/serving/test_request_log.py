@@ -19,12 +19,13 @@ from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
-from gauntlet.monitoring.features import input_statistics
-from gauntlet.monitoring.request_log import LoggedRequest, RequestLogReader, log_files
-from serving import request_log
-from serving.log_file import LogFile
+from gauntlet.request_log.features import input_statistics
+from gauntlet.request_log.log_format import log_files
+from gauntlet.request_log.reader import LoggedRequest, RequestLogReader
 from serving.observations import Metrics
-from serving.request_log import RequestLog, RequestLogConfig
+from serving.request_log import writer
+from serving.request_log.log_file import LogFile
+from serving.request_log.writer import RequestLog, RequestLogConfig
 
 WAIT_S = 60
 Value = TypeVar("Value")
@@ -185,13 +186,13 @@ def test_wrong_options_are_refused_in_one_line(
 def test_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(ConfigError, match=r"--request-log .*file: .*Fix: name another folder"):
-        RequestLog(RequestLogConfig(folder=tmp_path / "file"), Metrics())
+        RequestLog(RequestLogConfig(folder=tmp_path / "file"))
 
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries are written at once."""
-    monkeypatch.setattr(request_log, "FLUSH_S", 0.0)
+    monkeypatch.setattr(writer, "FLUSH_S", 0.0)
 
 
 @pytest.fixture
@@ -204,7 +205,7 @@ def add(log: RequestLog, name: str, signature: Signature, values: int = 3) -> No
 
 
 def test_share_is_the_same_requests_on_every_server(tmp_path: Path) -> None:
-    logs = [RequestLog(RequestLogConfig(folder=tmp_path / name, share=0.25), Metrics()) for name in "ab"]
+    logs = [RequestLog(RequestLogConfig(folder=tmp_path / name, share=0.25)) for name in "ab"]
     names = [f"request-{number}" for number in range(4000)]
     first, second = ([log.samples(name) for name in names] for log in logs)
     assert first == second
@@ -215,7 +216,7 @@ def test_share_is_the_same_requests_on_every_server(tmp_path: Path) -> None:
 
 def test_log_keeps_within_its_size_and_loses_the_oldest(tmp_path: Path, signature: Signature, soon: None) -> None:
     metrics, folder = Metrics(), tmp_path / "log"
-    log = RequestLog(RequestLogConfig(folder=folder, max_mb=16, inputs="none"), metrics)
+    log = RequestLog(RequestLogConfig(folder=folder, max_mb=16, inputs="none"), metrics.count_logged)
     largest = 0
     for number in range(40):  # of 0.6 MB each
         add(log, f"r-{number}", signature, 50_000)
@@ -241,7 +242,7 @@ def test_slow_disk_costs_entries_and_never_a_request(
 
     monkeypatch.setattr(LogFile, "write", stuck)
     metrics = Metrics()
-    log = RequestLog(RequestLogConfig(folder=tmp_path, max_mb=16, inputs="none"), metrics)
+    log = RequestLog(RequestLogConfig(folder=tmp_path, max_mb=16, inputs="none"), metrics.count_logged)
     add(log, "first", signature)
     writing.wait()
     for number in range(3000):  # returns although nothing is written
@@ -266,7 +267,7 @@ def test_full_disk_costs_entries_until_there_is_room(
 
     monkeypatch.setattr(LogFile, "write", limited)
     metrics = Metrics()
-    log = RequestLog(RequestLogConfig(folder=tmp_path, max_mb=16, inputs="none"), metrics)
+    log = RequestLog(RequestLogConfig(folder=tmp_path, max_mb=16, inputs="none"), metrics.count_logged)
     add(log, "lost", signature, 50_000)
     assert wait_until(lambda: written(metrics, "lost"), lambda count: count >= 1) == 1
     full[0] = False
@@ -280,7 +281,7 @@ def test_full_disk_costs_entries_until_there_is_room(
 
 def test_entry_larger_than_the_queue_is_left_out(tmp_path: Path, signature: Signature) -> None:
     metrics = Metrics()
-    log = RequestLog(RequestLogConfig(folder=tmp_path, max_mb=16, inputs="none"), metrics)
+    log = RequestLog(RequestLogConfig(folder=tmp_path, max_mb=16, inputs="none"), metrics.count_logged)
     add(log, "large", signature, 500_000)
     log.close()
     assert written(metrics, "lost") == 1

@@ -23,7 +23,7 @@ from gauntlet.targets.ort_cpu import OrtCpu
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.facts import BenchmarkFacts
 from tasks.explain import ExecutionProfile, ExplainFacts, explain, profile_execution, reasons_for
-from tasks.select import SelectConfig, select
+from tasks.select import SelectConfig, choose
 
 X86 = platform.machine() in ("x86_64", "AMD64")
 RNG = np.random.default_rng(0)
@@ -231,14 +231,19 @@ def test_rejected_candidate_says_why_when_it_lost_the_race(tmp_path: Path, works
     golden = out.store_file(tmp_path / "golden.npz")
     kept: dict[str, Artifact] = {name: out.store_file(path) for name, path in models.items()}
     config = BenchmarkConfig(
-        batch_sizes=(1, 2), rounds=6, block_ms=5, profile=False, targets=(OrtCpu(spinning=False, threads=1),)
+        batch_sizes=(1, 2),
+        rounds=6,
+        block_ms=5,
+        profile=False,
+        restart_processes=False,
+        targets=(OrtCpu(spinning=False, threads=1),),
     )
     race = benchmark(config, out, models=kept, golden=golden).facts
     chosen = SelectConfig(batch=2)
 
     def told(race: BenchmarkFacts, models: Mapping[str, Artifact]) -> tuple[ExplainFacts, dict[str, str]]:
         report = explain(config, out, models=models, race=race, golden=golden, batch=2, min_speedup=chosen.min_speedup)
-        choice = select(chosen, workspace(out.store), race=race, explanations=report.facts).facts
+        choice = choose(chosen, race, explanations=report.facts)[0]
         return report.facts, {v.candidate: v.reason.partition(CAUSE_SEPARATOR)[2] for v in choice.decisions}
 
     facts, why = told(race, kept)
@@ -247,7 +252,7 @@ def test_rejected_candidate_says_why_when_it_lost_the_race(tmp_path: Path, works
     assert "ConvInteger" in why["dynamic-u8"]
     assert "nodes take" in why["wavy"]
     assert why["fp32"] == ""
-    plain = select(chosen, workspace(out.store), race=race).facts
+    plain = choose(chosen, race)[0]
     assert CAUSE_SEPARATOR not in plain.decision("wavy").reason
     # One that is proven faster, and not by enough, is told why; one that is fast enough needs no reason.
     assert told(with_speed(race, "wavy", low=1.02, high=1.06), kept)[1]["wavy"]

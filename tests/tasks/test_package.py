@@ -12,8 +12,10 @@ import onnx
 import onnx_text
 import pytest
 from bundles import confirmation, gate, keep, keep_golden, pack, run_report, samples, stage_entry
+from evidence import seal_with_evidence
 
-from gauntlet.bundle.bundle import GOLDEN, MODEL, Bundle, archive, seal
+from gauntlet.bundle.bundle import GOLDEN, MODEL, Bundle, archive
+from gauntlet.bundle.write import FLOAT_TOLERANCE, HALF_TOLERANCE, INTEGER_TOLERANCE
 from gauntlet.core.artifact import sha256_of
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.report import Check
@@ -21,9 +23,9 @@ from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import ArraySplit
-from gauntlet.monitoring.reference import MonitoringReference
 from gauntlet.onnx_model.model_file import external_locations
-from tasks.package import FLOAT_TOLERANCE, HALF_TOLERANCE, INTEGER_TOLERANCE, PackageConfig, examine
+from gauntlet.request_log.reference import MonitoringReference
+from tasks.package import PackageConfig, examine
 
 if TYPE_CHECKING:
     from conftest import Trained
@@ -85,7 +87,7 @@ def test_external_data_is_packaged_under_its_name(workspace: MakeSpace, tmp_path
     assert subjects[1]["digest"]["sha256"] == sha256_of([folder / "kept.onnx.data"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_model_of_more_than_two_gigabytes_is_packaged(workspace: MakeSpace) -> None:
     space = workspace()
     proto = onnx_text.model("large (float[n,8] x) => (float[n,8] y) { z = Gather(w, i) y = Add(x, z) }")
@@ -103,16 +105,23 @@ def test_model_of_more_than_two_gigabytes_is_packaged(workspace: MakeSpace) -> N
     assert report.facts.size_bytes > 2**31
 
 
-def test_golden_data_is_as_large_as_allowed_and_has_one_sample_at_least(workspace: MakeSpace) -> None:
+def test_golden_data_is_as_large_as_allowed_and_has_one_sample_at_least(
+    workspace: MakeSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sample_bytes = (8 + 4 + 4) * 4
     for limit_kb, count in ((400, 16), (5.5 * sample_bytes / 1000, 5), (0.001, 1)):
-        bundle = Bundle.open(packed(workspace(), max_golden_kb=limit_kb))
+        monkeypatch.setattr("tasks.package.MAX_GOLDEN_KB", limit_kb)
+        bundle = Bundle.open(packed(workspace()))
         assert len(bundle.golden().outputs["y"]) == count
 
 
 def test_report_has_the_evidence_for_the_winner_alone(trained: "Trained", workspace: MakeSpace, tmp_path: Path) -> None:
     check = Check.of("accuracy.max_drop", 0.002, "<=", 0.01)
-    stages = (stage_entry(trained.data), gate("accuracy", "static-u8s8", check), gate("accuracy", "loser", check))
+    stages = (
+        stage_entry("data", trained.data),
+        gate("accuracy", "static-u8s8", check),
+        gate("accuracy", "loser", check),
+    )
     record = run_report(trained.model, "static-u8s8", stages)
     done = pack(workspace(trained.store), trained.model, trained.golden, report=record)
     folder = unpacked(trained.store.path(done.artifacts["bundle"]), tmp_path / "x")
@@ -163,10 +172,23 @@ def test_bundle_whose_model_gives_other_outputs_fails_the_gate(workspace: MakeSp
     weight = onnx.numpy_helper.to_array(proto.graph.initializer[0]) * np.float32(1.001)
     proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, proto.graph.initializer[0].name))
     onnx.save(proto, folder / MODEL)
-    seal(folder)
+    seal_with_evidence(folder)
     archive(folder, tmp_path / "x.zip")
     _, checks = examine(PackageConfig(), tmp_path / "x.zip")
     assert [check.name for check in checks if check.blocks] == ["package.max_golden_error"]
+
+
+def test_winner_that_is_unlike_its_source_fails_the_gate_although_its_golden_outputs_are_its_own(
+    workspace: MakeSpace,
+) -> None:
+    space = workspace()
+    sound, broken = (onnx_text.model(AFFINE, {"w": weights}) for weights in (np.eye(8, 4), -np.eye(8, 4)))
+    golden = keep_golden(
+        space.path(keep(sound, space.store, space.folder)), {"x": samples(64, 8)}, space.store, space.folder
+    )
+    report = pack(space, keep(broken, space.store, space.folder), golden)
+    assert [check.name for check in report.failures] == ["package.outputs_unlike_source"]
+    assert "'y'" in report.failures[0].detail
 
 
 def test_bundle_larger_than_allowed_fails_the_gate(workspace: MakeSpace) -> None:

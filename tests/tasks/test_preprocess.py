@@ -23,7 +23,7 @@ from gauntlet.onnx_model.image_input import add_image_input
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from tasks.accuracy import AccuracyConfig, accuracy
-from tasks.preprocess import PreprocessConfig, preprocess, prove
+from tasks.preprocess import preprocess, prove
 from tasks.quantize.dynamic import DynamicInt8
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def run(out: Workspace, proto: onnx.ModelProto, inputs: np.ndarray, test: Split 
     Golden({"real": GoldenCase({"x": inputs}, outputs)}, outputs).save(out.folder / "given.npz")
     split = (test or ArraySplit({"x": inputs}, np.arange(len(inputs)) % 5)).save(out.folder, "given-test")
     model, golden, kept = (out.store_file(file) for file in (path, out.folder / "given.npz", split))
-    return preprocess(PreprocessConfig(), out, model=model, golden=golden, test=kept, limits=LIMITS)
+    return preprocess(LIMITS, out, model=model, golden=golden, test=kept)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -82,12 +82,7 @@ def test_images_of_a_split_are_still_read_when_they_are_needed(workspace: Callab
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"mean": (0.48, 0.45, 0.42)},
-        {"mean": (0.45, 0.48, 0.41)},
-        {"std": (0.23, 0.22, 0.27)},
-        {"channel_order": "BGR"},
-    ],
+    [{"mean": (0.48, 0.45, 0.42)}, {"mean": (0.45, 0.48, 0.41)}, {"std": (0.23, 0.22, 0.27)}, {"channel_order": "BGR"}],
 )
 def test_wrong_mean_or_channel_order_in_the_graph_fails_the_gate(tmp_path: Path, wrong: dict[str, Any]) -> None:
     proto = image_model(how())
@@ -134,18 +129,13 @@ def test_quantized_file_of_a_real_network_keeps_its_accuracy(
     Signature.read(trained.proto()).write(quantized)
     onnx.save(quantized, out.folder / "int8.onnx")
     model = out.store_file(out.folder / "int8.onnx")
-    report = preprocess(
-        PreprocessConfig(), out, model=model, golden=trained.golden, test=trained.test, limits=Tolerances()
-    )
+    report = preprocess(Tolerances(), out, model=model, golden=trained.golden, test=trained.test)
     assert not report.failures
     assert 0 < report.facts.rounding < 0.501  # digits are enlarged to 32x32 pixels
     made = report.artifacts
     found, before = (
         accuracy(AccuracyConfig(), workspace(trained.store), model=one, golden=golden, test=test).facts
-        for one, golden, test in (
-            (made["model"], made["golden"], made["test"]),
-            (model, trained.golden, trained.test),
-        )
+        for one, golden, test in ((made["model"], made["golden"], made["test"]), (model, trained.golden, trained.test))
     )
     assert found.accuracy == pytest.approx(before.accuracy, abs=0.01)
     assert found.integer_share is not None

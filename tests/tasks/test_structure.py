@@ -46,6 +46,14 @@ def lose_output(proto: onnx.ModelProto) -> None:
     proto.graph.output.append(helper.make_tensor_value_info(inner, TensorProto.FLOAT, None))
 
 
+def repeat_output(proto: onnx.ModelProto) -> None:
+    proto.graph.output.append(proto.graph.output[0])
+
+
+def return_an_inner_tensor(proto: onnx.ModelProto) -> None:
+    proto.graph.output.append(helper.make_tensor_value_info(proto.graph.node[0].output[0], TensorProto.FLOAT, None))
+
+
 def rename_input(proto: onnx.ModelProto) -> None:
     old = proto.graph.input[0].name
     proto.graph.input[0].name = "picture"
@@ -145,6 +153,8 @@ def wrong_arity(proto: onnx.ModelProto) -> None:
 DEFECTS = {
     leak_constant: ("undeclared_inputs", "14.weight"),
     lose_output: ("missing_outputs", "logits"),
+    repeat_output: ("repeated_outputs", "logits"),
+    return_an_inner_tensor: ("undeclared_outputs", "Conv_output_0"),
     rename_input: ("missing_inputs", "input"),
     freeze_batch: ("frozen_batch", "input, logits"),
     raise_opset: ("max_opset", ""),
@@ -181,7 +191,7 @@ def test_structure_fails_and_shows_the_evidence_when_the_model_has_the_defect(
 def test_structure_passes_when_the_model_is_sound(trained, inspect: Inspect) -> None:
     report = inspect(trained.proto())
     assert failed(report) == set()
-    assert len(report.checks) == len({check.name for check in report.checks}) == 12
+    assert len(report.checks) == len({check.name for check in report.checks}) == 14
     assert report.facts.opsets == {"ai.onnx": 18}
     assert report.facts.nodes == trained.export.facts.nodes == sum(report.facts.operators.values())
     assert report.facts.inputs == {"input": "float[batch, 3, 32, 32]"}

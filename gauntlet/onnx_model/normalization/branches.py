@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from gauntlet.onnx_model.graph import all_nodes, constants, inferred_shapes
 from gauntlet.onnx_model.normalization.ir_passes import run_passes
 
-MOST_ROUNDS = 8
+MAX_ROUNDS = 8
 """A branch may hold further If nodes, which become constant one level at a time."""
 
 
@@ -22,7 +22,7 @@ def fold_branches(proto: onnx.ModelProto) -> str:
     folded = onnx.ModelProto()
     folded.CopyFrom(proto)
     left = before
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         _fold_known_sizes(folded)
         _fold(folded)
         was, left = left, if_nodes(folded)

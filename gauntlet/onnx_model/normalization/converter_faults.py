@@ -46,13 +46,13 @@ def show_softmaxes(proto: onnx.ModelProto) -> None:
 
 
 def _along_the_last_axis(graph: onnx.GraphProto, shapes: dict[str, Shape]) -> list[onnx.NodeProto]:
-    found = []
+    softmaxes = []
     for node in graph.node:
         if node.op_type in SOFTMAXES and node.domain in ("", "ai.onnx") and node.input[0] in shapes:
             axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
             if axis in (-1, len(shapes[node.input[0]]) - 1):
-                found.append(node)
-    return found
+                softmaxes.append(node)
+    return softmaxes
 
 
 def restore_coordinates(proto: onnx.ModelProto, was: int) -> None:

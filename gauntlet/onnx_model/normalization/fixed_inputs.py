@@ -31,22 +31,22 @@ def fix_inputs(proto: onnx.ModelProto, values: Mapping[str, InputValue]) -> str:
 
 def find_input(graph: onnx.GraphProto, name: str) -> onnx.ValueInfoProto:
     """Return an input by name; `ConfigError` when there is none."""
-    found: onnx.ValueInfoProto | None = next((value for value in graph.input if value.name == name), None)
-    if found is not None:
-        return found
+    declared: onnx.ValueInfoProto | None = next((value for value in graph.input if value.name == name), None)
+    if declared is not None:
+        return declared
     available = ", ".join(f"'{value.name}'" for value in graph.input) or "none"
     raise ConfigError(f"normalize.fix_inputs: the model has no input '{name}'; available: {available}")
 
 
 def input_array(declared: onnx.ValueInfoProto, value: InputValue) -> Array:
     """Return the value as an array of the input's type and shape; `ConfigError` when it does not fit."""
-    given, shape = np.asarray(value), tensor_shape(declared)
+    raw, shape = np.asarray(value), tensor_shape(declared)
     dtype = helper.tensor_dtype_to_np_dtype(declared.type.tensor_type.elem_type)
-    array = given.astype(dtype)
+    array = raw.astype(dtype)
     fixed = None if shape is None else [axis if isinstance(axis, int) else 1 for axis in shape]
     if fixed is not None and array.size == np.prod(fixed):
         array = array.reshape(fixed)
-    lossless = given.dtype.kind in "US" if dtype.kind == "O" else bool(np.all(array.ravel() == given.ravel()))
+    lossless = raw.dtype.kind in "US" if dtype.kind == "O" else bool(np.all(array.ravel() == raw.ravel()))
     if not (lossless or dtype.kind == "f") or (shape is not None and not fits_shape(array.shape, shape)):
         raise ConfigError(
             f"normalize.fix_inputs.{declared.name}: {value} does not fit the input, {format_type(declared)}; give a "

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gauntlet.core.arrays import Array, NamedArrays
-from gauntlet.runtime.timing import time_calls
+from gauntlet.runtime.timing import CLOCKS, time_calls
 
 ONE_RELU = (
     b'\x08\x08:6\n\x0f\n\x01x\x12\x01y\x1a\x01r"\x04Relu\x12\x01pZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
@@ -38,6 +38,8 @@ class Engine(ABC):
     """A loaded model, with the interface of an ONNX Runtime session that `batched_inference` needs."""
 
     runtime: str
+    on_processor: bool = True
+    """Whether the threads of this process compute, and no other process or device."""
     inputs: Sequence[TensorInfo]
     """Known after loading and `set_samples`."""
     outputs: Sequence[TensorInfo]
@@ -71,11 +73,14 @@ class Engine(ABC):
         return [values[name] for name in names]
 
     def measure(
-        self, feed: NamedArrays, at_least_ms: float = 0, calls: int | None = None
+        self, feed: NamedArrays, at_least_ms: float = 0, calls: int | None = None, clock: str = "wall"
     ) -> tuple[list[float], list[Array]]:
-        """Call for the given time, or so many times; return the durations in milliseconds, and the last outputs."""
+        """Call for the given time, or so many times; return the durations in milliseconds, and the last outputs.
+
+        They are times of the wall clock, or of all processors (`clock` is `processor`).
+        """
         call, fetch = self.bind(feed)
-        samples_ms, result = time_calls(call, at_least_ms, least=calls or 1, most=calls)
+        samples_ms, result = time_calls(call, at_least_ms, least=calls or 1, most=calls, clock=CLOCKS[clock])
         return samples_ms, fetch(result)
 
     def profile(self, feed: NamedArrays, calls: int, folder: str) -> str:

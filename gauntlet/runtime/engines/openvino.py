@@ -2,8 +2,9 @@
 
 import io
 import os
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ def unavailable_reason(options: dict[str, Any]) -> str | None:
     core, device = ov.Core(), options["device"]
     if device not in core.available_devices:
         return f"OpenVINO {VERSION} finds no {device}, only {', '.join(core.available_devices) or 'nothing'}"
-    asked = options.get("properties", {})
-    compiled = core.compile_model(core.read_model(io.BytesIO(ONE_RELU)), device, asked)
-    if HINT in asked and (actual := compiled.get_property(HINT).get_type_name()) != asked[HINT]:
+    properties = options.get("properties", {})
+    compiled = core.compile_model(core.read_model(io.BytesIO(ONE_RELU)), device, properties)
+    if HINT in properties and (actual := compiled.get_property(HINT).get_type_name()) != properties[HINT]:
         name = core.get_property(device, "FULL_DEVICE_NAME").strip()
-        return f"OpenVINO {VERSION} computes in {actual} instead of {asked[HINT]} on the {name}"
+        return f"OpenVINO {VERSION} computes in {actual} instead of {properties[HINT]} on the {name}"
     return None
 
 
@@ -55,6 +56,7 @@ class OpenVinoEngine(Engine):
     def __init__(self, model: Path, threads: int, options: dict[str, Any]) -> None:
         self.runtime = f"openvino {VERSION}"
         self.device = options["device"]
+        self.on_processor = self.device == "CPU"
         if os.environ.get("GAUNTLET_OPERATOR_LIBRARIES"):
             raise StageError("OpenVINO cannot load operator_libraries, which are for ONNX Runtime")
         properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1} | options.get("properties", {})
@@ -64,7 +66,7 @@ class OpenVinoEngine(Engine):
             self.compiled = ov.Core().compile_model(str(model), self.device, properties)
         except RuntimeError as error:
             raise StageError(f"OpenVINO {VERSION} refuses the model: {error}") from error
-        self.request = self.compiled.create_infer_request()
+        self.request, self.lock = self.compiled.create_infer_request(), threading.Lock()
         self.inputs, self.outputs = ([*map(_port, ports)] for ports in (self.compiled.inputs, self.compiled.outputs))
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
@@ -73,6 +75,11 @@ class OpenVinoEngine(Engine):
             self.request.set_tensor(name, ov.Tensor(array, shared_memory=True))
         outputs = range(len(self.compiled.outputs))
         return self.request.infer, lambda _: [np.array(self.request.get_output_tensor(i).data) for i in outputs]
+
+    def run(self, names: Sequence[str], feed: NamedArrays) -> list[Array]:
+        """Return the named outputs of one call; threads wait for each other."""
+        with self.lock:
+            return super().run(names, feed)
 
     def placement(self, feed: NamedArrays) -> dict[str, Any]:
         """Return the nodes of the compiled graph, and the types of its multiplying kernels."""

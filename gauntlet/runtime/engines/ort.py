@@ -26,7 +26,7 @@ TYPES = {"float": "f32", "float16": "f16", "bfloat16": "bf16", "double": "f64"}
 ONE_BY_ONE = {CPU, "CUDAExecutionProvider"}
 """Providers that run node by node; the others compile parts of the graph."""
 MEMORY_OPTIONS = ("arena", "memory_pattern", "memory_reuse")
-SESSION_OPTIONS = ("level", "threads", "parallel", "inter_op_threads", "others", "log_level", *MEMORY_OPTIONS)
+SESSION_OPTIONS = ("level", "threads", "parallel", "inter_op_threads", "others", *MEMORY_OPTIONS)
 RECORD_PLACEMENT = {"session.record_ep_graph_assignment_info": "1"}
 CAUSES = (re.compile(r"CUDA failure \d+: [^;\n]+"), re.compile(r"(?<=with error: ).+"))
 """The device's message, which follows 400 characters of ONNX Runtime's source, and the loader's."""
@@ -76,8 +76,8 @@ def check_operators(model: Path, options: dict[str, Any]) -> dict[str, Any]:
 
 def provider_failure(printed: str, why: str) -> str:
     """Return in one line why a session did not get its provider: the first known cause, or `why`."""
-    found = next((match[0] for cause in CAUSES if (match := cause.search(f"{printed}\n{why}"))), why)
-    return " ".join(found.rpartition("refuses the model: ")[2].split())[:200]
+    reason = next((match[0] for cause in CAUSES if (match := cause.search(f"{printed}\n{why}"))), why)
+    return " ".join(reason.rpartition("refuses the model: ")[2].split())[:200]
 
 
 def _session(model: Path | bytes, threads: int, options: dict[str, Any], profile_to: Path | None = None) -> Any:
@@ -88,12 +88,12 @@ def _session(model: Path | bytes, threads: int, options: dict[str, Any], profile
     provider_options = with_model_folders(options.get("provider_options", {}), model)
     if "threads_option" in options:  # a provider with threads of its own
         provider_options[options["threads_option"]] = str(threads)
-    given = {"threads": threads} | {name: options[name] for name in SESSION_OPTIONS if name in options}
-    if "others" in given:  # JSON has no pairs
-        given["others"] = [one if isinstance(one, str) else tuple(one) for one in given["others"]]
+    kwargs = {"threads": threads} | {name: options[name] for name in SESSION_OPTIONS if name in options}
+    if "others" in kwargs:  # JSON has no pairs
+        kwargs["others"] = [name if isinstance(name, str) else tuple(name) for name in kwargs["others"]]
     settings = RECORD_PLACEMENT | options.get("settings", {})
     return open_session(
-        model, profile_to=profile_to, provider=provider, provider_options=provider_options, settings=settings, **given
+        model, profile_to=profile_to, provider=provider, provider_options=provider_options, settings=settings, **kwargs
     )
 
 
@@ -139,6 +139,7 @@ class OrtEngine(Engine):
         if lost and options.get("refuse_fallback", True):
             raise StageError(f"the session asked for {lost[0]} and got {', '.join(got)}")
         self.device = options.get("device") if self.asked in got else None
+        self.on_processor = self.device is None
         self.device_id = int(options.get("provider_options", {}).get("device_id", 0))
 
     def bind(self, feed: NamedArrays) -> tuple[Callable[[], Any], Callable[[Any], list[Array]]]:
@@ -169,9 +170,9 @@ class OrtEngine(Engine):
         for part in self.session.get_provider_graph_assignment_info() if known else ():
             nodes.setdefault(part.ep_name, []).extend([node.name, node.op_type] for node in part.get_nodes())
         quantized = any(operator in QUANTIZED_OPS for part in nodes.values() for _, operator in part)
-        found = {"asked": self.asked, "accepted": self.accepted, "nodes": nodes}
+        placement = {"asked": self.asked, "accepted": self.accepted, "nodes": nodes}
         if known and not (quantized and self.asked in ONE_BY_ONE):
-            return found
+            return placement
         with tempfile.TemporaryDirectory() as folder:
             events = json.loads(Path(self.profile(feed, 1, folder)).read_text())
         ran = [e for e in events if e["cat"] == "Node" and e["name"].endswith("_kernel_time")]
@@ -179,7 +180,7 @@ class OrtEngine(Engine):
             node = [event["name"].removesuffix("_kernel_time"), event["args"]["op_name"]]
             nodes.setdefault(event["args"]["provider"], []).append(node)
         kernels = Counter(kernel for event in ran if self.asked in ONE_BY_ONE and (kernel := _kernel(event["args"])))
-        return found | {"kernels": dict(kernels)}
+        return placement | {"kernels": dict(kernels)}
 
     def profile(self, feed: NamedArrays, calls: int, folder: str) -> str:
         """Run a second session with the profiler; return its trace."""

@@ -1,12 +1,10 @@
 """`gauntlet bundle`: what a real run has packaged leaves the store."""
 
 import json
-import re
-import subprocess
-import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
-import numpy as np
 import pytest
 from bundles import make_keys
 from harness import command, latest_report
@@ -16,6 +14,7 @@ from flows.record.home import Home
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.verification import verify
 from gauntlet.core.artifact import sha256_of
+from gauntlet.core.kinds import GROUP, kinds, points
 from gauntlet.core.run_report import RunReport
 
 
@@ -47,7 +46,7 @@ def test_bundle_of_a_run_is_its_winner_proven_again(here: Path, finished: RunRep
     assert (bundle.contract.candidate, bundle.contract.session) == (finished.winner, winner.session)
     assert [row.batch for row in bundle.contract.latencies] == [1]
     kept = RunReport.model_validate_json((bundle.folder / "report.json").read_bytes())
-    assert [entry.stage for entry in kept.stages][-1] == "confirm"
+    assert [entry.stage for entry in kept.stages][-1] == "select"
 
 
 def test_suffix_decides_between_a_folder_and_a_zip_and_both_have_one_digest(here: Path) -> None:
@@ -77,9 +76,8 @@ def test_run_without_a_bundle_is_told_what_to_do(here: Path, capsys: pytest.Capt
     report = latest_report(home)
     stages = [json.loads(entry.model_dump_json()) for entry in report.stages if entry.stage != "package"]
     for changes, words in (
-        ({"stages": stages}, "no stage 'package'; an earlier release made it. Fix: run it again"),
-        ({"schema_version": 1}, "an earlier release made this run, without a bundle. Fix: run it again"),
-        ({"schema_version": 2, "verdict": "failed", "stopped_at": "numerics"}, "the run failed at numerics"),
+        ({"stages": stages}, "the run has no bundle"),
+        ({"verdict": "failed", "stopped_at": "numerics"}, "the run failed at numerics"),
     ):
         change_report(home, **changes)
         assert main(["bundle"]) == 2
@@ -88,39 +86,44 @@ def test_run_without_a_bundle_is_told_what_to_do(here: Path, capsys: pytest.Capt
     assert "a run '1999'" in capsys.readouterr().err
 
 
-def test_device_gets_the_winner_as_files_that_prove_themselves(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", "--edge", "device"]) == 0
-    assert "device: model.ort, " in capsys.readouterr().out
+@pytest.fixture
+def delivery(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package that writes the name of the model as a delivery."""
+
+    def note(bundle: Bundle, target: Path) -> list[str]:
+        """Write a note."""
+        target.write_text(bundle.contract.name)
+        return [f"{target}: a note"]
+
+    point = EntryPoint("delivery.note", "", GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: note)
+    monkeypatch.setattr("gauntlet.core.kinds.entry_points", lambda group: [point])
+    kinds.cache_clear()
+    points.cache_clear()
+    yield
+    kinds.cache_clear()
+    points.cache_clear()
+
+
+@pytest.mark.usefixtures("delivery")
+def test_what_a_package_delivers_is_an_option(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bundle", "--help"])
+    assert "write a note, instead of a copy" in " ".join(capsys.readouterr().out.split())
+    assert main(["bundle", "--note", "n.txt"]) == 0
+    assert capsys.readouterr().out == "n.txt: a note\n"
+    assert (here / "n.txt").read_text() == "digits-small-cnn"
     assert not (here / "digits-small-cnn.zip").exists()
-    done = subprocess.run([sys.executable, "device/example.py"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert main(["bundle", "--edge", "device"]) == 2
-    assert "device: it exists. Fix: remove it, or choose another --edge" in capsys.readouterr().err
 
 
-def test_page_needs_the_runtime_for_browsers_and_says_how_to_install_it(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["bundle", "--web", "page"]) == 2
-    expected = "gauntlet: --web: its environment is not installed; install it with: gauntlet targets install web\n"
-    assert capsys.readouterr().err == expected
-    assert not (here / "page").exists()
+def test_delivery_that_no_package_brings_is_an_error_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["bundle", "--paper=page"])
+    assert capsys.readouterr().err.splitlines()[-1] == "gauntlet: error: unrecognized arguments: --paper=page"
 
 
-def test_winner_of_the_run_can_be_taught_new_labels(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", "--trainable", "learn", "--out", "winner"]) == 0
-    assert re.search(r"learn: training_step\.onnx, 10 classes of \d+ features", capsys.readouterr().out)
-    bundle = Bundle.open(here / "winner")
-    inputs, outputs = bundle.golden().inputs, bundle.golden().outputs[bundle.contract.signature.primary_output or ""]
-    np.savez(here / "samples.npz", **inputs, labels=(outputs.argmax(1) + 1) % 10)
-    command = [sys.executable, "learn/example.py", "samples.npz", "5", "0.01"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    losses = [float(line.rpartition(" ")[2]) for line in done.stdout.splitlines()[:-1]]
-    assert losses[-1] < losses[0]
-
-
+@pytest.mark.usefixtures("delivery")
 def test_key_without_a_copy_to_sign_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", "--edge", "device", "--key", "KEY.pem"]) == 2
+    assert main(["bundle", "--note", "n.txt", "--key", "KEY.pem"]) == 2
     assert "--key signs a copy of the bundle; name one with --out" in capsys.readouterr().err
-    assert not (here / "device").exists()
+    assert not (here / "n.txt").exists()

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from harness import command, latest_report
+from harness import called, latest_report
 
 from flows.record.cleanup import plan_cleanup
 from flows.record.home import Home
@@ -42,10 +42,10 @@ def test_clean_removes_leftovers_and_keeps_what_a_run_refers_to(folder: Path, ho
     report = latest_report(home)
     results = set(home.results.glob("*.json"))
     left = leave_behind(home)
-    done = command(folder, "clean", "--dry-run")
+    done = called(folder, "clean", "--dry-run")
     assert done.stdout.startswith("would remove 0 runs, 1 result, 1 artifact, 3 leftovers")
     assert all(path.exists() for path in left)
-    done = command(folder, "clean")
+    done = called(folder, "clean")
     assert (done.returncode, done.stdout.split(":")[0]) == (0, "removed 0 runs, 1 result, 1 artifact, 3 leftovers")
     assert not any(path.exists() for path in left)
     assert set(home.results.glob("*.json")) == results
@@ -55,12 +55,12 @@ def test_clean_removes_leftovers_and_keeps_what_a_run_refers_to(folder: Path, ho
 
 
 def test_old_runs_go_with_everything_that_only_they_refer_to(folder: Path, home: Home) -> None:
-    assert command(folder, "clean", "--keep-runs", "0", "--older-than", "1").stdout.startswith("removed 0 runs")
-    assert command(folder, "clean", "--keep-runs", "1").stdout.startswith("removed 0 runs")
-    assert command(folder, "clean", "--keep-runs", "0").stdout.startswith("removed 1 run,")
+    assert called(folder, "clean", "--keep-runs", "0", "--older-than", "1").stdout.startswith("removed 0 runs")
+    assert called(folder, "clean", "--keep-runs", "1").stdout.startswith("removed 0 runs")
+    assert called(folder, "clean", "--keep-runs", "0").stdout.startswith("removed 1 run,")
     assert [path for path in home.store.root.rglob("*") if path.is_file()] == []
     assert [*home.results.glob("*"), *home.run_folders()] == []
-    assert command(folder, "show").returncode == 2
+    assert called(folder, "show").returncode == 2
 
 
 def test_shared_artifact_stays_while_one_run_refers_to_it(home: Home) -> None:
@@ -73,13 +73,13 @@ def test_shared_artifact_stays_while_one_run_refers_to_it(home: Home) -> None:
 def test_run_that_mlflow_has_not_received_stays(folder: Path, home: Home) -> None:
     [run] = home.run_folders()
     (run / "sent.json").unlink()
-    done = command(folder, "clean", "--keep-runs", "0")
+    done = called(folder, "clean", "--keep-runs", "0")
     assert f"kept, because MLflow has not received them (gauntlet sync): {run.name}" in done.stdout
     assert all(home.store.is_intact(artifact) for artifact in artifacts_of(latest_report(home)))
 
 
 def test_clean_is_refused_while_a_run_is_in_progress(folder: Path, home: Home) -> None:
     with locked(home.in_use, shared=True):
-        done = command(folder, "clean")
+        done = called(folder, "clean")
     assert (done.returncode, done.stdout) == (2, "")
     assert "a run is in progress" in done.stderr

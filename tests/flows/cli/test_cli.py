@@ -7,16 +7,23 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
-from harness import QUICK, command, sets
+import yaml
+from harness import QUICK, called, command, sets
 
+from configs.frameworks import trainings
 from configs.loader import presets
 from configs.schema import PipelineConfig
+from flows.cli import targets
 from flows.cli.options import parser
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
+from gauntlet.core.unions import OneOf
+from gauntlet.targets import by_name
+from tasks.data import READERS
 
 HEAVY = ("torch", "tensorflow", "jax", "prefect", "mlflow", "onnx", "onnxruntime", "pydantic", "numpy", "rich")
 
@@ -27,9 +34,9 @@ def test_help_imports_nothing_heavy() -> None:
     assert not set(HEAVY) & set(loaded)
 
 
-@pytest.mark.parametrize("module", ["run", "fleet", "retrain", "sync"])
+@pytest.mark.parametrize("module", ["flows.cli.run", "flows.cli.sync"])
 def test_command_that_starts_a_server_imports_prefect_only_when_its_address_is_known(module: str) -> None:
-    code = f"import sys, flows.cli.{module}; print(*sys.modules)"
+    code = f"import sys, {module}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "prefect" not in loaded
 
@@ -40,18 +47,12 @@ def test_command_that_starts_a_server_imports_prefect_only_when_its_address_is_k
         ["run", "digits-resnet18"],
         ["validate"],
         ["show"],
-        ["ui"],
         ["sync"],
-        ["diagnose", "m.onnx"],
-        ["inspect", "m.onnx"],
-        ["bench", "m.onnx"],
         ["targets"],
-        ["targets", "install", "web"],
+        ["targets", "install", "openvino"],
         ["bundle"],
         ["verify", "m.zip"],
         ["predict", "m.zip", "image.png"],
-        ["serve", "bundle"],
-        ["fleet", "models"],
     ],
     ids=" ".join,
 )
@@ -59,21 +60,38 @@ def test_command_names_a_function_that_exists(words: list[str]) -> None:
     assert callable(pkgutil.resolve_name(parser().parse_args(words).command))
 
 
+def test_command_and_option_of_another_package_are_used(tmp_path: Path) -> None:
+    info = tmp_path / "greetings-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greetings\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[gauntlet.kinds]\ncommand.greetings = greetings:add_commands\n")
+    (tmp_path / "greetings.py").write_text(
+        "def add_commands(commands):\n"
+        "    commands.add_parser('greet').set_defaults(command='greetings:greet')\n"
+        "    commands.choices['show'].add_argument('--greeting')\n"
+        "def greet(options):\n"
+        "    print('hello')\n"
+        "    return 7\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    words = [sys.executable, "-m", "flows.cli.main"]
+    done = subprocess.run([*words, "greet"], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (7, "hello\n")
+    shown = subprocess.run([*words, "show", "--help"], env=environment, capture_output=True, text=True)
+    assert "--greeting" in shown.stdout
+
+
 def test_help_names_every_command_and_the_exit_codes(tmp_path: Path) -> None:
     done = command(tmp_path, "--help")
     assert done.returncode == 0
-    for word in ("run", "validate", "show", "ui", "sync", "exit codes"):
+    for word in ("run", "validate", "show", "up", "sync", "exit codes"):
         assert word in done.stdout
 
 
-def test_version_is_printed_within_half_a_second(tmp_path: Path) -> None:
+def test_version_is_that_of_the_project(tmp_path: Path) -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-    before = os.times()
     done = command(tmp_path, "--version")
-    after = os.times()
     assert (done.returncode, done.stdout) == (0, f"gauntlet {project['version']}\n")
-    spent_s = after.children_user + after.children_system - before.children_user - before.children_system
-    assert spent_s < 0.5  # of the processor: a busy machine does not change it much
 
 
 @pytest.mark.parametrize(
@@ -94,7 +112,7 @@ def test_version_is_printed_within_half_a_second(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_question_is_refused_with_exit_code_2(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
-    done = command(tmp_path, *arguments)
+    done = called(tmp_path, *arguments)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     for word in words:
@@ -102,34 +120,39 @@ def test_wrong_question_is_refused_with_exit_code_2(tmp_path: Path, arguments: l
     assert not (tmp_path / ".gauntlet" / "runs").exists()  # refused before anything ran
 
 
-@pytest.mark.slow
+def known_presets() -> dict[str, Any]:  # without its wing, a preset is refused
+    written = {name: yaml.safe_load(path.read_text()) for name, path in presets().items()}
+    kinds = {*trainings(), *OneOf("reader", READERS).kinds()}
+    used = {name: {v["train"]["kind"], v.get("data", {}).get("kind", "digits")} for name, v in written.items()}
+    return {name: written[name] for name, parts in used.items() if parts <= kinds}
+
+
 def test_validate_accepts_every_preset(tmp_path: Path) -> None:
-    for name in presets():
-        done = command(tmp_path, "validate", name)
+    for name in known_presets():
+        done = called(tmp_path, "validate", name)
         assert done.returncode == 0, done.stderr
         assert "valid" in done.stdout
 
 
+@pytest.mark.slow
 def test_schema_describes_every_preset(tmp_path: Path) -> None:
-    import yaml
-
-    schema = json.loads(command(tmp_path, "validate", "--schema").stdout)
-    for path in presets().values():
-        jsonschema.validate(yaml.safe_load(path.read_text()), schema)
+    schema = json.loads(called(tmp_path, "validate", "--schema").stdout)
+    for values in known_presets().values():
+        jsonschema.validate(values, schema)
     assert schema["title"] == PipelineConfig.__name__
 
 
 def test_failed_gate_ends_with_exit_code_1_and_says_value_limit_and_key(folder: Path) -> None:
-    limit = "numerics.max_abs_error=1e-12"
+    limit = "numerics.max_rel_error=1e-12"
     done = command(folder, "run", "digits-small-cnn", *sets(*QUICK, limit))
     assert done.returncode == 1
     assert "Traceback" not in done.stdout + done.stderr
-    assert "numerics.max_abs_error" in done.stdout
+    assert "numerics.max_rel_error" in done.stdout
     assert "must be <= 1e-12" in done.stdout
     assert "Failed at numerics" in done.stdout
     assert "optimize" not in done.stdout  # later stages did not run
     home = Home(folder / ".gauntlet")
-    report = json.loads(command(folder, "show", "--json").stdout)
+    report = json.loads(called(folder, "show", "--json").stdout)
     assert (report["verdict"], report["stopped_at"]) == ("failed", "numerics")
     run = home.finished_run()
     assert run is not None
@@ -148,11 +171,11 @@ def test_stage_that_breaks_ends_with_exit_code_3(folder: Path) -> None:
 def test_show_prints_the_table_of_the_newest_run_and_its_json(folder: Path) -> None:
     home = Home(folder / ".gauntlet")
     first = home.run_folders()[0].name
-    shown = command(folder, "show", first)
+    shown = called(folder, "show", first)
     assert shown.returncode == 0
     for word in ("static-u8s8", "dynamic-s8", "onnxslim", "fp32", "Winner"):
         assert word in shown.stdout
-    as_json = command(folder, "show", first, "--json").stdout
+    as_json = called(folder, "show", first, "--json").stdout
     report = RunReport.model_validate_json(as_json)
     assert report.run_id == first
     jsonschema.validate(json.loads(as_json), RunReport.model_json_schema(mode="serialization"))
@@ -161,3 +184,30 @@ def test_show_prints_the_table_of_the_newest_run_and_its_json(folder: Path) -> N
 def test_documented_schema_of_the_report_is_the_real_one() -> None:
     documented = Path(__file__).parents[3] / "docs" / "report.schema.json"
     assert json.loads(documented.read_text()) == RunReport.model_json_schema(mode="serialization")
+
+
+@pytest.mark.slow
+def test_targets_lists_all_of_them_with_their_reasons(tmp_path: Path) -> None:
+    done = called(tmp_path, "targets", "--json")
+    assert done.returncode == 0, done.stderr
+    found = {entry["name"]: entry for entry in json.loads(done.stdout)}
+    assert found["ort-cpu"]["available"]
+    assert "gauntlet targets install openvino" in found["ort-openvino-f32"]["reason"]
+    assert all(entry["available"] or entry["reason"] for entry in found.values())
+
+
+def test_installation_of_an_unknown_environment_is_refused(tmp_path: Path) -> None:
+    done = called(tmp_path, "targets", "install", "steam")
+    assert done.returncode == 2
+    assert "unknown environment 'steam'; available: openvino" in done.stderr
+
+
+def test_targets_are_a_table_with_a_reason_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = tuple(map(by_name, ("ort-cpu", "openvino-bf16", "ort-rocm-f32")))
+    monkeypatch.setattr(targets, "default_targets", lambda: few)
+    done = called(tmp_path, "targets")
+    assert done.returncode == 0
+    lines = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("│")}
+    assert "yes" in lines["ort-cpu"]
+    assert "no: its environment is not installed; install it with: gauntlet targets install" in lines["openvino-bf16"]
+    assert "no: " in lines["ort-rocm-f32"]

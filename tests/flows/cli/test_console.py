@@ -15,7 +15,8 @@ from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, BenchmarkRow, CandidateEntry, RunReport, StageEntry
 from gauntlet.core.workspace import progress_log
 
-SAME = "optimize.same_graph: the runtime makes the same graph of it"
+BROKEN = "optimize.accepted_passes: 0 passes must be > 0 passes; onnxsim: timed out"
+SAME = "nothing to gain here: ONNX Runtime optimizes the model to the same graph by itself"
 DROPPED = f"dropped after round 3, slower than small: 0.5x{CAUSE_SEPARATOR}its activations are signed"
 LONG = "static-u8s8-percentile99.99-reduce-range"
 FILE = Artifact(name="model.onnx", sha256="ab", size_bytes=9, path=f"ab/{'ab' * 32}-model.onnx/model.onnx")
@@ -36,8 +37,8 @@ def candidate(name: str, reason: str = "", rows: tuple[BenchmarkRow, ...] = ()) 
 def report() -> RunReport:
     candidates = (
         candidate("fp32", rows=measured(1.0, "reference")),
-        candidate("one", SAME),
-        candidate("two", SAME),
+        candidate("one", BROKEN),
+        candidate("two", BROKEN),
         candidate("small", rows=measured(3.0, "faster")),
         candidate("slow", DROPPED, measured(0.5, "slower")),
     )
@@ -70,8 +71,16 @@ def test_reasons_stand_below_the_table_once_for_all_who_share_one(report: RunRep
     start = lines.index("Rejected:")
     told = " ".join(" ".join(line for line in lines[start + 1 :] if line.startswith("  ")).split())
     assert told == (
-        f"one, two: {SAME} slow: dropped after round 3, slower than small, because its activations are signed"
+        f"one, two: {BROKEN} slow: dropped after round 3, slower than small, because its activations are signed"
     )
+
+
+def test_candidates_without_anything_to_gain_are_not_called_rejected(report: RunReport) -> None:
+    same = candidate("same", SAME).replace(status="unchanged")
+    lines = printed(report.replace(candidates=(*report.candidates, same)), 200)
+    assert lines[lines.index("Not raced:") + 1] == f"  same: {SAME}"
+    assert "same" not in {name for names in reasons(report).values() for name in names}
+    assert any(line.split()[:2] == ["same", "unchanged"] for line in lines)
 
 
 @pytest.mark.parametrize("width", [80, 100, 130, 200])
@@ -88,6 +97,14 @@ def test_table_fits_and_keeps_every_verdict_when_names_are_long(crowded: RunRepo
         width >= 130,
         width >= 200,
     ]
+
+
+def test_table_of_a_run_without_labels_has_no_column_for_the_accuracy(crowded: RunReport) -> None:
+    candidates = tuple(c.replace(accuracy=None) for c in crowded.candidates)
+    lines = printed(crowded.replace(candidates=candidates, metric="character_accuracy"), 80)
+    table = lines[: lines.index("Rejected:")]
+    assert not any("characters right" in line or "…" in line for line in table)
+    assert any("SQNR" in line for line in table)
 
 
 @pytest.mark.parametrize("width", [80, 150])
@@ -127,7 +144,7 @@ def test_winners_file_and_report_are_named_with_paths_that_can_be_copied(
 
 
 def test_failed_run_names_its_gate_in_one_line(report: RunReport) -> None:
-    check = Check(name="numerics.max_abs_error", value=0.5, op="<=", limit=1e-4, detail="worst output 'logits'")
+    check = Check(name="numerics.max_rel_error", value=0.5, op="<=", limit=1e-4, detail="worst output 'logits'")
     weak = Check(name="data.small", value=1, op=">", limit=2, severity="warning")
     entry = StageEntry(
         stage="numerics", cached=False, seconds=1.0, peak_rss_bytes=0, facts={}, checks=(check, weak), artifacts={}
@@ -137,7 +154,7 @@ def test_failed_run_names_its_gate_in_one_line(report: RunReport) -> None:
     )
     assert printed(failed, 200) == [
         "warning: data.small: 1 must be > 2",
-        "Failed at numerics: numerics.max_abs_error: 0.5 must be <= 0.0001; worst output 'logits'",
+        "Failed at numerics: numerics.max_rel_error: 0.5 must be <= 0.0001; worst output 'logits'",
         "Report: /home/runs/r/report.html",
     ]
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from flows.cli.latency_table import latency_table
+from flows.cli.report_tables import latency_table
 from gauntlet.core.run_report import BenchmarkRow
 
 ROW = BenchmarkRow(

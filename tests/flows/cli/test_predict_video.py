@@ -91,11 +91,7 @@ def test_truncated_video_keeps_what_was_predicted(
     ],
 )
 def test_invalid_arguments_are_refused_in_one_line(
-    packed: Path,
-    video: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    words: str,
+    packed: Path, video: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     assert main(["predict", str(packed), *(argument.format(video=video) for argument in arguments)]) == 2
     err = capsys.readouterr().err
@@ -111,14 +107,6 @@ def test_unreadable_video_is_one_line_without_the_noise_of_a_decoder(packed: Pat
     fix = "Fix: copy or convert it again; FFmpeg cannot read it"
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"gauntlet: {tmp_path / 'empty.mp4'}: not a readable video. {fix}\n"
-
-
-def test_missing_opencv_is_named_with_the_command_that_installs_it(
-    packed: Path, video: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "cv2", None)
-    assert main(["predict", str(packed), str(video)]) == 2
-    assert "pip install 'onnx-gauntlet[video]'" in capsys.readouterr().err
 
 
 def test_interrupted_camera_ends_with_the_summary(packed: Path, tmp_path: Path) -> None:

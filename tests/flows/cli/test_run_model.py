@@ -2,7 +2,10 @@
 
 import io
 from pathlib import Path
+from typing import get_args
 
+import detector_models
+import numpy as np
 import onnx
 import onnx_text
 import pytest
@@ -14,8 +17,10 @@ from small_images import write_pictures
 from configs.brought_model import infer_config
 from configs.loader import validated
 from flows.cli.main import main
+from flows.cli.options import TASKS
 from flows.cli.run import CONFIG_FILE, print_inferred
 from flows.record.home import Home
+from gauntlet.core.signature import Task
 
 QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=2", "benchmark.restart_processes=false")
 QUICK += ("numerics.samples=8", "quantize=[{kind: static}]", "optimize=[]", "benchmark.profile=false")
@@ -58,6 +63,8 @@ def test_what_was_inferred_fits_80_columns_and_names_what_was_assumed(folder: Pa
         ),
         (("digits-small-cnn", "--data", "x.npz"), "--data is for a model; digits-small-cnn is a configuration"),
         (("digits-small-cnn", "--shape", "x=3"), "--shape is for a model"),
+        (("digits-small-cnn", "--task", "text"), "--task is for a model"),
+        (("model.onnx", "--task", "text"), "--task text: no output has the form of the problem text"),
     ],
 )
 def test_wrong_argument_is_one_line_and_exit_code_2(
@@ -71,6 +78,25 @@ def test_wrong_argument_is_one_line_and_exit_code_2(
     assert main(["run", *arguments]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def test_every_problem_can_be_requested() -> None:
+    assert set(TASKS) == set(get_args(Task))
+
+
+@pytest.mark.slow
+def test_detector_without_labels_is_judged_shipped_and_used_as_a_detector(folder: Path) -> None:
+    onnx.save(detector_models.yolov8(), folder / "yolo.onnx")
+    np.savez(folder / "samples.npz", images=detector_models.images(60))
+    lock = {"GAUNTLET_HOST_LOCK": str(folder / "host.lock")}
+    done = command(folder, "run", "yolo.onnx", "--data", "samples.npz", *sets(*QUICK), COLUMNS="200", **lock)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "problem         detection (yolov8): output0 [n, 10, 64] holds 4 rows of boxes in pixels" in done.stdout
+    home = Home(folder / ".gauntlet")
+    assert latest_report(home).metric == "map"
+    assert command(folder, "bundle", latest_report(home).run_id, "--out", "yolo.zip").returncode == 0
+    predicted = command(folder, "predict", "yolo.zip", "samples.npz")
+    assert "% at" in predicted.stdout, predicted.stderr
 
 
 @pytest.mark.slow

@@ -8,25 +8,23 @@ from hypothesis import strategies as st
 
 from flows.record.cache_key import cache_key, canonical_json, code_digests
 from gauntlet.core.artifact import Artifact
-from gauntlet.datasets.digits import Digits
 from gauntlet.runtime.processor import Processor
 from tasks.accuracy import accuracy
 from tasks.data import data
 from tasks.evaluate import EvaluateConfig, evaluate
+from tasks.export import export
 from tasks.numerics import numerics
 from tasks.optimize import optimize
 from tasks.prune import prune
 from tasks.quantize import quantize
 from tasks.repair import repair
 from tasks.train import train
-from tasks.train.torch import TorchTraining
-from tasks.train.torch_pretrained import TorchModel
+
+TorchModel = pytest.importorskip("frameworks.torch.brought_network").TorchModel
+TorchTraining = pytest.importorskip("frameworks.torch.classifier_training").TorchTraining
+Dynamo = pytest.importorskip("frameworks.torch.dynamo").Dynamo
 
 ARTIFACT = Artifact(name="model.onnx", sha256="ab" * 32, size_bytes=3, path="ab/abab/model.onnx")
-
-
-def test_work_key_is_the_same_for_the_same_work() -> None:
-    assert cache_key(data, Digits(), {"files": ()}) == cache_key(data, Digits(), {"files": ()})
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
@@ -95,14 +93,21 @@ def test_canonical_refuses_what_has_no_content() -> None:
 
 
 def test_code_of_a_stage_holds_its_helpers_and_the_packages_that_it_uses() -> None:
-    code = code_digests(train.__module__)
-    assert {"tasks.train", "tasks.train.torch", "gauntlet.frameworks.torch.network", "gauntlet.datasets.golden"} <= set(
-        code["code"]
-    )
+    code = code_digests(train.__module__, TorchTraining.__module__)
+    assert {
+        "tasks.train",
+        "frameworks.torch.classifier_training",
+        "frameworks.torch.network",
+        "gauntlet.datasets.golden",
+    } <= set(code["code"])
     assert {"torch", "torchvision", "numpy"} <= set(code["packages"])
     assert "tasks.quantize" not in code["code"]
     assert "torch" not in code_digests(quantize.__module__)["packages"]
     assert {"protobuf", "numpy"} <= set(code_digests(quantize.__module__)["packages"])  # onnx imports them
+
+
+def test_packages_of_the_export_hold_what_the_dynamo_exporter_translates_with() -> None:
+    assert {"onnxscript", "onnx-ir"} <= set(code_digests(export.__module__, Dynamo.__module__)["packages"])
 
 
 def test_work_key_differs_between_versions_of_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +11,22 @@ import pytest
 
 from configs.schema import PipelineConfig
 from flows.record.home import Home, new_run_id
-from flows.record.run import Run
+from flows.record.run import INTERRUPTED, Run
+from flows.record.saved_run import restore_run
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.errors import GateFailed
+from gauntlet.core.candidate import Candidate, contenders_of
+from gauntlet.core.errors import GateFailed, StageError
 from gauntlet.core.report import Check, Report
 from gauntlet.core.run_report import CandidateEntry, RunReport
 from gauntlet.problems.accuracy_comparison import OutputQuality
 from tasks.accuracy import AccuracyFacts
-from tasks.quantize import QuantizeFacts
 
 MODEL = Artifact(name="model.onnx", sha256="ab" * 32, size_bytes=3, path="ab/abab/model.onnx")
 ACCURACY = AccuracyFacts(
-    images=4,
-    accuracy=0.75,
-    reference_accuracy=1.0,
-    top1_agreement=0.75,
-    outputs=(OutputQuality(output="y", sqnr_db=30.0, cosine=1.0, top1_agreement=0.75),),
-    paired=None,
-    flips=(),
+    images=4, accuracy=0.75, reference_accuracy=1.0, outputs=(OutputQuality(output="y", sqnr_db=30.0),), flips=()
 )
+FP32 = Candidate("fp32", None, "fp32", model=MODEL, accuracy=1.0, status="accepted", reason="the reference")
+STATIC = Candidate("static", "fp32", "fp32")
 DROP = Check(name="accuracy.max_accuracy_drop", value=0.25, op="<=", limit=0.01)
 
 
@@ -66,7 +64,7 @@ def test_listeners_are_told_everything_in_order(open_run: Callable[..., Run]) ->
     first, second = Listener(), Listener()
     run = open_run(first, second)
     run.open()
-    run.add_candidate("static", "fp32")
+    run.record_candidate(STATIC)
     run.progress("train", 3, {"loss": 0.5})
     run.record(Report(stage="accuracy", facts=ACCURACY, candidate="static"))
     run.close(run.report(None, {}))
@@ -80,26 +78,21 @@ def test_listeners_are_told_everything_in_order(open_run: Callable[..., Run]) ->
     assert second.told == first.told
 
 
-def test_candidate_takes_its_quality_from_the_type_of_the_facts(open_run: Callable[..., Run]) -> None:
+def test_candidate_is_recorded_as_it_stands(open_run: Callable[..., Run]) -> None:
     run = open_run()
-    run.add_candidate("static", "fp32")
-    made = QuantizeFacts.model_construct()
-    run.record(Report(stage="quantize", facts=made, candidate="static", artifacts={"model": MODEL}))
-    run.record(Report(stage="any name", facts=ACCURACY, candidate="static"))
+    run.record_candidate(STATIC)
+    run.record_candidate(replace(STATIC, model=MODEL, accuracy=0.75, sqnr_db=30.0, differences="1 of 4"))
     entry = run.candidates["static"]
     assert (entry.artifact, entry.size_bytes, entry.accuracy, entry.sqnr_db) == (MODEL, 3, 0.75, 30.0)
+    assert (entry.status, entry.differences) == ("not decided", "1 of 4")
 
 
-def test_rejection_and_override_hold_for_one_candidate_only(open_run: Callable[..., Run]) -> None:
+def test_override_holds_for_one_candidate_only(open_run: Callable[..., Run]) -> None:
     reason = "ticket 7: shipped to a test fleet only"
     run = open_run(overrides=[{"check": DROP.name, "reason": reason, "candidate": "static-u8s8"}])
-    for name in ("static-u8s8", "static-s8s8"):
-        run.add_candidate(name, "fp32")
-        checks = (run.overridden(DROP, name),)
-        run.record(Report(stage="accuracy", facts=ACCURACY, candidate=name, checks=checks))
-    assert not run.rejected_by("accuracy", "static-u8s8")
-    assert run.rejected_by("accuracy", "static-s8s8")
-    assert run.stages[0].checks[0].override == reason
+    assert not run.overridden(DROP, "static-u8s8").blocks
+    assert run.overridden(DROP, "static-u8s8").override == reason
+    assert run.overridden(DROP, "static-s8s8").blocks
 
 
 def test_report_has_the_order_of_the_code_whichever_line_is_first(open_run: Callable[..., Run]) -> None:
@@ -112,11 +105,11 @@ def test_report_has_the_order_of_the_code_whichever_line_is_first(open_run: Call
         together.wait(timeout=60)
         for step in range(20):
             if step == 0:
-                run.add_candidate(lines[number], "fp32", (1, number))
+                run.record_candidate(Candidate(lines[number], "fp32", "fp32", accuracy=0.5), (1, number))
             run.progress("prune", step, {"loss": 0.5})
             run.record(Report(stage=f"s{step}", facts=ACCURACY, candidate=lines[number]), (1, number, step))
 
-    run.add_candidate("fp32", None)
+    run.record_candidate(FP32)
     with ThreadPoolExecutor(len(lines)) as threads:
         done = [threads.submit(line, number) for number in reversed(range(len(lines)))]
     assert [each.result() for each in done] == [None] * len(lines)
@@ -126,7 +119,7 @@ def test_report_has_the_order_of_the_code_whichever_line_is_first(open_run: Call
     expected = [(name, f"s{step}") for name in lines for step in range(20)]
     assert [(s.candidate, s.stage) for s in report.stages] == [*expected, (None, "benchmark")]
     opened = {name: listener.told.index(("candidate opened", name)) for name in lines}
-    assert all(c.accuracy == ACCURACY.accuracy for c in report.candidates[1:])
+    assert all(c.accuracy == 0.5 for c in report.candidates[1:])
     assert len(opened) == len(lines)
     assert len(listener.told) == 1 + len(lines) * 41 + 1
 
@@ -154,3 +147,55 @@ def test_report_of_a_run_that_ended_early_names_the_stage_and_the_reason(open_ru
     assert (report.verdict, report.stopped_at, report.winner) == ("failed", "numerics", None)
     assert report.reason == str(DROP)
     assert list(report.links) == ["MLflow run"]
+
+
+def test_run_that_was_killed_is_restored_from_what_it_saved(open_run: Callable[..., Run]) -> None:
+    run = open_run()
+    run.open()
+    dynamic = replace(STATIC, name="dynamic", accuracy=0.5)
+    run.record_candidate(FP32, (1,))
+    run.record_candidate(replace(STATIC, accuracy=0.75), (2,))
+    run.record_candidate(dynamic, (3,))
+    run.record(Report(stage="accuracy", facts=ACCURACY, candidate="static"), (2, 0))
+    run.record(Report(stage="accuracy", facts=ACCURACY, candidate="dynamic", checks=(DROP,)), (3, 0))
+    run.record_candidate(replace(dynamic, status="rejected", reason="too inaccurate"), (3,))
+    expected = run.report(StageError(INTERRUPTED))
+
+    restored = restore_run(run.home, run.folder)
+    assert restored is not None
+    report = restored.report(StageError(INTERRUPTED))
+    assert (report.verdict, report.reason, report.winner) == ("failed", INTERRUPTED, None)
+    assert report.stages == expected.stages
+    assert report.candidates == expected.candidates
+    assert [c.accuracy for c in report.candidates] == [1.0, 0.75, 0.5]
+    assert (report.config, report.started_at) == (expected.config, expected.started_at)
+
+
+def test_candidate_that_no_gate_has_judged_is_not_decided_when_the_run_ends(open_run: Callable[..., Run]) -> None:
+    run = open_run()
+    run.record_candidate(FP32)
+    run.record_candidate(replace(STATIC, model=MODEL))
+    [fp32, static] = run.report(StageError("cancelled")).candidates
+    assert (fp32.status, static.status, static.reason) == (
+        "accepted", "not decided", "the run ended before the selection",
+    )  # fmt: skip
+
+
+def test_candidates_with_a_file_that_nothing_speaks_against_are_raced() -> None:
+    made = replace(STATIC, model=MODEL)
+    unchanged, rejected = (replace(made, name=status, status=status) for status in ("unchanged", "rejected"))
+    late = replace(STATIC, name="late")
+    assert [*contenders_of((FP32, made, unchanged, rejected, late))] == ["fp32", "static"]
+
+
+def test_nothing_is_saved_beside_the_report_of_a_run_that_ended(open_run: Callable[..., Run]) -> None:
+    run = open_run()
+    run.open()
+    assert run.saved.path.exists()
+    run.close(run.report(None, {}))
+    assert not run.saved.path.exists()
+
+
+def test_new_home_is_readable_by_its_user_alone(tmp_path: Path) -> None:
+    Home(tmp_path / "home").create()
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700

@@ -19,7 +19,7 @@ def tables(path: Path) -> set[tuple[str, str]]:
         return set(connection.execute("SELECT name, sql FROM sqlite_master"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # only another version of a package changes them
 def test_databases_begin_as_copies_of_what_the_packages_make_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

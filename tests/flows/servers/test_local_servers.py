@@ -27,6 +27,7 @@ from flows.servers.local_servers import (
     responds,
     start_prefect,
     stop,
+    stop_prefect,
 )
 
 USER = """
@@ -78,6 +79,25 @@ def test_response_of_another_program_on_the_port_is_not_taken_for_the_servers() 
         assert listens(psutil.Process(), url)
         assert not comes_up(psutil.Popen([sys.executable, "-c", "raise SystemExit(1)"]), url)
         other.shutdown()
+
+
+def test_web_pages_of_other_origins_and_names_cannot_call_the_server(tmp_path: Path) -> None:
+    """A page that the user visits could otherwise plant an automation, which runs a shell command."""
+    home = Home(tmp_path / "home")
+    user, url = use(home, 600)
+    try:
+        assert home.root.stat().st_mode & 0o077 == 0  # nor can other users of the machine read it
+        own = url.removesuffix("/api")
+        planted = {"data": b'{"name": "planted"}', "timeout": 60}  # as a browser sends it: without a content type
+        for headers in ({"Origin": "http://127.0.0.2:8000"}, {"Origin": "null"}, {"Host": "evil.example:4200"}):
+            assert requests.post(f"{url}/flows/", headers=headers, **planted).status_code in (400, 403)
+        assert requests.post(f"{url}/flows/filter", json={}, timeout=60).json() == []
+        assert requests.post(f"{url}/flows/", headers={"Origin": own}, **planted).status_code == 201
+        assert requests.get(own, timeout=60).text.startswith("<!")
+    finally:
+        user.terminate()
+        user.wait()
+        stop_prefect(home)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.signature import signature_from_graph
 
 Journaled = tuple[Sender, Journal]
+CPU = ["CPUExecutionProvider"]
 
 
 @pytest.fixture
@@ -136,7 +137,9 @@ def test_model_is_sent_once_and_linked_to_each_run_that_has_it(
         sender, journal = begin(name)
         journal.append("start", run="fp32", name=f"{name}-fp32", tags={"stage": "candidate"})
         path = str(home.store.path(artifact).relative_to(home.root))
-        journal.append("model", run="fp32", name="g-fp32", path=path, sha256=artifact.sha256, params={}, tags={})
+        journal.append(
+            "model", run="fp32", name="g-fp32", path=path, sha256=artifact.sha256, params={}, tags={}, providers=CPU
+        )
         journal.append("metrics", run="fp32", metrics={"quality.top1": 0.9}, step=0)
         assert sender.send()
         assert json.loads(sender.state_path.read_text())["refused"] == []
@@ -147,7 +150,9 @@ def test_model_is_sent_once_and_linked_to_each_run_that_has_it(
     assert client.get_run(second).data.metrics == {"quality.top1": 0.9}
     client.delete_logged_model(found.model_id)
     sender, journal = begin("run-3")
-    journal.append("model", run=PARENT, name="g-fp32", path=path, sha256=artifact.sha256, params={}, tags={})
+    journal.append(
+        "model", run=PARENT, name="g-fp32", path=path, sha256=artifact.sha256, params={}, tags={}, providers=CPU
+    )
     assert sender.send()
     assert len(client.search_logged_models([client.get_experiment_by_name("first").experiment_id])) == 1
 
@@ -168,7 +173,7 @@ def test_model_that_a_kill_left_incomplete_is_removed(
         client.create_logged_model(place, "g-fp32", run, params={"sha256": artifact.sha256})
         client.create_logged_model(place, "another", run)
     path = str(home.store.path(artifact).relative_to(home.root))
-    content = {"sha256": artifact.sha256, "params": {"sha256": artifact.sha256}}
+    content = {"sha256": artifact.sha256, "params": {"sha256": artifact.sha256}, "providers": CPU}
     journal.append("model", run=PARENT, name="g-fp32", path=path, tags={}, **content)
     assert sender.send()
     found = {one.name: str(one.status) for one in client.search_logged_models([place])}
@@ -187,7 +192,7 @@ def test_model_that_another_home_has_sent_is_linked(home: Home, client: MlflowCl
         where = {"uri": home.mlflow_uri, "experiment": "first"}
         journal.append("start", run=PARENT, name=name, tags={"stage": "pipeline"}, **where)
         path = str(own.store.path(artifact).relative_to(own.root))
-        content = {"sha256": artifact.sha256, "params": {"sha256": artifact.sha256}}
+        content = {"sha256": artifact.sha256, "params": {"sha256": artifact.sha256}, "providers": CPU}
         journal.append("model", run=PARENT, name="g-fp32", path=path, tags={}, **content)
         assert Sender(own, own.runs / name).send()
     [found] = client.search_logged_models([client.get_experiment_by_name("first").experiment_id])

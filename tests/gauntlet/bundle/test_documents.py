@@ -86,8 +86,8 @@ def test_provenance_names_the_data_and_the_report(folder: Path) -> None:
     provenance = json.loads((folder / "provenance" / "slsa.json").read_text())["predicate"]
     names = {one["name"] for one in provenance["buildDefinition"]["resolvedDependencies"]}
     assert {"data/train", "data/test", "train/model"} <= names
-    [report] = provenance["runDetails"]["byproducts"]
-    assert report["digest"]["sha256"] == sha256_of([folder / "report.json"])
+    named = {one["name"]: one["digest"]["sha256"] for one in provenance["runDetails"]["byproducts"]}
+    assert named == {name: sha256_of([folder / name]) for name in ("report.json", "golden.npz")}
 
 
 def test_mlflow_scores_images_as_the_predictor_does(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import errno
 import importlib.util
 import shutil
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from bundles import make_keys
 from cryptography.hazmat.primitives.asymmetric import ec
+from evidence import seal_with_evidence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,6 +94,16 @@ def test_zip_packed_by_another_program_is_told(folder: Path, tmp_path: Path) -> 
     assert "packed by another program" in problems_of(Path(again))
 
 
+def test_archive_that_would_unpack_to_more_than_it_holds_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("manifest.json", bytes(50_000_000))
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", lambda *_: pytest.fail("unpacked"))
+    assert "a bundle is not compressed" in problems_of(tmp_path / "bomb.zip")
+
+
 def test_full_disk_is_no_damage(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -115,12 +127,12 @@ def test_other_outputs_than_the_golden_ones_fail(packed: Path, tmp_path: Path) -
     output = next(name for name in arrays if name.startswith("outputs/"))
     arrays[output][0] += 0.1 * np.abs(arrays[output]).max()
     np.savez(folder / GOLDEN, **arrays)
-    seal(folder)
+    seal_with_evidence(folder)
     assert "differs by" in problems_of(folder)
     assert verify(folder).golden[0].max_rel_error == pytest.approx(0.1, rel=0.1)
     arrays[output][:] = np.nan
     np.savez(folder / GOLDEN, **arrays)
-    seal(folder)
+    seal_with_evidence(folder)
     assert "differs by nan" in problems_of(folder)
 
 
@@ -128,7 +140,7 @@ def test_bundle_without_golden_outputs_fails(packed: Path, tmp_path: Path) -> No
     folder = tmp_path / "digits"
     shutil.unpack_archive(packed, folder)
     np.savez(folder / GOLDEN)
-    seal(folder)
+    seal_with_evidence(folder)
     assert "no golden outputs" in problems_of(folder)
 
 
@@ -179,7 +191,7 @@ def test_what_a_lesser_processor_cannot_reproduce_is_told(folder: Path) -> None:
     seal(folder)
     text = "\n".join(verify(folder).unproven)
     assert "lacks avx512_madeup of X" in text
-    assert "the target openvino" in text
+    assert "won on openvino, which cannot run here" in text
 
 
 def test_missing_package_is_named_with_its_extra_and_unsigned_bundles_need_it_not(

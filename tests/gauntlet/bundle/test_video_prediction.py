@@ -40,12 +40,6 @@ def test_frames_are_predicted_as_the_same_images_are(predictor: Predictor, video
     assert "20 frames in " in summary.text()
 
 
-def test_number_of_frames_can_be_limited(predictor: Predictor, video: Path) -> None:
-    predictions = predictor.video(video, frames=3)
-    assert predictions.summary().text().endswith("0.0 frames per second; no latency; 0 dropped")
-    assert len(list(predictions)) == predictions.summary().frames == 3
-
-
 def test_source_is_closed_when_the_iteration_is_left(predictor: Predictor) -> None:
     with camera(digits(OPENING + 1)) as sender:
         sender.send(OPENING)
@@ -57,24 +51,6 @@ def test_source_is_closed_when_the_iteration_is_left(predictor: Predictor) -> No
         assert isinstance(source, LiveVideo)
         sender.send(1)
         until(lambda: not source._thread.is_alive())
-
-
-def test_newest_frame_is_predicted_however_many_came_meanwhile(predictor: Predictor) -> None:
-    images = digits(OPENING + 6)
-    with camera(images) as sender:
-        sender.send(OPENING)
-        predictions = predictor.video(sender.url, timeout_s=60)
-        source = predictions.source
-        assert isinstance(source, LiveVideo)
-        found = iter(predictions)
-        next(found)
-        sender.send(6)
-        until(lambda: source.received == len(images))
-        newest = next(found)
-        assert newest.index == len(images) - 1
-        assert newest.prediction == predictor(cv2.imencode(".png", newest.pixels)[1].tobytes())
-        assert list(found) == []
-        assert predictions.summary().dropped == len(images) - 2
 
 
 def test_model_of_arrays_takes_no_video(tmp_path: Path, video: Path) -> None:

@@ -10,12 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx_models import with_weights_as_inputs
 
-from gauntlet.calibration.quantizer_input import (
-    mend_graph,
-    name_nodes,
-    raise_opset_for_channels,
-    rename_lookalikes,
-)
+from gauntlet.calibration.quantizer_input import mend_graph, name_nodes, raise_opset_for_channels, rename_lookalikes
 from gauntlet.onnx_model.graph import import_standard_once, opset_versions
 from gauntlet.runtime.session import open_session
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from onnxruntime.quantization.calibrate import CalibrationMethod, HistogramCollector, load_tensors_data
 
-from gauntlet.calibration.entropy import CLOSE, Entropy, best_width, divergence, divergences, widths
+from gauntlet.calibration.entropy import Entropy
 from gauntlet.calibration.histogram import BINS, EndsCollector, FixedRangeCollector, TensorStatistics
 from gauntlet.calibration.minmax import MinMax
 from gauntlet.calibration.percentile import Percentile
@@ -30,12 +30,6 @@ def seen(values: np.ndarray, chunks: int = 1) -> TensorStatistics:
     for part in parts:
         histograms.collect({"t": part})
     return TensorStatistics(*found["t"], histograms.result().get("t"))
-
-
-def counts_of(values: np.ndarray) -> np.ndarray:
-    histogram = seen(values).histogram
-    assert histogram is not None
-    return histogram[0]
 
 
 def of_ort(values: np.ndarray, method: str, percentile: float = 99.999, bins: int = BINS) -> tuple[float, float]:
@@ -120,26 +114,6 @@ def test_range_is_what_was_seen_when_ort_turns_it_round(method: Entropy | Percen
 def test_entropy_gives_orts_range_when_ort_has_as_many_bins(kind: str) -> None:
     values = shapes(kind)
     assert Entropy().range_of(seen(values)) == of_ort(values, "entropy")
-
-
-def assert_search_is_the_plain_one(counts: np.ndarray) -> None:
-    plain = np.array([divergence(counts, width) for width in widths(counts)])
-    near, finite = divergences(counts), np.isfinite(plain)
-    np.testing.assert_array_equal(np.isfinite(near), finite)
-    assert np.all(np.abs(near[finite] - plain[finite]) <= CLOSE / 4 * (1 + plain[finite]))
-    assert best_width(counts) == widths(counts)[np.argmin(plain)]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_entropy_search_finds_the_width_of_the_plain_search(kind: str) -> None:
-    assert_search_is_the_plain_one(counts_of(shapes(kind)))
-
-
-@settings(max_examples=10, deadline=None)
-@given(npst.arrays(np.int64, BINS, elements=st.integers(0, 3), fill=st.sampled_from([0, 0, 1, 10**7])))
-def test_entropy_search_finds_the_width_of_the_plain_search_when_bins_are_sparse(counts: np.ndarray) -> None:
-    counts[BINS // 2] += 1  # no histogram is empty
-    assert_search_is_the_plain_one(counts)
 
 
 @pytest.mark.parametrize("kind", KINDS)

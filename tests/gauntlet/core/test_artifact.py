@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gauntlet.core.artifact import Artifact, Store, sha256_of, write_atomically
-from gauntlet.core.errors import StageError
+from gauntlet.core.artifact import Artifact, Store, open_store, sha256_of, write_atomically
+from gauntlet.core.errors import ConfigError, StageError
 
 
 @pytest.fixture
@@ -80,6 +80,40 @@ def test_put_replaces_the_copy_when_it_is_damaged(store: Store, tmp_path: Path) 
     assert store.is_intact(artifact)
 
 
+def test_put_never_removes_the_copy_that_another_process_has_just_stored(tmp_path: Path) -> None:
+    folders: list[int] = []
+
+    class Second(Store):
+        """A store into which another process is quicker to put the same bytes."""
+
+        def _incoming(self) -> Path:
+            quicker = Store(self.root)
+            artifact = quicker.put(written(tmp_path / "other", "a.bin", b"same"))
+            folders.append(quicker.path(artifact).parent.stat().st_ino)
+            return super()._incoming()
+
+    store = Second(tmp_path / "store")
+    artifact = store.put(written(tmp_path, "a.bin", b"same"))
+    assert [store.path(artifact).parent.stat().st_ino] == folders
+    assert store.is_intact(artifact)
+    assert list((store.root / "incoming").iterdir()) == []
+
+
+def test_put_replaces_a_damaged_copy_file_by_file(store: Store, tmp_path: Path) -> None:
+    def files() -> list[Path]:
+        return [written(tmp_path, "model.onnx", b"graph"), written(tmp_path, "weights.bin", b"numbers")]
+
+    artifact = store.put(*files())
+    home = store.path(artifact).parent
+    written(home, "weights.bin", b"zeros")
+    written(home, "stray.bin", b"left by a crash")
+    store.put(*files())
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == {
+        "model.onnx": b"graph",
+        "weights.bin": b"numbers",
+    }
+
+
 def test_put_keeps_both_when_the_same_bytes_bear_two_names(store: Store, tmp_path: Path) -> None:
     first = store.put(written(tmp_path, "validation.npz", b"same"))
     second = store.put(written(tmp_path, "calibration.npz", b"same"))
@@ -122,3 +156,11 @@ def test_write_whole_replaces_the_text_when_a_file_is_there(tmp_path: Path) -> N
         write_atomically(path, text)
         assert path.read_text(encoding="utf-8") == text
     assert [f.name for f in path.parent.iterdir()] == ["report.json"]
+
+
+def test_address_of_a_shared_store_without_anything_that_opens_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gauntlet.core.artifact.kinds", lambda _: {})
+    with pytest.raises(ConfigError, match="GAUNTLET_STORE=s3://models/x: nothing is installed that opens"):
+        open_store(tmp_path, "s3://models/x")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
-from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.facts import Facts
+from gauntlet.core.frozen import Number
 from gauntlet.core.report import OPERATORS, Check, Report
 
 OPS = st.sampled_from(sorted(OPERATORS))
@@ -27,7 +28,7 @@ CHECKS = st.builds(
 )
 
 
-class Measured(Frozen):
+class Measured(Facts):
     """Facts of a made-up stage."""
 
     number: Number

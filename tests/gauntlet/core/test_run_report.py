@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gauntlet.core.artifact import Artifact
-from gauntlet.core.report import Check
+from gauntlet.core.facts import Facts
+from gauntlet.core.report import Check, Report
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, StageEntry
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
@@ -137,3 +138,12 @@ def test_stage_finds_the_entry_when_a_candidate_ran_the_same_stage() -> None:
     run = example(stages=[common | {"seconds": 1}, common | {"seconds": 2, "candidate": "onnxslim"}])
     main, candidate = run.stage("numerics"), run.stage("numerics", "onnxslim")
     assert (main.seconds, candidate.seconds, run.stage("train")) == (1, 2, None)
+
+
+def test_entry_with_other_facts_forgets_those_that_it_held_as_an_object() -> None:
+    class Counted(Facts):
+        number: int
+
+    entry = StageEntry.of(Report(stage="count", facts=Counted(number=1)))
+    assert entry.replace(seconds=2.0).known == Counted(number=1)
+    assert entry.replace(facts={"number": 2}).known is None

@@ -69,7 +69,3 @@ def test_read_fails_when_the_signature_is_damaged(text: str) -> None:
     helper.set_model_props(model, {METADATA_KEY: text})
     with pytest.raises(StageError, match=r"signature .*cannot be read"):
         Signature.read(model)
-
-
-def test_signature_of_an_earlier_release_is_read_by_its_old_name() -> None:
-    assert Signature.model_validate({"inputs": [], "outputs": [], "answer": "logits"}).primary_output == "logits"

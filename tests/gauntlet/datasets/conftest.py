@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_images import write_cifar, write_pictures
+from small_images import write_pictures
 
 
 @pytest.fixture
@@ -13,15 +13,5 @@ def pictures(tmp_path: Path) -> Callable[..., Path]:
 
     def write(*folders: str, count: int = 10, **shape: int) -> Path:
         return write_pictures(tmp_path / "pictures", *folders, count=count, **shape)
-
-    return write
-
-
-@pytest.fixture
-def cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Return a function that writes a small CIFAR archive and returns its folder, `tmp_path/cifar`."""
-
-    def write(kind: str = "cifar10", **options: object) -> Path:
-        return write_cifar(tmp_path / "cifar", monkeypatch, kind, **options)
 
     return write

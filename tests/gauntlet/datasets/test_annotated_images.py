@@ -13,13 +13,13 @@ from pydantic import ValidationError
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
-from gauntlet.datasets.annotated_images import AnnotatedImages
-from gauntlet.datasets.coco import Coco
+from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import require_labels
-from gauntlet.datasets.voc import Voc
 from tasks.data import data
 
 WIDTH, HEIGHT, IMAGES = 80, 40, 12
+Written = Callable[..., ImageFolder]
+Sets = dict[str, list[int]]
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -49,16 +49,16 @@ def coco_content(names: list[str]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def coco(tmp_path: Path) -> Callable[..., Coco]:
+def coco(tmp_path: Path) -> Written:
     """Return a function that writes a COCO folder, changed as asked, and returns its configuration."""
 
-    def write(change: Change | None = None, **settings: Any) -> Coco:
+    def write(change: Change | None = None, **settings: Any) -> ImageFolder:
         content = coco_content(write_images(tmp_path / "coco" / "images"))
         if change:
             change(content)
         (tmp_path / "coco" / "all.json").write_text(json.dumps(content))
         given = {"path": tmp_path / "coco", "annotations": "all.json", "images": "images", "image_size": [20, 160]}
-        return Coco.model_validate(given | settings)
+        return ImageFolder.model_validate(given | settings)
 
     return write
 
@@ -72,10 +72,10 @@ XML = (
 
 
 @pytest.fixture
-def voc(tmp_path: Path) -> Callable[..., Voc]:
+def voc(tmp_path: Path) -> Written:
     """Return a function that writes a VOC folder with `sets`, replaces a text in 0.xml, and returns its settings."""
 
-    def write(old: str = "", new: str = "", sets: dict[str, list[int]] | None = None, **settings: Any) -> Voc:
+    def write(old: str = "", new: str = "", sets: dict[str, list[int]] | None = None, **settings: Any) -> ImageFolder:
         root = tmp_path / "voc"
         names = write_images(root / "JPEGImages")
         (root / "Annotations").mkdir()
@@ -87,17 +87,17 @@ def voc(tmp_path: Path) -> Callable[..., Voc]:
         for which, members in (sets or {}).items():
             (root / "ImageSets" / "Main").mkdir(parents=True, exist_ok=True)
             (root / "ImageSets" / "Main" / f"{which}.txt").write_text("\n".join(map(str, members)))
-        return Voc.model_validate({"path": root, "image_size": [20, 160]} | settings)
+        return ImageFolder.model_validate({"path": root, "annotations": "voc", "image_size": [20, 160]} | settings)
 
     return write
 
 
-def objects_of(config: AnnotatedImages) -> set[tuple[float, ...]]:
+def objects_of(config: ImageFolder) -> set[tuple[float, ...]]:
     splits = config.load().splits.values()
     return {tuple(row) for split in splits for rows in split.labels for row in rows.tolist() if row[4] >= 0}  # type: ignore[union-attr]
 
 
-def test_boxes_of_coco_are_stretched_with_their_images(coco: Callable[..., Coco]) -> None:
+def test_boxes_of_coco_are_stretched_with_their_images(coco: Written) -> None:
     config = coco()
     dataset = config.load()
     assert dataset.signature.labels == ("cat", "dog")
@@ -106,7 +106,7 @@ def test_boxes_of_coco_are_stretched_with_their_images(coco: Callable[..., Coco]
     assert sum(map(len, dataset.splits.values())) == IMAGES
 
 
-def test_boxes_of_coco_are_moved_between_the_bars_of_a_letterbox(coco: Callable[..., Coco]) -> None:
+def test_boxes_of_coco_are_moved_between_the_bars_of_a_letterbox(coco: Written) -> None:
     """Images of 80x40 pixels become 40x20, with bars of 60 pixels on both sides."""
     config = coco(resize="letterbox", padding=0, mean=[0, 0, 0], std=[1, 1, 1], channel_order="BGR")
     assert objects_of(config) == {(65, 2.5, 75, 7.5, 1, 1), (60, 0, 100, 20, 0, 1), (80, 10, 100, 20, 0, 0)}
@@ -120,23 +120,24 @@ def test_boxes_of_coco_are_moved_between_the_bars_of_a_letterbox(coco: Callable[
     assert image[:, :, 60:100].min() > 0
 
 
-def test_crop_is_refused_for_boxes(coco: Callable[..., Coco]) -> None:
-    with pytest.raises(ValidationError, match="'stretch' or 'letterbox'"):
-        coco(resize="crop")
+@pytest.mark.parametrize("setting", [{"resize": "crop"}, {"hog": {}}])
+def test_part_of_an_image_is_refused_for_boxes(coco: Written, setting: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="set resize to stretch or letterbox"):
+        coco(**setting)
 
 
-def test_channel_order_of_grayscale_images_is_refused(coco: Callable[..., Coco]) -> None:
+def test_channel_order_of_grayscale_images_is_refused(coco: Written) -> None:
     with pytest.raises(ValidationError, match="channel_order: BGR, but mean and std have one value"):
         coco(mean=[0.5], std=[0.5], channel_order="BGR")
 
 
-def test_boxes_of_voc_begin_with_pixel_one_and_difficult_ones_do_not_count(voc: Callable[..., Voc]) -> None:
+def test_boxes_of_voc_begin_with_pixel_one_and_difficult_ones_do_not_count(voc: Written) -> None:
     config = voc()
     assert config.load().signature.labels == ("cat", "dog")
     assert objects_of(config) == {(20, 2.5, 60, 7.5, 1, 1), (0, 0, 160, 20, 0, 0)}
 
 
-def test_data_stage_stores_files_and_boxes(coco: Callable[..., Coco], workspace: Callable[..., Workspace]) -> None:
+def test_data_stage_stores_files_and_boxes(coco: Written, workspace: Callable[..., Workspace]) -> None:
     space, config = workspace(), coco()
     report = data(config, space)
     report.raise_if_blocked()
@@ -148,7 +149,7 @@ def test_data_stage_stores_files_and_boxes(coco: Callable[..., Coco], workspace:
         require_labels(stored)
 
 
-def test_sets_of_voc_are_the_splits(voc: Callable[..., Voc]) -> None:
+def test_sets_of_voc_are_the_splits(voc: Written) -> None:
     splits = voc(sets={"train": [0, 1, 2, 3, 4, 5, 6], "val": [7, 8], "test": [9, 10, 11]}).load().splits
     assert {name: len(split) for name, split in splits.items()} == {
         "train": 6,
@@ -158,7 +159,7 @@ def test_sets_of_voc_are_the_splits(voc: Callable[..., Voc]) -> None:
     }
 
 
-def test_validation_set_of_voc_is_the_test_split_where_there_is_no_other(voc: Callable[..., Voc]) -> None:
+def test_validation_set_of_voc_is_the_test_split_where_there_is_no_other(voc: Written) -> None:
     splits = voc(sets={"train": list(range(9)), "val": [9, 10, 11]}).load().splits
     assert len(splits["test"]) == 3
 
@@ -167,7 +168,7 @@ def test_files_of_coco_are_the_splits(tmp_path: Path) -> None:
     for split in ("train", "test"):
         content = coco_content(write_images(tmp_path / split / split))
         (tmp_path / f"{split}.json").write_text(json.dumps(content))
-    config = Coco.model_validate(
+    config = ImageFolder.model_validate(
         {
             "path": tmp_path,
             "annotations": {"train": "train.json", "test": "test.json"},
@@ -213,7 +214,7 @@ def image(key: str, value: object) -> Change:
     ],
 )
 def test_corrupt_annotation_of_coco_stops_the_run_and_is_named(
-    coco: Callable[..., Coco], workspace: Callable[..., Workspace], change: Change, place: str, reason: str
+    coco: Written, workspace: Callable[..., Workspace], change: Change, place: str, reason: str
 ) -> None:
     report = data(coco(change), workspace())
     failed = {check.name: check for check in report.failures}
@@ -223,7 +224,7 @@ def test_corrupt_annotation_of_coco_stops_the_run_and_is_named(
     assert first.file in failed["data.max_skipped"].detail
 
 
-def test_corrupt_annotations_are_left_out_when_allowed(coco: Callable[..., Coco]) -> None:
+def test_corrupt_annotations_are_left_out_when_allowed(coco: Written) -> None:
     config = coco(annotation("bbox", [70, 5, 20, 10], index=12), max_skipped=1)
     dataset = config.load()
     assert all(check.passed for check in dataset.checks)
@@ -245,7 +246,12 @@ def test_corrupt_annotations_are_left_out_when_allowed(coco: Callable[..., Coco]
     ],
 )
 def test_corrupt_annotation_of_voc_stops_the_run_and_is_named(
-    voc: Callable[..., Voc], workspace: Callable[..., Workspace], old: str, new: str, place: str, reason: str
+    voc: Written,
+    workspace: Callable[..., Workspace],
+    old: str,
+    new: str,
+    place: str,
+    reason: str,
 ) -> None:
     report = data(voc(old, new), workspace())
     assert "data.max_skipped" in {check.name for check in report.failures}
@@ -253,7 +259,7 @@ def test_corrupt_annotation_of_voc_stops_the_run_and_is_named(
     assert (first.file, reason in first.reason or "broken" in first.reason) == (place, True), first
 
 
-def test_class_that_the_labels_do_not_name_is_refused(voc: Callable[..., Voc]) -> None:
+def test_class_that_the_labels_do_not_name_is_refused(voc: Written) -> None:
     defects = voc(labels=["dog"]).load().skipped
     assert len(defects) == IMAGES
     assert "class is 'cat'; allowed: dog" in defects[0].reason
@@ -267,23 +273,23 @@ def test_class_that_the_labels_do_not_name_is_refused(voc: Callable[..., Voc]) -
         ('{"images": [], "annotations": 1}', "no list 'annotations'"),
     ],
 )
-def test_file_that_is_not_cocos_is_refused(coco: Callable[..., Coco], content: str, message: str) -> None:
+def test_file_that_is_not_cocos_is_refused(coco: Written, content: str, message: str) -> None:
     config = coco()
     (config.path / "all.json").write_text(content)
     with pytest.raises(StageError, match=message):
         config.load()
 
 
-def test_missing_folder_and_file_are_named(coco: Callable[..., Coco], tmp_path: Path) -> None:
+def test_missing_folder_and_file_are_named(coco: Written, tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"no such folder. Fix: set data.path"):
-        Coco(path=tmp_path / "none").load()
+        ImageFolder(path=tmp_path / "none", annotations="all.json").load()
     config = coco(annotations="other.json")
     with pytest.raises(StageError, match=r"other.json: No such file or directory. Fix: set data.annotations"):
         config.load()
     with pytest.raises(StageError, match="expected JPEGImages, Annotations and ImageSets"):
-        Voc(path=config.path).load()
+        ImageFolder(path=config.path, annotations="voc").load()
 
 
-def test_image_in_two_sets_of_voc_is_refused(voc: Callable[..., Voc]) -> None:
+def test_image_in_two_sets_of_voc_is_refused(voc: Written) -> None:
     with pytest.raises(StageError, match="'3' is in train too"):
         voc(sets={"train": [1, 2, 3], "test": [3, 4]}).load()

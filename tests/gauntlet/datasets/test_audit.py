@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
@@ -13,6 +14,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.audit import shared_samples
 from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
+from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.npz_arrays import NpzArrays
 from gauntlet.datasets.splits import SPLITS, ArraySplit
 from tasks.data import DataFacts, data
@@ -39,6 +41,12 @@ def audit(tmp_path: Path, workspace: Callable[..., Workspace]) -> Audit:
 
 def failed(report: Report[DataFacts]) -> dict[str, float | None]:
     return {check.name.removeprefix("data."): check.value for check in report.failures}
+
+
+def warned(report: Report[DataFacts]) -> dict[str, str]:
+    """The details of the checks that failed as warnings; none may have failed as an error."""
+    report.raise_if_blocked()
+    return {check.name.removeprefix("data."): check.detail for check in report.checks if not check.passed}
 
 
 def test_audit_passes_when_data_is_sound(audit: Audit, splits: Splits) -> None:
@@ -91,6 +99,15 @@ def test_audit_fails_and_names_the_class_when_it_has_no_image(audit: Audit, spli
     assert report.facts.images_per_class[name] == {"cat": 6, "dog": 0, "owl": 3}
 
 
+def test_class_without_samples_is_a_warning_where_no_model_learns(
+    tmp_path: Path, splits: Splits, workspace: Callable[..., Workspace]
+) -> None:
+    inputs, labels = splits["test"]
+    np.savez(tmp_path / "test.npz", inputs=inputs, labels=labels % 2)
+    report = data(NpzArrays(path=tmp_path, labels=("cat", "dog", "owl")), workspace(), trained=False)
+    assert warned(report) == {"empty_classes": "test: owl"}
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", SPLITS)
 def test_audit_fails_counts_and_names_the_first_when_values_are_not_finite(
@@ -109,8 +126,16 @@ def test_audit_knows_a_text_again_when_it_is_stored_wider_elsewhere(
     np.savez(tmp_path / "test.npz", text=np.array(["a", "bb", "c"]))
     np.savez(tmp_path / "calibration.npz", text=np.array(["a much longer text", "bb"]))
     report = data(NpzArrays(path=tmp_path, layout="none"), workspace())
-    assert failed(report) == {"leaked_images": 1}
-    assert report.failures[0].detail == "the same image is calibration[1] and test[1]"
+    assert warned(report) == {"leaked_samples": "the same sample is calibration[1] and test[1]"}
+
+
+def test_audit_warns_of_an_image_in_two_splits_when_no_model_learns_from_them(
+    audit: Audit, splits: Splits, tmp_path: Path, workspace: Callable[..., Workspace]
+) -> None:
+    splits["test"][0][5] = splits["train"][0][2]
+    audit(splits)
+    report = data(NpzArrays(path=tmp_path, labels=("cat", "dog", "owl")), workspace(), trained=False)
+    assert warned(report) == {"leaked_images": "the same image is train[2] and test[5]"}
 
 
 def test_audit_tells_samples_apart_when_only_one_of_several_inputs_differs(
@@ -118,7 +143,8 @@ def test_audit_tells_samples_apart_when_only_one_of_several_inputs_differs(
 ) -> None:
     np.savez(tmp_path / "test.npz", a=np.zeros((4, 2)), b=np.arange(4))
     np.savez(tmp_path / "calibration.npz", a=np.zeros((3, 2)), b=np.array([3, 4, 5]))
-    assert failed(data(NpzArrays(path=tmp_path), workspace())) == {"leaked_images": 1}
+    report = data(NpzArrays(path=tmp_path), workspace())
+    assert warned(report) == {"leaked_samples": "the same sample is calibration[0] and test[3]"}
 
 
 def test_sample_in_two_splits_is_named_by_its_first_place_when_it_is_there_twice() -> None:
@@ -131,3 +157,33 @@ def test_sample_in_two_splits_is_named_by_its_first_place_when_it_is_there_twice
         return ImageFileSplit(Path("x"), tuple(map(str, digests)), np.zeros(len(digests), np.int64), digests, recipe)
 
     assert shared_samples(*arrays) == shared_samples(*map(files, arrays)) == [(1, 1)]
+
+
+def folder_of_images(folder: Path, count: int = 12) -> Path:
+    rng = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (folder / label).mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(folder / label / f"{number}.png")
+    return folder
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_samples_of_image_files_are_known_again_as_arrays(tmp_path: Path, dtype: type) -> None:
+    test = ImageFolder(path=folder_of_images(tmp_path / "images"), image_size=8).load().splits["test"]
+    inputs = test.take(slice(None))["input"].astype(dtype)
+    assert shared_samples(ArraySplit({"input": inputs[::-1]}), test) == [
+        (own, len(inputs) - 1 - own) for own in range(len(inputs))
+    ]
+
+
+def test_samples_are_compared_by_the_names_of_their_inputs() -> None:
+    a, b = np.arange(6).reshape(3, 2), np.arange(6, 12).reshape(3, 2)
+    unused = np.zeros((3, 1))
+    assert shared_samples(ArraySplit({"a": a, "b": b}), ArraySplit({"unused": unused, "b": b, "a": a})) == [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+    ]
+    assert shared_samples(ArraySplit({"a": a, "b": b}), ArraySplit({"a": b, "b": a})) == []
+    assert shared_samples(ArraySplit({"a": a}), ArraySplit({"b": a})) == []

@@ -18,25 +18,6 @@ def dataset() -> Dataset:
     return Digits(image_size=16).load()
 
 
-def test_splits_have_the_configured_sizes_when_loaded(dataset: Dataset) -> None:
-    sizes = {name: len(split) for name, split in dataset.splits.items()}
-    assert sizes == {"train": 1797 - 180 - 128 - 360, "validation": 180, "calibration": 128, "test": 360}
-    assert tuple(dataset.splits) == SPLITS
-
-
-def test_splits_share_no_image_when_loaded(dataset: Dataset) -> None:
-    images = [image.tobytes() for split in dataset.splits.values() for image in split.inputs["input"]]
-    assert len(images) == 1797
-    homes = [{image.tobytes() for image in split.inputs["input"]} for split in dataset.splits.values()]
-    assert sum(map(len, homes)) == len(set.union(*homes))
-
-
-def test_splits_have_every_class_in_proportion_when_loaded(dataset: Dataset) -> None:
-    for split in dataset.splits.values():
-        counts = np.bincount(split.labels, minlength=10)
-        assert np.all(np.abs(counts - len(split) / 10) <= max(2, 0.05 * len(split) / 10 + 1))
-
-
 def test_inputs_are_model_ready_when_loaded(dataset: Dataset) -> None:
     for split in dataset.splits.values():
         inputs = split.take(slice(None))["input"]
@@ -76,21 +57,6 @@ def test_inputs_are_vectors_when_histograms_are_wanted(workspace: Callable[..., 
     assert np.allclose(np.linalg.norm(inputs, axis=1), 1, atol=1e-3)  # one block, normalized
 
 
-@pytest.mark.parametrize(
-    ("size", "hog", "told"),
-    [
-        (8, HogFeatures(pixels_per_cell=6), "a block of .* = 12 pixels is larger than image_size 8"),
-        (8, HogFeatures(), None),
-    ],
-)
-def test_digits_refuse_when_no_block_of_histograms_fits(size: int, hog: HogFeatures, told: str | None) -> None:
-    if told is None:
-        assert Digits(image_size=size, hog=hog).hog == hog
-        return
-    with pytest.raises(ValueError, match=told):
-        Digits(image_size=size, hog=hog)
-
-
 def test_prepare_saves_the_splits_and_passes_when_the_data_is_sound(workspace: Callable[..., Workspace]) -> None:
     out = workspace()
     report = data(Digits(image_size=8, test_images=100), out)
@@ -114,9 +80,3 @@ def test_digits_refuse_when_the_splits_take_all_images() -> None:
         Digits(validation_images=594, calibration_images=594, test_images=600)
     least = Digits(validation_images=593, calibration_images=594, test_images=600, image_size=8).load()
     assert np.bincount(least.splits["train"].labels, minlength=10).tolist() == [1] * 10
-
-
-def test_input_has_the_name_that_the_user_gives_it() -> None:
-    dataset = Digits(image_size=8, input_name="image").load()
-    assert [spec.name for spec in dataset.signature.inputs] == ["image"]
-    assert set(dataset.splits["test"].take(slice(0, 1))) == {"image"}

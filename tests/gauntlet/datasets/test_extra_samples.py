@@ -13,6 +13,7 @@ from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import ArraySplit
+from gauntlet.images.preprocessing import restored_pixels
 from tasks.data import data
 
 SMALL = {"validation_images": 200, "calibration_images": 100, "test_images": 100, "image_size": 8}
@@ -29,7 +30,7 @@ def samples(folder: Path, count: int = 70, **changes: np.ndarray) -> Path:
 def test_each_split_but_the_test_gets_its_share(tmp_path: Path, workspace) -> None:
     before = Digits(**SMALL).load().splits
     store: Workspace = workspace()
-    report = data(Digits(**SMALL, extra=(samples(tmp_path),)), store)
+    report = data(Digits(**SMALL), store, extra=(samples(tmp_path),))
     after = {name: read_split(store.path(artifact)) for name, artifact in report.artifacts.items()}
     added = {name: len(after[name]) - len(before[name]) for name in before}
     assert sum(added.values()) == 70
@@ -45,7 +46,7 @@ def test_sample_that_is_known_already_is_left_out(tmp_path: Path, workspace) -> 
     known = np.concatenate([splits[name].take(slice(0, 2))["input"] for name in ("test", "train")])
     new = np.random.default_rng(1).uniform(-1, 1, (3, 3, 8, 8)).astype(np.float32)
     path = samples(tmp_path, input=np.concatenate([known, new, new]), labels=np.zeros(10, np.int64))
-    report = data(Digits(**SMALL, extra=(path, path)), workspace())
+    report = data(Digits(**SMALL), workspace(), extra=(path, path))
     assert sum(report.facts.images.values()) == 1797 + 3
     assert not report.failures
 
@@ -62,7 +63,7 @@ def test_files_of_images_are_joined_by_arrays(tmp_path: Path, workspace) -> None
     plain = data(config, store)
     before = read_split(store.path(plain.artifacts["train"]))
     path = samples(tmp_path, 20, labels=np.arange(20) % 2)
-    report = data(config.replace(extra=(path,)), store)
+    report = data(config, store, extra=(path,))
     after = read_split(store.path(report.artifacts["train"]))
     assert isinstance(after, ExtendedSplit)
     assert report.facts.images["train"] == len(after) > len(before)
@@ -76,12 +77,30 @@ def test_files_of_images_are_joined_by_arrays(tmp_path: Path, workspace) -> None
     assert after.take(slice(0, 0))["input"].shape == (0, 3, 8, 8)
 
 
+@pytest.mark.parametrize("form", ["inputs", "pixels"])
+def test_image_of_a_file_that_is_known_already_is_left_out(tmp_path: Path, workspace, form: str) -> None:
+    random = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        for i in range(20):
+            pixels = random.integers(0, 255, (8, 8, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / label / f"{i}.png")
+    config = ImageFolder(path=tmp_path / "images", image_size=8)
+    test = config.load().splits["test"]
+    arrays = test.take(slice(None))["input"]
+    if form == "pixels":
+        arrays = restored_pixels(arrays, test.transform.how, "NCHW")
+    path = samples(tmp_path, input=arrays, labels=test.labels)
+    report = data(config, workspace(), extra=(path,))
+    assert report.facts.images == data(config, workspace()).facts.images
+
+
 def test_images_that_a_model_took_as_they_are_join_the_normalized_samples(tmp_path: Path, workspace) -> None:
     images = np.random.default_rng(1).integers(0, 256, (30, 8, 8, 3), np.uint8)
     path = tmp_path / "extra.npz"
     np.savez(path, image=images, labels=np.arange(30) % 10)
     store: Workspace = workspace()
-    report = data(Digits(**SMALL, extra=(path,)), store)
+    report = data(Digits(**SMALL), store, extra=(path,))
     train = read_split(store.path(report.artifacts["train"]))
     added = train.take(slice(len(Digits(**SMALL).load().splits["train"]), None))["input"]
     expected = (images.transpose(0, 3, 1, 2) / 255 - 0.5) / 0.5
@@ -100,15 +119,15 @@ def test_images_that_a_model_took_as_they_are_join_the_normalized_samples(tmp_pa
     ],
 )
 def test_samples_that_do_not_fit_are_refused(tmp_path: Path, workspace, changes, message: str) -> None:
-    with pytest.raises(StageError, match=rf"data.extra: .*extra.npz: {message}"):
-        data(Digits(**SMALL, extra=(samples(tmp_path, **changes),)), workspace())
+    with pytest.raises(StageError, match=rf"extra_samples: .*extra.npz: {message}"):
+        data(Digits(**SMALL), workspace(), extra=(samples(tmp_path, **changes),))
 
 
 def test_samples_without_labels_are_refused(tmp_path: Path, workspace) -> None:
     path = tmp_path / "extra.npz"
     np.savez(path, input=np.zeros((4, 3, 8, 8), np.float32))
     with pytest.raises(StageError, match="no 'labels'"):
-        data(Digits(**SMALL, extra=(path,)), workspace())
+        data(Digits(**SMALL), workspace(), extra=(path,))
 
 
 def test_damaged_split_is_named(tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def load(folder: Path, workspace: Callable[..., Workspace]) -> Made:
-    def run(**config: object) -> Report[DataFacts]:
-        return data(ImageFolder.model_validate({"path": folder, "image_size": 32, **config}), workspace())
+    def run(max_near_duplicates: int | None = None, **config: object) -> Report[DataFacts]:
+        source = ImageFolder.model_validate({"path": folder, "image_size": 32, **config})
+        return data(source, workspace(), max_near_duplicates=max_near_duplicates)
 
     return run
 

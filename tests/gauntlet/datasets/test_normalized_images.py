@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
-from gauntlet.datasets.coco import Coco
 from gauntlet.datasets.image_folder import ImageFolder
 
 
@@ -25,8 +23,3 @@ def test_images_become_histograms_of_their_gray_values(tmp_path: Path) -> None:
     taken = dataset.splits["test"].take(slice(0, 2))["features"]
     assert taken.shape == (2, *dataset.signature.inputs[0].shape[1:]) == (2, 9 * 4 * 9)
     assert 0 < taken.max() <= 1
-
-
-def test_detection_data_have_no_histograms() -> None:
-    with pytest.raises(ValueError, match="Extra inputs are not permitted"):
-        Coco.model_validate({"path": ".", "hog": {}})

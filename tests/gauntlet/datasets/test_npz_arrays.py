@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.npz_arrays import NpzArrays
-from gauntlet.datasets.splits import SPLITS, ArraySplit, read_npz_split, require_labels
+from gauntlet.datasets.splits import SPLITS, read_npz_split, require_labels
 from tasks.data import data
 
 Write = Callable[..., Path]
@@ -72,6 +73,13 @@ def test_folder_of_splits_may_lack_all_but_the_test_split(write: Write, tmp_path
     (tmp_path / "train.npz").unlink()
     (tmp_path / "validation.npz").unlink()
     assert tuple(config(tmp_path).load().splits) == ("calibration", "test")
+
+
+def test_name_that_no_class_has_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "all.npz"
+    np.savez(path, inputs=np.arange(40.0)[:, None], labels=np.array(["dog", "cow"])[np.arange(40) % 2])
+    with pytest.raises(StageError, match=r"no class is called 'cow'; classes: cat, dog"):
+        config(path, task="classification").load()
 
 
 def test_one_file_is_divided_when_it_is_given_itself(tmp_path: Path) -> None:
@@ -147,15 +155,6 @@ def test_classes_are_numbers_when_nobody_named_them(tmp_path: Path) -> None:
     dataset = NpzArrays(path=path).load()
     assert dataset.signature.labels == ("0", "1", "2")
     assert require_labels(dataset.splits["test"]).dtype == np.int64
-
-
-def test_split_is_the_same_when_saved_and_read(tmp_path: Path) -> None:
-    split = ArraySplit({"a": RANDOM.standard_normal((5, 2)), "b": np.array(list("vwxyz"))}, np.arange(5))
-    again = read_split(split.save(tmp_path, "test"))
-    assert again.take(slice(1, 4)).keys() == {"a", "b"}
-    assert all(np.array_equal(again.take(slice(1, 4))[name], split.inputs[name][1:4]) for name in "ab")
-    assert np.array_equal(again.labels, split.labels)
-    assert read_split(ArraySplit(split.inputs).save(tmp_path, "bare")).labels is None
 
 
 def test_arrays_fail_naming_the_path_when_there_is_nothing(tmp_path: Path) -> None:
@@ -264,6 +263,28 @@ def test_arrays_fail_naming_the_file_when_it_is_no_split_beside_splits(write: Wr
         config(tmp_path).load()
 
 
-def test_layout_is_none_when_no_input_is_a_picture(tmp_path: Path) -> None:
-    np.savez(tmp_path / "all.npz", inputs=np.arange(60.0).reshape(20, 3))
-    assert NpzArrays(path=tmp_path / "all.npz").load().signature.layout == "none"
+def test_rows_of_equal_content_are_in_one_split_when_one_file_is_divided(tmp_path: Path) -> None:
+    features, classes = load_iris(return_X_y=True)  # rows 101 and 142 are equal
+    np.savez(tmp_path / "iris.npz", features=features.astype(np.float32), labels=classes)
+    for seed in range(8):
+        splits = NpzArrays(path=tmp_path / "iris.npz", seed=seed).load().splits.values()
+        assert sum(len(np.unique(split.inputs["features"], axis=0)) for split in splits) == 149
+
+
+@pytest.mark.parametrize("settings", [{"task": "classification"}, {"labels": ("cat", "dog", "eel")}])
+def test_whole_numbers_are_classes_as_floats_too(tmp_path: Path, settings: dict[str, object]) -> None:
+    np.savez(tmp_path / "all.npz", x=np.zeros((30, 2), np.float32), labels=np.arange(30) % 3 * 1.0)
+    dataset = NpzArrays(path=tmp_path / "all.npz", **settings).load()
+    assert (dataset.signature.task, len(dataset.signature.labels)) == ("classification", 3)
+    assert dataset.splits["test"].labels.dtype == np.int64
+
+
+def test_whole_numbers_as_floats_are_values_where_nothing_says_that_they_are_classes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "all.npz", x=np.zeros((30, 2), np.float32), labels=np.arange(30) % 3 * 1.0)
+    assert NpzArrays(path=tmp_path / "all.npz").load().signature.task == "regression"
+
+
+def test_broken_numbers_are_no_classes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "all.npz", x=np.zeros((30, 2), np.float32), labels=np.arange(30) / 2)
+    with pytest.raises(StageError, match=r"labels are float64\[30\]; data.task classification needs one whole number"):
+        NpzArrays(path=tmp_path / "all.npz", task="classification").load()

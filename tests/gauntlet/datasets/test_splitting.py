@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gauntlet.core.errors import StageError
-from gauntlet.datasets.splitting import SplitFractions, split_indices, stratified_sample
+from gauntlet.datasets.splitting import (
+    SplitFractions,
+    complete_splits,
+    keep_copies_together,
+    split_indices,
+    stratified_sample,
+)
 
 SHARES = st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(1, 4)).map(
     lambda parts: SplitFractions(validation=parts[0] / 20, calibration=parts[1] / 20, test=parts[2] / 20)
@@ -40,11 +46,6 @@ def test_divide_is_disjoint_complete_and_stratified(
 def test_divide_takes_another_part_when_the_seed_is_another() -> None:
     first, other = (split_indices(100, None, SplitFractions(), seed)["test"] for seed in (0, 1))
     assert not np.array_equal(first, other)
-
-
-def test_divide_leaves_training_out_when_all_is_measured_on() -> None:
-    places = split_indices(10, None, SplitFractions(validation=0, calibration=0.5, test=0.5), 0)
-    assert {name: len(numbers) for name, numbers in places.items()} == {"calibration": 5, "test": 5}
 
 
 @pytest.mark.parametrize(
@@ -81,3 +82,29 @@ def test_draw_is_refused_when_there_are_too_few() -> None:
         stratified_sample(np.arange(9), 9, labels, 0, "a try")
     with pytest.raises(StageError, match="cannot draw 1 of 9 images for a try with every class"):
         stratified_sample(np.arange(9), 1, np.arange(9) % 2, 0, "a try")
+
+
+def test_copies_are_in_one_split_when_a_set_is_divided() -> None:
+    digests = [str(number % 97).encode() for number in range(100)]  # the first three have a copy
+    classes = np.arange(100) % 2
+    for seed in range(20):
+        indices = complete_splits(np.array([""] * 100), classes, SplitFractions(), seed, digests)
+        assert np.array_equal(np.sort(np.concatenate(list(indices.values()))), np.arange(100))
+        contents = [{digests[index] for index in chosen} for chosen in indices.values()]
+        assert sum(map(len, contents)) == 97
+
+
+def test_copies_stay_in_the_splits_that_the_user_made_when_another_split_is_drawn() -> None:
+    names = np.array(["train"] * 40 + ["test"] * 10)
+    digests = [str(number % 38).encode() for number in range(50)]  # 38 and 39 copy 0 and 1; the test copies 2 to 11
+    for seed in range(20):
+        indices = complete_splits(names, None, SplitFractions(), seed, digests)
+        assert np.array_equal(np.sort(indices["test"]), np.arange(40, 50))
+        drawn = {digests[index] for name in ("validation", "calibration") for index in indices[name]}
+        assert not drawn & {digests[index] for index in indices["train"]}
+
+
+def test_copies_stay_where_they_are_when_a_split_would_lose_most_of_a_class() -> None:
+    digests = [b"no flag", b"flag"] * 20
+    indices = split_indices(40, None, SplitFractions(), 0)
+    assert keep_copies_together(indices, digests, None) is indices

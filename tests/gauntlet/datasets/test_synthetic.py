@@ -9,7 +9,6 @@ import pytest
 
 from gauntlet.core.arrays import INDEX_LIMIT
 from gauntlet.core.errors import StageError
-from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.synthetic import DEFAULT_LENGTH, Synthetic
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
@@ -100,15 +99,6 @@ def test_synthetic_is_refused_when_the_model_takes_texts_or_cannot_be_read(tmp_p
         Synthetic(model=path).load()
     with pytest.raises(StageError, match=r"nowhere\.onnx"):
         Synthetic(model=tmp_path / "nowhere.onnx").load()
-
-
-def test_data_stage_passes_when_the_samples_are_drawn(tmp_path: Path, workspace) -> None:
-    config = Synthetic(model=model(tmp_path, PICTURE))
-    out: Workspace = workspace()
-    report = data(config, out, files=config.files())
-    report.raise_if_blocked()
-    assert report.facts.images == {"calibration": 21, "test": 43}
-    assert report.facts.images_per_class == {}
 
 
 def test_random_samples_are_a_warning_that_the_winner_bears(tmp_path: Path) -> None:

@@ -43,13 +43,8 @@ def test_without_labels_there_is_no_problem_and_no_name() -> None:
 @pytest.mark.parametrize(
     ("task", "labels", "names", "told"),
     [
-        (
-            "classification",
-            np.array([0, 3]),
-            ("a", "b"),
-            r"test.npz: labels \[3\] are out of.*classes, so 0 to 1",
-        ),
-        ("classification", np.array([-1, 0]), (), r"labels \[-1\] are out of range"),
+        ("classification", np.array([0, 3]), ("a", "b"), r"test.npz: labels \[3\] are out of.*classes, so 0 to 1"),
+        ("classification", np.array([-1, 0]), (), r"labels \[-1\] are out of range.* Fix: number the classes from 0"),
         ("classification", np.array([0.5]), (), r"float64\[1\]; data.task classification needs one whole number"),
         ("multi-label", np.array([[0, 2]]), (), r"labels \[2\] are out of range"),
         ("multi-label", np.array([[0, 1, 1]]), ("a", "b"), r"data.labels names 2 classes"),

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from gauntlet.frameworks.training import EpochMetrics, History, LearningConfig, shuffled
+from gauntlet.frameworks.training import EpochMetrics, History, LoopConfig, shuffled
 
 
 def history(losses: Sequence[float], *, epochs: int = 9, patience: int = 2) -> History:
-    found = History(LearningConfig(epochs=epochs, patience=patience))
+    found = History(LoopConfig(epochs=epochs, patience=patience))
     for number, loss in enumerate(losses, 1):
         parts = {"train_loss": 1.0, "validation_accuracy": 0.5, "learning_rate": 0.1}
         found.epochs.append(EpochMetrics(epoch=number, validation_loss=loss, **parts))

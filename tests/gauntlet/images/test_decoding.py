@@ -1,6 +1,9 @@
 """From bytes to pixels: every kind of picture, and every kind of damage with its reason."""
 
 import io
+import struct
+import time
+import zlib
 
 import numpy as np
 import pytest
@@ -70,9 +73,21 @@ def frames(kind: str) -> bytes:
     return written(picture(), kind, save_all=True, append_images=others)
 
 
+def png_of_16_bits() -> bytes:
+    """A PNG in RGB, which Pillow does not write."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + row.tobytes() for row in PIXELS.astype(">u2"))
+    header = struct.pack(">IIBBBBB", PIXELS.shape[1], PIXELS.shape[0], 16, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
+        pytest.param(png_of_16_bits(), "16 bits per channel; expected at most 8", id="16 bits in colour"),
         pytest.param(b"", "the file is empty", id="empty"),
         pytest.param(b"hello", "not an image, or a damaged one (supported formats: PNG, JPEG", id="text"),
         pytest.param(
@@ -81,9 +96,9 @@ def frames(kind: str) -> bytes:
         pytest.param(written(picture())[:60], "damaged: ", id="half a PNG"),
         pytest.param(written(picture(), "JPEG")[:-300], "damaged: ", id="half a JPEG"),
         pytest.param(written(picture(), "BMP")[:-20], "damaged: ", id="half a BMP"),
-        pytest.param(frames("GIF"), "3 frames (animated or several pages); expected one", id="animated GIF"),
-        pytest.param(frames("TIFF"), "3 frames", id="pages"),
-        pytest.param(frames("PNG"), "3 frames", id="animated PNG"),
+        pytest.param(frames("GIF"), "several frames (animated or several pages); expected one", id="animated GIF"),
+        pytest.param(frames("TIFF"), "several frames", id="pages"),
+        pytest.param(frames("PNG"), "several frames", id="animated PNG"),
         pytest.param(
             written(Image.fromarray(PIXELS[:, :, 0].astype(np.uint16) * 257)), "pixel mode I;16", id="16 bits"
         ),
@@ -125,3 +140,20 @@ def test_decode_returns_pixels_or_a_reason_when_any_bytes_are_changed(
         assert str(error)
     else:
         assert (pixels.ndim, pixels.shape[2], pixels.dtype) == (3, 3, np.uint8)
+
+
+def test_directories_of_a_tiff_are_not_counted() -> None:
+    stream = io.BytesIO()
+    Image.new("L", (4, 4)).save(stream, "TIFF")
+    content = bytearray(stream.getvalue())
+    first = int.from_bytes(content[4:8], "little")
+    size = 2 + 12 * int.from_bytes(content[first : first + 2], "little")
+    directory, place = bytes(content[first : first + size]), len(content)
+    content[first + size : first + size + 4] = place.to_bytes(4, "little")
+    for number in range(1, 20_001):
+        content += directory + (place + number * (size + 4)).to_bytes(4, "little")
+    content[-4:] = bytes(4)
+    start = time.thread_time()
+    with pytest.raises(StageError, match="several frames"):
+        decode_image(bytes(content), 1)
+    assert time.thread_time() - start < 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from gauntlet.metrics.class_curves import MOST_CURVES, RankedClassScore, rank_classes
+from gauntlet.metrics.class_curves import MAX_CURVES, RankedClassScore, rank_classes
 from gauntlet.metrics.confidence_calibration import class_probabilities
 
 
@@ -48,7 +48,7 @@ def test_curves_of_the_worst_classes_are_kept_with_few_points(noisy: tuple[np.nd
     classes, ranking = rank_classes(logits, truth, scored(truth, 8))
     assert ranking is not None
     averages = {one.label: one.average_precision for one in classes}
-    assert [curve.label for curve in ranking.curves] == sorted(averages, key=lambda name: averages[name])[:MOST_CURVES]
+    assert [curve.label for curve in ranking.curves] == sorted(averages, key=lambda name: averages[name])[:MAX_CURVES]
     for curve in ranking.curves:
         false, true = curve.false_positive_rate, curve.true_positive_rate
         assert len(false) == len(true) == len(curve.precision) <= 102

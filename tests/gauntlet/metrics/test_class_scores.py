@@ -5,13 +5,8 @@ import pytest
 
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
-from gauntlet.problems.accuracy_comparison import (
-    AccuracyComparison,
-    AccuracyLimits,
-    accuracy_checks,
-    class_checks,
-    compare_accuracy,
-)
+from gauntlet.problems.accuracy_checks import accuracy_checks, class_checks
+from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, compare_accuracy
 
 LABELS = ("common", "usual", "rare")
 TRUTH = np.repeat([0, 1, 2], [480, 495, 25])
@@ -28,7 +23,7 @@ def compared(before: np.ndarray, after: np.ndarray) -> AccuracyComparison:
 
 
 def failed(comparison: AccuracyComparison, min_recall: float = 0.0, min_precision: float = 0.0) -> list[str]:
-    limits = AccuracyLimits(max_accuracy_drop=0.03)
+    limits = AccuracyLimits(max_accuracy_drop=0.03, min_sqnr_db=-100)
     checks = [*accuracy_checks(limits, comparison), *class_checks(comparison, min_recall, min_precision)]
     return [check.name for check in checks if check.blocks]
 

@@ -10,9 +10,9 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from gauntlet.metrics.error_metrics import (
     centered_sqnr_db,
-    cosine,
     max_abs_error,
     max_rel_error,
+    scores_per_class,
     sqnr_db,
     top1_agreement,
 )
@@ -68,7 +68,6 @@ def test_equal_infinities_and_nans_are_equal() -> None:
     masked = np.array([[1.0, -np.inf, np.nan], [2.0, -np.inf, np.inf]])
     assert (max_abs_error(masked, masked), max_rel_error(masked, masked)) == (0, 0)
     assert (sqnr_db(masked, masked), centered_sqnr_db(masked, masked)) == (math.inf, math.inf)
-    assert cosine(masked, masked) == pytest.approx(1)
     near = np.where(np.isfinite(masked), masked + 0.1, masked)
     assert max_abs_error(near, masked) == pytest.approx(0.1)
     assert sqnr_db(near, masked) == pytest.approx(10 * math.log10(5 / 0.02))
@@ -117,3 +116,10 @@ def test_top1_agreement_counts_samples_when_some_differ() -> None:
     actual = np.array([[1, 2], [2, 1], [0, 3], [5, 4]], np.float32)
     expected = np.array([[0, 9], [0, 9], [0, 9], [9, 0]], np.float32)
     assert top1_agreement(actual, expected) == 0.75
+
+
+def test_column_of_rounded_probabilities_has_two_classes_and_one_of_scores_does_not() -> None:
+    rounded = np.array([[-0.004], [0.75], [1.004]], np.float32)
+    np.testing.assert_array_equal(scores_per_class(rounded), [[1, 0], [0.25, 0.75], [0, 1]])
+    scores = np.array([[-1.5], [0.3]], np.float32)
+    assert scores_per_class(scores) is scores

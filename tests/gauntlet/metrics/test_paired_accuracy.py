@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from gauntlet.metrics.paired_accuracy import drop_interval, images_to_resolve, loss_verdict, mcnemar, pair_accuracies
+from gauntlet.metrics.paired_accuracy import drop_interval, images_to_resolve, mcnemar, pair_accuracies
 
 COUNTS = st.integers(0, 60)
 
@@ -46,7 +46,7 @@ def test_compare_counts_what_changed(pairs: list[tuple[bool, bool]]) -> None:
     found = pair_accuracies(before, after)
     assert found.drop == pytest.approx(np.mean(before) - np.mean(after))
     assert found.lost + found.gained == np.sum(before != after)
-    assert found.drop_low <= found.drop_high
+    assert found.low <= found.high
 
 
 def changed(lost: int, gained: int, images: int) -> tuple[np.ndarray, np.ndarray]:
@@ -61,7 +61,7 @@ def changed(lost: int, gained: int, images: int) -> tuple[np.ndarray, np.ndarray
     [(0, 0, 360, "proven good"), (40, 0, 360, "proven bad"), (3, 1, 360, "not resolved"), (0, 0, 20, "not resolved")],
 )
 def test_verdict_has_three_answers(lost: int, gained: int, images: int, expected: str) -> None:
-    assert loss_verdict(pair_accuracies(*changed(lost, gained, images)), 0.01) == expected
+    assert pair_accuracies(*changed(lost, gained, images)).verdict(0.01) == expected
 
 
 def test_images_to_resolve_do_resolve_and_one_less_does_not() -> None:
@@ -76,4 +76,4 @@ def test_images_to_resolve_do_resolve_and_one_less_does_not() -> None:
 
 def test_no_number_of_images_resolves_a_loss_that_equals_the_limit() -> None:
     assert images_to_resolve(pair_accuracies(*changed(4, 0, 400)), 0.01) is None
-    assert math.isfinite(pair_accuracies(*changed(4, 0, 400)).drop_high)
+    assert math.isfinite(pair_accuracies(*changed(4, 0, 400)).high)

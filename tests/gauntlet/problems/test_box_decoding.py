@@ -13,11 +13,11 @@ from gauntlet.problems.box_decoding import decode_boxes, has_form, suppress
 
 SIZE = (64, 96)
 CLASSES = 3
-KINDS = ("fcos", "ssd", "detr", "yolov8", "yolov5")
+KINDS = ("fcos", "ssd", "detr", "yolov8", "yolov5", "yolo-nas")
 
 
 def decoding(kind: str, **changes: object) -> BoxDecoding:
-    boxes = None if kind.startswith("yolo") else "b"
+    boxes = None if kind.startswith("yolov") else "b"
     return BoxDecoding.model_validate({"kind": kind, "scores": "s", "boxes": boxes} | changes)
 
 
@@ -34,6 +34,8 @@ def outputs(kind: str, rng: np.random.Generator, images: int = 3) -> dict[str, n
     else:
         place = rng.uniform(10, 60, (images, 40, 2))
         parts = [place, rng.uniform(5, 30, (images, 40, 2)), rng.uniform(0, 1, (images, 40, CLASSES))]
+        if kind == "yolo-nas":
+            return {"b": np.concatenate([place, place + parts[1]], axis=2), "s": parts[2]}
         if kind == "yolov5":
             parts.insert(2, rng.uniform(0, 1, (images, 40, 1)))
         whole = np.concatenate(parts, axis=2).astype(np.float32)
@@ -56,6 +58,8 @@ def candidates(kind: str, arrays: dict[str, np.ndarray], image: int) -> list[tup
     elif kind == "ssd":
         for (a, b, c, d), scores in zip(values["b"], values["s"], strict=True):
             found += [(a * width, b * height, c * width, d * height, k, scores[k + 1]) for k in range(CLASSES)]
+    elif kind == "yolo-nas":
+        found += [(*b, k, s[k]) for b, s in zip(values["b"], values["s"], strict=True) for k in range(CLASSES)]
     elif kind == "detr":
         for (x, y, w, h), logits in zip(values["b"], values["s"], strict=True):
             shares = [math.exp(v) / sum(math.exp(u) for u in logits) for v in logits][:-1]

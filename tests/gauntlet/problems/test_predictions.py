@@ -54,6 +54,12 @@ def test_class_alone_has_no_confidence_and_no_name_without_labels() -> None:
     assert (first.text(), first.top[0].confidence, second.text()) == ("3", None, "0")
 
 
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_class_that_is_a_text_is_found_among_the_labels(shape: tuple[int, ...]) -> None:
+    found = classifier("cat", "dog").decode({"y": np.array(["dog", "owl", "cat"]).reshape(shape)})
+    assert [(each.top[0].label, each.top[0].index) for each in found] == [("dog", 1), ("owl", -1), ("cat", 0)]
+
+
 def test_arrays_are_shown_by_their_first_values() -> None:
     found = ArraysPrediction(outputs={"y": [[1.0, 2.5], [3.25, 4.0], [5.0, 6.0]], "n": 7, "s": ["a"]})
     assert found.text() == "y: 1, 2.5, 3.25, 4, ...; n: 7; s: a"

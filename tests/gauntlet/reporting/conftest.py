@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from recorded_facts import with_facts
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
@@ -25,9 +26,10 @@ def check(name: str, value: float | None, op: str, limit: float, **more: object)
 
 def entry(stage: str, *checks: Check, candidate: str | None = None, seconds: float = 0.8, **more: object) -> StageEntry:
     known = {"cached": False, "peak_rss_bytes": 412_000_000, "facts": {}, "artifacts": {}, **more}
-    return StageEntry.model_validate(
+    made = StageEntry.model_validate(
         {"stage": stage, "candidate": candidate, "seconds": seconds, "checks": checks, **known}
     )
+    return with_facts(made) if made.facts else made
 
 
 def raced(batch: int, median_ms: float, speedup: float, low: float, high: float, verdict: str) -> BenchmarkRow:
@@ -144,11 +146,11 @@ def main_line() -> list[StageEntry]:
 def numerics(error: float, candidate: str | None = None) -> StageEntry:
     failing = error > 1e-4
     place = "; first divergent tensor: /layer3/conv1/Conv_output_0" if failing else ""
-    way = "look at that node; if the difference is acceptable, set numerics.max_abs_error" if failing else ""
+    way = "look at that node; if the difference is acceptable, set numerics.max_rel_error" if failing else ""
     return entry(
         "numerics",
         check(
-            "numerics.max_abs_error",
+            "numerics.max_rel_error",
             error,
             "<=",
             1e-4,

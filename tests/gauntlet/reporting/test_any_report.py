@@ -72,7 +72,8 @@ ROW = st.builds(
     images_per_second=st.none() | NUMBER, peak_rss_bytes=st.none() | COUNT,
 )  # fmt: skip
 CANDIDATE = st.builds(
-    CandidateEntry, name=TEXT, parent=st.none() | TEXT, status=st.sampled_from(["accepted", "rejected"]), reason=TEXT,
+    CandidateEntry, name=TEXT, parent=st.none() | TEXT, reason=TEXT,
+    status=st.sampled_from(["accepted", "rejected", "unchanged"]),
     accuracy=st.none() | NUMBER, sqnr_db=st.none() | NUMBER, size_bytes=st.none() | COUNT,
     benchmark=st.lists(ROW, max_size=2).map(tuple),
 )  # fmt: skip

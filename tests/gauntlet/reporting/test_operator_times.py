@@ -2,33 +2,36 @@
 
 import re
 
-import pytest
+from recorded_facts import with_facts
 
 from gauntlet.reporting import operator_times
 from gauntlet.reporting.drawing import themed
 from gauntlet.reporting.html_report import render_html
+from tasks.benchmark.candidate_profile import CandidateProfile
+from tasks.benchmark.facts import BenchmarkFacts
 
 
-def profile(candidate: str, **operators: float) -> dict[str, object]:
+def profile(candidate: str, **operators: float) -> CandidateProfile:
     total = sum(operators.values())
     times = [{"operator": name, "nodes": 2, "ms": ms, "share": ms / total} for name, ms in operators.items()]
     slowest = [{"node": "/conv1/Conv", "operator": "Conv", "provider": "CPU", "ms": 1.5, "share": 0.4}]
     shares = {"layout_share": 0.1, "qdq_share": 0.02, "non_kernel_share": 0.05}
     told = {"calls": 20, "call_ms": total, "operators": times, "slowest": slowest, **shares}
-    return {"candidate": candidate, "target": "ort-cpu", "batch": 1, "unprofiled_ms": 1.0, "profile": told}
+    known = {"candidate": candidate, "target": "ort-cpu", "batch": 1, "unprofiled_ms": 1.0, "profile": told}
+    return CandidateProfile.model_validate(known)
 
 
 def test_operators_come_by_the_longest_time_in_any_profile() -> None:
     known = [profile("fp32", Conv=4.0, Add=1.0, Flatten=0.0), profile("int8", QLinearConv=1.5, Add=0.5)]
     found = operator_times.slowest(known)
     assert list(found) == ["Conv", "QLinearConv", "Add"]
-    assert [(number, one["ms"]) for number, one in found["Add"]] == [(0, 1.0), (1, 0.5)]
+    assert [(number, one.ms) for number, one in found["Add"]] == [(0, 1.0), (1, 0.5)]
 
 
 def test_chart_stays_small_when_there_are_many_operators() -> None:
     many = profile("fp32", **{f"Op{number}": 1.0 + number for number in range(40)})
     assert list(operator_times.slowest([many])) == [
-        f"Op{number}" for number in range(39, 39 - operator_times.MOST_OPERATORS, -1)
+        f"Op{number}" for number in range(39, 39 - operator_times.MAX_OPERATORS, -1)
     ]
 
 
@@ -41,19 +44,15 @@ def test_bars_are_in_proportion_when_two_models_were_profiled() -> None:
     assert bars[0][1] == bars[2][1] != bars[1][1] == bars[3][1]  # a colour a model
 
 
-@pytest.mark.parametrize("facts", [{}, {"profiles": []}, {"profiles": [profile("fp32", Conv=1.0) | {"profile": None}]}])
-def test_nothing_is_drawn_when_nothing_was_profiled(facts: dict[str, object]) -> None:
-    assert operator_times.prepare(facts) is None
+def test_nothing_is_drawn_when_nothing_was_profiled() -> None:
+    missing = profile("fp32", Conv=1.0).replace(profile=None)
+    assert BenchmarkFacts.model_construct(profiles=(missing,)).section() is None
 
 
 def test_page_shows_where_the_time_goes_when_the_race_profiled(passed) -> None:
     assert 'id="kernels"' not in render_html(passed)
-    stages = tuple(
-        s.replace(facts={**s.facts, "profiles": [profile("fp32", Conv=4.0), profile("<b>int8", QLinearConv=1.0)]})
-        if s.stage == "benchmark"
-        else s
-        for s in passed.stages
-    )
+    profiles = (profile("fp32", Conv=4.0), profile("<b>int8", QLinearConv=1.0))
+    stages = tuple(with_facts(s, profiles=profiles) if s.stage == "benchmark" else s for s in passed.stages)
     page = render_html(passed.replace(stages=stages))
     assert 'id="kernels"' in page
     assert "Conv: fp32, batch 1: 4.00 ms, 100.0 %, 2 nodes" in page

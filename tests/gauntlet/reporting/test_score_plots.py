@@ -32,23 +32,6 @@ def test_page_shows_calibration_ranking_verdict_folds_and_near_duplicates(passed
     assert "Avg. precision" in html
 
 
-def test_report_of_a_version_without_them_is_shown_without_them(passed: RunReport) -> None:
-    known = ("accuracy", "train_accuracy", "macro_f1", "confusion", "largest_confusions")
-    scores = ("label", "precision", "recall", "f1", "images")
-
-    def older(entry):
-        if entry.stage != "evaluate":
-            return entry
-        classes = [{key: one[key] for key in scores} for one in entry.facts["classes"]]
-        return entry.replace(facts={**{key: entry.facts[key] for key in known}, "classes": classes})
-
-    html = render_html(passed.replace(stages=tuple(map(older, passed.stages))))
-    assert "another version" not in html
-    assert "Confusion matrix" in html
-    assert "Expected calibration error" not in html
-    assert "ROC AUC" not in html
-
-
 def test_files_are_images_with_the_curves_colors(passed: RunReport, tmp_path: Path) -> None:
     calibration, ranking = facts(passed)
     for path in (

@@ -2,16 +2,14 @@ from pathlib import Path
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
-from gauntlet.reporting import stage_facts, timeline
+from gauntlet.reporting import text_format, timeline
 from gauntlet.reporting.html_report import render_html
 from gauntlet.reporting.markdown_report import render_markdown
 
 
-def test_a_stopped_run_lists_what_it_did_not_reach(stopped_at_numerics):
+def test_a_stopped_run_ends_where_it_stopped(stopped_at_numerics):
     states = [(step.stage, step.state) for step in timeline.timeline(stopped_at_numerics)]
-    ahead = ("optimize", "prune", "calibrate", "quantize", "repair", "accuracy", "portability", "benchmark", "explain")
-    assert states[4:6] == [("structure", "passed"), ("numerics", "failed")]
-    assert states[6:] == [(stage, "not run") for stage in (*ahead, "select", "confirm", "package")]
+    assert states[4:] == [("structure", "passed"), ("numerics", "failed")]
     assert ("train", "cached") in states
 
 
@@ -19,13 +17,6 @@ def test_candidates_of_one_stage_are_one_step_and_a_dropped_one_does_not_fail_it
     step = next(s for s in timeline.timeline(passed) if s.stage == "accuracy")
     assert (step.state, step.note) == ("passed", "5 candidates, 1 rejected")
     assert [s.note for s in timeline.timeline(passed) if s.stage == "numerics"] == ["", "1 candidate"]
-
-
-def test_what_makes_candidates_comes_before_what_judges_them(passed):
-    mixed = [e for e in passed.stages if e.candidate is not None][::-1]
-    assert [s.stage for s in timeline.timeline(passed.replace(stages=tuple(mixed)))] == [
-        "quantize", "optimize", "numerics", "accuracy",
-    ]  # fmt: skip
 
 
 def test_a_stage_that_crashed_before_its_report_still_shows(stopped_at_data):
@@ -43,7 +34,7 @@ def test_failed_gates_come_first(passed):
 def test_obstacles_are_those_of_the_main_line(passed, stopped_at_numerics):
     assert timeline.blocking_checks(passed) == []
     names = [gate.check.name for gate in timeline.blocking_checks(stopped_at_numerics)]
-    assert names == ["numerics.max_abs_error"]
+    assert names == ["numerics.max_rel_error"]
 
 
 def test_without_an_obstacle_on_the_main_line_those_of_the_candidates_are_told(passed):
@@ -106,25 +97,9 @@ def test_remarks_tell_what_the_columns_and_the_reason_do_not(passed):
     assert timeline.remarks(passed, second, [1, 8]) == []
 
 
-def test_numbers_that_json_cannot_write_are_restored():
-    assert stage_facts.restored({"a": ["Infinity", {"b": "-Infinity"}], "c": "text"}) == {
-        "a": [float("inf"), {"b": float("-inf")}],
-        "c": "text",
-    }
-
-
-def test_one_number_is_read_from_facts_where_it_is_one(passed):
-    assert stage_facts.number(passed, "benchmark", "aa_deviation") == 0.061
-    assert stage_facts.number(passed, "benchmark", "absent") is None
-    assert stage_facts.number(passed, "loadgen", "aa_deviation") is None
-    entry = passed.stage("benchmark")
-    text = passed.replace(stages=(entry.replace(facts={"aa_deviation": "much"}),))
-    assert stage_facts.number(text, "benchmark", "aa_deviation") is None
-
-
 def test_flatten():
     values = {"a": {"b": [1, 2], "c": {}}, "d": [{"e": None}], "f": True, "g": []}
-    assert stage_facts.flatten(values) == [
+    assert text_format.flatten(values) == [
         ("a.b", "1, 2"),
         ("a.c", "none"),
         ("d.0.e", "none"),

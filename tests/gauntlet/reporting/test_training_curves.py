@@ -3,13 +3,17 @@
 import math
 import re
 
+from recorded_facts import with_facts
+
 from gauntlet.core.run_report import RunReport
+from gauntlet.frameworks.training import EpochMetrics
 from gauntlet.reporting import training_curves
 from gauntlet.reporting.html_report import render_html
 
 
-def epoch(number: int, loss: float, accuracy: float = 0.5) -> dict[str, float]:
-    return {"epoch": number, "train_loss": loss, "validation_loss": loss, "validation_accuracy": accuracy}
+def epoch(number: int, loss: float, accuracy: float = 0.5, **more: float) -> EpochMetrics:
+    known = {"epoch": number, "train_loss": loss, "validation_loss": loss, "learning_rate": 0.1}
+    return EpochMetrics.model_validate({**known, "validation_accuracy": accuracy, **more})
 
 
 def lines(svg: str) -> list[str]:
@@ -27,7 +31,7 @@ def test_curves_tell_where_they_begin_and_end() -> None:
     assert svg is not None
     assert "Validation accuracy: 25.0 % after the first epoch, 75.0 % after the last" in svg
     assert len(lines(svg)) == 3
-    more = [epoch(n, 1.0) | {"train_accuracy": 0.1 * n} for n in (1, 2)]
+    more = [epoch(n, 1.0, train_accuracy=0.1 * n) for n in (1, 2)]
     assert "Training accuracy: 10.0 % after the first epoch, 20.0 % after the last" in str(training_curves.draw(more))
     assert len(lines(str(training_curves.draw(more)))) == 4
 
@@ -41,11 +45,12 @@ def test_a_curve_is_broken_where_a_value_is_no_number() -> None:
 
 def test_page_says_what_the_training_started_from_and_what_was_replaced(passed: RunReport) -> None:
     started = {"source": "half.pt", "replaced": ["fc.weight", "fc.bias"], "trained_parameters": 650}
-    paired = {"images": 60, "lost": 1, "gained": 9}
-    more = {"initial_weights": started, "fine_tuning": {"before": 0.75, "after": 0.8833, "paired": paired}}
+    change = {"metric": "accuracy", "n": 60, "before": 0.75, "after": 0.8833, "lost": 1, "gained": 9}
+    change |= {"drop": -0.13, "low": -0.2, "high": -0.05, "mcnemar_p": 0.02}
+    more = {"initial_weights": started, "fine_tuning": change}
 
     def tuned(entry):
-        return entry.replace(facts={**entry.facts, **more}) if entry.stage == "train" else entry
+        return with_facts(entry, **more) if entry.stage == "train" else entry
 
     html = " ".join(render_html(passed.replace(stages=tuple(map(tuned, passed.stages)))).split())
     assert "It started from the weights half.pt; 650 parameters were trained, the others frozen." in html

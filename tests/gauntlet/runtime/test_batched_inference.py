@@ -63,6 +63,10 @@ def test_calls_give_the_model_its_own_type_when_nothing_is_lost(dtype: type) -> 
         ("float", {"x": np.ones((2, 2, 2, 3))}, "4 axes for an input of 2"),
         ("float", {"x": np.array([["a", "b", "c"]])}, "takes tensor.float.; the samples are <U1"),
         ("int64", {"x": np.ones((2, 3))}, "the samples are float64, which would lose information"),
+        ("uint8", {"x": np.array([[0, 399]])}, r"takes uint8, 0 to 255; the samples are int64 from 0 to 399. Fix:"),
+        ("uint8", {"x": np.array([[-1, 5]], np.int8)}, r"takes uint8, 0 to 255; the samples are int8 from -1 to 5"),
+        ("int32", {"x": np.array([[2**31]])}, r"takes int32, .* to 2147483647; the samples are int64"),
+        ("bool", {"x": np.array([[0, 2]])}, r"takes bool, 0 to 1; the samples are int64 from 0 to 2"),
         ("bfloat16", {"x": np.ones((2, 3))}, "tensor.bfloat16., which NumPy has no type for"),
     ],
 )
@@ -70,6 +74,12 @@ def test_calls_are_refused_when_samples_do_not_fit(dtype: str, samples: dict, to
     model = onnx_text.model(f"model ({dtype}[n,3] x) => ({dtype}[n,3] y) {{ y = Identity(x) }}")
     with pytest.raises(StageError, match=told):
         batched_inference(open_session(model.SerializeToString()), samples)
+
+
+def test_calls_convert_integers_that_a_narrower_type_holds() -> None:
+    model = onnx_text.model("model (uint8[n,2] x) => (uint8[n,2] y) { y = Identity(x) }")
+    samples = {"x": np.array([[0, 255]])}
+    assert batched_inference(open_session(model.SerializeToString()), samples).run(1)["y"].tolist() == [[0, 255]]
 
 
 def test_calls_fail_and_say_how_when_the_runtime_fails() -> None:

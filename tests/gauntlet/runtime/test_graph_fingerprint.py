@@ -61,6 +61,25 @@ def test_fingerprint_is_the_same_when_the_weights_lie_in_another_file(tmp_path: 
     assert graph_fingerprint(beside, tmp_path) != graph_fingerprint(graph())
 
 
+@pytest.mark.parametrize("ir_version", [3, 8])
+def test_weight_that_is_an_input_too_is_no_constant(tmp_path: Path, ir_version: int) -> None:
+    product = "product (float[n,4] x{}) => (float[n,4] y) <float[4,4] w> {{ y = MatMul(x, w) }}"
+    constant = onnx_text.model(product.format(""), ir_version=ir_version)
+    replaceable = onnx_text.model(product.format(", float[4,4] w"), ir_version=ir_version)
+    assert graph_fingerprint(constant) != graph_fingerprint(replaceable)
+    onnx.save(constant, tmp_path / "constant.onnx")
+    onnx.save(replaceable, tmp_path / "replaceable.onnx")
+    assert optimized_graph_fingerprint(tmp_path / "constant.onnx") != optimized_graph_fingerprint(
+        tmp_path / "replaceable.onnx"
+    )
+
+
+def test_fingerprint_without_weights_tells_shapes_apart() -> None:
+    text = "m (float[2,6] x) => (float[a,b] y) <int64[2] shape = {{{}}}> {{ y = Reshape(x, shape) }}"
+    wide, tall = (onnx_text.model(text.format(shape)) for shape in ("1, -1", "-1, 1"))
+    assert graph_fingerprint(wide, weights=False) != graph_fingerprint(tall, weights=False)
+
+
 def swap_inputs(model: onnx.ModelProto) -> None:
     node = model.graph.node[-1]
     node.op_type = "Sub"

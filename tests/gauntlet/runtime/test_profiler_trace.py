@@ -84,7 +84,7 @@ def test_profile_finds_the_layout_and_the_dear_node_when_a_model_really_runs(tmp
     profile = summarize_profile(Path(session.end_profiling()))
     assert profile.calls == 5
     assert profile.slowest[0].operator in ("Conv", "FusedConv")
-    assert profile.slowest[0].share > 0.3
+    assert profile.slowest[0].share > 0.2
     assert 0 < profile.layout_share < 0.5
     assert profile.qdq_share == 0
     assert {entry.provider for entry in profile.slowest} == {"CPUExecutionProvider"}

@@ -28,12 +28,7 @@ def write(root: Path, **files: str) -> Path:
 
 @pytest.mark.parametrize(
     ("text", "cores"),
-    [
-        ("max 100000\n", None),
-        ("200000 100000\n", 2.0),
-        ("150000 100000\n", 1.5),
-        ("25000 50000", 0.5),
-    ],
+    [("max 100000\n", None), ("200000 100000\n", 2.0), ("150000 100000\n", 1.5), ("25000 50000", 0.5)],
 )
 def test_quota_is_read_when_cgroup_is_version_2(tmp_path: Path, text: str, cores: float | None) -> None:
     assert cgroup_quota_cores(write(tmp_path, cpu_max=text)) == cores

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-FIRST = ("gauntlet.runtime.session", "tasks.quantize.static", "serving.served_model", "flows.cli.main")
+FIRST = ("gauntlet.runtime.session", "tasks.quantize.static", "flows.cli.main")
 
 
 @pytest.mark.parametrize("module", FIRST)

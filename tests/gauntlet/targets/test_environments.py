@@ -7,7 +7,7 @@ import pytest
 
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.targets import environments
-from gauntlet.targets.environments import ENVIRONMENTS, NOTE, RuntimeEnvironment, folder, install, make, missing
+from gauntlet.targets.environments import NOTE, OPENVINO, RuntimeEnvironment, folder, install, known, make, missing
 
 
 @pytest.fixture(autouse=True)
@@ -17,42 +17,42 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_package_is_pinned() -> None:
-    for environment in ENVIRONMENTS.values():
+    for environment in known().values():
         assert all("==" in package for package in environment.python)
         assert all("@" in package for package in environment.npm)
         assert environment.python or environment.npm
 
 
 def test_environment_is_missing_until_the_note_is_written(home: Path) -> None:
-    assert "gauntlet targets install web" in (missing("web") or "")
-    place = folder("web")
-    assert place == home / "environments" / "web"
+    assert "gauntlet targets install openvino" in (missing("openvino") or "")
+    place = folder("openvino")
+    assert place == home / "environments" / "openvino"
     place.mkdir(parents=True)
-    assert missing("web") is not None  # the folder alone: killed in the middle
-    (place / NOTE).write_text(ENVIRONMENTS["web"].note)
-    assert missing("web") is None
+    assert missing("openvino") is not None  # the folder alone: killed in the middle
+    (place / NOTE).write_text(OPENVINO.note)
+    assert missing("openvino") is None
     (place / NOTE).write_text(RuntimeEnvironment(npm=("onnxruntime-web@1.0.0",)).note)
-    assert "other versions" in (missing("web") or "")
+    assert "other versions" in (missing("openvino") or "")
 
 
 def test_install_leaves_what_is_right_as_it_is() -> None:
-    folder("web").mkdir(parents=True)
-    (folder("web") / NOTE).write_text(ENVIRONMENTS["web"].note)
+    folder("openvino").mkdir(parents=True)
+    (folder("openvino") / NOTE).write_text(OPENVINO.note)
     said: list[str] = []
-    assert install("web", said.append) == folder("web")
-    assert said == [f"web: already installed in {folder('web')}"]
+    assert install("openvino", said.append) == folder("openvino")
+    assert said == [f"openvino: already installed in {folder('openvino')}"]
 
 
 def test_install_is_refused_when_the_name_is_unknown() -> None:
-    with pytest.raises(ConfigError, match="unknown environment 'steam'; available: openvino, web"):
+    with pytest.raises(ConfigError, match="unknown environment 'steam'; available: openvino"):
         install("steam", print)
 
 
-def test_install_says_what_is_missing_when_there_is_no_npm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_says_what_is_missing_when_there_is_no_npm(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(StageError, match="npm is not on the PATH"):
-        install("web", lambda _: None)
-    assert missing("web") is not None
+        make(home / "npm", RuntimeEnvironment(npm=("left-pad@1.3.0",)), lambda _: None)
+    assert not (home / "npm" / NOTE).exists()
 
 
 def test_environment_is_made_again_when_it_holds_other_versions(tmp_path: Path) -> None:

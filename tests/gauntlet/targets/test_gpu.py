@@ -7,15 +7,15 @@ import numpy as np
 import onnx
 import pytest
 
-from gauntlet.benchmarking.contender import RacePlan
-from gauntlet.benchmarking.expected_outputs import ExpectedOutputs
-from gauntlet.benchmarking.target_comparison import compare_targets
-from gauntlet.benchmarking.target_validation import validate_target
-from gauntlet.targets import DEFAULT_TARGETS, OrtCpu, OrtCuda
+from gauntlet.race.contender import Entry, Plan
+from gauntlet.race.expected_outputs import ExpectedOutputs
+from gauntlet.race.table import run_race
+from gauntlet.race.target_validation import validate_target
+from gauntlet.targets import OrtCpu, OrtCuda, default_targets
 from gauntlet.targets.base import BaseTarget
 
 pytestmark = pytest.mark.gpu
-FLOAT = [t for t in DEFAULT_TARGETS if t.kind in ("ort-cuda", "ort-tensorrt") and t.declared_precision != "int8"]
+FLOAT = [t for t in default_targets() if t.kind in ("ort-cuda", "ort-tensorrt") and t.declared_precision != "int8"]
 
 
 @pytest.fixture
@@ -45,7 +45,9 @@ def test_target_runs_everything_on_the_gpu_in_the_precision_that_it_states(targe
 
 def test_gpu_races_the_processor_with_its_tensors_in_its_own_memory(model: Path, tmp_path: Path) -> None:
     skip_where_it_cannot_run(OrtCuda())
-    plan = RacePlan(batch_sizes=(1, 4), rounds=6, block_ms=5, threads=1, timeout_s=100)
-    found = compare_targets({"cnn": model}, [OrtCpu(), OrtCuda()], samples(), tmp_path, plan)
-    assert [pair.status for pair in found.pairs] == ["measured", "measured"]
-    assert not found.failed
+    np.savez(tmp_path / "in.npz", **samples())
+    plan = Plan(batch_sizes=(1, 4), rounds=6, block_ms=5, threads=1, timeout_s=100)
+    entries = {target.name: Entry.on_target(model, target) for target in (OrtCpu(), OrtCuda())}
+    table = run_race(entries, plan, "ort-cpu", inputs=tmp_path / "in.npz")
+    assert not table.failures
+    assert {name: len(rows) for name, rows in table.rows.items()} == dict.fromkeys(entries, 2)

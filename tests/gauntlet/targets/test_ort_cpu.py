@@ -7,11 +7,10 @@ import onnx_text
 import pytest
 from pydantic import ValidationError
 
-from gauntlet.benchmarking.session_options import describe_sessions
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.promotion.shadow_replay import target_of_session
+from gauntlet.race.session_options import describe_sessions
 from gauntlet.runtime.engines.ort import OrtEngine
-from gauntlet.runtime.session import LOG_LEVELS, open_session
+from gauntlet.runtime.session import open_session
 from gauntlet.targets.ort_cpu import OrtCpu
 
 BLOCKS = "session.dynamic_block_base"
@@ -21,7 +20,6 @@ ALL = OrtCpu(
     memory_reuse=False,
     parallel=True,
     inter_op_threads=1,
-    log_level="fatal",
     config_entries={BLOCKS: "4"},
 )
 
@@ -34,7 +32,6 @@ def model(tmp_path: Path) -> Path:
 
 def test_options_that_change_the_computation_are_in_the_name() -> None:
     assert ALL.name == f"ort-cpu-2t-parallel-nopattern-noreuse-1branches-{BLOCKS}=4"
-    assert OrtCpu(log_level="info").name == "ort-cpu"
 
 
 def test_options_reach_the_session_of_a_worker_and_that_of_a_bundle(model: Path) -> None:
@@ -45,14 +42,6 @@ def test_options_reach_the_session_of_a_worker_and_that_of_a_bundle(model: Path)
         assert (options.enable_mem_pattern, options.enable_mem_reuse) == (False, False)
         assert (options.intra_op_num_threads, options.inter_op_num_threads) == (2, 1)
         assert options.get_session_config_entry(BLOCKS) == "4"
-    assert raced.get_session_options().log_severity_level == LOG_LEVELS.index("fatal")
-
-
-def test_target_is_the_same_when_read_from_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gauntlet.promotion.shadow_replay.usable_threads", lambda: 8)
-    assert target_of_session(ALL.session_options(4)) == ALL.replace(log_level="error")
-    default = OrtCpu(threads=4)
-    assert target_of_session(default.session_options(4)) == default
 
 
 def test_entry_that_no_bundle_may_have_is_refused_before_the_race() -> None:

@@ -11,10 +11,10 @@ import pytest
 from pydantic import ValidationError
 from runtime_environments import home_with
 
-from gauntlet.benchmarking.expected_outputs import ExpectedOutputs
-from gauntlet.benchmarking.target_validation import TargetValidation, validate_target
 from gauntlet.core.errors import ConfigError
 from gauntlet.onnx_model.macs import ModelMacs
+from gauntlet.race.expected_outputs import ExpectedOutputs
+from gauntlet.race.target_validation import Validation, validate_target
 from gauntlet.targets import OrtProviders, with_options
 
 ABSENT = next(
@@ -139,7 +139,7 @@ def test_first_provider_of_a_hybrid_target_has_work_to_do(tmp_path: Path) -> Non
     assert "OpenVINOExecutionProvider comes first, and runs nothing that multiplies" in str(found.reason)
 
 
-def _validated(files: tuple[Path, Path], target: OrtProviders) -> TargetValidation:
+def _validated(files: tuple[Path, Path], target: OrtProviders) -> Validation:
     model, inputs = files
     assert target.unavailable() is None
     return validate_target(model, target, ExpectedOutputs.of(model, inputs, 60), inputs, threads=1, timeout_s=100)

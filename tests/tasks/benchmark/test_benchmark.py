@@ -11,13 +11,13 @@ import psutil
 import pytest
 from matmul_chains import SIZE, chain
 
-from gauntlet.benchmarking.confidence import median_shift_interval
-from gauntlet.benchmarking.race import CONTROL
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
+from gauntlet.race.confidence import median_shift_interval
+from gauntlet.race.table import CONTROL
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.facts import BenchmarkFacts
 
@@ -37,7 +37,7 @@ def race(workspace: Callable[..., Workspace]) -> Race:
         golden = Golden({"real": GoldenCase(samples, {"y": samples["x"]})}, {"y": samples["x"]})
         golden.save(out.folder / "golden.npz")
         settings = {"rounds": 7, "block_ms": 4, "threads": 1, "timeout_s": 60, "batch_sizes": (1, 8), "profile": False}
-        settings |= {"early_stopping": False} | config
+        settings |= {"early_stopping": False, "restart_processes": False} | config
         golden_file = out.store_file(out.folder / "golden.npz")
         return benchmark(BenchmarkConfig.model_validate(settings), out, models=kept, golden=golden_file)
 
@@ -94,7 +94,7 @@ def test_race_has_the_right_winner_when_costs_are_clearly_different(race: Race) 
 
 
 def test_race_records_every_round_when_it_is_over(race: Race) -> None:
-    report = race({"fp32": chain(4), "other": chain(2)}, batch_sizes=(2, 5))
+    report = race({"fp32": chain(4), "other": chain(2)}, batch_sizes=(2, 5), restart_processes=True)
     facts = report.facts
     assert (facts.reference, facts.rounds, facts.threads) == ("fp32", 7, 1)
     for result in facts.results:
@@ -116,8 +116,7 @@ def test_race_records_every_round_when_it_is_over(race: Race) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "message"),
-    [(b"no model at all", "refuses the model"), ("narrow", "batches of 1, not of 8")],
+    ("broken", "message"), [(b"no model at all", "refuses the model"), ("narrow", "batches of 1, not of 8")]
 )
 def test_race_goes_on_without_a_candidate_when_it_is_broken(race: Race, broken: bytes | str, message: str) -> None:
     if isinstance(broken, str):

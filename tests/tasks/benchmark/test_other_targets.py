@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import faulty_models
 import numpy as np
@@ -10,16 +11,26 @@ import onnx
 import pytest
 from pydantic import ValidationError
 
-from gauntlet.benchmarking.contender import RaceEntry, RacePlan
-from gauntlet.benchmarking.target_examiner import TargetExaminer
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
-from gauntlet.targets import OpenVino, OrtCpu, OrtCuda, TorchEager, by_name
+from gauntlet.race.contender import Entry, Plan
+from gauntlet.race.target_examiner import ModelOnTarget, TargetExaminer
+from gauntlet.targets import OpenVino, OrtCpu, OrtCuda, by_name
+from gauntlet.targets.base import FrameworkTarget
 from tasks.benchmark import BenchmarkConfig, benchmark
-from tasks.benchmark.other_targets import OtherTargetResult, aa_checks, race_on_target
+from tasks.benchmark.other_targets import aa_checks, race_on_target
 
-PLAN = RacePlan(batch_sizes=(1,), rounds=6, block_ms=1, threads=1, timeout_s=60)
+
+class OfFramework(FrameworkTarget):
+    """A target that runs its framework's own file."""
+
+    kind: str = "of-framework"
+    engine: ClassVar[str] = "nowhere"
+    model_suffixes: ClassVar[tuple[str, ...]] = (".own",)
+
+
+PLAN = Plan(batch_sizes=(1,), rounds=6, block_ms=1, threads=1, timeout_s=60, restarts=False)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +68,7 @@ def test_candidates_are_measured_beside_the_reference_of_the_first_target(
     config = BenchmarkConfig.model_validate(
         {
             "targets": ["ort-cpu", {"kind": "ort-cpu", "spinning": False}, "openvino-f32"],
-            "rounds": 6, "block_ms": 1, "threads": 1, "batch_sizes": [1], "profile": False,
+            "rounds": 6, "block_ms": 1, "threads": 1, "batch_sizes": [1], "profile": False, "restart_processes": False,
         }
     )  # fmt: skip
     models: dict[str, Artifact] = {"fp32": model, "twin": model}
@@ -69,17 +80,17 @@ def test_candidates_are_measured_beside_the_reference_of_the_first_target(
     assert facts.result("fp32").rows[1].verdict != "reference"  # FP32 on another target
     absent = [one for one in facts.other_targets if one.target == "openvino-f32"]
     assert [one.candidate for one in absent] == ["fp32", "twin"]
-    assert all("gauntlet targets install openvino" in (one.unavailable or "") for one in absent)
+    assert all("gauntlet targets install openvino" in one.reason for one in absent)
     checks = [check.detail for check in report.checks if check.name == "benchmark.max_aa_deviation"]
     assert ["in the race on ort-cpu-nospin" in detail for detail in checks] == [False, True]
 
 
-def go(tmp_path: Path, target) -> OtherTargetResult:
+def go(tmp_path: Path, target) -> ModelOnTarget:
     np.savez(tmp_path / "in.npz", x=np.ones((3, 3, 16, 16), np.float32))
     onnx.save(faulty_models.cnn(), tmp_path / "cnn.onnx")
     model = tmp_path / "cnn.onnx"
     examiner = TargetExaminer.from_models({"fp32": model}, tmp_path / "in.npz", PLAN)
-    [found] = race_on_target(target, examiner, RaceEntry(model), resolution=0.01, on_round=lambda _: None).results
+    [found] = race_on_target(target, examiner, Entry(model), resolution=0.01, on_round=lambda _: None)[0]
     return found
 
 
@@ -98,7 +109,7 @@ def test_candidate_loses_its_rows_where_cuda_was_the_cpu(tmp_path: Path, monkeyp
 
 def test_race_on_another_target_has_a_control_of_its_own(tmp_path: Path) -> None:
     found = go(tmp_path, OrtCpu(spinning=False))
-    assert found.reason is None
+    assert (found.status, found.reason) == ("measured", "")
     assert found.aa_deviation is not None
     assert 0 <= found.aa_deviation < 10
     [check] = aa_checks([found, found.replace(candidate="twin")], limit=found.aa_deviation / 2)
@@ -111,11 +122,12 @@ def test_race_on_another_target_has_a_control_of_its_own(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("target", "message"),
-    [(TorchEager(), "gauntlet bench --framework-model"), (OpenVino(precision="int8"), "runs only quantized models")],
+    [(OfFramework(), "gauntlet bench --framework-model"), (OpenVino(precision="int8"), "runs only quantized models")],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_candidate_is_not_raced_where_it_does_not_belong(tmp_path, target, message, monkeypatch) -> None:
     monkeypatch.setattr(type(target), "unavailable", lambda _: None)
     found = go(tmp_path, target)
-    assert message in (found.unavailable or "")
+    assert found.status == "not applicable"
+    assert message in found.reason
     assert found.rows == ()

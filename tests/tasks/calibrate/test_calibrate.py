@@ -89,6 +89,7 @@ def test_minmax_is_orts_for_every_tensor_that_the_quantizer_wants(
     assert report.facts.images == count
 
 
+@pytest.mark.slow
 def test_histogram_methods_are_orts_when_ort_survives(answer: Callable[..., Answer], tmp_path: Path) -> None:
     out, report = answer(network(tmp_path / "m.onnx"), images(), *METHODS)
     prepared, ours = out.path(report.artifacts["prepared"]), found(out, report)
@@ -146,7 +147,7 @@ def test_ranges_are_the_same_when_the_memory_allows_one_image_a_call(
     apart = collect_statistics(out, prepared, single, COUNT, with_counts=True)
     assert (max(chunks.sizes), max(single.sizes)) == (8, 1)
     assert whole.after.keys() == apart.after.keys() == {COUNT // 2, COUNT}
-    for method in METHODS:
+    for method in QUICK:
         for name, one in whole.after[COUNT].items():  # a convolution of one image may round as that of eight does not
             np.testing.assert_allclose(
                 method.range_of(one), method.range_of(apart.after[COUNT][name]), rtol=1e-4, atol=1e-4
@@ -156,9 +157,9 @@ def test_ranges_are_the_same_when_the_memory_allows_one_image_a_call(
 def test_model_too_large_for_one_file_is_calibrated(
     answer: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, report = answer(network(tmp_path / "m.onnx"), images(20), *METHODS)
+    out, report = answer(network(tmp_path / "m.onnx"), images(20), *QUICK)
     monkeypatch.setattr(model_file, "MAX_ONE_FILE_BYTES", 1000)  # two gigabytes would say the same, slowly
-    large_out, large = answer(network(tmp_path / "m.onnx"), images(20), *METHODS)
+    large_out, large = answer(network(tmp_path / "m.onnx"), images(20), *QUICK)
     prepared = large_out.path(large.artifacts["prepared"])
     assert len(model_file.model_files(prepared)) == 2
     assert found(large_out, large) == found(out, report)

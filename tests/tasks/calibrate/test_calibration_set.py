@@ -13,6 +13,7 @@ from calibrated_recipes import COUNT, QUICK, Answer, images, network
 from gauntlet.core.report import Report
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.datasets import read_split
+from tasks.calibrate.calibration_set import RangeChange, convergence_check
 
 
 def check(report: Report[Any], name: str) -> Any:
@@ -57,6 +58,13 @@ def test_ranges_have_not_converged_when_there_is_one_image(answer: Callable[...,
     unknown = check(report, "max_range_change")
     assert (unknown.passed, unknown.value) == (False, None)
     assert unknown.detail == "not converged at 1 images: too few to compare half of them with all"
+
+
+@pytest.mark.parametrize(("method", "proposed"), [("minmax", True), ("percentile", False)])
+def test_method_that_clips_outliers_is_proposed_to_one_that_does_not(method: str, proposed: bool) -> None:
+    change = RangeChange(method=method, images=48, change=0.5, tensor="r1")
+    remedy = convergence_check((change,), 96, 0.1, "warning").remedy
+    assert ("use a method that clips outliers" in remedy) == proposed
 
 
 def test_convergence_is_no_question_when_there_is_nothing_to_quantize(

@@ -48,7 +48,7 @@ def peak_mb(model: Path, images: int) -> float:
     return float(done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_peak_memory_is_the_same_when_there_are_ten_times_as_many_images(tmp_path: Path) -> None:
     text = f"""
         wide (float[n,3,{SIDE},{SIDE}] x) => (float[n,{CHANNELS},{SIDE},{SIDE}] y)

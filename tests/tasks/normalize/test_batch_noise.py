@@ -1,10 +1,15 @@
 """A quantized file may round differently at other batch sizes: what it differs from itself is no fault of the run."""
 
+import math
+
+import numpy as np
 import onnx_text
 import pytest
 from brought_model import Brought, Workspaces, floats, outcomes
 
 from gauntlet.core.errors import GateFailed
+from gauntlet.datasets.golden import Golden
+from gauntlet.metrics.output_comparison import BatchNoise
 from tasks.numerics import NumericsConfig, numerics
 
 SHIFTED = """
@@ -33,21 +38,46 @@ def test_noise_of_a_quantized_file_widens_the_limits_of_what_is_made_of_it(works
     assert outcomes(report)["opset"] == "applied"
     noise = report.facts.batch_noise
     assert noise is not None
-    assert noise.max_abs_error == pytest.approx(0.007, rel=0.01)  # one sample a call instead of eight
+    scale = np.ptp(Golden.load(file.out.path(file.golden)).real.outputs["y"])
+    assert noise.max_rel_error == {"y": pytest.approx(0.007 / scale, rel=0.01)}  # one sample a call instead of eight
     configured = NumericsConfig(samples=8)
     limits = report.facts.limits(configured)
-    assert limits.max_abs_error == pytest.approx(4 * 0.007, rel=0.01)
+    assert limits.error_limit("y") == pytest.approx(4 * 0.007 / scale, rel=0.01)
     model = report.artifacts["normalized"]
     numerics(limits, file.out, model=model, golden=file.golden).raise_if_blocked()
-    with pytest.raises(GateFailed, match=r"numerics\.max_abs_error"):
+    with pytest.raises(GateFailed, match=r"numerics\.max_rel_error"):
         numerics(configured, file.out, model=model, golden=file.golden).raise_if_blocked()
 
 
 def test_error_beyond_the_noise_still_fails(workspace: Workspaces) -> None:
     file, other = brought(workspace, SHIFTED), brought(workspace, SHIFTED.replace("{0.1}", "{0.3}"))
     limits = file.normalize().facts.limits(NumericsConfig(samples=8))
-    with pytest.raises(GateFailed, match=r"numerics\.max_abs_error"):
+    with pytest.raises(GateFailed, match=r"numerics\.max_rel_error"):
         numerics(limits, other.out, model=other.model, golden=file.golden).raise_if_blocked()
+
+
+LABELLED = (
+    SHIFTED.replace("=> (float[n,16] y)", "=> (float[n,16] y, int64[n,16] label)")
+    .replace(
+        "y = Add(d, noise)",
+        "y = Add(d, noise) zeros = Mul(d, zero) whole = Add(zeros, count) label = Cast<to = 7>(whole)",
+    )
+    .replace("float step = {0.001}", "float step = {0.001}, float zero = {0}")
+)
+"""It also returns the number of samples in the call, as an integer."""
+
+
+def test_integers_widen_no_limit(workspace: Workspaces) -> None:
+    proto = onnx_text.model(LABELLED, opset=13)
+    limits = Brought(workspace(), proto, {"x": floats(8, 16)}).normalize().facts.limits(NumericsConfig(samples=8))
+    assert limits.error_limit("y") < 0.1  # the label differs by up to 7
+    assert (limits.agreement_limit("label"), limits.error_limit("label")) == (1, NumericsConfig().max_rel_error)
+
+
+def test_noise_that_is_not_finite_leaves_the_limits_as_they_are() -> None:
+    noise = BatchNoise(max_rel_error={"y": math.inf, "z": math.nan}, min_top1_agreement={"y": 0.0})
+    limits = noise.widen(NumericsConfig())
+    assert (limits.error_limit("y"), limits.error_limit("z"), limits.agreement_limit("y")) == (1e-4, 1e-4, 1)
 
 
 def test_float32_model_keeps_the_configured_limits(workspace: Workspaces) -> None:

@@ -12,6 +12,9 @@ from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_
 from gauntlet.onnx_model.graph import required_inputs
 from gauntlet.runtime.session import open_session
 
+MARKS = {"squeezenet": (), "resnet50": pytest.mark.slow, "shufflenet": pytest.mark.slow}
+"""Of those that every change has to pass; the others are nightly."""
+
 
 class OneImage(CalibrationDataReader):
     def __init__(self, name: str) -> None:
@@ -24,7 +27,7 @@ class OneImage(CalibrationDataReader):
 @pytest.mark.parametrize(
     "file",
     [
-        pytest.param(file, marks=() if file.stem == "light_squeezenet" else pytest.mark.slow)
+        pytest.param(file, marks=MARKS.get(file.stem.removeprefix("light_"), pytest.mark.nightly))
         for file in light_models.FILES
     ],
     ids=lambda file: file.stem,

@@ -80,6 +80,18 @@ def test_trained_and_exported_network_is_passed_on_as_it_is(trained: object, wor
     assert report.artifacts["normalized"] == trained.model, outcomes(report)
 
 
+@pytest.mark.parametrize("ir_version", [3, 8])
+def test_weights_that_are_inputs_become_constants_and_count_as_another_graph(
+    workspace: Workspaces, ir_version: int
+) -> None:
+    text = "m (float[n,16] x, float[16,4] w) => (float[n,4] y) <float[16,4] w> { [product] y = MatMul(x, w) }"
+    brought = Brought(workspace(), onnx_text.model(text, ir_version=ir_version), {"x": floats(10, 16)})
+    report = brought.normalize()
+    assert outcomes(report)["initializer_inputs"] == "applied"
+    assert [value.name for value in brought.result(report).graph.input] == ["x"]
+    assert not report.facts.same_graph
+
+
 def test_newest_opset_in_use_limits_the_opset(workspace: Workspaces) -> None:
     brought = Brought(workspace(), opset_12(), {"x": floats(10, 16)})
     report = normalize(NormalizeConfig(), brought.out, model=brought.model, golden=brought.golden, max_opset=15)

@@ -136,7 +136,7 @@ def network() -> onnx.ModelProto:
     for i, width in enumerate((16, 16, 32), start=1):
         norms |= {f"{name}{i}": rng.uniform(0.5, 1.5, width) for name in ("scale", "shift", "mean", "var")}
     model = onnx_text.model(NETWORK, norms)
-    signature_from_graph(model).write(model)
+    signature_from_graph(model).replace(task="classification").write(model)
     return model
 
 

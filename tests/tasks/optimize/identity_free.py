@@ -21,3 +21,13 @@ def replace(model: onnx.ModelProto) -> onnx.ModelProto:
     node.op_type = "LeakyRelu"
     node.attribute.append(onnx.helper.make_attribute("alpha", 0.0))
     return model
+
+
+def without_default_inputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Make constants of the weights that are inputs too."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    kept = [value for value in model.graph.input if value.name not in stored]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.ir_version = 8
+    return model

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 from gauntlet.core.artifact import Artifact
@@ -19,21 +18,19 @@ from tasks.numerics import NumericsConfig, numerics
 from tasks.optimize import OptimizeFacts, optimize
 from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import halves
-from tasks.optimize.latency_check import LatencyCheck
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.onnxsim import OnnxSim
 from tasks.optimize.onnxslim import OnnxSlim
 from tasks.optimize.ort import OrtGraph
 from tasks.optimize.python_pass import PythonPass
-from tasks.optimize.reduce_failing_model import ReductionSettings, reduce_failing_model
 from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_passes
 
 Own = Callable[[str], PythonPass]
 
 
-def work(subject, *passes, timeout_s: float = 60, reduction_budget_s: float = 60) -> Report[OptimizeFacts]:
-    chain = Chain(passes=passes, timeout_s=timeout_s, reduction_budget_s=reduction_budget_s)
+def work(subject, *passes, timeout_s: float = 60) -> Report[OptimizeFacts]:
+    chain = Chain(passes=passes, timeout_s=timeout_s)
     return optimize(chain, subject.out, model=subject.model, golden=subject.golden)
 
 
@@ -45,15 +42,7 @@ def check(report: Report[OptimizeFacts], name: str) -> Check:
     return next(c for c in report.checks if c.name == name)
 
 
-def run(folder: Path, name: str) -> list[np.ndarray]:
-    """Run a model from the three files alone."""
-    with np.load(folder / "inputs.npz") as inputs:
-        return ort.InferenceSession(folder / name).run(None, dict(inputs))
-
-
-def test_wrong_pass_in_a_chain_of_ten_is_named_with_its_node_and_a_model_that_anybody_can_run(
-    subject, own: Own, tmp_path: Path
-) -> None:
+def test_wrong_pass_in_a_chain_of_ten_is_named(subject, own: Own) -> None:
     passes = (
         OnnxSim(),
         own("nothing"),
@@ -71,27 +60,12 @@ def test_wrong_pass_in_a_chain_of_ten_is_named_with_its_node_and_a_model_that_an
     assert len(report.facts.passes) == 10
     assert [f.name for f in report.facts.passes if f.broke] == ["wrong_bias"]
     wrong = facts["wrong_bias"]
-    assert (wrong.outcome, wrong.broke, wrong.nodes, wrong.artifact) == (
-        "rejected",
-        "wrong",
-        ("Conv 'conv2'",),
-        "failing-wrong_bias",
-    )
+    assert (wrong.outcome, wrong.broke) == ("rejected", "wrong")
     assert wrong.max_abs_error > 0.01
     assert "'y' changes by" in wrong.reason
-    assert "Conv 'conv2'" in wrong.first_divergence
     broken = check(report, "optimize.broken_passes")
     assert (broken.value, broken.passed, broken.severity) == (1, False, "warning")
-    assert "wrong_bias at Conv 'conv2': 'y' changes by" in broken.detail
-    folder = subject.out.path(report.artifacts["failing-wrong_bias"]).parent
-    assert sorted(file.name for file in folder.iterdir()) == ["after.onnx", "failing.onnx", "inputs.npz"]
-    assert [node.name for node in onnx.load(folder / "failing.onnx").graph.node] == ["conv2"]
-    (right,), (spoilt,) = run(folder, "failing.onnx"), run(folder, "after.onnx")
-    np.testing.assert_allclose(spoilt, right + 0.5, rtol=1e-4)  # just what the pass does
-    own("wrong_bias").apply(folder / "failing.onnx", tmp_path / "again.onnx")
-    assert not np.allclose(
-        ort.InferenceSession(tmp_path / "again.onnx").run(None, dict(np.load(folder / "inputs.npz")))[0], right
-    )
+    assert "wrong_bias: 'y' changes by" in broken.detail
     # What the others made is kept, and is right.
     assert facts["onnxsim"].outcome == "accepted"
     assert report.facts.nodes_after < report.facts.nodes_before
@@ -108,8 +82,6 @@ def test_pass_is_dropped_when_it_fails_or_makes_no_valid_model(subject, own: Own
     facts = by_name(work(subject, *(own(name) for name in names)))
     assert [facts[name].broke for name in names] == ["invalid", "fails", "invalid", "fails"]
     assert {facts[name].outcome for name in names} == {"rejected"}
-    assert facts["unknown_operator"].nodes == ("Relu 'relu2'",)
-    assert facts["no_relu"].nodes == ("Relu 'relu3'",)
     assert "ValueError: relu3 is more than it can take" in facts["no_relu"].reason
     assert "it changes the inputs from ['x'] to ['other']" in facts["renamed_input"].reason
     assert "own_passes:number returns int" in facts["number"].reason
@@ -117,33 +89,34 @@ def test_pass_is_dropped_when_it_fails_or_makes_no_valid_model(subject, own: Own
 
 @pytest.mark.slow
 def test_chain_goes_on_behind_a_pass_that_crashes(subject, own: Own) -> None:
-    facts = by_name(work(subject, own("crash"), OnnxSlim(), reduction_budget_s=0))
+    facts = by_name(work(subject, own("crash"), OnnxSlim()))
     assert [facts[name].outcome for name in ("crash", "onnxslim")] == ["rejected", "accepted"]
     assert "signal 11" in facts["crash"].reason
 
 
-def test_candidate_is_rejected_with_the_node_when_a_lone_pass_is_wrong(subject, own: Own) -> None:
+def test_candidate_is_rejected_when_a_lone_pass_is_wrong(subject, own: Own) -> None:
     report = optimize(own("wrong_bias"), subject.out, model=subject.model, golden=subject.golden)
     (failure,) = report.failures
     assert failure.name == "optimize.accepted_passes"
-    assert failure.detail.startswith("wrong_bias at Conv 'conv2': 'y' changes by")
-    assert subject.out.path(report.artifacts["failing-wrong_bias"]).is_file()
+    assert failure.detail.startswith("wrong_bias: 'y' changes by")
+    assert failure.remedy == ""
 
 
 @pytest.mark.slow
 def test_candidate_is_rejected_when_a_lone_pass_crashes(subject, own: Own) -> None:
     report = optimize(own("crash"), subject.out, model=subject.model, golden=subject.golden)
     (failure,) = report.failures
-    assert failure.detail.startswith("crash at GlobalAveragePool 'pool': it crashed (signal 11")
+    assert failure.detail.startswith("crash: it crashed (signal 11")
 
 
 @pytest.mark.slow
 def test_chain_goes_on_behind_a_pass_that_hangs(subject, own: Own) -> None:
-    facts = by_name(work(subject, own("hang"), OnnxSlim(), timeout_s=8, reduction_budget_s=0))
+    facts = by_name(work(subject, own("hang"), OnnxSlim(), timeout_s=8))
     assert [facts[name].outcome for name in ("hang", "onnxslim")] == ["rejected", "accepted"]
     assert facts["hang"].reason.startswith("timed out after 8 s")
 
 
+@pytest.mark.slow
 def test_group_is_bisected_to_the_single_pass_when_it_breaks_the_model(subject) -> None:
     group = OnnxOptimizer(passes=("eliminate_identity", "split_predict", "eliminate_deadend", "fuse_bn_into_conv"))
     facts = by_name(work(subject, group))
@@ -157,35 +130,11 @@ def test_process_ends_behind_a_split_group_so_that_the_halves_get_time_of_their_
     group = OnnxOptimizer(passes=("eliminate_identity", "split_predict", "eliminate_deadend", "fuse_bn_into_conv"))
     copy_model(subject.out.path(subject.model), tmp_path / "original.onnx")
     ChainState(pending=(group, OnnxSlim()), model="original.onnx").write(tmp_path)
-    arguments = (tmp_path, subject.out.path(subject.golden), NumericsConfig(samples=8), LatencyCheck(), 60)
+    arguments = (tmp_path, subject.out.path(subject.golden), NumericsConfig(samples=8), 0.02, 60)
     run_in_subprocess(try_pending_passes, *arguments, timeout_s=180, memory_bytes=4_000_000_000)
     state = ChainState.read(tmp_path)
-    assert [step.facts.outcome for step in state.steps] == ["split"]
+    assert [step.outcome for step in state.steps] == ["split"]
     assert state.pending == (*halves(group), OnnxSlim())
-
-
-@pytest.mark.parametrize(
-    "limits",
-    [
-        {"max_abs_error": 1, "max_rel_error": 10, "min_top1_agreement": 0},
-        {"max_abs_error": 100, "max_rel_error": 10, "min_top1_agreement": 1},
-    ],
-    ids=["absolute", "top-1"],
-)
-def test_smallest_model_is_found_when_only_the_absolute_or_the_top1_limit_failed(
-    subject, own: Own, tmp_path: Path, limits: dict[str, float]
-) -> None:
-    search = ReductionSettings(
-        graph_pass=own("another_class"),
-        kind="wrong",
-        numerics=NumericsConfig(**limits),
-        budget_s=60,
-        try_s=10,
-        memory_bytes=4_000_000_000,
-    )
-    found = reduce_failing_model(search, subject.out.path(subject.model), subject.out.path(subject.golden), tmp_path)
-    assert found is not None
-    assert found.nodes == ("Gemm 'fc'",)
 
 
 def test_pass_is_dropped_when_it_slows_the_model_down(subject, own: Own) -> None:
@@ -212,12 +161,13 @@ def session_graph(subject) -> onnx.GraphProto:
     return onnx.load(path).graph
 
 
-def test_candidate_is_rejected_when_no_pass_changes_anything(subject, own: Own) -> None:
+def test_there_is_nothing_to_gain_when_no_pass_changes_anything(subject, own: Own) -> None:
     report = work(subject, own("nothing"))
     assert [f.outcome for f in report.facts.passes] == ["unchanged"]
-    assert [c.name for c in report.failures] == ["optimize.accepted_passes"]
+    assert (report.failures, report.facts.nothing_to_gain) == ((), "nothing to gain here: no pass changes the graph")
 
 
+@pytest.mark.slow
 def test_chain_goes_on_where_it_was_when_it_was_killed(subject, own: Own) -> None:
     chain = Chain(passes=(own("nothing"), OnnxSlim()))
     optimize(chain, subject.out, model=subject.model, golden=subject.golden)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tasks.optimize.latency_check import LatencyCheck, _outer, speed_ratio
+from tasks.optimize.latency_check import _outer, speed_ratio
 
 
 @given(st.integers(6, 400))
@@ -21,5 +21,5 @@ def test_interval_holds_its_median_and_one_model_has_its_own_speed(subject, tmp_
     model = subject.out.path(subject.model)
     inputs = {"x": np.zeros((4, 3, 16, 16), np.float32)}
     onnx.save(onnx.load(model), tmp_path / "same.onnx")
-    speed, low, high = speed_ratio(LatencyCheck(rounds=8, block_ms=2), model, tmp_path / "same.onnx", inputs)
+    speed, low, high = speed_ratio(model, tmp_path / "same.onnx", inputs)
     assert 0 < low <= speed <= high

@@ -51,15 +51,6 @@ def test_auto_offers_seven_bits_everywhere_when_the_model_must_be_right_without_
     assert recommended_recipes(AVX2, "unknown") == recommended_recipes(VNNI, "unknown", without_vnni=True)
 
 
-@pytest.mark.parametrize(("needs_vnni", "seven_bit"), [("accept", False), ("reject", True)])
-def test_auto_offers_seven_bits_when_a_candidate_that_needs_vnni_is_rejected(
-    needs_vnni: str, seven_bit: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Processor, "current", lambda: VNNI)
-    config = PipelineConfig.model_validate({"quantize": "auto", "portability": {"needs_vnni": needs_vnni}})
-    assert any(recipe.reduce_range for recipe in config.quantize) == seven_bit
-
-
 def test_auto_offers_what_a_further_runtime_wants_when_the_winner_may_be_shipped_there() -> None:
     usual = set(recommended_recipes(VNNI, "convolutions"))
 

@@ -16,7 +16,6 @@ from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.datasets.splits import ArraySplit
-from gauntlet.diagnosis import diagnose
 from gauntlet.runtime.session import open_session
 from tasks.accuracy import AccuracyConfig, AccuracyFacts, accuracy
 from tasks.quantize.static import StaticInt8
@@ -95,29 +94,23 @@ def judge(keep_model: Callable[..., tuple[Workspace, Artifact]]) -> Judge:
 
 def test_joined_head_loses_its_precision_and_is_rejected(judge: Judge) -> None:
     report = judge(JOINED, 96)
-    assert report.facts.loss is not None
-    assert report.facts.loss.before > 0.5
-    assert report.facts.loss.drop_low > 0  # scores have three levels
+    assert report.facts.change is not None
+    assert report.facts.change.before > 0.5
+    assert report.facts.change.low > 0  # scores have three levels
     assert "accuracy.max_accuracy_drop" in [check.name for check in report.failures]
 
 
 def test_joined_head_in_coordinates_of_640_pixels_finds_nothing(judge: Judge) -> None:
     report = judge(JOINED, 640)
-    assert report.facts.loss is not None
-    assert report.facts.loss.before > 0.5
-    assert report.facts.loss.after < 0.05
+    assert report.facts.change is not None
+    assert report.facts.change.before > 0.5
+    assert report.facts.change.after < 0.05
     assert report.failures
 
 
 @pytest.mark.parametrize("size", [96, 640])
 def test_float_head_keeps_the_precision(judge: Judge, size: int) -> None:
     report = judge(JOINED.replace(float_head=True), size)
-    assert report.facts.loss is not None
-    assert report.facts.loss.drop < 0.02
+    assert report.facts.change is not None
+    assert report.facts.change.drop < 0.02
     assert "accuracy.min_sqnr_db" not in [check.name for check in report.failures]
-
-
-def test_diagnosis_names_the_joined_head(tmp_path) -> None:
-    onnx.save(detector(640), tmp_path / "detector.onnx")
-    faults = [finding.fault for finding in diagnose(tmp_path / "detector.onnx").findings]
-    assert "shared_scale" in faults

@@ -54,10 +54,7 @@ def test_fixed_batch_is_found_and_made_dynamic() -> None:
     [
         (plain(), "the batch is dynamic"),
         (sample_rates(), "no first axis of one size"),
-        (
-            onnx_text.model("two (float[1,16] x) => (float[16,1] y) { y = Transpose(x) }"),
-            "no first axis of one size",
-        ),
+        (onnx_text.model("two (float[1,16] x) => (float[16,1] y) { y = Transpose(x) }"), "no first axis of one size"),
     ],
 )
 def test_model_without_a_fixed_batch_says_why(model: onnx.ModelProto, reason: str) -> None:

@@ -1,0 +1,151 @@
+"""Bring models that people recognise, each with one line of `gauntlet run`, and judge the winner outside the product.
+
+    python benchmarks/zoo.py [MODEL ...] [--folder FOLDER] [--rows FILE.jsonl] [--result FILE.json]
+
+A model is right if the winner's outputs are the framework's own, on rows that the run did not see; it may be refused
+with a reason and a fix. Wrong files, tracebacks and refusals without a fix are failures.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from product_run import SHARED, run_product, settings, winner_of
+from results import Figure, Measured, add_result_option, conclude
+from zoo_models import MODELS
+from zoo_models.zoo_model import ZooModel, run_file
+
+from flows.record.home import Home
+from flows.servers.local_servers import prefect_server
+from gauntlet.core.arrays import Array
+from gauntlet.core.errors import StageError
+
+QUICK = ("benchmark.rounds=6", "benchmark.block_ms=2", "benchmark.batch_sizes=[1]", "benchmark.profile=false")
+LOSSLESS = ("quantize=[]", "repair.enabled=false", "optimize=[]")
+"""What is judged is the source's export: recipes that change values have benchmarks of their own."""
+MAX_ERROR, MAX_HALF_ERROR = 1e-3, 5e-3
+"""Of an output, over its largest magnitude; of float16."""
+GOAL = 0.95
+CLAIM = "A model as people have it is taken in one line, or refused with the reason and a way out"
+CONDITIONS = (
+    "Seeded models of the frameworks themselves; the winner's outputs are compared on rows that the run did not see."
+)
+COLUMNS = ("model", "verdict", "judged as", "seconds", "detail")
+TABLE = ("framework", "verdict", "judged as", "models", "seconds, median", "which are not right, and why")
+Row = tuple[str, str, str, str, str]
+AS_MEANT = "refused with reason"
+MIN_MODELS = 150
+
+
+def judged(name: str, folder: Path, home: Home) -> Row:
+    """Run the product on one model, which is made in the folder; return its row of the table."""
+    model = MODELS[name](folder)
+    np.savez(folder / "samples.npz", **model.seen)
+    words = (str(model.source), "--data", str(folder / "samples.npz"), *model.words)
+    log, started, problem = folder / "log.txt", time.monotonic(), ""
+    try:
+        report = run_product(home, log, *words, *settings(*SHARED, *QUICK, *LOSSLESS))
+        problem = report.config["data"]["task"] or "arrays"
+        verdict, detail = compared(model, winner_of(report, home).file)
+    except StageError as error:
+        verdict, detail = refused(model, f"{log.read_text()} {error}")
+    except Exception as error:  # what a user would see as a traceback
+        verdict, detail = "traceback", f"{type(error).__name__}: {error}"
+    return name, verdict, problem, f"{time.monotonic() - started:.0f}", " ".join(detail.split())[:120]
+
+
+def compared(model: ZooModel, file: Path) -> tuple[str, str]:
+    """Return whether a file's outputs for the unseen rows are the framework's, and the largest error."""
+    outputs = run_file(file, model.unseen)
+    if len(outputs) != len(model.expected):
+        return "wrong", f"{len(outputs)} outputs, not {len(model.expected)}"
+    errors = [difference(actual, expected) for actual, expected in zip(outputs, model.expected, strict=True)]
+    return ("right" if max(errors) <= 1 else "wrong"), f"{max(errors):.2g} of the largest error that is allowed"
+
+
+def difference(actual: Array, expected: Array) -> float:
+    """Return the largest error over the one that is allowed; infinite for other shapes, classes and texts."""
+    if actual.shape != expected.shape:
+        return np.inf
+    if actual.dtype.kind != "f":
+        return 0.0 if np.array_equal(actual.astype(str), expected.astype(str)) else np.inf
+    limit = MAX_HALF_ERROR if actual.dtype == np.float16 else MAX_ERROR
+    wide = expected.astype(np.float64)
+    return float(np.abs(actual - wide).max() / (limit * max(np.abs(wide).max(), 1e-9)))
+
+
+def refused(model: ZooModel, text: str) -> tuple[str, str]:
+    """Return whether a refusal is the one that is meant, with a way out."""
+    plain = " ".join(text.split())
+    if "Traceback" in plain:
+        return "traceback", plain[-120:]
+    if model.refusal and model.refusal in plain and "Fix:" in plain:
+        return AS_MEANT, model.refusal
+    return "refused", plain[-120:]
+
+
+def main() -> int:
+    """Judge all models, or those that are named; return 1 where one is neither right nor refused as meant.
+
+    The share that is right is a goal for the product, and no regression where it is missed.
+    """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"by default all: {', '.join(MODELS)}")
+    parser.add_argument("--folder", type=Path, help="keep models and runs here")
+    parser.add_argument("--rows", type=Path, help="append each row to this file, as JSON, when it is there")
+    add_result_option(parser)
+    options = parser.parse_args()
+    if unknown := set(options.models) - MODELS.keys():
+        parser.error(f"unknown models {', '.join(sorted(unknown))}; available: {', '.join(MODELS)}")
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        root = (options.folder or Path(temporary)).resolve()
+        home = Home(root / "home")
+        with prefect_server(home):  # else each run starts one
+            for name in options.models or MODELS:
+                (root / name).mkdir(parents=True, exist_ok=True)
+                rows.append(judged(name, root / name, home))
+                print(*rows[-1], sep="  ", flush=True)
+                if options.rows:
+                    with options.rows.open("a") as file:
+                        file.write(json.dumps(dict(zip(COLUMNS, rows[-1], strict=True))) + "\n")
+    measured = Measured(CLAIM, CONDITIONS, figures(rows), TABLE, table(rows))
+    conclude(measured, "corpus", options.result)
+    return int(any(row[1] not in ("right", AS_MEANT) for row in rows))
+
+
+def table(rows: list[Row]) -> list[tuple[str, ...]]:
+    """Return a row for each framework, verdict and problem, with the names of the models that are not right."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row[0].partition("_")[0], row[1], row[2]), []).append(row)
+    made = []
+    for key, group in sorted(groups.items()):
+        seconds = f"{statistics.median(float(row[3]) for row in group):.0f}"
+        names = ", ".join(f"{row[0].partition('_')[2]} ({row[4]})" for row in group if row[1] != "right")
+        made.append((*key, str(len(group)), seconds, names))
+    return made
+
+
+def figures(rows: list[Row]) -> tuple[Figure, ...]:
+    """Return what the claim rests on, with its goals."""
+    verdicts = [row[1] for row in rows]
+    models, right, wrong = len(rows), verdicts.count("right"), verdicts.count("wrong")
+    good, traceback = right + verdicts.count(AS_MEANT), verdicts.count("traceback")
+    of_all = f"of {models}"
+    return (
+        Figure(name="models", value=models, goal=f"at least {MIN_MODELS}", met=models >= MIN_MODELS),
+        Figure(name="right", value=right, unit=of_all, goal=f"at least {GOAL:.0%}", met=right >= GOAL * models),
+        Figure(name="right, or refused as meant", value=good, unit=of_all, goal="all", met=good == models),
+        Figure(name="wrong files", value=wrong, goal="0", met=wrong == 0),
+        Figure(name="tracebacks", value=traceback, goal="0", met=traceback == 0),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Networks of Keras, each of a few layers: its documentation's, every activation, and its classifiers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from frameworks.keras.tensorflow_setup import start_tensorflow
+from zoo_models.keras_models import keras_model
+from zoo_models.zoo_model import ZooModel, floats
+
+LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Any], list[Any]]]] = {
+    "conv1d": ((12, 4), lambda k: [k.Conv1D(6, 3, padding="causal"), k.MaxPooling1D(2), k.Flatten(), k.Dense(3)]),
+    "conv3d": ((6, 6, 6, 2), lambda k: [k.Conv3D(4, 3), k.GlobalAveragePooling3D(), k.Dense(3)]),
+    "dilated": ((12, 12, 3), lambda k: [k.Conv2D(4, 3, dilation_rate=2), k.GlobalMaxPooling2D(), k.Dense(3)]),
+    "grouped": ((8, 8, 4), lambda k: [k.Conv2D(8, 3, groups=2, strides=2, padding="same"), k.Flatten(), k.Dense(3)]),
+    "transposed": ((6, 6, 3), lambda k: [k.Conv2DTranspose(4, 3, 2, "same"), k.UpSampling2D(), k.Cropping2D(1)]),
+    "separable1d": ((12, 4), lambda k: [k.SeparableConv1D(6, 3), k.AveragePooling1D(2), k.Flatten(), k.Dense(3)]),
+    "group_norm": ((8, 8, 4), lambda k: [k.Conv2D(8, 3), k.GroupNormalization(4), k.ReLU(6), k.Flatten(), k.Dense(3)]),
+    "layer_norm": ((8,), lambda k: [k.Dense(16), k.LayerNormalization(), k.UnitNormalization(), k.Dense(3)]),
+    "simple_rnn": ((6, 5), lambda k: [k.SimpleRNN(7, return_sequences=True), k.SimpleRNN(5), k.Dense(3)]),
+    "lstm": ((6, 5), lambda k: [k.LSTM(7, return_sequences=True), k.LSTM(5, go_backwards=True), k.Dense(3)]),
+    "gru": ((6, 5), lambda k: [k.GRU(7, reset_after=False), k.Dense(3)]),
+    "time_distributed": ((6, 5), lambda k: [k.TimeDistributed(k.Dense(4)), k.Bidirectional(k.LSTM(3)), k.Dense(3)]),
+    "shapes": ((4, 6), lambda k: [k.Permute((2, 1)), k.Reshape((3, 8)), k.Flatten(), k.RepeatVector(2), k.Dense(3)]),
+    "pools": ((9, 9, 3), lambda k: [k.ZeroPadding2D(1), k.AveragePooling2D(3, 2, "same"), k.MaxPooling2D(2)]),
+    "rescaling": ((9, 9, 3), lambda k: [k.Rescaling(1 / 255), k.Resizing(6, 6), k.Flatten(), k.Dense(3)]),
+    "normalization": ((8,), lambda k: [k.Normalization(mean=0.5, variance=2.0), k.Dense(3)]),
+    "dropout": ((8,), lambda k: [k.Dropout(0.5), k.Dense(8), k.GaussianNoise(0.3), k.AlphaDropout(0.2), k.Dense(3)]),
+    "rectifiers": ((8,), lambda k: [k.Dense(8), k.LeakyReLU(), k.Dense(8), k.PReLU(), k.Dense(8), k.ELU()]),
+    "einsum": ((4, 6), lambda k: [k.EinsumDense("abc,cd->abd", (None, 5)), k.GlobalAveragePooling1D(), k.Softmax()]),
+    "random_crops": ((8, 8, 3), lambda k: [k.RandomFlip(), k.RandomRotation(0.1), k.Flatten(), k.Dense(3)]),
+}
+"""The shape of a sample, and a network's layers."""
+ACTIVATIONS = (
+    "celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_tanh",
+    "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6", "selu", "sigmoid", "silu",
+    "soft_shrink", "softmax", "softplus", "softsign", "sparse_plus", "sparsemax", "squareplus", "tanh",
+    "tanh_shrink", "threshold",
+)  # fmt: skip
+CLASSIFIERS = {
+    "ConvNeXtTiny": 32, "DenseNet121": 32, "EfficientNetB0": 32, "EfficientNetV2B0": 32, "MobileNetV2": 32,
+    "MobileNetV3Small": 32, "NASNetMobile": 32, "ResNet50": 32, "ResNet50V2": 32, "VGG16": 32, "InceptionV3": 75,
+    "Xception": 71,
+}  # fmt: skip
+"""Those of keras.applications, and the height and width of their images in pixels."""
+
+
+def _layered(name: str, folder: Path) -> ZooModel:
+    keras, (shape, make) = start_tensorflow(), LAYERS[name]
+    return keras_model(folder, keras.Sequential([keras.Input(shape), *make(keras.layers)]), floats(*shape))
+
+
+def _activated(name: str, folder: Path) -> ZooModel:
+    keras = start_tensorflow()
+    function = (lambda x: keras.activations.threshold(x, 0.1, 0.0)) if name == "threshold" else name
+    x = keras.Input((8,))
+    y = keras.layers.Activation(function)(keras.layers.Dense(6)(x)) if name != "threshold" else function(x)
+    made = keras_model(folder, keras.Model(x, y), floats(8))
+    return replace(made, refusal="cannot convert Expm1") if name == "celu" else made
+
+
+def _classifier(name: str, folder: Path) -> ZooModel:
+    size = CLASSIFIERS[name]
+    network = getattr(start_tensorflow().applications, name)(
+        input_shape=(size, size, 3), weights=None, classes=4, **({"include_top": True} if name != "VGG16" else {})
+    )
+    return keras_model(folder, network, floats(size, size, 3))
+
+
+def _exported(folder: Path) -> ZooModel:
+    keras = start_tensorflow()
+    network = keras.Sequential([keras.Input((8,)), keras.layers.Dense(6, activation="relu"), keras.layers.Dense(3)])
+    return replace(keras_model(folder, network, floats(8), "saved_model"), words=("--trust",))
+
+
+def _u_net(folder: Path) -> ZooModel:
+    keras = start_tensorflow()
+    k = keras.layers
+    x = keras.Input((16, 16, 3))
+    fine = k.Conv2D(4, 3, padding="same", activation="relu")(x)
+    coarse = k.Conv2D(8, 3, padding="same", activation="relu")(k.MaxPooling2D()(fine))
+    joined = k.Concatenate()([fine, k.Conv2DTranspose(4, 2, 2)(coarse)])
+    return keras_model(folder, keras.Model(x, k.Conv2D(2, 1, activation="softmax")(joined)), floats(16, 16, 3))
+
+
+def _residual(folder: Path) -> ZooModel:
+    keras = start_tensorflow()
+    k = keras.layers
+    x = keras.Input((8, 8, 4))
+    y = k.Multiply()([x, k.Dense(4, activation="sigmoid")(k.GlobalAveragePooling2D(keepdims=True)(x))])
+    sums = k.Subtract()([k.Maximum()([k.Add()([x, y]), y]), k.Average()([x, y])])
+    return keras_model(folder, keras.Model(x, k.Dense(3)(k.Flatten()(sums))), floats(8, 8, 4))
+
+
+def layers() -> dict[str, Callable[[Path], ZooModel]]:
+    """Return the networks by name."""
+    return (
+        {f"keras_{name}": partial(_layered, name) for name in LAYERS}
+        | {f"keras_activation_{name}": partial(_activated, name) for name in ACTIVATIONS}
+        | {f"keras_{name}": partial(_classifier, name) for name in CLASSIFIERS}
+        | {"keras_exported": _exported, "keras_u_net": _u_net, "keras_residual": _residual}
+    )

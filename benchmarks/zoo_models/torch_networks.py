@@ -1,0 +1,143 @@
+"""Networks of PyTorch, each of a few layers: its documentation's, and torchvision's classifiers and segmenters."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from zoo_models.torch_models import program
+from zoo_models.zoo_model import ZooModel
+
+LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Any], list[Any]]]] = {
+    "conv1d": ((4, 12), lambda n: [n.Conv1d(4, 6, 3), n.MaxPool1d(2), n.Flatten(), n.Linear(30, 3)]),
+    "conv3d": ((2, 6, 6, 6), lambda n: [n.Conv3d(2, 4, 3), n.AdaptiveAvgPool3d(1), n.Flatten(), n.Linear(4, 3)]),
+    "depthwise": ((4, 8, 8), lambda n: [n.Conv2d(4, 4, 3, groups=4), n.Conv2d(4, 8, 1), n.ReLU6(), n.Flatten()]),
+    "transposed1d": ((4, 6), lambda n: [n.ConvTranspose1d(4, 3, 4, 2, 1), n.Tanh()]),
+    "pixel_shuffle": ((8, 5, 5), lambda n: [n.Conv2d(8, 12, 3, padding="same"), n.PixelShuffle(2)]),
+    "upsample": ((3, 5, 5), lambda n: [n.Upsample(scale_factor=2, mode="bilinear"), n.Conv2d(3, 2, 3)]),
+    "nearest": ((3, 5, 5), lambda n: [n.Upsample(scale_factor=2), n.ReflectionPad2d(1), n.Conv2d(3, 2, 3)]),
+    "batch_norm": ((8,), lambda n: [n.Linear(8, 6), n.BatchNorm1d(6), n.PReLU(), n.Linear(6, 3)]),
+    "group_norm": ((4, 8, 8), lambda n: [n.Conv2d(4, 8, 3), n.GroupNorm(4, 8), n.SiLU(), n.Flatten()]),
+    "instance_norm": ((4, 8, 8), lambda n: [n.Conv2d(4, 8, 3), n.InstanceNorm2d(8, affine=True), n.Hardswish()]),
+    "layer_norm": ((6, 8), lambda n: [n.LayerNorm(8), n.Linear(8, 8), n.RMSNorm(8), n.Mish(), n.Linear(8, 3)]),
+    "pools": ((3, 9, 9), lambda n: [n.MaxPool2d(3, 2, 1), n.AvgPool2d(2, ceil_mode=True), n.LPPool2d(2, 2)]),
+    "activations": ((8,), lambda n: [n.CELU(), n.SELU(), n.Softsign(), n.Softplus(), n.Hardtanh(), n.LogSigmoid()]),
+    "shrinks": ((8,), lambda n: [n.Hardshrink(), n.Softshrink(), n.Tanhshrink(), n.GLU(), n.LogSoftmax(-1)]),
+    "dropout": ((8,), lambda n: [n.Linear(8, 8), n.Dropout(0.5), n.Threshold(0.1, 0.0), n.Linear(8, 3)]),
+    "auto_encoder": ((12,), lambda n: [n.Linear(12, 3), n.ELU(), n.Linear(3, 12), n.Sigmoid()]),
+    "unfold": ((3, 8, 8), lambda n: [n.Unfold(2, stride=2), n.Flatten(), n.Linear(192, 3)]),
+    "channel_shuffle": ((4, 6, 6), lambda n: [n.ChannelShuffle(2), n.ZeroPad2d(1), n.Conv2d(4, 2, 3)]),
+}
+"""The shape of a sample, and a network's layers."""
+CLASSIFIERS = {
+    "convnext_tiny": 64, "densenet121": 64, "efficientnet_b0": 64, "efficientnet_v2_s": 64, "googlenet": 64,
+    "mnasnet0_5": 64, "mobilenet_v2": 64, "regnet_y_400mf": 64, "resnet18": 64, "resnet50": 64,
+    "shufflenet_v2_x0_5": 64, "squeezenet1_1": 64, "swin_t": 64, "vgg11": 32,
+}  # fmt: skip
+"""Those of torchvision, and the height and width of their images in pixels."""
+
+
+def _layered(name: str, folder: Path) -> ZooModel:
+    from torch import nn
+
+    shape, make = LAYERS[name]
+    return program(folder, nn.Sequential(*make(nn)), *shape)
+
+
+def _classifier(name: str, folder: Path) -> ZooModel:
+    import torch
+    from torchvision.models import get_model
+
+    torch.manual_seed(0)
+    size = CLASSIFIERS[name]
+    more = {"aux_logits": False, "init_weights": True} if name == "googlenet" else {}
+    return program(folder, get_model(name, num_classes=5, **more), 3, size, size)
+
+
+def _random_slope(folder: Path) -> ZooModel:
+    from torch import nn
+
+    made = program(folder, nn.Sequential(nn.Linear(8, 8), nn.RReLU(), nn.Linear(8, 3)), 8)
+    return replace(made, refusal="No ONNX function found for <OpOverload(op='aten.rrelu")
+
+
+def _segmenter(folder: Path) -> ZooModel:
+    import torch
+    from torchvision.models.segmentation import lraspp_mobilenet_v3_large
+
+    torch.manual_seed(0)
+    return program(folder, lraspp_mobilenet_v3_large(weights_backbone=None, num_classes=3), 3, 64, 64)
+
+
+def _decoder(folder: Path) -> ZooModel:
+    from torch import nn
+
+    class Decoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerDecoderLayer(16, 4, 32, batch_first=True)
+            self.body, self.head = nn.TransformerDecoder(layer, 2), nn.Linear(16, 5)
+            self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(6))
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.body(x, x, tgt_mask=self.mask, tgt_is_causal=True))
+
+    return program(folder, Decoder(), 6, 16)
+
+
+def _recurrent(kind: str, folder: Path) -> ZooModel:
+    from torch import nn
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = getattr(nn, kind)(5, 6, 2, batch_first=True, bidirectional=True), nn.Linear(12, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.body(x)[0].mean(1))
+
+    return program(folder, Recurrent(), 7, 5)
+
+
+def _attention(folder: Path) -> ZooModel:
+    from torch import nn
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attend, self.norm = nn.MultiheadAttention(16, 4, batch_first=True), nn.LayerNorm(16)
+
+        def forward(self, x: Any) -> Any:
+            return self.norm(x + self.attend(x, x, x, need_weights=False)[0])
+
+    return program(folder, Attention(), 6, 16)
+
+
+def _u_net(folder: Path) -> ZooModel:
+    import torch
+    from torch import nn
+
+    class UNet(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fine, self.coarse = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)
+            self.up, self.head = nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 2, 1)
+
+        def forward(self, x: Any) -> Any:
+            fine = self.fine(x).relu()
+            coarse = self.coarse(nn.functional.max_pool2d(fine, 2)).relu()
+            return self.head(torch.cat([fine, self.up(coarse)], 1))
+
+    return program(folder, UNet(), 3, 16, 16)
+
+
+def networks() -> dict[str, Callable[[Path], ZooModel]]:
+    """Return the networks by name."""
+    return (
+        {f"torch_{name}": partial(_layered, name) for name in LAYERS}
+        | {f"torchvision_{name}": partial(_classifier, name) for name in CLASSIFIERS}
+        | {f"torch_{kind.lower()}": partial(_recurrent, kind) for kind in ("GRU", "LSTM", "RNN")}
+        | {"torch_decoder": _decoder, "torch_attention": _attention, "torch_u_net": _u_net}
+        | {"torchvision_lraspp": _segmenter, "torch_random_slope": _random_slope}
+    )

@@ -1,0 +1,156 @@
+"""Infer what the outputs of a brought model mean, by running it on some of its samples."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from configs.frameworks import trainings
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.box_decoding import IN_PIXELS
+from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.signature import Signature, Task
+from gauntlet.datasets.image_folder import ImageFolder
+from gauntlet.datasets.synthetic import draw_samples
+from gauntlet.datasets.truth import task_of
+from gauntlet.frameworks.trial_run import TrialRun
+from gauntlet.problems.inference import infer_problem
+from gauntlet.problems.output_evidence import InferredProblem
+
+if TYPE_CHECKING:
+    import onnx
+
+MAX_SAMPLES, MAX_BYTES = 32, 256 << 20
+"""Of those that the model is run on, and of its outputs for them."""
+FOLDER_TASKS = ("classification", "embedding")
+"""Problems whose truth is the class of each sample, as folders of images tell it."""
+
+
+@dataclass(frozen=True)
+class BroughtModel:
+    """A model, and what a first run has shown of it; `graph` is that of an ONNX file."""
+
+    trial: TrialRun
+    predict: Callable[[NamedArrays], NamedArrays]
+    """From samples by input, shape (n, ...), to the outputs by name."""
+    graph: "onnx.GraphProto | None" = None
+
+
+def infer_meaning(
+    model: BroughtModel, values: dict[str, Any], arrays: NamedArrays | None, names: tuple[str, ...], task: Task | None
+) -> str:
+    """Complete the parts `data` and `train` of a configuration with what the outputs mean; return it in words.
+
+    Args:
+        model: the model.
+        values: the configuration, changed in place.
+        arrays: of an `.npz` file; None for images and for random samples.
+        names: of the classes.
+        task: what the outputs mean, where the user says it.
+
+    Raises:
+        ConfigError: when the outputs, the names or the model's own signature do not fit the task.
+    """
+    part, trial = values["data"], model.trial
+    own = trial.own.task if trial.own is not None else "arrays"
+    if task is not None and own not in ("arrays", task):
+        raise ConfigError(f"--task {task}: the signature in the model says {own}. Fix: remove --task")
+    if part["kind"] == "image-folder" and task not in (None, *FOLDER_TASKS):
+        part["labelled"] = False
+    truth = trial.task or _task_of_truth(part, arrays)
+    if trial.task is not None:
+        part |= {"task": trial.task}
+    if truth not in (None, "detection") and task in (None, truth):
+        return (
+            f"classification, {trial.class_count or trial.scores.shape[1]} classes"
+            if trial.scores and "classification" in (truth, part.get("task"))
+            else f"{truth}, as the {'model says' if trial.task else 'labels are'}"
+        )
+    problem = _problem(model, part, arrays, len(names), task or truth, by_labels=task is None and truth is not None)
+    if names and problem.labels and len(names) != len(problem.labels):
+        raise ConfigError(f"--labels: {len(names)} labels, but the outputs are of {len(problem.labels)} classes")
+    if problem.task != "arrays" or task is not None:
+        part |= {"task": problem.task}
+    if labels := names or problem.labels:
+        part |= {"labels": list(labels)} if problem.task != "arrays" else {}
+    if problem.decode is not None:
+        part["decode"] = problem.decode.model_dump(exclude_defaults=True)
+    elif problem.primary_output and not trainings()[values["train"]["kind"]].finds_prediction:
+        values["train"]["primary_output"] = problem.primary_output
+    return _described(problem, task)
+
+
+def _described(problem: InferredProblem, task: Task | None) -> str:
+    if problem.task == "arrays":
+        what = "arrays: each output is compared with the original's, number by number"
+        way = "" if "--task" in problem.reason else "; if it is another problem, name it with --task"
+        return what if task else f"{what}, because {problem.reason}{way}"
+    kind = f" ({problem.decode.kind})" if problem.decode else ""
+    return f"{problem.task}{kind}: {problem.reason}" + ("" if task else "; override with --task")
+
+
+def _task_of_truth(part: dict[str, Any], arrays: NamedArrays | None) -> Task | None:
+    """Return what the labels of the data are; None where it has none."""
+    if part["kind"] == "image-folder":
+        return "classification" if part.get("labelled", True) else None
+    return task_of(arrays["labels"]) if arrays and "labels" in arrays else None
+
+
+def _problem(
+    model: BroughtModel,
+    part: dict[str, Any],
+    arrays: NamedArrays | None,
+    classes: int,
+    task: Task | None,
+    *,
+    by_labels: bool,
+) -> InferredProblem:
+    """Return what the outputs mean; raise `ConfigError` when they do not fit a task that the user named."""
+    trial = model.trial
+    if task is None and trial.own is not None and trial.own.task != "arrays":
+        return InferredProblem(trial.own.task, "the signature in the model says so", trial.own.primary_output)
+    try:
+        samples = _samples(part, arrays, trial)
+        outputs = model.predict(samples)
+        real = part["kind"] != "synthetic"
+        problem = infer_problem(samples, outputs, model.graph, task=task, classes=classes, real=real)
+    except StageError as error:
+        if task is None or by_labels:  # the stages say more about it
+            return InferredProblem(task or "arrays", f"the model was not run on the samples ({error})")
+        raise ConfigError(f"--task {task}: {error}") from error
+    if task is None and trial.no_batch_axis and problem.task != "text":
+        return InferredProblem("arrays", "each sample is a whole input")
+    return _with_known_size(problem, part, trial, task)
+
+
+def _with_known_size(
+    problem: InferredProblem, part: dict[str, Any], trial: TrialRun, task: Task | None
+) -> InferredProblem:
+    """Return `arrays` for boxes that are shares of an image whose size the model leaves open."""
+    in_pixels = problem.decode is None or problem.decode.kind in IN_PIXELS or part["kind"] == "image-folder"
+    if in_pixels or all(isinstance(axis, int) for axis in trial.inputs[0].shape[1:]):
+        return problem
+    reason = "boxes are shares of an image whose size the model leaves open"
+    if task is not None:
+        raise ConfigError(f"--task {task}: {reason}. Fix: export it with a fixed size")
+    return InferredProblem("arrays", reason)
+
+
+def _samples(part: dict[str, Any], arrays: NamedArrays | None, trial: TrialRun) -> NamedArrays:
+    """Return some samples of the data by input, evenly spaced, in the order of the model's inputs."""
+    size = sum(np.dtype(spec.dtype).itemsize * _length(spec.shape[1:]) for spec in trial.outputs if spec.dtype != "str")
+    count = max(1, min(MAX_SAMPLES, MAX_BYTES // max(1, size)))
+    if arrays is not None:
+        chosen = np.unique(np.linspace(0, len(next(iter(arrays.values()))) - 1, count).astype(int))
+        return {spec.name: arrays[spec.name][chosen] for spec in trial.inputs}
+    if part["kind"] == "image-folder":
+        if not (samples := ImageFolder.model_validate(part).some_inputs(count)):
+            raise StageError("no readable image")
+        return samples
+    declared = Signature(task="arrays", inputs=trial.inputs, outputs=(), layout="none")
+    return draw_samples(declared, count, trial.dynamic_axes, no_batch_axis=trial.no_batch_axis)
+
+
+def _length(shape: tuple[int | str, ...]) -> int:
+    return int(np.prod([axis for axis in shape if isinstance(axis, int)]))

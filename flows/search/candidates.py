@@ -1,0 +1,289 @@
+"""The candidates of a run: what passes, recipes and pruning make of a network, each behind its gates."""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Concatenate, ParamSpec, TypeVar
+
+from configs.schema import FROM_IMAGES, NORMALIZED, REFERENCE, PipelineConfig
+from flows.record.waits import work_clock
+from flows.search.base import Base, Reference, Shipped, export_network
+from flows.search.time_budget import TimeBudget
+from flows.stage import Line
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.candidate import Candidate
+from gauntlet.core.errors import GateFailed, NothingToGain
+from gauntlet.core.report import Report
+from gauntlet.core.shipping import configured_stages
+from gauntlet.runtime.operator_libraries import operator_libraries
+from tasks.accuracy import accuracy
+from tasks.calibrate import calibrate
+from tasks.evaluate import evaluate
+from tasks.numerics import numerics
+from tasks.optimize import OptimizeConfig, OptimizeFacts, optimize, user_files
+from tasks.preprocess import preprocess
+from tasks.prune import PruneConfig, prune
+from tasks.quantize import QuantizeConfig, methods_of, quantize
+from tasks.repair import REPAIRED, repair
+from tasks.select import select
+from tasks.structure import structure
+
+Candidates = tuple[Candidate, ...]
+Inputs = ParamSpec("Inputs")
+Result = TypeVar("Result")
+
+
+class AccuracyLost(GateFailed):
+    """The gate of the stage `accuracy` has rejected a candidate."""
+
+
+def search_candidates(line: Line, config: PipelineConfig, reference: Reference) -> Candidates:
+    """Return the reference and every candidate that was tried, in the order of the code."""
+    with line.side_by_side(config.runner) as lines:
+        normalized = lines.fork(lambda own: add_normalized(own, config, reference))
+        search, passed = Search.start(lines, config, reference, reference.base).optimize(config.optimize)
+        quantized = search.fork(Search.quantize)
+        pruned = [search.fork(Search.prune, pruning) for pruning in config.prune]
+    return (reference.candidate, *normalized.result(), *passed, *joined([quantized, *pruned]))
+
+
+def joined(forks: Iterable[Future[Candidates]]) -> Candidates:
+    """Return what all forks have made; what ended one of them is raised."""
+    return tuple(chain.from_iterable([fork.result() for fork in forks]))
+
+
+def check_accuracy(candidate: Line, config: PipelineConfig, reference: Reference, base: Base, model: Artifact) -> None:
+    """Compare a candidate's accuracy with FP32's, and its noise with the outputs of its own network, if pruned.
+
+    Raises:
+        AccuracyLost: when the gate rejects it.
+    """
+    try:
+        candidate.stage(
+            accuracy,
+            config.accuracy,
+            model=model,
+            golden=reference.golden,
+            test=reference.splits["test"],
+            parent_golden=base.golden,
+            temperature=base.temperature,
+            min_recall=config.evaluate.min_recall,
+            min_precision=config.evaluate.min_precision,
+            max_ece=config.evaluate.max_ece,
+        )
+    except GateFailed as error:
+        raise AccuracyLost(str(error)) from error
+
+
+def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> Candidates:
+    """Make a candidate of the normalized model, unless the runtime certainly makes the same graph of the reference."""
+    base = reference.base
+    if base.facts.same_graph:
+        return ()
+    with line.attempt(replace(base.candidate(NORMALIZED, REFERENCE), model=base.model)) as attempt:
+        check_accuracy(attempt, config, reference, base, base.model)
+    return (attempt.made,)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search for candidates of one network: the whole one, or a pruned one.
+
+    Its methods return what they made. Whether forks are at work side by side or one after another is up to the line.
+    """
+
+    line: Line
+    config: PipelineConfig
+    reference: Reference
+    base: Base
+    time: TimeBudget
+
+    @classmethod
+    def start(cls, line: Line, config: PipelineConfig, reference: Reference, base: Base) -> "Search":
+        """Return the search of a network, whose time limit starts now. Waits for others on the host do not count."""
+        time = TimeBudget(config.quantize_budget_s, work_clock(line.run.journal), line.at_once)
+        return cls(line, config, reference, base, time)
+
+    def fork(
+        self, method: "Callable[Concatenate[Search, Inputs], Result]", /, *args: Inputs.args, **inputs: Inputs.kwargs
+    ) -> "Future[Result]":
+        """Call a method of this search on a line of its own: beside what follows, or at once."""
+        return self.line.fork(lambda line: method(replace(self, line=line), *args, **inputs))
+
+    def optimize(self, passes: tuple[OptimizeConfig, ...]) -> "tuple[Search, Candidates]":
+        """Make a candidate with every graph pass; return the search in what the accepted ones made of the network."""
+        together = replace(self, line=self.line.below())
+        forks = [together.fork(Search.optimize_with, graph_pass, place) for place, graph_pass in enumerate(passes)]
+        results = [fork.result() for fork in forks]
+        accepted = [(each, report) for each, (_, report) in zip(passes, results, strict=True) if report is not None]
+        return replace(self, base=self.base.after(accepted)), tuple(candidate for candidate, _ in results)
+
+    def optimize_with(self, graph_pass: OptimizeConfig, place: int) -> tuple[Candidate, Report[OptimizeFacts] | None]:
+        """Make a candidate with a graph pass, run its gates; return it, and what the pass made if it passed them."""
+        config, base, time, accepted = self.config, self.base, self.time, None
+        golden, limits = base.golden or self.reference.golden, base.facts.limits(config.numerics)
+        with self.line.attempt(base.candidate(base.made_by(graph_pass), base.name)) as attempt, time.graph_pass(place):
+            optimized = attempt.make(
+                optimize,
+                graph_pass,
+                model=base.model,
+                golden=golden,
+                limits=limits,
+                files=(partial(user_files, graph_pass), *operator_libraries()),
+                budget_s=time.for_passes,
+            )
+            if optimized.facts.nothing_to_gain:
+                raise NothingToGain(optimized.facts.nothing_to_gain)
+            model = optimized.artifacts["model"]
+            attempt.stage(structure, config.structure, model=model)
+            attempt.stage(numerics, limits, model=model, golden=golden)
+            check_accuracy(attempt, config, self.reference, base, model)
+            accepted = optimized
+        return attempt.made, accepted
+
+    def quantize(self) -> Candidates:
+        """Make a candidate with every recipe, from one calibration."""
+        search = replace(self, base=replace(self.base, calibrated=self.calibrate()))
+        recipes = enumerate(self.base.recipes(self.config))
+        return joined([search.fork(Search.quantize_with, recipe, place) for place, recipe in recipes])
+
+    def calibrate(self) -> Mapping[str, Artifact]:
+        """Find the activation ranges that static recipes need; where it fails, these recipes fail one by one."""
+        config, base, splits = self.config, self.base, self.reference.splits
+        methods, calibration = methods_of(base.recipes(config)), splits.get("calibration")
+        calibrated: Mapping[str, Artifact] = {}
+        if methods and (calibration or config.calibrate.reader) and base.facts.precision == "float32":
+            with self.line.continue_on_failure():
+                calibrated = self.line.stage(
+                    calibrate,
+                    config.calibrate,
+                    model=base.model,
+                    calibration=calibration,
+                    test=splits["test"],
+                    methods=methods,
+                    files=(config.calibrate.files,),
+                ).artifacts
+        return calibrated
+
+    def quantize_with(self, recipe: QuantizeConfig, place: int) -> Candidates:
+        """Make a candidate with a recipe, run its gates, and repair it if it loses too much accuracy."""
+        base, (parent, model) = self.base, self.base.source(recipe)
+        inaccurate: Artifact | None = None
+        with self.line.attempt(base.candidate(base.made_by(recipe), parent)) as attempt:
+            base.facts.require_float32()
+            prepared, ranges = base.calibrated.get("prepared"), base.calibrated.get("ranges")
+            with self.time.recipe(place):
+                quantized = attempt.make(
+                    quantize,
+                    recipe,
+                    model=model,
+                    prepared=prepared,
+                    ranges=ranges,
+                    samples=self.reference.splits.get("calibration") if ranges else None,
+                )
+                try:
+                    self.prove_quantized(attempt, quantized.artifacts["model"])
+                except AccuracyLost:
+                    inaccurate = quantized.artifacts["model"]
+                    raise
+        repaired = self.repair_with(recipe, place, attempt.made.name, inaccurate) if inaccurate else ()
+        return (attempt.made, *repaired)
+
+    def repair_with(self, recipe: QuantizeConfig, place: int, rejected: str, quantized: Artifact) -> Candidates:
+        """Make a candidate with a recipe that leaves some nodes of a rejected one's in float, where it can be."""
+        config, base, splits = self.config, self.base, self.reference.splits
+        images = splits.get("validation", splits.get("calibration"))
+        if not images or not base.calibrated or not config.repair.can_repair(recipe, base.recipes(config)):
+            return ()
+        time = self.time.repair(place, config.repair.budget_s)
+        with self.line.attempt(base.candidate(rejected + REPAIRED, rejected)) as attempt, time:
+            repaired = attempt.make(
+                repair,
+                config.repair,
+                recipe=recipe,
+                accuracy=config.accuracy,
+                model=base.model,
+                quantized=quantized,
+                prepared=base.calibrated["prepared"],
+                ranges=base.calibrated["ranges"],
+                images=images,
+                test=splits["test"],
+                whole=base.unpruned,
+            )
+            self.prove_quantized(attempt, repaired.artifacts["model"])
+        return (attempt.made,)
+
+    def prove_quantized(self, attempt: Line, quantized: Artifact) -> None:
+        """Run the gates of a quantized model, those that packages bring, too; these may note something in its file."""
+        config, splits = self.config, self.reference.splits
+        attempt.stage(structure, config.structure, model=quantized)
+        check_accuracy(attempt, config, self.reference, self.base, quantized)
+        for name, stage in configured_stages(config, "quantized").items():
+            value, samples = getattr(config, name), splits.get("calibration", splits["test"])
+            inputs = {"model": quantized, "samples": samples, "test": splits["test"], **stage.inputs(value)}
+            quantized = attempt.make(stage.function, value, **inputs).artifacts["model"]
+
+    def prune(self, pruning: PruneConfig) -> Candidates:
+        """Make a smaller network, which passes the gates of the main line, and its own candidates.
+
+        It goes through the passes that helped the whole one, and is quantized too.
+        """
+        config, reference, whole = self.config, self.reference, self.reference.base
+        own: Candidates = ()
+        with self.line.attempt(Candidate(pruning.name, whole.name, pruning.name)) as attempt:
+            pruned = attempt.stage(
+                prune,
+                pruning,
+                network=reference.network,
+                signature=reference.signature,
+                golden=reference.golden,
+                splits=reference.splits,
+                training=config.train.hyperparameters,
+            ).artifacts
+            predictions, signature, golden = pruned["predictions"], reference.signature, pruned["golden"]
+            scored = attempt.stage(evaluate, config.evaluate, predictions=predictions, signature=signature).facts
+            attempt.update(golden=golden, temperature=scored.temperature)
+            base = export_network(attempt, config, pruned["network"], signature, golden)
+            base = replace(base, golden=golden, unpruned=whole.exported, temperature=scored.temperature)
+            check_accuracy(attempt, config, reference, base, base.exported)
+            search, passed = Search.start(attempt, config, reference, base).optimize(self.base.passes)
+            own = (*passed, *search.quantize())
+        return (attempt.made, *own)
+
+
+def move_preprocessing(line: Line, config: PipelineConfig, reference: Reference, shipped: Shipped) -> Shipped:
+    """Make a candidate of the winner with its preprocessing in the graph; return what of both is to be packaged.
+
+    Where the candidate fails a gate, or is not proven faster from image to output, the winner stays.
+    """
+    final, winner, packaged = shipped.final, shipped.winner, shipped
+    name = winner.name + FROM_IMAGES
+    with line.attempt(Candidate(name, winner.name, winner.network)) as candidate:
+        if final.target not in [session.name for session in config.benchmark.all_sessions if session.env is None]:
+            raise GateFailed(f"the preprocessing stays outside of the graph: the winner runs on {final.target}")
+        made = candidate.make(
+            preprocess,
+            reference.base.facts.limits(config.numerics),
+            model=shipped.model,
+            golden=shipped.golden,
+            test=shipped.test,
+        ).artifacts
+        images = replace(shipped, model=made["model"], golden=made["golden"], test=made["test"])
+        candidate.stage(structure, config.structure, model=images.model)
+        base = replace(reference.base, golden=winner.golden, temperature=winner.temperature)
+        of_images = replace(reference, golden=images.golden, splits={**reference.splits, "test": images.test})
+        check_accuracy(candidate, config, of_images, base, images.model)
+        decision = candidate.stage(
+            select,
+            config.select,
+            after=final,
+            benchmark=config.race,
+            models={REFERENCE: reference.base.exported, final.winner: shipped.model, name: images.model},
+            golden=images.golden,
+            budget=config.budget,
+        ).facts
+        if decision.winner == name:
+            packaged = replace(images, final=decision)
+    return packaged

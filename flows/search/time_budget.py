@@ -1,0 +1,110 @@
+"""The time for the search of candidates: what would end too late is not tried, and the report says so."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+
+from gauntlet.core.errors import GateFailed
+
+ALWAYS_TRIED = 2
+"""Recipes of each network that no time limit leaves out: the usual one, and the one that cannot saturate."""
+PASSES_SHARE = 1 / 3
+"""Of the time, for the graph passes, which come first."""
+
+
+@dataclass
+class TimeBudget:
+    """Time for the passes, the calibration, the recipes and the repairs of one network; None for no limit.
+
+    It starts when it is made. Of what it limits, `at_once` are at work at the same time, and the others wait for their
+    turn: whether there is time for one is decided when it would start. Other work may run side by side with these.
+    """
+
+    seconds: float | None
+    clock: Callable[[], float] = monotonic
+    at_once: int = 1
+    start: float = field(init=False)
+    longest: float = field(default=0.0, init=False)
+    """Time of the longest recipe so far, its gates included: the next may take as long."""
+
+    def __post_init__(self) -> None:
+        self.start = self.clock()
+        self._turn, self._at_work, self._waiting = threading.Condition(), 0, list[int]()
+
+    @property
+    def used(self) -> float:
+        """Seconds since the start."""
+        return self.clock() - self.start
+
+    @property
+    def for_passes(self) -> float | None:
+        """The time limit of the graph passes together."""
+        return None if self.seconds is None else self.seconds * PASSES_SHARE
+
+    @contextmanager
+    def graph_pass(self, place: int) -> Iterator[None]:
+        """Try a graph pass inside, which is at a place of their list.
+
+        A chain is one pass of this list, and has `for_passes` for its own ones.
+
+        Raises:
+            GateFailed: when it comes too late to be tried; the first never does.
+        """
+        with self._in_turn(place):
+            if self.for_passes is not None and place > 0 and self.used >= self.for_passes:
+                raise self._too_late(f"graph passes have {self.for_passes:g} s of it")
+            yield
+
+    @contextmanager
+    def recipe(self, place: int) -> Iterator[None]:
+        """Try a recipe inside.
+
+        Raises:
+            GateFailed: when it would probably end too late, as the longest one so far took longer than what is left.
+        """
+        with self._in_turn(place):
+            if self.seconds is not None and place >= ALWAYS_TRIED and self.used + self.longest >= self.seconds:
+                raise self._too_late(f"a recipe has taken up to {self.longest:.0f} s")
+            start = self.clock()
+            try:
+                yield
+            finally:
+                self.longest = max(self.longest, self.clock() - start)
+
+    @contextmanager
+    def repair(self, place: int, repair_s: float) -> Iterator[None]:
+        """Try a repair of a time limit, of the recipe at a place, inside.
+
+        Raises:
+            GateFailed: when it would end too late.
+        """
+        with self._in_turn(place):
+            if self.seconds is not None and self.used + repair_s > self.seconds:
+                raise self._too_late(f"a repair may take {repair_s:g} s (repair.budget_s)")
+            yield
+
+    @contextmanager
+    def _in_turn(self, place: int) -> Iterator[None]:
+        """Wait until fewer than `at_once` are at work; of those that wait, the first place is the next."""
+        if self.seconds is None:
+            yield
+            return
+        with self._turn:
+            self._waiting.append(place)
+            try:
+                self._turn.wait_for(lambda: self._at_work < self.at_once and place == min(self._waiting))
+            finally:
+                self._waiting.remove(place)
+                self._turn.notify_all()
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._at_work -= 1
+                self._turn.notify_all()
+
+    def _too_late(self, why: str) -> GateFailed:
+        return GateFailed(f"not tried: {self.used:.0f} s of quantize_budget_s, {self.seconds:g} s, are used, and {why}")

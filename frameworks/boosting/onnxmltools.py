@@ -1,0 +1,62 @@
+"""onnxmltools: export gradient-boosted trees to the tree operators of the domain `ai.onnx.ml`."""
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import onnx
+from pydantic import Field
+
+from frameworks.boosting.trees import LightGbm, XgBoost, load
+from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.signature import Signature
+from tasks.export.base import Exporter
+from tasks.export.graph_interface import at_opset, rename_tensors, set_shapes
+
+CONVERTER_OPSET = 15
+"""The newest that onnxmltools writes for all trees."""
+
+
+class OnnxMlTools(Exporter):
+    """`convert_lightgbm` or `convert_xgboost`, without ZipMap: probabilities are an array, not a list of maps."""
+
+    kind: Literal["onnxmltools"] = "onnxmltools"
+    opset: int = Field(18, ge=13, le=22, description="ONNX operator set")
+
+    framework: ClassVar[str] = "boosting"
+    packages: ClassVar[dict[str, str]] = {"onnxmltools": "boosting"}
+
+    def write(self, model: Path, signature: Signature, path: Path) -> None:
+        """Convert the classifier in `model` to `path`.
+
+        Raises StageError when onnxmltools cannot convert it, or would do it wrongly without saying so.
+        """
+        trees = load(model)
+        if what := trees.unsupported():
+            raise StageError(
+                f"{model.name}: it has {what}, which onnxmltools converts to another function. "
+                "Fix: train it without, or provide the model as ONNX"
+            )
+        try:
+            proto = at_opset(_convert(trees, signature), self.opset)
+        except Exception as error:  # the converters raise many types
+            raise StageError(
+                f"onnxmltools cannot convert {model.name}: {one_line(error)}. Fix: provide the model as ONNX"
+            ) from error
+        pairs = zip(proto.graph.output, signature.outputs, strict=True)
+        rename_tensors(proto.graph, {value.name: spec.name for value, spec in pairs})
+        set_shapes(proto.graph, (*signature.inputs, *signature.outputs))
+        onnx.save(proto, path)
+
+
+def _convert(trees: LightGbm | XgBoost, signature: Signature) -> onnx.ModelProto:
+    import onnxmltools
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    inputs: list[tuple[str, Any]] = [(signature.inputs[0].name, FloatTensorType([None, trees.features]))]
+    how: dict[str, Any] = {"initial_types": inputs, "target_opset": CONVERTER_OPSET}
+    if isinstance(trees, XgBoost):
+        proto: onnx.ModelProto = onnxmltools.convert_xgboost(trees.booster, **how)
+    else:
+        booster = trees.with_float32_thresholds().booster
+        proto = onnxmltools.convert_lightgbm(booster, zipmap=False, **how)
+    return proto

@@ -1,0 +1,106 @@
+"""tf2onnx on Keras networks: the package as both exporters use it, and a trial before a training."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+
+from frameworks.keras.model import from_network, functional
+from frameworks.keras.tensorflow_setup import start_tensorflow
+from gauntlet.core.errors import StageError, one_line
+from gauntlet.runtime.operator_libraries import operator_libraries
+from gauntlet.runtime.operator_support import unsupported_nodes
+
+
+@contextlib.contextmanager
+def converting() -> Iterator[Any]:
+    """Yield the package `tf2onnx`, silenced; an exception inside becomes a StageError."""
+    start_tensorflow()
+    import tf2onnx
+    import tf2onnx.tfonnx
+
+    _register_erfc()
+    logger = logging.getLogger("tf2onnx")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    tf2onnx.utils.INTERNAL_NAME = 1  # restart the numbering of tensors, so that equal models become equal files
+    try:
+        with inlined_functions():
+            yield tf2onnx
+    except Exception as error:  # TensorFlow's, the protocol buffers' and its own
+        reason = one_line(error)
+        raise StageError(f"tf2onnx {tf2onnx.__version__} cannot convert the model: {reason}") from error
+    finally:
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def inlined_functions() -> Iterator[None]:
+    """Trace the functions inside a network as part of its graph.
+
+    Keras compiles grouped convolutions with XLA; otherwise tf2onnx leaves each as a `StatefulPartitionedCall`.
+    """
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+def require_convertible(network: Any, opset: int = 18) -> None:
+    """Raise StageError with the operators of a Keras network that tf2onnx cannot convert.
+
+    The graph is traced; it is converted, which takes longer, only if tf2onnx has no handler for one of its operators:
+    some patterns are converted as a whole. With operator libraries, nothing is tried.
+    """
+    if operator_libraries():
+        return
+    with converting() as tf2onnx:
+        if not _operators(network) - {*tf2onnx.handler.tf_op.create_mapping(opset, None), "ReadVariableOp"}:
+            return
+        proto, _ = tf2onnx.convert.from_keras(functional(network), opset=opset)
+    require_converted(proto)
+
+
+def require_converted(proto: onnx.ModelProto) -> None:
+    """Raise StageError with the operators of TensorFlow that tf2onnx has left in a graph; none without libraries."""
+    from tf2onnx import __version__
+
+    operators = sorted({node.op_type for node in unsupported_nodes(proto)})
+    if operators and not operator_libraries():
+        raise StageError(
+            f"tf2onnx {__version__} cannot convert {', '.join(operators)}. Fix: use layers without it (texts are "
+            "prepared outside of the model), or name the library that implements it under operator_libraries"
+        )
+
+
+def _operators(network: Any) -> set[str]:
+    graph = from_network(network).call.get_concrete_function().graph  # type: ignore[attr-defined]
+    return {operation.type for operation in graph.get_operations()}
+
+
+@cache
+def _register_erfc() -> None:
+    """Teach tf2onnx the complementary error function, 1 - Erf, which GELU is made of."""
+    from tf2onnx import utils
+    from tf2onnx.handler import tf_op
+
+    @tf_op("Erfc")
+    class Erfc:
+        @classmethod
+        def version_9(cls, ctx: Any, node: Any, **_: Any) -> None:
+            (output,) = node.output
+            dtype, shape = ctx.get_dtype(output), ctx.get_shape(output)
+            one = ctx.make_const(utils.make_name("one"), np.array(1, utils.map_onnx_to_numpy_type(dtype)))
+            erf = ctx.make_node("Erf", node.input, dtypes=[dtype], shapes=[shape])
+            ctx.remove_node(node.name)
+            ctx.make_node(
+                "Sub", [one.output[0], *erf.output], name=node.name, outputs=[output], dtypes=[dtype], shapes=[shape]
+            )

@@ -1,0 +1,28 @@
+"""Keras with TensorFlow: networks that are trained or brought, and SavedModels."""
+
+from pathlib import Path
+
+from frameworks.keras.brought_model import KerasModel, SavedModelFolder
+from frameworks.keras.classifier_training import KerasTraining
+from frameworks.keras.files import GRAPHS
+from frameworks.keras.saved_model import SavedModel
+from frameworks.keras.target import KerasCompiled, KerasEager
+from frameworks.keras.tf2onnx import Tf2Onnx
+from gauntlet.frameworks.framework import Framework
+
+
+def recognize(source: str) -> str | None:
+    """Return the kind of `train` for a folder with a SavedModel's graph."""
+    return "saved-model" if any((Path(source) / name).is_file() for name in GRAPHS) else None
+
+
+KERAS = Framework(
+    name="keras",
+    train=(KerasTraining, KerasModel, SavedModelFolder),
+    export=(Tf2Onnx, SavedModel),
+    target=(KerasEager, KerasCompiled),
+    suffixes={".keras": "keras-model", ".h5": "keras-model"},
+    archives=(".keras",),
+    modules=dict.fromkeys(("tensorflow", "keras", "tf2onnx"), "tensorflow"),
+    recognize=recognize,
+)

@@ -1,0 +1,36 @@
+"""scikit-learn: estimators that are trained or brought."""
+
+from pathlib import Path
+
+from frameworks.sklearn.brought_estimator import SklearnModel
+from frameworks.sklearn.classifier_training import SklearnTraining
+from frameworks.sklearn.cross_validation import cross_validate
+from frameworks.sklearn.skl2onnx import Skl2Onnx
+from frameworks.sklearn.target import Sklearn
+from gauntlet.core.errors import ConfigError
+from gauntlet.frameworks.framework import Framework
+
+PICKLES = (".pkl", ".pickle", ".joblib")
+
+
+def recognize(source: str) -> None:
+    """Refuse a pickle, as which most estimators are saved: reading one runs the code that it names."""
+    path = Path(source)
+    if path.suffix.lower() in PICKLES and path.is_file():
+        raise ConfigError(
+            f"{path}: reading a pickle runs the code that it names, so it is not read. Fix: if you trust it, save it "
+            f"anew: skops.io.dump(joblib.load({path.name!r}), {path.with_suffix('.skops').name!r})"
+        )
+
+
+SKLEARN = Framework(
+    name="sklearn",
+    train=(SklearnTraining, SklearnModel),
+    export=(Skl2Onnx,),
+    target=(Sklearn,),
+    suffixes={".skops": "sklearn-model"},
+    archives=(".skops",),
+    modules=dict.fromkeys(("skops", "skl2onnx"), "sklearn"),
+    recognize=recognize,
+    cross_validate=cross_validate,
+)

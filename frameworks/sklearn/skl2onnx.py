@@ -1,0 +1,240 @@
+"""skl2onnx: export scikit-learn estimators, mostly to operators of the domain `ai.onnx.ml`."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import onnx
+from pydantic import Field
+
+from frameworks.sklearn import estimator as sklearn_estimator
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Signature, TensorSpec
+from tasks.export.base import Exporter
+from tasks.export.graph_interface import at_opset, rename_tensors, set_shapes
+
+ML_OPSET = 3
+"""Opset of `ai.onnx.ml`. Newer ones replace the tree operators, which skl2onnx does not yet support for all models."""
+WRONG = {
+    ("add_indicator", True): ("leaves out the columns that mark missing values", "fit it without add_indicator"),
+    ("method", "isotonic"): ("does not interpolate an isotonic calibration", "fit it with method='sigmoid'"),
+    ("sublinear_tf", True): ("takes another logarithm of a word's count", "fit it without sublinear_tf"),
+}
+"""Parameters and values that skl2onnx converts to another function without saying so: what is wrong, and a way out."""
+DENSE = {("flatten_transform", True): False, ("sparse_output", True): False, ("encode", "onehot"): "onehot-dense"}
+"""Parameters and values that skl2onnx refuses: the value with which it converts what they compute."""
+
+
+class Skl2Onnx(Exporter):
+    """`skl2onnx.convert_sklearn`, without ZipMap: probabilities are an array, not a list of maps."""
+
+    kind: Literal["skl2onnx"] = "skl2onnx"
+    opset: int = Field(18, ge=13, le=22, description="ONNX operator set; 22 is the newest that skl2onnx writes")
+
+    framework: ClassVar[str] = "sklearn"
+    packages: ClassVar[dict[str, str]] = {"skl2onnx": "sklearn", "skops": "sklearn"}
+
+    def write(self, model: Path, signature: Signature, path: Path) -> None:
+        """Convert the estimator saved in `model` to `path`. Raises StageError when skl2onnx cannot convert it."""
+        estimator = sklearn_estimator.load(model, None)
+        for name, value in estimator.get_params().items():
+            setting = (name.rpartition("__")[2], value)
+            for reason, fix in (wrong for key, wrong in WRONG.items() if key == setting):
+                raise StageError(f"skl2onnx {reason} ({name}={value!r}). Fix: {fix}, or provide the model as ONNX")
+            for dense in (dense for key, dense in DENSE.items() if key == setting):
+                estimator.set_params(**{name: dense})
+        proto = at_opset(self._convert(_with_its_model(estimator), signature), self.opset)
+        if [spec.name for spec in signature.outputs] == [sklearn_estimator.LABEL]:
+            del proto.graph.output[1:]  # skl2onnx makes up probabilities of classes that are voted for
+        if len(proto.graph.output) != len(signature.outputs):
+            actual, expected = ([t.name for t in ts] for ts in (proto.graph.output, signature.outputs))
+            name = sklearn_estimator.describe(estimator)
+            raise StageError(f"skl2onnx gives the outputs {actual} for {name}, not {expected}")
+        pairs = zip(proto.graph.output, signature.outputs, strict=True)
+        rename_tensors(proto.graph, {value.name: spec.name for value, spec in pairs})
+        _reshape_outputs(proto, signature)
+        _follow_missing_values(proto.graph, sklearn_estimator.last_step(estimator))
+        set_shapes(proto.graph, (*signature.inputs, *signature.outputs))
+        onnx.save(proto, path)
+
+    def _convert(self, estimator: Any, signature: Signature) -> onnx.ModelProto:
+        from skl2onnx import convert_sklearn
+
+        attempts: list[dict[str, bool]] = [{}]
+        if hasattr(estimator, "classes_"):
+            raw = {"raw_scores": True} if "scores" in {spec.name for spec in signature.outputs} else {}
+            attempts = [{"zipmap": False, **raw}, {"zipmap": False}, raw]
+        last = id(sklearn_estimator.last_step(estimator))
+        # skl2onnx takes a selector by a classifier for a classifier, if it has no options of its own.
+        selectors: dict[int, dict[str, bool]] = {id(step): {} for _, step in getattr(estimator, "steps", ())[:-1]}
+        converted = _converted_inputs(estimator, signature)
+        columns = {spec.name for spec in signature.inputs if len(spec.shape) == 1 < len(signature.inputs)}
+        inputs = [
+            (spec.name, _type(spec, as_float=spec.name in converted, is_column=spec.name in columns))
+            for spec in signature.inputs
+        ]
+        for options in attempts:
+            try:
+                with warnings.catch_warnings(), _booleans_as_integers():
+                    warnings.simplefilter("ignore", FutureWarning)  # about attributes that skl2onnx reads
+                    proto: onnx.ModelProto = convert_sklearn(
+                        estimator,
+                        name="sklearn",
+                        initial_types=inputs,
+                        options=({last: options} if options else {}) | selectors,
+                        target_opset={"": self.opset, "ai.onnx.ml": ML_OPSET},
+                    )
+                    return _with_conversions(proto, converted, columns)
+            except Exception as error:  # the converters raise many types
+                failure = error
+                if not isinstance(error, NameError):  # a few converters reject an option that others need
+                    break
+        line = next(iter(str(failure).strip().splitlines()), "no reason given").rstrip(" .")
+        fix = "Fix: use a supported estimator (skl2onnx.supported_converters()), or provide the model as ONNX"
+        if type(sklearn_estimator.last_step(estimator)).__module__.startswith(("lightgbm.", "xgboost.")):
+            fix = "Fix: save the booster itself, with its save_model, and bring that file"
+        name = sklearn_estimator.describe(estimator)
+        raise StageError(f"skl2onnx cannot convert {name}: {line}. {fix}") from failure
+
+
+def _with_its_model(estimator: Any) -> Any:
+    """Return an estimator that selects features and predicts from them as two steps: skl2onnx converts the first only.
+
+    Raises StageError for a threshold of the label, which skl2onnx leaves out, and for neighbors in a radius, whose
+    graph ONNX Runtime refuses for a sample that is not everyone's neighbor.
+    """
+    from sklearn.feature_selection import RFE
+    from sklearn.model_selection import TunedThresholdClassifierCV
+    from sklearn.neighbors import RadiusNeighborsClassifier, RadiusNeighborsRegressor
+    from sklearn.pipeline import Pipeline
+
+    steps = getattr(estimator, "steps", None) or [("model", estimator)]
+    last = steps[-1][1]
+    if isinstance(last, TunedThresholdClassifierCV):
+        raise StageError(
+            f"skl2onnx leaves out the threshold ({last.best_threshold_:.3g}) of TunedThresholdClassifierCV. Fix: bring "
+            "the classifier that it holds, its estimator_, and compare the probabilities with the threshold"
+        )
+    if isinstance(last, RadiusNeighborsClassifier | RadiusNeighborsRegressor):
+        raise StageError(
+            f"skl2onnx looks up neighbors outside the radius of a {type(last).__name__} at -1, which ONNX Runtime "
+            "refuses. Fix: use KNeighborsClassifier or KNeighborsRegressor"
+        )
+    return Pipeline([*steps, ("estimator", last.estimator_)]) if isinstance(last, RFE) else estimator
+
+
+@contextmanager
+def _booleans_as_integers() -> Iterator[None]:
+    """Let skl2onnx write the lists of booleans of histogram gradient boosting, which protobuf refuses as integers."""
+    from skl2onnx.common import _container
+
+    make_node = _container.make_node
+
+    def with_integers(*words: Any, **attributes: Any) -> Any:
+        for key, value in attributes.items():
+            if key == "nodes_missing_value_tracks_true":
+                attributes[key] = [int(flag) for flag in value]
+        return make_node(*words, **attributes)
+
+    _container.make_node = with_integers
+    try:
+        yield
+    finally:
+        _container.make_node = make_node
+
+
+def _reshape_outputs(proto: onnx.ModelProto, signature: Signature) -> None:
+    """Give outputs the number of axes that scikit-learn's have, in place; and texts a locale that every system has."""
+    graph = proto.graph
+    for value in graph.output:
+        value.type.tensor_type.ClearField("shape")  # skl2onnx's is not always what its nodes compute
+    inferred = onnx.shape_inference.infer_shapes(proto).graph.output
+    shapes = {v.name: v.type.tensor_type.shape.dim for v in inferred if v.type.tensor_type.HasField("shape")}
+    shaped = {name for node in graph.node if not node.op_type.endswith("Classifier") for name in node.output}
+    for spec in signature.outputs:
+        if spec.name in shapes:
+            differs = len(shapes[spec.name]) != len(spec.shape)
+        else:
+            differs = spec.name == sklearn_estimator.LABEL and spec.name in shaped
+        if differs:
+            rename_tensors(graph, {spec.name: f"{spec.name}__flat"})
+            next(value for value in graph.output if value.name == f"{spec.name}__flat").name = spec.name
+            shape = onnx.numpy_helper.from_array(np.array([-1, *spec.shape[1:]], np.int64), f"{spec.name}__shape")
+            graph.initializer.append(shape)
+            graph.node.append(onnx.helper.make_node("Reshape", [f"{spec.name}__flat", shape.name], [spec.name]))
+    for node in graph.node:
+        if node.op_type == "StringNormalizer" and not any(a.name == "locale" for a in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute("locale", "C.UTF-8"))
+
+
+def _follow_missing_values(graph: onnx.GraphProto, model: Any) -> None:
+    """Send missing values where a tree, or a forest, sends them, in place; skl2onnx sends all to the right."""
+    estimators = getattr(model, "estimators_", [model])
+    flat = estimators.ravel() if isinstance(estimators, np.ndarray) else estimators
+    trees = [each.tree_ for each in flat if hasattr(each, "tree_")]
+    to_left = [int(flag) for tree in trees for flag in tree.missing_go_to_left]
+    for node in graph.node if to_left and model.__sklearn_tags__().input_tags.allow_nan else ():
+        for attribute in node.attribute:
+            if attribute.name == "nodes_missing_value_tracks_true" and len(attribute.ints) == len(to_left):
+                attribute.ints[:] = to_left
+
+
+def _converted_inputs(estimator: Any, signature: Signature) -> dict[str, str]:
+    """Return the columns, name -> type, that scikit-learn converts to floats because a step takes them beside floats.
+
+    skl2onnx refuses such a step, or gives all its columns the type of the first, which truncates floats.
+    """
+    types = {spec.name: spec.dtype for spec in signature.inputs if spec.dtype != "str"}
+    if len(set(types.values())) < 2:
+        return {}
+    first = estimator
+    while getattr(first, "steps", None):
+        first = first.steps[0][1]
+    names = [spec.name for spec in signature.inputs]
+    groups = [_column_names(columns, names) for _, _, columns in getattr(first, "transformers_", [("", "", names)])]
+    mixed = [name for group in groups if len({types[n] for n in group if n in types}) > 1 for name in group]
+    return {name: types[name] for name in mixed if types.get(name, "float32") != "float32"}
+
+
+def _column_names(columns: Any, names: list[str]) -> list[str]:
+    """Return the names of a ColumnTransformer's columns, which are names, or else an index of `names`."""
+    if isinstance(columns, slice):
+        return names[columns]
+    chosen = np.atleast_1d(columns)
+    return [str(column) for column in (chosen if chosen.dtype.kind in "OU" else np.array(names)[chosen])]
+
+
+def _with_conversions(proto: onnx.ModelProto, types: dict[str, str], columns: set[str]) -> onnx.ModelProto:
+    """Let float inputs take these types, name -> type, and these columns the shape (n,), in place."""
+    graph = proto.graph
+    rename_tensors(graph, {name: f"{name}__converted" for name in {*types, *columns}})
+    if columns:
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1, 1]), "shape__converted"))
+    for value in graph.input:
+        name = value.name.removesuffix("__converted")
+        nodes = []
+        if name in columns:
+            output = f"{name}__column" if name in types else value.name
+            nodes = [onnx.helper.make_node("Reshape", [name, "shape__converted"], [output])]
+        if name in types:
+            source = nodes[0].output[0] if nodes else name
+            nodes += [onnx.helper.make_node("Cast", [source], [value.name], to=onnx.TensorProto.FLOAT)]
+            value.type.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(types[name]))
+        value.name = name
+        for node in reversed(nodes):
+            graph.node.insert(0, node)
+    return proto
+
+
+def _type(spec: TensorSpec, *, as_float: bool, is_column: bool) -> Any:
+    """Return skl2onnx's type of an input. Raises StageError when skl2onnx has no such type."""
+    from skl2onnx.common import data_types
+
+    types = {"float32": "Float", "int64": "Int64", "int32": "Int32", "bool": "Boolean", "str": "String"}
+    if spec.dtype not in types:
+        raise StageError(f"input '{spec.name}' is {spec.dtype}; skl2onnx takes {', '.join(types)}: convert the data")
+    name = "Float" if as_float else types[spec.dtype]
+    return getattr(data_types, f"{name}TensorType")([None, *([1] if is_column else spec.shape[1:])])

@@ -1,1 +1,0 @@
-"""The interleaved benchmark and its statistics."""

@@ -1,0 +1,70 @@
+"""Stages that packages bring: for each quantized candidate, for the winner before it is packaged, or for its bundle."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, create_model
+
+from gauntlet.core.kinds import kinds
+from gauntlet.core.report import Report
+
+Model = TypeVar("Model", bound=BaseModel)
+Taken = Literal["quantized", "winner", "bundle"]
+
+
+@dataclass(frozen=True)
+class ShippingStage:
+    """The object of an entry point `shipping.NAME`; NAME is also its key in a configuration.
+
+    Its module imports nothing of `configs`, which is built from it.
+    """
+
+    function: Callable[..., Report[Any]]
+    takes: Taken
+    """What the function is called with, by name.
+
+    quantized: `model`, a candidate that kept its accuracy, the splits `samples` and `test`, and its `inputs`. Its gate
+    can reject the candidate, whose file is its artifact `model` from then on.
+    winner: `model`, `test`, `golden` and `target`.
+    bundle: `bundle`.
+    """
+    config: Any
+    """The type of its key."""
+    field: Any
+    """Pydantic's `Field` of its key, with the default, with which it does not run."""
+    packages: Mapping[str, str]
+    """What it needs to run: package -> the extra that brings it."""
+    is_configured: Callable[[Any], bool] = bool
+    """Whether it runs with a value of its key."""
+    inputs: Callable[[Any], Mapping[str, Any]] = lambda _: {}
+    """What else it is called with, for a value of its key: what of this machine decides its result."""
+    without_vnni: Callable[[Any], bool] = lambda _: False
+    """Whether `quantize: auto` must suit processors without VNNI, for a value of its key."""
+    before: str = ""
+    """The key that this one stands before, such as one that reads it; the last by default."""
+
+
+def shipping_stages() -> Mapping[str, ShippingStage]:
+    """Return the stages that packages bring, by name."""
+    return kinds("shipping")
+
+
+def with_shipping_keys(model: type[Model]) -> type[Model]:
+    """Return the class of a run's configuration with a key for each of these stages."""
+    fields: dict[str, Any] = {name: (stage.config, stage.field) for name, stage in shipping_stages().items()}
+    made = create_model(model.__name__, __base__=model, __doc__=model.__doc__, __module__=model.__module__, **fields)
+    order = [*made.model_fields]
+    for name, stage in shipping_stages().items():
+        if stage.before in order:
+            order.remove(name)
+            order.insert(order.index(stage.before), name)
+    made.__pydantic_fields__ = {name: made.model_fields[name] for name in order}
+    made.model_rebuild(force=True)
+    return made
+
+
+def configured_stages(config: BaseModel, *takes: Taken) -> dict[str, ShippingStage]:
+    """Return the stages that run with a configuration and take one of these, by name."""
+    stages = {name: stage for name, stage in shipping_stages().items() if stage.takes in takes}
+    return {name: stage for name, stage in stages.items() if stage.is_configured(getattr(config, name))}

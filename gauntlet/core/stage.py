@@ -1,0 +1,38 @@
+"""What the seam must know of a stage before it runs it: attributes that stand where the stage is defined."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class StageTraits:
+    """The attributes of a stage. Most stages have none of them."""
+
+    measured: bool = False
+    """It measures time: it is never read from the cache, and runs alone among this project's work on the host."""
+    process_wide: bool = False
+    """It sets what a process has once (random numbers, an exporter's state, modules): threads do one at a time."""
+    any_processor: bool = False
+    """Its result holds on any processor. Others depend on the kernels at hand: whether INT8 sums saturate, which layout
+    and which graph is fast."""
+
+
+def stage(
+    *, measured: bool = False, process_wide: bool = False, any_processor: bool = False
+) -> Callable[[Function], Function]:
+    """Give a stage its attributes; a function without this decorator has none."""
+
+    def mark(function: Function) -> Function:
+        function.traits = StageTraits(measured, process_wide, any_processor)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def traits_of(function: Callable[..., Any]) -> StageTraits:
+    """Return the attributes of a stage."""
+    traits: StageTraits = getattr(function, "traits", StageTraits())
+    return traits

@@ -1,1 +1,0 @@
-"""Flax networks: build, save, load, train, predict."""

@@ -1,0 +1,237 @@
+"""Run a brought model on random samples, to learn how it takes batches and what it returns."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import ConfigError, StageError, one_line
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.signature import Preprocessing, Signature, Task, TensorSpec, signature_from_graph
+from gauntlet.core.states import States, sample_types, states_by_name, states_by_shape
+from gauntlet.datasets.synthetic import draw_samples, has_batch
+from gauntlet.frameworks.session import FrameworkSession, LoadedModel
+from gauntlet.onnx_model.graph import opset_versions, read_untrusted_graph
+from gauntlet.onnx_model.model_file import is_large_file
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shape of one sample by input, where the model leaves it open; with as many axes as the input, a whole input."""
+
+TIMEOUT_S = 120.0
+MEMORY_BYTES = 8 << 30
+TRIED = 4
+"""Samples that are run, once one by one and once together."""
+CLOSE = 1e-3
+"""Outputs for a sample alone and in a batch differ by less, relative to the largest value, where the batch is one."""
+
+
+class TrialRun(Frozen):
+    """What the model declares, and what a run on random samples, or on the user's, has shown."""
+
+    opset: int | None = Field(None, description="of an ONNX file")
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...] = Field(description="with the shapes of one call; the first axis is the batch")
+    dynamic_axes: dict[str, int] = Field(description="lengths of the open axes, as far as they are given")
+    no_batch_axis: bool = Field(description="each sample is a full set of inputs")
+    states: States = Field((), description="inputs, and the outputs that they become; none if each stands for itself")
+    reason: str = Field("", description="why samples are not batched")
+    class_count: int | None = Field(None, description="of a model that names its classes")
+    task: Task | None = Field(None, description="of a model that says what its outputs mean")
+    layout: str = Field("none", description="of the model's own signature")
+    preprocessing: Preprocessing | None = Field(None, description="of the model's own signature")
+    own: Signature | None = Field(None, description="the signature that this pipeline has stored in the model")
+
+    @property
+    def scores(self) -> TensorSpec | None:
+        """The first output with a score for each of several classes; a state is none."""
+        returned = {output for _, output in self.states}
+        floats = (spec for spec in self.outputs if spec.dtype.startswith("float") and spec.name not in returned)
+        return next((s for s in floats if len(s.shape) == 2 and int(s.shape[1]) > 1 and not self.no_batch_axis), None)
+
+
+def try_model(model: Path, shapes: Shapes) -> TrialRun:
+    """Run a model in a process of its own.
+
+    Raises:
+        ConfigError: when the file is no ONNX model, leaves shapes open, or fails on random samples.
+    """
+    try:
+        return run_in_subprocess(_try, model, dict(shapes), timeout_s=TIMEOUT_S, memory_bytes=MEMORY_BYTES).value
+    except SubprocessFailed as error:
+        raise ConfigError(f"{model}: the trial run failed: {error}. Fix: see gauntlet diagnose {model}") from error
+    except StageError as error:
+        raise ConfigError(f"{error}. Fix: see gauntlet diagnose {model}") from error
+
+
+def model_outputs(model: Path, samples: NamedArrays) -> NamedArrays:
+    """Return a model's outputs for samples, each of shape (n, ...), computed in a process of its own.
+
+    Raises:
+        StageError: when the model fails on them, or takes too long.
+    """
+    return run_in_subprocess(_outputs_of, model, samples, timeout_s=TIMEOUT_S, memory_bytes=MEMORY_BYTES).value
+
+
+def _outputs_of(model: Path, samples: NamedArrays) -> NamedArrays:
+    session = open_session(model, level="basic" if is_large_file(model) else "all")
+    return batched_inference(session, samples).run(TRIED)
+
+
+def _try(model: Path, shapes: dict[str, tuple[int, ...]]) -> TrialRun:
+    proto = read_untrusted_graph(model)
+    own, declared = Signature.find(proto), signature_from_graph(proto)
+    known: dict[str, Any] = {"opset": opset_versions(proto).get("ai.onnx", 0)}
+    if own is not None:
+        known |= {"layout": own.layout, "preprocessing": own.preprocessing, "own": own}
+    session = open_session(model, level="basic" if is_large_file(model) else "all")
+    try:
+        return _try_session(session, declared, shapes).replace(**known)
+    except StageError as error:
+        raise StageError(f"{model}: {error}") from error
+
+
+def try_framework_model(
+    model: LoadedModel, shapes: Shapes, samples: NamedArrays | None, layout: str = "none"
+) -> TrialRun:
+    """Run a framework's model in this process, on the first of the user's samples, or else on random ones.
+
+    `samples` are those of each input, shape (n, ...); without them, `shapes` are those that the model leaves open.
+
+    Raises:
+        ConfigError: when the shape of an input is not known, or is not the model's.
+        StageError: when the model fails on the samples.
+    """
+    first = None
+    if samples is not None:
+        inputs = model.inputs_of(samples)
+        shapes = {spec.name: samples[spec.name].shape[1:] for spec in inputs}
+        first = {name: array[:TRIED] for name, array in samples.items()}
+    else:
+        inputs = model.inputs_for(model.declared or _given_by_shape(model, shapes))
+    declared = Signature(task="arrays", inputs=inputs, outputs=(), layout="none")
+    trial = _try_session(FrameworkSession(inputs, model.call), declared, shapes, first)
+    return trial.replace(layout=layout, class_count=model.class_count, task=model.task)
+
+
+def framework_outputs(model: LoadedModel, inputs: tuple[TensorSpec, ...], samples: NamedArrays) -> NamedArrays:
+    """Return a framework's model's outputs for samples of its inputs; raise StageError when it fails on them."""
+    session = FrameworkSession(inputs, model.call)
+    session.observe(samples)
+    return batched_inference(session, samples).run(TRIED)
+
+
+def _given_by_shape(model: LoadedModel, shapes: Shapes) -> tuple[TensorSpec, ...]:
+    """Return inputs of the given shapes; raise `ConfigError` where one has none, or there is no such input."""
+    names = model.arguments.required or tuple(shapes)
+    missing = [name for name in names if name not in shapes]
+    if missing or not names:
+        name = missing[0] if missing else "INPUT"
+        raise ConfigError(
+            f"the model does not say the shape of its input {name!r}. Fix: give the shape of one sample, for example "
+            f"--shape {name}=3x224x224, or samples with --data FILE.npz"
+        )
+    known = (*names, *model.arguments.optional)
+    unknown = [name for name in shapes if name not in known]
+    if unknown:
+        raise ConfigError(f"--shape {unknown[0]}: unknown input; available: {', '.join(known)}")
+    return tuple(TensorSpec(name=name, dtype="float32", shape=("batch", *shape)) for name, shape in shapes.items())
+
+
+def _try_session(session: Any, declared: Signature, shapes: Shapes, first: NamedArrays | None = None) -> TrialRun:
+    """Run a session on a few samples, as a batch and one by one; `first` are the user's, and else they are random."""
+    whole = _whole_inputs(declared, shapes)
+    axes = _lengths(declared, shapes, whole=whole)
+    single = {spec.shape[0]: 1 for spec in declared.inputs if spec.shape and isinstance(spec.shape[0], str)}
+    problems = list[str]() if whole or has_batch(declared) else ["the inputs and outputs share no first axis"]
+    for no_batch_axis in (True,) if whole or problems else (False, True):
+        lengths = single | axes if no_batch_axis and not whole else axes
+        samples = first or draw_samples(declared, TRIED, lengths, no_batch_axis=no_batch_axis)
+        try:
+            outputs = _outputs(session, samples)
+        except StageError as error:
+            problems.append(one_line(error))
+            continue
+        specs = tuple(
+            TensorSpec(name=name, dtype=array.dtype.name, shape=("batch", *array.shape[1:]))
+            for name, array in outputs.items()
+        )
+        trial = TrialRun(
+            inputs=declared.inputs,
+            outputs=specs,
+            dynamic_axes=lengths,
+            no_batch_axis=no_batch_axis,
+            reason=problems[0] if problems else "",
+        )
+        return trial.replace(states=_states(trial, samples, outputs))
+    which = "random samples" if first is None else "the first samples"
+    raise StageError(f"it fails on {which}: {problems[-1]}")
+
+
+def _states(trial: TrialRun, samples: NamedArrays, outputs: NamedArrays) -> States:
+    """Return the states that names, types and shapes say; the outputs' first one that is none is the primary one."""
+    inputs, returned = sample_types(samples), sample_types(outputs)
+    trial = trial.replace(states=states_by_name(inputs, returned))
+    others = [name for name in returned if name not in dict(trial.states).values()]
+    primary = trial.scores.name if trial.scores else next(iter(others), "")
+    fixed = [spec.name for spec in trial.inputs if not spec.is_open]
+    return states_by_shape(inputs, returned, trial.states, primary, fixed)
+
+
+def _outputs(session: Any, samples: NamedArrays) -> NamedArrays:
+    """Return the outputs for some samples; `StageError` where a sample's depend on those beside it."""
+    if isinstance(session, FrameworkSession):
+        session.observe(samples)
+    single = batched_inference(session, samples)
+    alone, together = single.run(1), single.run(TRIED)
+    for name, array in alone.items():
+        if array.dtype.kind == "f":
+            scale = np.max(np.abs(array), initial=1e-9, where=np.isfinite(array))
+            if not np.allclose(array, together[name], rtol=0, atol=CLOSE * float(scale), equal_nan=True):
+                raise StageError(
+                    f"the output {name!r} of a sample depends on the other samples of its batch. Fix: save the model "
+                    "in evaluation mode (PyTorch's eval()), or for a batch of one"
+                )
+    return alone
+
+
+def _whole_inputs(declared: Signature, shapes: Shapes) -> bool:
+    """Return whether the given shapes are those of whole inputs; raise `ConfigError` where they fit neither."""
+    names = {spec.name: spec for spec in declared.inputs}
+    extra = set()
+    for name, shape in shapes.items():
+        if name not in names:
+            raise ConfigError(f"--shape {name}: unknown input; available: {', '.join(names)}")
+        extra.add(len(names[name].shape) - len(shape))
+    if extra - {0, 1} or len(extra) > 1:
+        ranks = ", ".join(f"{spec.name} has {len(spec.shape)} axes" for spec in declared.inputs)
+        raise ConfigError(f"--shape: give every shape without the batch axis, or every one with all axes ({ranks})")
+    return extra == {0}
+
+
+def _lengths(declared: Signature, shapes: Shapes, *, whole: bool) -> dict[str, int]:
+    """Return the lengths of the open axes; raise `ConfigError` where one stays open, or does not fit."""
+    lengths: dict[str, int] = {}
+    for spec in declared.inputs:
+        axes = spec.shape if whole else spec.shape[1:]
+        sample = shapes.get(spec.name)
+        for place, axis in enumerate(axes):
+            if sample is None and isinstance(axis, str):
+                shape = ", ".join(map(str, spec.shape))
+                example = "x".join(str(a) if isinstance(a, int) else "224" for a in axes)
+                raise ConfigError(
+                    f"the input {spec.name!r} is [{shape}], which leaves the shape of a sample open. "
+                    f"Fix: set it, for example with --shape {spec.name}={example}, or give samples with --data FILE.npz"
+                )
+            length = sample[place] if sample else axis
+            if isinstance(axis, int) and length != axis:
+                raise ConfigError(f"--shape {spec.name}: axis {place} is {length}; the model fixes it to {axis}")
+            if isinstance(axis, str) and lengths.setdefault(axis, int(length)) != length:
+                elsewhere = f"{lengths[axis]} elsewhere"
+                raise ConfigError(f"--shape {spec.name}: the axis {axis!r} is {length} here and {elsewhere}")
+    return lengths

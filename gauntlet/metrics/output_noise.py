@@ -1,0 +1,112 @@
+"""Noise of an output against what it varies by: of the whole, and of every slice along every axis.
+
+One sum over a tensor sees its largest numbers only. A detector's output with boxes in pixels and scores from 0 to 1 has
+an excellent sum where all scores are lost. So each slice (a channel, a column, a class) is measured against its own
+spread, and almost all of them must be good.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gauntlet.core.arrays import Array
+from gauntlet.metrics.error_metrics import differences, finite
+
+Floats = npt.NDArray[np.float64]
+
+SHARE = 0.98
+"""Of the slices along an axis, this share is at least as good as the value of the axis: all of fewer than 50."""
+FAINT = 0.1
+"""A slice with less than this share of the median slice's spread is nearly constant, and judged by its level."""
+
+
+@dataclass(frozen=True)
+class OutputNoise:
+    """Signal-to-noise ratio of an output, and where it is least."""
+
+    sqnr_db: float
+    """In decibels: of the whole or of the slices along an axis, the least. NaN where a value of only one is NaN."""
+    place: str = ""
+    """The slice, counted as in NumPy: `[:, 4]`; empty for the whole."""
+
+
+def output_noise(actual: Array, expected: Array) -> OutputNoise:
+    """Compare outputs of shape (n, ...), of one shape, with the expected ones.
+
+    The signal is what the expected output varies by over the samples: an output that is the same for every sample has
+    at most 0 dB. Where the expected one itself does not vary, or there is one sample, the signal is its level.
+    """
+    signal, level, noise = _energies(actual, expected)
+    if math.isnan(noise.sum()):
+        return OutputNoise(math.nan)
+    whole = signal.sum() or level.sum()
+    values = [OutputNoise(float(_decibels(whole, noise.sum())))]
+    for axis, length in enumerate(signal.shape):
+        if length > 1:
+            ratios = _decibels(_slice_signal(_along(signal, axis), _along(level, axis)), _along(noise, axis))
+            index = int(np.argsort(ratios)[int((1 - SHARE) * length)])
+            values.append(OutputNoise(float(ratios[index]), f"[{':, ' * (axis + 1)}{index}]"))
+    return min(values, key=lambda value: value.sqnr_db)
+
+
+def worst_noise_db(outputs: Sequence[Array], expected: Sequence[Array]) -> float:
+    """Return the least ratio of any output in decibels; NaN where one is missing or has another shape.
+
+    Other outputs than floats count only where there are no floats: they are equal (infinite) or not (-infinite).
+    """
+    if [array.shape for array in outputs] != [array.shape for array in expected]:
+        return math.nan
+    pairs = list(zip(outputs, expected, strict=True))
+    floats = [output_noise(*pair).sqnr_db for pair in pairs if pair[1].dtype.kind == "f"]
+    equal = math.inf if all(np.array_equal(*pair) for pair in pairs) else -math.inf
+    return float(np.min(floats)) if floats else equal
+
+
+def sample_noise_db(actual: Array, expected: Array) -> Floats:
+    """Return for each sample the ratio in decibels, shape (n,): its noise against the spread of the mean sample."""
+    signal, level, _ = _energies(expected, expected)
+    squares = differences(actual, expected) ** 2
+    worst = _decibels(signal.sum() or level.sum(), len(expected) * squares.reshape(len(expected), -1).sum(axis=1))
+    for axis, length in enumerate(signal.shape):
+        if length > 1:
+            spread = _slice_signal(_along(signal, axis), _along(level, axis))
+            noise = np.moveaxis(squares, axis + 1, 1).reshape(len(squares), length, -1).sum(axis=2)
+            ratios = np.sort(_decibels(spread, len(expected) * noise), axis=1)
+            worst = np.minimum(worst, ratios[:, int((1 - SHARE) * length)])
+    return worst
+
+
+def _energies(actual: Array, expected: Array) -> tuple[Floats, Floats, Floats]:
+    """Return for each value of a sample the sums over the samples: centered squares, squares, squared differences."""
+    mean = finite(expected).mean(axis=0)
+    signal, level, noise = np.zeros((3, *mean.shape))
+    for before, after in zip(expected, actual, strict=True):  # float64 copies of one sample at a time
+        values = finite(before)
+        signal += (values - mean) ** 2
+        level += values**2
+        noise += differences(after, before) ** 2
+    return signal, level, noise
+
+
+def _along(energy: Floats, axis: int) -> Floats:
+    return np.asarray(np.moveaxis(energy, axis, 0).reshape(energy.shape[axis], -1).sum(axis=1))
+
+
+def _slice_signal(signal: Floats, level: Floats) -> Floats:
+    """Return the energy that the noise of each slice is measured against, shape (slices,)."""
+    varying = signal[signal > 0]
+    if not varying.size:
+        return level
+    least = FAINT**2 * float(np.median(varying))
+    return np.where(signal >= least, signal, np.maximum(level, least))
+
+
+def _decibels(signal: Floats | float, noise: Floats | float) -> Floats:
+    """Return 10 log10(signal / noise): infinite without noise, NaN where the noise is NaN."""
+    signal, noise = np.broadcast_arrays(np.asarray(signal, np.float64), np.asarray(noise, np.float64))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = 10 * (np.log10(signal) - np.log10(noise))
+    return np.where(noise == 0, np.inf, ratios)

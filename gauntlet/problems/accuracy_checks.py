@@ -1,0 +1,126 @@
+"""The checks of a candidate's accuracy: what it loses, what agrees, and how noisy its outputs are."""
+
+from typing import Literal
+
+import numpy as np
+
+from gauntlet.core.report import Check
+from gauntlet.metrics.paired_accuracy import resolve
+from gauntlet.metrics.paired_change import LossVerdict, PairedChange
+from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits
+
+BETTER_SAMPLES = "bring more representative samples"
+
+
+def accuracy_checks(
+    config: AccuracyLimits, facts: AccuracyComparison, remedy: str = BETTER_SAMPLES
+) -> tuple[Check, ...]:
+    """Return the checks of predictions, of all other outputs, and of noise; `remedy` is what has not been done yet."""
+    drop = _expected_drop_checks if facts.expected_loss is not None else _drop_checks
+    return (
+        *drop(config, facts, remedy),
+        *_agreement_checks(config, facts, remedy),
+        *_noise_checks(config, facts, remedy),
+    )
+
+
+def _drop_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> tuple[Check, ...]:
+    """Return the check of the measured drop, and whether a drop within the limit is proven to be within it."""
+    limit = config.max_accuracy_drop
+    change = facts.change
+    if change is None:
+        return ()
+    verdict, needed = resolve(change, limit)
+    if change.lost is None:
+        changed = f"{change.metric} {change.before:.4f} before, {change.after:.4f} now, {change.n} samples"
+        return _judged_drop(config, change, verdict, changed, "test on more samples to settle it", remedy)
+    more = f"about {needed} test images would settle it" if needed else "no number of images is likely to settle it"
+    changed = f"{change.lost} of {change.n} images lost, {change.gained} gained"
+    return *_judged_drop(config, change, verdict, changed, more, remedy), *_class_drop_check(config, facts, remedy)
+
+
+def _judged_drop(
+    config: AccuracyLimits,
+    change: PairedChange,
+    verdict: LossVerdict,
+    changed: str,
+    more: str,
+    remedy: str,
+) -> tuple[Check, ...]:
+    limit = config.max_accuracy_drop
+    detail = f"{verdict}: {changed}; 95 % interval {change.low:.4f} to {change.high:.4f}"
+    fix = f"{remedy}; {more}" if verdict == "not resolved" else remedy
+    measured = Check.of("accuracy.max_accuracy_drop", change.drop, "<=", limit, detail, fix)
+    unproven = verdict == "not resolved" and measured.passed
+    why = f"a drop of at most {limit:g} is not proven: {changed}" if unproven else ""
+    return measured, _unresolved_check(why, more, blocks=config.unresolved == "reject")
+
+
+def _unresolved_check(why: str, more: str, *, blocks: bool) -> Check:
+    """Return the check that everything is proven; it fails where there is a reason why it is not."""
+    fix = f"{more}; set accuracy.unresolved to accept or reject it meanwhile"
+    severity: Literal["error", "warning"] = "error" if blocks else "warning"
+    return Check.of("accuracy.unresolved", int(bool(why)), "==", 0, why, fix, severity=severity)
+
+
+def _expected_drop_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> tuple[Check, ...]:
+    """Return the check of the loss to be expected, and whether the samples prove that it is within the limit."""
+    loss, limit, blocks, why = facts.expected_loss, config.max_accuracy_drop, config.unresolved == "reject", ""
+    assert loss is not None
+    unlabeled = "without labels" if facts.labels_fit else "whose labels the FP32 model predicts no better than chance"
+    detail = f"expected of {loss.metric}: {facts.differences}; 95 % interval {max(0.0, loss.low):.4f} to "
+    detail += f"{loss.high:.4f}; {facts.images} samples {unlabeled}"
+    expected = Check.of("accuracy.max_accuracy_drop", loss.drop, "<=", limit, detail, remedy)
+    if facts.missing_evidence and not facts.same_values:
+        why = f"nothing could be lost on {facts.images} samples: {facts.missing_evidence}"
+        blocks = config.unresolved != "accept"
+    elif expected.passed and loss.verdict(limit) == "not resolved":
+        why = f"an expected drop of at most {limit:g} is not proven: {facts.differences}"
+    more = "bring more samples that hold what the model is for, or their labels"
+    return expected, _unresolved_check(why, more, blocks=blocks)
+
+
+def _class_drop_check(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> list[Check]:
+    drop = facts.largest_class_drop
+    if drop is None:
+        return []
+    detail = f"class '{drop.label}': {drop.lost} of {drop.images} images lost, {drop.gained} gained; at least this drop"
+    return [Check.of("accuracy.max_recall_drop", drop.drop_low, "<=", config.max_recall_drop, detail, remedy)]
+
+
+def class_checks(
+    facts: AccuracyComparison, min_recall: float, min_precision: float, remedy: str = BETTER_SAMPLES
+) -> list[Check]:
+    """Check the worst class of the candidate; of a class that the FP32 model misses, no more than its own score."""
+    checks = []
+    for score, limit in (("recall", min_recall), ("precision", min_precision)):
+        pairs = list(zip(facts.classes, facts.reference_classes, strict=True))
+        if not pairs:
+            return []
+        worst, before = min(pairs, key=lambda pair: getattr(pair[0], score) - min(limit, getattr(pair[1], score)))
+        own = min(limit, getattr(before, score))
+        detail = f"class '{worst.label}', {worst.images} images; FP32: {getattr(before, score):.4f}"
+        checks.append(Check.of(f"accuracy.min_{score}", getattr(worst, score), ">=", own, detail, remedy))
+    return checks
+
+
+def _agreement_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> list[Check]:
+    """Check the outputs that are neither predictions nor floats, and without labels the detections that are kept."""
+    share, of_what = facts.agreement
+    return [Check.of("accuracy.min_agreement", share, ">=", config.min_agreement, of_what, remedy)] if of_what else []
+
+
+def _noise_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str) -> list[Check]:
+    """Check the signal-to-noise ratio of the worst float output of each kind."""
+    checks = []
+    for name, limit, read in (
+        ("min_sqnr_db", config.min_sqnr_db, True),
+        ("min_values_sqnr_db", config.min_values_sqnr_db, False),
+    ):
+        outputs = {o.output: (o.sqnr_db, o.place) for o in facts.outputs if o.read == read and o.sqnr_db is not None}
+        if outputs:
+            output = min(outputs, key=lambda name: np.nan_to_num(outputs[name][0], nan=-np.inf))
+            value, place = outputs[output]
+            detail = f"output '{output}'{place}"
+            checks.append(Check.of(f"accuracy.{name}", value, ">=", limit, detail, remedy, unit="dB"))
+    return checks

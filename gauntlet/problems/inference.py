@@ -1,0 +1,190 @@
+"""Infer what a model's outputs mean, from its graph and from its outputs for some samples."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Task
+from gauntlet.problems.box_inference import infer_boxes
+from gauntlet.problems.dense_inference import infer_maps, infer_texts, texts_with_last_blank
+from gauntlet.problems.output_evidence import (
+    CLASS_NAMES,
+    EMBEDDING_NAMES,
+    EMBEDDING_STEP,
+    NORMALIZATIONS,
+    PRODUCTS,
+    SOFTMAX,
+    Evidence,
+    InferredProblem,
+    are_decided,
+    class_twin,
+    have_unit_length,
+    is_named,
+    is_reconstruction,
+    read_by,
+    sums_to_one,
+    trained_by_softmax,
+    within_unit,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+KNOWN_CLASSES = (100, 365, 1000, 1001, 21841, 21843)
+"""Of CIFAR-100, Places365 and ImageNet: an image that becomes so many numbers is classified."""
+CIFAR_10 = 10
+"""As many as five landmarks have coordinates: believed where there are no real samples to tell."""
+MIN_EMBEDDING = 16
+"""Values of an embedding; shorter vectors of length 1 are directions and rotations."""
+
+
+def infer_problem(
+    inputs: NamedArrays,
+    outputs: NamedArrays,
+    graph: "onnx.GraphProto | None" = None,
+    *,
+    task: Task | None = None,
+    classes: int = 0,
+    real: bool = True,
+) -> InferredProblem:
+    """Return what a model's outputs for some samples mean; `arrays` where the evidence does not decide.
+
+    Outputs that are numbers get no argmax: a candidate that changes which of three scores is the highest is not wrong.
+    Wrongly taken for `arrays`, a model is held to a stricter limit of noise; wrongly taken for a classifier, it is
+    judged by something that means nothing. So an image that becomes k numbers is a classifier only with proof.
+
+    Args:
+        inputs: samples by input, shape (n, ...), in the order of the model's inputs; at least 16 for every rule.
+        outputs: of the source model for them, by name, shape (n, ...).
+        graph: of an ONNX model; None for a framework's.
+        task: what the outputs mean, where that is known; then only the rest is inferred.
+        classes: how many classes have names; 0 where none has.
+        real: whether the samples are real. Of random ones, only what holds for every input is believed.
+
+    Raises:
+        StageError: when the outputs do not fit `task`.
+    """
+    known = Evidence(inputs, outputs, graph, real, classes)
+    if task is not None:
+        if (named := next(TASKS[task](known, True), None)) is None:
+            shapes = ", ".join(f"{name} {array.dtype}{['n', *array.shape[1:]]}" for name, array in outputs.items())
+            raise StageError(f"no output has the form of the problem {task}: {shapes}")
+        return named
+    inferred = (problem for kind in ORDER for problem in TASKS[kind](known, False))
+    return next(inferred, InferredProblem("arrays", _undecided(known)))
+
+
+def _undecided(known: Evidence) -> str:
+    """Return why the outputs are compared as arrays."""
+    copies = [name for name, array in known.outputs.items() if is_reconstruction(array, known.inputs)]
+    if copies:
+        return f"{copies[0]} has the size or the channels of an input"
+    if last_blank := texts_with_last_blank(known):
+        return f"{last_blank[0]} looks like texts whose blank is the last class; only the first can be"
+    if not known.real and next(_detection(known, True), None):
+        reason = "the shapes are those of a detector, which random samples do not prove"
+        return f"{reason}; bring real ones with --data, or name it with --task detection"
+    return "neither the graph nor the values say more" if known.real else "random samples say little"
+
+
+def _detection(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
+    size = known.image_size
+    form = infer_boxes(known.outputs, size) if size and (known.real or certain) else None
+    if form is not None:
+        labels = tuple(map(str, range(form.classes)))
+        yield InferredProblem("detection", form.reason, form.decode.scores, form.decode, labels)
+
+
+def _classification(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
+    for name, scores in known.outputs.items():
+        if scores.dtype.kind != "f" or scores.ndim != 2 or scores.shape[1] < 2:
+            continue
+        if reason := _why_classes(known, name, scores):
+            yield InferredProblem("classification", f"{name} [n, {scores.shape[1]}] {reason}", name)
+    for name, array in known.outputs.items():
+        if array.dtype.kind in "iu" and array.size == len(array) and known.last(name) == "ArgMax":
+            yield InferredProblem("classification", f"{name} is computed by ArgMax", name)
+    if certain:
+        for name, array in known.floats.items():
+            if array.size == len(array) and within_unit(array):
+                yield InferredProblem(
+                    "classification", f"{name} holds the probability of the second of two classes", name
+                )
+        possible = [*known.rows, *(n for n, a in known.outputs.items() if a.dtype.kind in "iu" and a.size == len(a))]
+        yield from (InferredProblem("classification", f"{name}, as requested", name) for name in possible)
+
+
+def _why_classes(known: Evidence, name: str, scores: Array) -> str:
+    """Return why the numbers of an output are scores of classes; an empty text where they may be anything."""
+    count = scores.shape[1]
+    if known.last(name) in SOFTMAX:
+        return f"is computed by {known.last(name)}"
+    if sums_to_one(scores):
+        return "holds probabilities, which sum to 1 for each sample"
+    if twin := class_twin(scores, known.outputs):
+        return f"has its highest value at the class that {twin} names"
+    if read_by(known.graph, name, ("ArgMax", "Softmax")):
+        return "is read by an ArgMax or a Softmax"
+    if name not in known.floats or (within_unit(scores) and known.last(name) in ("Sigmoid", "")):
+        return ""
+    if is_named(name, CLASS_NAMES):
+        return "has the name of class scores"
+    if count == known.classes:
+        return f"has as many values as there are labels, {count}"
+    if known.last(name) not in PRODUCTS or (count % EMBEDDING_STEP == 0):
+        return ""
+    if known.real and trained_by_softmax(scores):
+        return "sums to nearly the same for every sample, as training by a softmax leaves logits"
+    if known.image_axes and (count in KNOWN_CLASSES or (count == CIFAR_10 and not known.real)):
+        return "is computed from an image, and so many classes have well-known data sets"
+    return ""
+
+
+def _multi_label(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
+    for name, values in known.rows.items():
+        ends = known.last(name) == "Sigmoid" or (known.graph is None and within_unit(values))
+        if not certain and (not ends or sums_to_one(values)):
+            continue
+        decided = known.real and are_decided(values)
+        if certain or decided or is_named(name, CLASS_NAMES) or values.shape[1] == known.classes:
+            why = "holds an independent probability for each class" if ends else "as requested"
+            yield InferredProblem("multi-label", f"{name} [n, {values.shape[1]}] {why}", name)
+
+
+def _embedding(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
+    for name, vectors in known.rows.items():
+        size = vectors.shape[1]
+        if size >= MIN_EMBEDDING and have_unit_length(vectors):
+            yield InferredProblem("embedding", f"{name} [n, {size}] holds vectors of length 1", name)
+        elif size >= MIN_EMBEDDING and is_named(name, EMBEDDING_NAMES) and known.last(name) in NORMALIZATIONS:
+            why = f"is normalized by {known.last(name)} and has the name of an embedding"
+            yield InferredProblem("embedding", f"{name} [n, {size}] {why}", name)
+        elif certain:
+            yield InferredProblem("embedding", f"{name}, as requested", name)
+
+
+def _regression(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
+    if certain:
+        possible = (n for n, a in known.outputs.items() if a.dtype.kind == "f" and a.ndim <= 2)
+        yield from (InferredProblem("regression", f"{name}, as requested", name) for name in possible)
+
+
+def _arrays(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
+    if certain:
+        yield InferredProblem("arrays", "as requested")
+
+
+TASKS: dict[Task, Callable[[Evidence, bool], Iterator[InferredProblem]]] = {
+    "classification": _classification,
+    "multi-label": _multi_label,
+    "regression": _regression,
+    "detection": _detection,
+    "segmentation": infer_maps,
+    "text": infer_texts,
+    "embedding": _embedding,
+    "arrays": _arrays,
+}
+"""From the evidence, and whether the problem is certain, to what the outputs mean, the likeliest output first."""
+ORDER: tuple[Task, ...] = ("detection", "text", "segmentation", "classification", "multi-label", "embedding")
+"""Boxes and texts first: their outputs would pass for maps, or several of their outputs for classes."""

@@ -1,0 +1,107 @@
+"""What a model saw and said when it was evaluated: `monitoring.npz` in its bundle."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gauntlet.bundle.bundle import ZIP_ERRORS, Bundle
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import ConfigError
+from gauntlet.core.signature import Signature
+from gauntlet.datasets.truth import class_indices
+from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, NoEmbedding
+from gauntlet.problems.base import Floats
+from gauntlet.request_log.embeddings import DISTANCE, EmbeddingReference
+from gauntlet.request_log.features import PREDICTED, feature_names, input_statistics, output_features
+
+REFERENCE = "monitoring.npz"
+UNKNOWN = "its reference has no embeddings. Fix: make the bundle again"
+
+
+@dataclass(frozen=True)
+class MonitoringReference:
+    """The features of evaluation samples, and which of them the model predicted right."""
+
+    names: tuple[str, ...]
+    features: Floats
+    """Shape (samples, features)."""
+    wrong: npt.NDArray[np.bool_] | None
+    """Shape (samples,); None where the samples have no classes as labels."""
+    embedding: EmbeddingReference | None = None
+    no_embedding: str = UNKNOWN
+    """Why there is no `embedding`."""
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The names of all features that are tested: `names`, and the distance of embeddings where they are known."""
+        return (*self.names, *((DISTANCE,) if self.embedding else ()))
+
+    def usual(self, feature: int) -> Floats:
+        """Return what a feature in `watched` is compared with, shape (k,)."""
+        if feature < len(self.names):
+            return self.features[:, feature]
+        assert self.embedding is not None
+        return self.embedding.usual
+
+    @property
+    def error(self) -> float | None:
+        """The share of wrong predictions."""
+        return None if self.wrong is None else float(self.wrong.mean())
+
+    @classmethod
+    def measure(
+        cls,
+        signature: Signature,
+        calls: Iterable[tuple[NamedArrays, NamedArrays]],
+        labels: Array | None,
+        embedded: EmbeddingOutput | str = UNKNOWN,
+    ) -> "MonitoringReference":
+        """Return the reference from inputs and outputs, each of shape (n, ...), and the labels of all samples.
+
+        `embedded` says where the embedding is that the outputs have as `EMBEDDING`, or why there is none.
+        """
+        parts, embeddings = list[Floats](), list[Array]()
+        for inputs, outputs in calls:
+            parts.append(
+                np.concatenate([input_statistics(inputs, signature), output_features(outputs, signature)], axis=1)
+            )
+            embeddings += [outputs[EMBEDDING]] if isinstance(embedded, EmbeddingOutput) else []
+        names, features, truth = feature_names(signature), np.concatenate(parts), class_indices(labels)
+        known = PREDICTED in names and truth is not None
+        wrong = features[:, names.index(PREDICTED)] != truth if known else None
+        if isinstance(embedded, str):
+            return cls(names, features, wrong, no_embedding=embedded)
+        try:
+            measured = EmbeddingReference.measure(embedded, np.concatenate(embeddings))
+        except NoEmbedding as error:
+            return cls(names, features, wrong, no_embedding=str(error))
+        return cls(names, features, wrong, measured, "")
+
+    def save(self, path: Path) -> None:
+        """Write one `.npz` file."""
+        wrong = {} if self.wrong is None else {"wrong": self.wrong}
+        embedding = self.embedding.arrays() if self.embedding else {"no_embedding": np.array(self.no_embedding)}
+        named = {"names": np.array(self.names), "features": self.features, **wrong, **embedding}
+        np.savez(path, allow_pickle=False, **named)
+
+    @classmethod
+    def load(cls, bundle: Bundle) -> "MonitoringReference":
+        """Read a bundle's reference; `ConfigError` when it has none, or a damaged one."""
+        path = bundle.folder / REFERENCE
+        if not path.is_file():
+            raise ConfigError(
+                f"{bundle.contract.name} ({bundle.digest[:12]}): the bundle has no {REFERENCE} to compare with. "
+                "Fix: make the bundle again with package.reference_samples of at least 50"
+            )
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = dict(file)
+            embedding = EmbeddingReference.load(arrays) if "embedding/output" in arrays else None
+            absent = "" if embedding else str(arrays.get("no_embedding", UNKNOWN))
+            names = tuple(arrays["names"].tolist())
+            return cls(names, arrays["features"], arrays.get("wrong"), embedding, absent)
+        except (*ZIP_ERRORS, KeyError) as error:
+            raise ConfigError(f"{path}: it cannot be read: {error}. Fix: copy the bundle again") from error

@@ -1,0 +1,1 @@
+"""What a server writes of its requests, in the format of `gauntlet.request_log`."""

@@ -1,0 +1,139 @@
+"""`gauntlet serve`: answer requests with the model of a bundle, over HTTP."""
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pydantic import ValidationError
+
+from flows.cli.shared import existing_file
+from gauntlet.core.errors import ConfigError, PipelineError
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.kinds import kinds
+from serving.request_log.writer import RequestLogConfig
+from serving.server import ServerConfig, serve
+from serving.settings import Limits
+
+LOG_OPTIONS = ("share", "inputs", "max_mb")
+TOKEN_VARIABLE = "GAUNTLET_TOKEN"  # for containers, whose secrets are often variables
+Settings = TypeVar("Settings", bound=Frozen)
+
+
+def serve_bundles(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C."""
+    if not options.bundles and not options.repository:
+        raise ConfigError("nothing to serve: name a bundle, or a folder of bundles with --repository FOLDER")
+    if options.name and len(options.bundles) != 1:
+        raise ConfigError(f"--name {options.name}: it names one bundle, and {len(options.bundles)} are given")
+    if options.repository and not Path(options.repository).is_dir():
+        raise ConfigError(f"--repository {options.repository}: no such folder")
+    if not 0 <= options.port <= 65535:
+        raise ConfigError(f"--port {options.port}: allowed are 1 to 65535, and 0 for a free one")
+    config = ServerConfig(
+        host=options.host,
+        port=options.port,
+        token=_token(options.token_file),
+        repository=Path(options.repository) if options.repository else None,
+        threads=options.threads,
+        log_level=options.log_level,
+        limits=_limits(options),
+        request_log=_request_log(options),
+    )
+    registered = {source: model for source in options.bundles if (model := _registered(source)) is not None}
+    sources = [registered[name].path if name in registered else partial(Path, name) for name in options.bundles]
+    name, awaited, missing = options.name, None, ""
+    if options.wait:
+        model = _awaited(options, registered)
+        name = name or model.name
+        missing = _missing(model)
+        awaited = sources.pop() if missing else None
+
+    def listening(address: str) -> None:
+        print(f"serving on {address}", flush=True)  # noqa: T201
+        if missing:
+            print(f"waiting for a version: {missing}", flush=True)  # noqa: T201
+        for model in registered.values():
+            model.follow(address, name, config.token)
+
+    serve(sources, config, name, listening, awaited)
+    return 0
+
+
+class Registered(Protocol):
+    """A model that an address names: what the object of an entry point `address.SCHEME` returns for `SCHEME:...`."""
+
+    @property
+    def name(self) -> str:
+        """The model's name; `ConfigError` when the address is malformed."""
+
+    def path(self) -> Path:
+        """Return the bundle that the address names now; the server asks again whenever it loads the model."""
+
+    def follow(self, address: str, name: str | None, token: str | None) -> None:
+        """Let a server load every bundle that the address comes to name, as long as this process lives."""
+
+
+def _registered(source: str) -> Registered | None:
+    """Return the model that an address names; None for a file or a folder."""
+    scheme, colon, _ = source.partition(":")
+    kind: Callable[[str], Registered] | None = kinds("address").get(scheme) if colon else None
+    return kind(source) if kind else None
+
+
+def _missing(model: Registered) -> str:
+    """Return why there is no bundle at the address now, or nothing."""
+    try:
+        model.path()
+    except PipelineError as error:
+        return str(error)
+    return ""
+
+
+def _awaited(options: argparse.Namespace, registered: Mapping[str, Registered]) -> Registered:
+    """Return the one registered model that the server may wait for."""
+    if len(options.bundles) != 1 or not registered:
+        raise ConfigError("--wait: it needs one registered model, as models:/NAME@ALIAS, and no other bundle")
+    return registered[options.bundles[0]]
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    return _settings(
+        Limits, {name: (f"--{name.replace('_', '-')}", getattr(options, name)) for name in Limits.model_fields}
+    )
+
+
+def _request_log(options: argparse.Namespace) -> RequestLogConfig | None:
+    """Return how requests are logged, None where they are not."""
+    settings = {name: (f"--log-{name.replace('_', '-')}", getattr(options, f"log_{name}")) for name in LOG_OPTIONS}
+    if options.request_log is None:
+        if unused := [flag for flag, value in settings.values() if value is not None]:
+            raise ConfigError(f"{unused[0]}: there is no request log. Fix: name its folder with --request-log FOLDER")
+        return None
+    return _settings(RequestLogConfig, {"folder": ("--request-log", options.request_log), **settings})
+
+
+def _settings(kind: type[Settings], values: Mapping[str, tuple[str, Any]]) -> Settings:
+    """Return the settings from options, each with its flag; None stands for the default."""
+    try:
+        return kind.model_validate({name: value for name, (_, value) in values.items() if value is not None})
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        flag, value = values[str(first["loc"][0])]
+        raise ConfigError(f"{flag} {value}: {first['msg']}") from error
+
+
+def _token(name: str | None) -> str | None:
+    """Return the token in a file, else the one of the environment, None where there is neither."""
+    path = existing_file(name)
+    token = path.read_text().strip() if path else os.environ.get(TOKEN_VARIABLE)
+    if token is None:
+        return None
+    if len(token) < 16 or not token.isascii() or not token.isprintable():
+        where = f"--token-file {path}" if path else TOKEN_VARIABLE
+        raise ConfigError(
+            f"{where}: a token has at least 16 printable ASCII characters. Fix: make one with: openssl rand -hex 32"
+        )
+    return token

@@ -1,0 +1,1 @@
+"""The stages `loadgen` and `serve`, which measure the winner and the service of its bundle."""

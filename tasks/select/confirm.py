@@ -1,0 +1,193 @@
+"""Confirm the winner in a race of its own, with the reference and its control.
+
+The fastest of many candidates owes a part of its speed-up to luck, and of many candidates at the margin one is likely
+to look proven. A fresh race of the chosen one alone decides once, whatever the number of candidates, and its estimate
+has no such bias. Where it is not proven again, the next candidate in the order of the selection is raced. Each of these
+races is one more chance to be lucky, so they share the risk of a single one: the more of them there may be, the higher
+is the confidence of each, and the more rounds it has.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Check
+from gauntlet.core.run_report import BenchmarkRow
+from gauntlet.core.workspace import Workspace
+from gauntlet.race.budget import NO_BUDGET, Budget, over_budget
+from gauntlet.race.confidence import median_shift_interval, rounds_for, shared_confidence
+from gauntlet.race.objective import BEST, BETTER
+from tasks.benchmark import benchmark
+from tasks.benchmark.config import BenchmarkConfig
+from tasks.benchmark.facts import BenchmarkFacts
+from tasks.select.config import SelectConfig
+from tasks.select.decision import Choice, Confirmation, Decision, OverNormalized
+
+MAX_CONFIRMATIONS = 3
+"""Candidates that are raced again, best first, until one is confirmed; they share one risk."""
+
+
+def confirm(
+    config: SelectConfig,
+    first: BenchmarkConfig,
+    workspace: Workspace,
+    *,
+    decision: Decision,
+    models: Mapping[str, Artifact],
+    golden: Artifact,
+    normalized: Mapping[str, Artifact],
+    budget: Budget = NO_BUDGET,
+) -> tuple[Decision, tuple[Check, ...]]:
+    """Race the chosen candidate against the reference again, and the next one unless it is proven better.
+
+    The reference wins when none is. `first` is the plan of the first race: these do not stop early. The winner must be
+    within the budget as measured here; a candidate that is, while the reference is not, needs not be better.
+    `normalized` runs in the same rounds.
+    """
+    reference = next(iter(models))
+
+    def race_again(choice: Choice, confidence: float) -> Confirmation:
+        raced = {name: models[name] for name in (reference, choice.candidate)} | dict(normalized)
+        alone = _alone(first, choice.target, confidence)
+        race = benchmark(
+            alone, workspace, models=raced, golden=golden, objective=config.objective, confidence=confidence
+        ).facts
+        return judge(race, config, choice, decision.batch, budget).replace(confidence=confidence)
+
+    decision = confirm_in_order(config, decision, race_again)
+    final = _final(decision.confirmations)
+    race, proven = final.race, math.nan
+    if final.rows:
+        proven = config.compare(final.candidate, _deciding(final.rows, decision.batch), race).proven
+    fix = f"{decision.winner} wins; more rounds on a quieter machine may decide it"
+    check = config.check(proven, config.required_ratio(race), decision.reason, fix)
+    noise = Check.of("select.max_aa_deviation", race.aa_deviation, "<=", first.max_aa_deviation, severity="warning")
+    rows, size_bytes = _rows_on(race, decision.winner, decision.target), race.result(decision.winner).size_bytes
+    return decision, (check, noise, *budget.checks(decision.winner, rows, size_bytes))
+
+
+def confirm_in_order(
+    config: SelectConfig,
+    decision: Decision,
+    race_again: Callable[[Choice, float], Confirmation],
+    clock: Callable[[], float] = time.monotonic,
+) -> Decision:
+    """Race one candidate after another again until one is confirmed, no more than the configuration allows.
+
+    `race_again` takes a choice and the confidence of its interval. A race is not begun if one
+    as long as the longest so far would exceed the time budget.
+    """
+    choices = decision.choices[:MAX_CONFIRMATIONS]
+    began, longest = clock(), 0.0
+    raced: list[Confirmation] = []
+    for place, confidence in enumerate(shared_confidence(len(choices))):
+        start = clock()
+        if raced and start - began + longest > config.confirm_budget_s:
+            break
+        raced.append(race_again(choices[place], confidence))
+        longest = max(longest, clock() - start)
+        if raced[-1].confirmed:
+            break
+    left = [] if raced[-1].confirmed else [choice.candidate for choice in decision.choices[len(raced) :]]
+    return _concluded(decision, raced, left)
+
+
+def _final(raced: Sequence[Confirmation]) -> Confirmation:
+    """Return the confirmed candidate, or the chosen one that was not."""
+    return raced[-1] if raced[-1].confirmed else raced[0]
+
+
+def _concluded(decision: Decision, raced: Sequence[Confirmation], not_tried: Sequence[str]) -> Decision:
+    """Return the decision with what became of the candidates.
+
+    Where none is confirmed, the reference wins by what was measured of it beside the chosen candidate.
+    """
+    final = _final(raced)
+    others = "; ".join(f"{c.candidate} was {c.objection}: {c.measured}" for c in raced if c is not final)
+    left = f"not raced again, because the confirmation had no more races or time left: {', '.join(not_tried)}"
+    parts = [final.reason]
+    parts += [f"raced again before it, {others}" if final.confirmed else f"nor were others proven: {others}"] * bool(
+        others
+    )
+    parts += [left] * bool(not_tried)
+    race = final.race
+    default = race.session_variants[0] if race.session_variants else None
+    return decision.replace(
+        winner=final.candidate if final.confirmed else race.reference,
+        target=final.target if final.confirmed else race.reference_rows[0].target,
+        session=final.session if final.confirmed else default,
+        reason="; ".join(parts),
+        confirmations=tuple(raced),
+        not_tried=tuple(not_tried),
+    )
+
+
+def judge(
+    race: BenchmarkFacts, config: SelectConfig, choice: Choice, batch: int, budget: Budget = NO_BUDGET
+) -> Confirmation:
+    """Return whether a candidate is confirmed by its own race, at the batch size that decided the first."""
+    chosen, base = race.result(choice.candidate), race.result(race.reference)
+    rows = tuple(row for row in _rows_on(race, chosen.candidate, choice.target) if row.verdict != "reference")
+    over, base_over = (
+        over_budget(budget.checks(result.candidate, own, result.size_bytes))
+        for result, own in ((chosen, rows), (base, race.chosen_rows(race.reference)))
+    )
+    beside, won = _over_normalized(race, choice, batch), ""
+    if not rows:
+        measured, better, over = f"could not be measured: {chosen.error}", False, ""
+    else:
+        comparison = config.compare(chosen.candidate, _deciding(rows, batch), race)
+        measured, better = comparison.measured, comparison.beats(config.required_ratio(race))
+        won = comparison.reason(race.reference, choice.note) + (f"; {beside}" if beside else "")
+    # A reference over the budget loses to a candidate within it, and to a better one, which fails the gate like itself.
+    confirmed = bool(rows) and (better or not over) if base_over else better and not over
+    lost = f"{chosen.candidate} was {BEST[config.objective]}, but {over or 'not proven so again'}: {measured}"
+    return Confirmation(
+        **dict(choice),
+        confirmed=confirmed,
+        reason=won if confirmed else lost,
+        measured=measured,
+        objection="" if confirmed else over or f"not proven {BETTER[config.objective]} again",
+        rows=rows,
+        race=race,
+        over_normalized=beside,
+    )
+
+
+def _over_normalized(race: BenchmarkFacts, choice: Choice, batch: int) -> OverNormalized | None:
+    """Return the chosen candidate's speed over that of the normalized file, if both differ and were measured."""
+    chosen = race.result(choice.candidate)
+    other = next((r for r in race.results if r.candidate not in (race.reference, chosen.candidate)), None)
+    if other is None or not (other.rows and chosen.rows) or chosen.target != choice.target:
+        return None
+    if _deciding(other.rows, batch).verdict == "not resolved":
+        return None
+    batch = _deciding(chosen.rows, batch).batch
+    pairs = zip(other.round_quartiles_ms[batch], chosen.round_quartiles_ms[batch], strict=False)
+    shift = median_shift_interval([math.log(own / chosen_ms) for own, chosen_ms in pairs])
+    center, low, high = np.exp(shift).tolist()
+    return OverNormalized(normalized=other.candidate, speedup=center, speedup_low=low, speedup_high=high)
+
+
+def _rows_on(race: BenchmarkFacts, candidate: str, target: str) -> tuple[BenchmarkRow, ...]:
+    return tuple(row for row in race.result(candidate).rows if row.target == target)
+
+
+def _deciding(rows: tuple[BenchmarkRow, ...], batch: int) -> BenchmarkRow:
+    """Return the row at the batch size that decided the selection; a model with a fixed one has no other."""
+    return next((row for row in rows if row.batch == batch), rows[0])
+
+
+def _alone(config: BenchmarkConfig, target: str, confidence: float) -> BenchmarkConfig:
+    """Return the plan of a race on the first target and the chosen one alone."""
+    return config.replace(
+        targets=tuple(t for i, t in enumerate(config.targets) if i == 0 or t.name == target),
+        deploy_targets=tuple(name for name in config.deploy_targets if name == target),
+        session_variants=tuple(session for session in config.session_variants if session.name == target),
+        rounds=rounds_for(confidence, config.rounds),
+        early_stopping=False,
+        profile=False,
+    )

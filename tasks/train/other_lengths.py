@@ -1,0 +1,140 @@
+"""Golden inputs at other lengths of the axes that a brought model leaves open, besides the batch."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Check
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.datasets.golden import Golden, Predict, first_samples
+from gauntlet.datasets.splits import Split
+from tasks.train.input_sizes import axes_of
+
+SAMPLES = 32
+TRIED = 2
+"""Samples on which the source is tried at a length."""
+IMAGE_AXES = {"NCHW": (2, 3), "NHWC": (1, 2)}
+
+OpenAxes = dict[str, dict[int, str]]
+"""Input -> axis of its array of samples -> name."""
+
+
+@dataclass(frozen=True)
+class OtherLengths:
+    """Inputs by case, named after the lengths (`tokens=8`), and the cases that the source itself refuses."""
+
+    cases: dict[str, NamedArrays] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return a warning where every other length is refused; none for a model without open axes."""
+        if not self.cases and not self.refused:
+            return ()
+        judged = f"judged at {'; '.join(self.cases)}" if self.cases else "judged at the length of the data alone"
+        refused = f"; the model itself refuses {'; '.join(self.refused)}" if self.refused else ""
+        check = Check.of(
+            "train.unjudged_axes",
+            0 if self.cases else 1,
+            "==",
+            0,
+            f"the open axes are {judged}{refused}",
+            "" if self.cases else "export the model with fixed axes, or with axes that take further lengths",
+            severity="warning",
+        )
+        return (check,)
+
+
+def cut_samples(predict: Predict, test: Split, signature: Signature) -> OtherLengths:
+    """Return the first test samples, cut to a half, to a quarter and to 1 along each open axis but the batch.
+
+    All open axes are cut in proportion, or one by one where the source refuses that. Images are only halved: a smaller
+    part shows too little. The source must give finite outputs for a length, as it does for the whole samples.
+    """
+    real = test.take(slice(0, SAMPLES))
+    finite = _finite_outputs(predict, real) or set()
+    axes = _open_axes(signature.inputs, real, signature.layout)
+    lengths = {axis: real[name].shape[place] for name, places in axes.items() for place, axis in places.items()}
+    is_image = signature.layout in IMAGE_AXES
+    cases: dict[str, NamedArrays] = {}
+    refused: list[str] = []
+    for divisor in (2,) if is_image else (2, 4, max(lengths.values(), default=1)):
+        for chosen in _groups(lengths):
+            new = {axis: max(1, lengths[axis] // divisor) for axis in chosen}
+            title = ", ".join(f"{axis}={length}" for axis, length in new.items())
+            if all(new[axis] == lengths[axis] for axis in chosen) or title in cases or title in refused:
+                continue
+            inputs = _varied_cut(real, axes, new, (0.5, 0, 1) if is_image else (0, 0.5, 1))
+            accepted = _finite_outputs(predict, inputs)
+            if accepted is not None and accepted >= finite:
+                cases[title] = inputs
+                if len(chosen) == len(lengths):
+                    break  # what remains are the axes one by one
+            else:
+                refused.append(title)
+    return OtherLengths(cases, tuple(refused))
+
+
+def with_open_axes(outputs: Sequence[TensorSpec], golden: Golden) -> tuple[TensorSpec, ...]:
+    """Return the specs of outputs with a name for each axis whose length differs between the golden cases."""
+    specs = []
+    for spec in outputs:
+        _, *axes = axes_of(spec.name, golden)
+        specs.append(spec.replace(shape=(*spec.shape[: len(spec.shape) - len(axes)], *axes)))
+    return tuple(specs)
+
+
+def _open_axes(inputs: Sequence[TensorSpec], real: NamedArrays, layout: str) -> OpenAxes:
+    """Return the open axes but the batch; each sample may be a whole input, whose axes are then all considered."""
+    axes: OpenAxes = {}
+    for spec in inputs:
+        whole = real[spec.name].ndim - len(spec.shape) if spec.name in real else -1
+        if whole not in (0, 1):  # the samples do not fit, which is reported where they are fed
+            continue
+        possible = range(1, real[spec.name].ndim)
+        if layout in IMAGE_AXES and len(spec.shape) == 4:
+            possible = range(IMAGE_AXES[layout][0] + whole, IMAGE_AXES[layout][1] + whole + 1)
+        named = {place: spec.shape[place - whole] for place in possible}
+        axes[spec.name] = {place: axis for place, axis in named.items() if isinstance(axis, str)}
+    return axes
+
+
+def _groups(lengths: dict[str, int]) -> Iterator[tuple[str, ...]]:
+    """Yield the axes to cut at once: all, then one by one."""
+    if lengths:
+        yield tuple(lengths)
+    if len(lengths) > 1:
+        yield from ((axis,) for axis in lengths)
+
+
+def _varied_cut(real: NamedArrays, axes: OpenAxes, new: dict[str, int], places: Sequence[float]) -> NamedArrays:
+    """Return the cut at the first place (0: the beginning, 1: the end) where the samples differ as the whole ones do.
+
+    Texts often begin, or end, with the same token.
+    """
+    cuts = [{name: _cut(array, axes.get(name, {}), new, at) for name, array in real.items()} for at in places]
+    varied = [name for name, array in real.items() if _varies(array)]
+    return next((cut for cut in cuts if all(_varies(cut[name]) for name in varied)), cuts[0])
+
+
+def _cut(array: Array, axes: dict[int, str], new: dict[str, int], at: float) -> Array:
+    for place, axis in axes.items():
+        length = new.get(axis, array.shape[place])
+        start = round(at * (array.shape[place] - length))
+        array = array.take(range(start, start + length), place)
+    return array
+
+
+def _varies(array: Array) -> bool:
+    return len(array) > 1 and bool(np.any(array != array[:1]))
+
+
+def _finite_outputs(predict: Predict, inputs: NamedArrays) -> set[str] | None:
+    """Return the float outputs without NaN and infinity for the first samples; None where the source fails on them."""
+    try:
+        outputs = predict(first_samples(inputs, TRIED))
+    except StageError:
+        return None
+    return {name for name, array in outputs.items() if array.dtype.kind == "f" and np.isfinite(array).all()}

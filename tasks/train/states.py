@@ -1,0 +1,50 @@
+"""The states of a brought model, as configured or inferred."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Signature
+from gauntlet.core.states import SampleType, sample_types, states_by_name, states_by_shape
+from gauntlet.datasets.golden import Golden
+from tasks.train.facts import find_primary_output
+
+StatePairs = Annotated[
+    tuple[tuple[str, str], ...] | None,
+    Field(
+        description="of a streaming model: pairs of an input and the output that is its next value; every candidate is "
+        "judged over sequences in which it feeds itself. Default: pairs whose names, types and shapes say so; `[]`: "
+        "none"
+    ),
+]
+
+
+def with_primary_and_states(
+    signature: Signature, golden: Golden, primary_output: str | None, states: StatePairs
+) -> Signature:
+    """Return the signature with its primary output and its states, each as configured, or inferred where it is None.
+
+    A primary output that is inferred is no state, unless there is no other output. Raise StageError where a name or a
+    pair does not fit the model.
+    """
+    inputs, outputs = sample_types(golden.real.inputs), sample_types(golden.real.outputs)
+    named = states_by_name(inputs, outputs) if states is None else states
+    for name, output in named:
+        if inputs.get(name) is None or inputs[name] != outputs.get(output):
+            raise StageError(
+                f"train.states: the input {name!r} is {_described(inputs.get(name))}, the output {output!r} is "
+                f"{_described(outputs.get(output))}; expected an input and an output of one type and shape. Inputs: "
+                f"{', '.join(inputs)}; outputs: {', '.join(outputs)}"
+            )
+    returned = {output for _, output in named} if primary_output is None else set()
+    others = {name: array for name, array in golden.test_outputs.items() if name not in returned}
+    primary = find_primary_output(primary_output, others or golden.test_outputs, signature)
+    if states is None:
+        fixed = [spec.name for spec in signature.inputs if not spec.is_open]
+        named = states_by_shape(inputs, outputs, named, primary or next(iter(others), ""), fixed)
+    return signature.replace(primary_output=primary, states=named)
+
+
+def _described(kind: SampleType | None) -> str:
+    return "missing" if kind is None else f"{kind[0]}{list(kind[1])}"

@@ -1,0 +1,147 @@
+"""The search for candidates ends in time: what would end too late is not tried, and says so."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from flows.search.time_budget import ALWAYS_TRIED, TimeBudget
+from gauntlet.core.errors import GateFailed
+
+
+class Clock:
+    """A clock that goes only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def tried(budget: TimeBudget, clock: Clock, place: int, seconds: float) -> bool:
+    """Try a recipe that takes a number of seconds; return whether there was time for it."""
+    try:
+        with budget.recipe(place):
+            clock.now += seconds
+    except GateFailed:
+        return False
+    return True
+
+
+def test_recipes_that_take_equally_long_end_within_the_budget() -> None:
+    clock = Clock()
+    budget = TimeBudget(60, clock)
+    clock.now += 12  # the passes and the calibration
+    assert [tried(budget, clock, place, 11) for place in range(8)] == [True] * 4 + [False] * 4
+    assert budget.used == 56
+
+
+def test_recipe_that_would_probably_end_too_late_is_not_tried_and_says_why() -> None:
+    clock = Clock()
+    budget = TimeBudget(60, clock)
+    assert [tried(budget, clock, place, seconds) for place, seconds in enumerate((20, 5, 5))] == [True] * 3
+    clock.now += 11  # 41 s are used, and 19 s are left
+    reason = "^not tried: 41 s of quantize_budget_s, 60 s, are used, and a recipe has taken up to 20 s$"
+    with pytest.raises(GateFailed, match=reason), budget.recipe(3):
+        pass
+
+
+def test_first_recipes_are_tried_however_late_it_is() -> None:
+    clock = Clock()
+    budget = TimeBudget(60, clock)
+    clock.now += 1e9
+    assert [tried(budget, clock, place, 1) for place in range(ALWAYS_TRIED + 1)] == [True] * ALWAYS_TRIED + [False]
+
+
+def test_recipe_that_fails_counts_as_well() -> None:
+    clock = Clock()
+    budget = TimeBudget(60, clock)
+    with pytest.raises(GateFailed, match="too inaccurate"), budget.recipe(0):
+        clock.now += 40
+        raise GateFailed("too inaccurate")
+    assert not tried(budget, clock, ALWAYS_TRIED, 1)
+
+
+def test_passes_have_a_third_of_the_time_and_the_first_is_always_tried() -> None:
+    clock = Clock()
+    budget = TimeBudget(60, clock)
+    assert budget.for_passes == 20
+    clock.now += 19
+    with budget.graph_pass(1):
+        clock.now += 1
+    with budget.graph_pass(0):
+        pass
+    late = r"^not tried: 20 s .* and graph passes have 20 s of it$"
+    with pytest.raises(GateFailed, match=late), budget.graph_pass(1):
+        pass
+
+
+def test_repair_is_not_tried_where_it_may_end_too_late() -> None:
+    clock = Clock()
+    budget = TimeBudget(60, clock)
+    clock.now += 50
+    with budget.repair(0, 10):
+        clock.now += 1
+    late = r"^not tried: 51 s .* a repair may take 10 s \(repair.budget_s\)$"
+    with pytest.raises(GateFailed, match=late), budget.repair(0, 10):
+        pass
+
+
+def test_recipes_side_by_side_are_not_tried_when_no_time_is_left_as_their_turn_comes() -> None:
+    clock = Clock()
+    budget = TimeBudget(60, clock)
+    begun = threading.Barrier(9)
+
+    def line(place: int) -> bool:
+        begun.wait()
+        return tried(budget, clock, place, 20)
+
+    with ThreadPoolExecutor(8) as lines:
+        with budget.recipe(0):  # the only worker is busy
+            recipes = [lines.submit(line, place) for place in range(1, 9)]
+            begun.wait()
+            clock.now += 20
+        results = [recipe.result() for recipe in recipes]
+    assert sum(results) in (1, 2)  # the one that is always tried, and one before it if that came first
+
+
+def test_as_many_recipes_are_at_work_as_there_are_workers() -> None:
+    budget = TimeBudget(60, Clock(), at_once=3)
+    together = threading.Barrier(3)
+
+    def line(place: int) -> None:
+        with budget.recipe(place):
+            together.wait(30)
+
+    with ThreadPoolExecutor(6) as lines:
+        for recipe in [lines.submit(line, place) for place in range(6)]:
+            recipe.result()
+
+
+def test_first_places_come_first_among_those_that_wait() -> None:
+    budget, order = TimeBudget(60, Clock()), list[int]()
+
+    def line(place: int) -> None:
+        with budget.recipe(place):
+            order.append(place)
+
+    with ThreadPoolExecutor(5) as lines:
+        with budget.recipe(0):
+            recipes = [lines.submit(line, place) for place in (4, 2, 5, 1, 3)]
+            while len(budget._waiting) < len(recipes):
+                time.sleep(0.001)
+        for recipe in recipes:
+            recipe.result()
+    assert order == [1, 2, 3, 4, 5]
+
+
+def test_without_a_limit_everything_is_tried() -> None:
+    clock = Clock()
+    budget = TimeBudget(None, clock)
+    clock.now += 1e9
+    with budget.graph_pass(9), budget.repair(9, 120):
+        pass
+    assert tried(budget, clock, 99, 1)
+    assert budget.for_passes is None

@@ -1,0 +1,154 @@
+"""The seam, with stages of three lines: what is tried again, what is done again, and what a gate stops."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_runs import Seam
+from fake_stages import Nothing
+
+from configs.schema import PipelineConfig
+from flows.record.run import Run
+from flows.stage import Line
+from gauntlet.core.candidate import Candidate
+from gauntlet.core.errors import GateFailed, StageError
+from gauntlet.core.report import Check, Report
+from gauntlet.core.stage import stage
+from gauntlet.core.workspace import Workspace
+
+REASON = "ticket 42: the data are easier"
+CALLS: list[Any] = []
+"""The configurations of the calls so far."""
+
+
+def write(config: str, workspace: Workspace) -> Report[Nothing]:
+    CALLS.append(config)
+    path = workspace.folder / "text"
+    path.write_text(config)
+    return Report(facts=Nothing(), artifacts={"text": workspace.store_file(path)})
+
+
+def score(config: float, workspace: Workspace) -> Report[Nothing]:
+    CALLS.append(config)
+    return Report(facts=Nothing(), checks=(Check.of("score.min", config, ">=", 1),))
+
+
+def hurry(config: str, workspace: Workspace) -> Report[Nothing]:
+    CALLS.append(config)
+    return Report(facts=Nothing(), timed=True)
+
+
+@stage(measured=True)
+def measure(config: str, workspace: Workspace) -> Report[Nothing]:
+    CALLS.append(config)
+    return Report(facts=Nothing())
+
+
+def fragile(config: tuple[str, int], workspace: Workspace) -> Report[Nothing]:
+    """Fail the first times: with an error of this project where the words end with a full stop, else with a crash."""
+    CALLS.append(config)
+    words, times = config
+    if len(CALLS) <= times:
+        raise StageError(words) if words.endswith(".") else OSError(words)
+    return Report(facts=Nothing())
+
+
+@pytest.fixture(autouse=True)
+def _no_calls() -> None:
+    CALLS.clear()
+
+
+def test_crash_is_tried_again_and_the_run_goes_on(seam: Seam) -> None:
+    seam(lambda line: line.stage(fragile, ("the disk was away for a moment", 1)))
+    assert len(CALLS) == 2
+
+
+def test_crash_that_stays_names_the_stage(seam: Seam) -> None:
+    with pytest.raises(StageError, match=r"^fragile: OSError: the disk is gone$"):
+        seam(lambda line: line.stage(fragile, ("the disk is gone", 9)))
+    assert len(CALLS) == 2
+
+
+def test_clear_error_is_not_tried_again(seam: Seam) -> None:
+    with pytest.raises(StageError, match=r"^fragile: it is not readable\.$"):
+        seam(lambda line: line.stage(fragile, ("it is not readable.", 9)))
+    assert len(CALLS) == 1
+
+
+def test_verdict_is_recorded_and_not_tried_again(seam: Seam) -> None:
+    seen: list[Run] = []
+
+    def body(line: Line) -> None:
+        seen.append(line.run)
+        line.stage(score, 0.5)
+        line.stage(write, "behind the gate")
+
+    with pytest.raises(GateFailed, match=r"score\.min"):
+        seam(body)
+    assert CALLS == [0.5]
+    assert [(entry.stage, entry.checks[0].passed) for entry in seen[0].stages] == [("score", False)]
+
+
+def test_overridden_check_lets_the_line_pass_and_stays_on_record(seam: Seam) -> None:
+    config = PipelineConfig.model_validate({"overrides": [{"check": "score.min", "reason": REASON}]})
+    run = seam(lambda line: line.stage(score, 0.5), config)
+    [entry] = run.stages
+    assert (entry.checks[0].passed, entry.checks[0].override) == (False, REASON)
+
+
+def test_same_work_is_done_once_and_a_changed_configuration_is_other_work(seam: Seam) -> None:
+    cached = [seam(lambda line, text=text: line.stage(write, text)).stages[0].cached for text in ("a", "a", "b")]
+    assert cached == [False, True, False]
+    assert CALLS == ["a", "b"]
+
+
+def test_lost_artifact_is_made_again(seam: Seam) -> None:
+    run = seam(lambda line: line.stage(write, "a"))
+    artifact = run.stages[0].artifacts["text"]
+    run.home.store.path(artifact).unlink()
+    again = seam(lambda line: line.stage(write, "a"))
+    assert CALLS == ["a", "a"]
+    assert again.home.store.is_intact(artifact)
+
+
+@pytest.mark.parametrize(
+    ("call", "fresh"),
+    [
+        (lambda line: line.stage(write, "a"), True),
+        (lambda line: line.stage(hurry, "a"), False),
+        (lambda line: line.stage(measure, "a"), False),
+    ],
+    ids=["fresh run", "a clock decided", "measured"],
+)
+def test_work_is_repeated_where_no_earlier_result_may_stand_for_it(
+    seam: Seam, call: Callable[..., Any], fresh: bool
+) -> None:
+    for _ in range(2):
+        seam(call, fresh=fresh)
+    assert CALLS == ["a", "a"]
+
+
+def test_candidate_that_fails_or_breaks_is_dropped_and_its_siblings_go_on(seam: Seam) -> None:
+    def body(line: Line) -> None:
+        for name, function, config in (
+            ("worse", score, 0.5), ("broken", fragile, ("no such pattern.", 9)), ("good", score, 2.0),
+        ):  # fmt: skip
+            with line.attempt(Candidate(name, "fp32", "fp32")) as branch:
+                branch.stage(function, config)
+
+    run = seam(body)
+    assert [(entry.candidate, entry.checks[0].passed) for entry in run.stages] == [("worse", False), ("good", True)]
+    dropped = {name: (candidate.status, candidate.reason) for name, candidate in run.candidates.items()}
+    assert dropped["worse"] == ("rejected", "score.min: 0.5 must be >= 1")
+    assert dropped["broken"] == ("rejected", "fragile broke: fragile broken: no such pattern.")
+    assert dropped["good"] == ("not decided", "")
+
+
+def test_gate_is_judged_once_whatever_the_settings_of_prefect_say() -> None:
+    code = "from flows.stage import _gate_node; print(_gate_node.with_options(name='a gate').retries)"
+    more = os.environ | {"PREFECT_TASKS_DEFAULT_RETRIES": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=more, capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"

@@ -1,0 +1,147 @@
+"""Flax training: repeatable, honest about its loss, the best epoch is kept, and a restart ends at the same weights."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from frameworks.jax import network as flax_network
+from frameworks.jax.classifier_training import FlaxTraining
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import ArraySplit, Dataset
+from tasks.train.facts import TrainFacts
+
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes longer here than computing
+SIZES = {"train": 131, "validation": 60, "calibration": 10, "test": 40}  # 131: the last step of an epoch is not full
+TINY = {"widths": (6,), "epochs": 3, "batch_size": 32, "learning_rate": 0.02}
+Fit = Callable[..., Report[TrainFacts]]
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return Digits(image_size=8, layout="NHWC").load()
+
+
+def small(digits: Dataset, change: Callable[[str, np.ndarray], None] | None = None) -> dict[str, ArraySplit]:
+    """Return few samples a split, after `change(name, inputs)` has damaged them."""
+    splits = {}
+    for name, size in SIZES.items():
+        inputs = digits.splits[name].take(slice(0, size))["input"].copy()
+        if change:
+            change(name, inputs)
+        splits[name] = ArraySplit({"input": inputs}, digits.splits[name].labels[:size])
+    return splits
+
+
+@pytest.fixture
+def fit(digits: Dataset, workspace: Callable[..., Workspace]) -> Fit:
+    def run(
+        splits: dict[str, ArraySplit] | None = None, out: Workspace | None = None, **config: object
+    ) -> Report[TrainFacts]:
+        training = FlaxTraining.model_validate(TINY | config)
+        return training.fit(splits or small(digits), digits.signature, out or workspace())
+
+    return run
+
+
+def test_train_learns_keeps_the_best_epoch_and_saves_its_answers(fit: Fit, workspace: Callable[..., Workspace]) -> None:
+    out = workspace()
+    report = fit(out=out, epochs=6)
+    report.raise_if_blocked()
+    facts, history = report.facts, report.facts.history
+    assert [epoch.epoch for epoch in history] == [1, 2, 3, 4, 5, 6]
+    assert history[-1].train_loss < 0.9 * history[0].train_loss
+    losses = [epoch.validation_loss for epoch in history]
+    assert losses[facts.best_epoch - 1] == min(losses)
+    assert history[-1].learning_rate == pytest.approx(0, abs=1e-9)
+    assert history[0].learning_rate == pytest.approx(0.02 * (1 + np.cos(np.pi / 6)) / 2)
+    assert not facts.stopped_early
+    network, recipe = flax_network.load(out.path(report.artifacts["model"]))
+    golden = Golden.load(out.path(report.artifacts["golden"]))
+    scores = flax_network.scores_function(network, recipe)(
+        flax_network.split_state(network), golden.real.inputs["input"]
+    )
+    assert np.array_equal(scores, golden.real.outputs["logits"])
+    assert (facts.signature.primary_output, facts.signature.outputs[0].shape) == ("logits", ("batch", 10))
+    assert facts.parameters == 3 * 9 * 6 + 2 * 6 + 6 * 10 + 10
+    with np.load(out.path(report.artifacts["predictions"])) as file:
+        right = np.mean(file["validation"] == file["validation_labels"])
+        assert np.array_equal(file["test"], golden.test_outputs["logits"].argmax(1))
+        assert np.array_equal(file["validation_scores"].argmax(1), file["validation"])
+    assert right == history[facts.best_epoch - 1].validation_accuracy
+
+
+def failing_loss(report: Report[TrainFacts]) -> float:
+    (check,) = report.failures
+    assert check.name == "train.loss"
+    assert "lower train.learning_rate" in check.remedy
+    assert report.artifacts == {}
+    return check.value
+
+
+def test_train_fails_its_check_when_training_images_are_not_finite(fit: Fit, digits: Dataset) -> None:
+    def damage(name: str, inputs: np.ndarray) -> None:
+        if name == "train":
+            inputs[7, 3, 3, 0] = np.nan
+
+    report = fit(small(digits, damage))
+    assert np.isnan(failing_loss(report))
+    assert report.failures[0].detail == "epoch 1, training images"
+    assert (report.facts.history, report.facts.best_epoch) == ((), 0)
+
+
+def test_train_refuses_the_data_when_samples_are_no_pictures(workspace: Callable[..., Workspace]) -> None:
+    split = ArraySplit({"input": np.zeros((20, 4), np.float32)}, np.zeros(20, np.int64))
+    spec = TensorSpec(name="input", dtype="float32", shape=("batch", 4))
+    signature = Signature(inputs=(spec,), outputs=(), layout="none", labels=("a", "b"))
+    with pytest.raises(StageError, match=r"flax takes images; the data has samples of shape \(4,\)"):
+        FlaxTraining().fit(dict.fromkeys(SIZES, split), signature, workspace())
+
+
+class Stopped(Exception):  # noqa: N818 - not an error
+    """Somebody pulled the plug."""
+
+
+@contextmanager
+def stopped_after(epoch: int) -> Iterator[None]:
+    """Raise as soon as that epoch was reported."""
+
+    class Stop(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.unit == "epoch" and record.done == epoch:
+                raise Stopped
+
+    log, handler = logging.getLogger("gauntlet.progress"), Stop()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def test_train_goes_on_and_ends_at_the_same_weights_when_stopped_twice(
+    fit: Fit, workspace: Callable[..., Workspace], caplog: pytest.LogCaptureFixture
+) -> None:
+    out, whole = workspace(), fit()
+    for epoch in (1, 2):
+        with stopped_after(epoch), pytest.raises(Stopped):
+            fit(out=out)
+        (out.folder / "checkpoint.tmp").write_bytes(b"half a checkpoint, as a kill may leave it")
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "gauntlet.progress"):
+        last = fit(out=out)
+    assert [r.done for r in caplog.records if getattr(r, "unit", "") == "epoch"] == [3]  # none is done twice
+    assert last.facts == whole.facts
+    assert last.artifacts == whole.artifacts
+    assert fit(seed=1).artifacts["model"] != whole.artifacts["model"]

@@ -1,0 +1,130 @@
+"""Flax's exporter: the same outputs in both layouts, the same bytes, and a graph that passes the gates."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from frameworks.jax import network as flax_network
+from frameworks.jax.brought_function import JaxModel
+from frameworks.jax.classifier_training import FlaxTraining
+from frameworks.jax.jax2onnx import Jax2Onnx
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import ArraySplit
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from tasks.export import export
+from tasks.numerics import NumericsConfig, numerics
+from tasks.structure import StructureConfig, structure
+
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes longer here than computing
+PICTURES = np.random.default_rng(0).standard_normal((70, 8, 12, 3)).astype(np.float32)
+SHAPES = {"NHWC": (8, 12, 3), "NCHW": (3, 8, 12)}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trained network, and where it lies."""
+
+    out: Workspace
+    report: Report[Any]
+
+    @property
+    def signature(self) -> Signature:
+        return self.report.facts.signature
+
+    @property
+    def golden(self) -> Golden:
+        return Golden.load(self.out.path(self.report.artifacts["golden"]))
+
+    def export(self, later: Workspace, **config: object) -> Report[Any]:
+        model, golden = self.report.artifacts["model"], self.report.artifacts["golden"]
+        return export(Jax2Onnx(**config), later, model=model, signature=self.signature, golden=golden)
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """A network that saw two batches, once for each layout of its input."""
+    from gauntlet.core.artifact import Store
+
+    layout = request.param
+    pictures = PICTURES if layout == "NHWC" else PICTURES.transpose(0, 3, 1, 2)
+    split = ArraySplit({"picture": pictures}, np.arange(len(pictures)) % 4)
+    spec = TensorSpec(name="picture", dtype="float32", shape=("batch", *SHAPES[layout]))
+    signature = Signature(inputs=(spec,), outputs=(), layout=layout, labels=tuple("abcd"))
+    out = Workspace(Store(tmp_path_factory.mktemp("store")), tmp_path_factory.mktemp("train"))
+    training = FlaxTraining(widths=(4, 6), epochs=1, batch_size=32)
+    return Source(out, training.fit(dict.fromkeys(("train", "validation", "test"), split), signature, out))
+
+
+def test_export_answers_as_the_source_when_run_at_any_batch_size(
+    trained: Source, workspace: Callable[..., Workspace]
+) -> None:
+    later = workspace(trained.out.store)
+    session = open_session(later.path(trained.export(later).artifacts["model"]))
+    for batch in (1, 2, 3, 7, 64):
+        for case in trained.golden.cases.values():
+            actual = batched_inference(session, case.inputs).run(batch)["logits"]
+            np.testing.assert_allclose(actual, case.outputs["logits"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [15, 23])
+def test_export_passes_both_gates_when_any_opset_is_asked_for(
+    trained: Source, workspace: Callable[..., Workspace], opset: int
+) -> None:
+    later = workspace(trained.out.store)
+    report = trained.export(later, opset=opset)
+    model: Artifact = report.artifacts["model"]
+    structure(StructureConfig(), later, model=model).raise_if_blocked()
+    numerics(NumericsConfig(), later, model=model, golden=trained.report.artifacts["golden"]).raise_if_blocked()
+    assert report.facts.opset == opset
+    graph = onnx.load(later.path(model)).graph
+    axes = {
+        t.name: tuple(d.dim_param or d.dim_value for d in t.type.tensor_type.shape.dim)
+        for t in (*graph.input, *graph.output)
+    }
+    assert axes == {"picture": ("batch", *SHAPES[trained.signature.layout]), "logits": ("batch", 4)}
+
+
+def test_export_has_the_same_bytes_when_repeated(trained: Source, workspace: Callable[..., Workspace]) -> None:
+    first, again = (trained.export(workspace(trained.out.store)) for _ in range(2))
+    assert first.artifacts == again.artifacts
+
+
+def test_numerics_gate_fails_when_the_weights_are_of_another_network(
+    trained: Source, workspace: Callable[..., Workspace]
+) -> None:
+    later = workspace(trained.out.store)
+    network, recipe = flax_network.load(trained.out.path(trained.report.artifacts["model"]))
+    weights = flax_network.get_weights(network)
+    weights["layers/0/kernel"][0, 0, 0, 0] += 0.5
+    flax_network.set_weights(network, weights)
+    path = later.folder / "other.npz"
+    flax_network.save(path, recipe, network)
+    golden = trained.report.artifacts["golden"]
+    report = export(Jax2Onnx(), later, model=later.store_file(path), signature=trained.signature, golden=golden)
+    checked = numerics(NumericsConfig(), later, model=report.artifacts["model"], golden=golden)
+    assert "numerics.max_rel_error" in [check.name for check in checked.failures]
+
+
+def test_function_that_becomes_an_invalid_graph_is_refused(workspace: Callable[..., Workspace], tmp_path: Path) -> None:
+    (tmp_path / "spectra.py").write_text("import jax.numpy as jnp\ndef power(x):\n    return abs(jnp.fft.rfft(x))\n")
+    split = ArraySplit({"x": PICTURES[:, 0, 0]}, None)
+    spec = TensorSpec(name="x", dtype="float32", shape=("batch", 3))
+    out, signature = workspace(), Signature(inputs=(spec,), outputs=(), layout="none")
+    source = JaxModel(function="spectra:power", code_folder=tmp_path)
+    brought = Source(out, source.fit({"test": split}, signature, out))
+    with pytest.raises(
+        StageError, match=r"cannot convert train\.function: spectra:power.* Fix: compute this step with"
+    ):
+        brought.export(workspace(out.store))

@@ -1,0 +1,117 @@
+"""Architectures by name: all of torchvision's, built for the data, or refused with the way out."""
+
+import numpy as np
+import pytest
+
+from frameworks.torch import network as source
+from frameworks.torch.architectures import NamedArchitecture, check_name, known_names
+from frameworks.torch.classifier_training import TorchTraining
+from gauntlet.core.errors import StageError
+
+
+def known(architecture: str, size: int = 32, **changes: object) -> NamedArchitecture:
+    told = {"architecture": architecture, "channels": 3, "height": size, "width": size, "classes": 7} | changes
+    return NamedArchitecture.model_validate(told)
+
+
+def test_names_are_all_classifiers_when_torchvision_is_asked_itself() -> None:
+    import torchvision
+
+    shipped = torchvision.models.list_models(module=torchvision.models)
+    assert {name.removeprefix("torchvision/") for name in known_names()} == {"small-cnn", "small-vit", *shipped}
+    assert {"resnet18", "torchvision/resnet18"} <= set(known_names())
+
+
+@pytest.mark.parametrize("name", ["resnet18", "small-cnn", "torchvision/resnet18", "torchvision/vit_b_16", "swin_t"])
+def test_name_is_taken_when_it_is_one(name: str) -> None:
+    assert TorchTraining(architecture=name).architecture == name
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("resnet81", "resnet18"), ("ResNet18", "resnet18"), ("mobilenetv2", "mobilenet_v2"), ("small_cnn", "small-cnn")],
+)
+def test_name_is_refused_with_the_nearest_one_when_it_is_mistyped(name: str, near: str) -> None:
+    with pytest.raises(ValueError, match=f"did you mean .*{near}"):
+        TorchTraining(architecture=name)
+
+
+def test_name_is_refused_with_all_others_when_nothing_is_near() -> None:
+    with pytest.raises(
+        ValueError, match=r"unknown architecture; available: resnet18, small-cnn, small-vit, alexnet, .*vgg19"
+    ):
+        check_name("xyzzy")
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "small-cnn",
+        "small-vit",
+        "mobilenet_v3_small",
+        pytest.param("resnet18", marks=pytest.mark.slow),
+        pytest.param("googlenet", marks=pytest.mark.slow),
+        pytest.param("vit_b_16", marks=pytest.mark.nightly),
+        pytest.param("swin_t", marks=pytest.mark.nightly),
+    ],
+)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_network_answers_one_row_a_picture_when_built(architecture: str, layout: str) -> None:
+    network = known(architecture, layout=layout).build()
+    shape = (3, 3, 32, 32) if layout == "NCHW" else (3, 32, 32, 3)
+    assert source.predict(network, np.zeros(shape, np.uint8), batch_size=2).shape == (3, 7)
+
+
+def test_network_is_the_same_in_both_layouts_when_the_pictures_are() -> None:
+    import torch
+
+    networks = []
+    for layout in ("NCHW", "NHWC"):
+        torch.manual_seed(0)
+        networks.append(known("small-cnn", layout=layout).build())
+    pictures = np.random.default_rng(0).standard_normal((3, 3, 32, 32)).astype(np.float32)
+    first, second = source.predict(networks[0], pictures), source.predict(networks[1], pictures.transpose(0, 2, 3, 1))
+    np.testing.assert_allclose(first, second, rtol=0, atol=1e-6)
+
+
+def test_resnet18_is_the_small_form_and_torchvisions_own_when_named_so() -> None:
+    assert known("resnet18").build().conv1.stride == (1, 1)
+    assert known("torchvision/resnet18").build().conv1.stride == (2, 2)
+    assert known("resnet18", channels=1).build().conv1.in_channels == 1
+
+
+def test_small_vit_takes_any_channels_and_square_pictures_of_whole_patches() -> None:
+    grey = known("small-vit", size=16, channels=1).build()
+    assert source.predict(grey, np.zeros((2, 1, 16, 16), np.float32)).shape == (2, 7)
+    for changes in ({"size": 28}, {"width": 40}):
+        with pytest.raises(StageError, match=r"square images .* multiple of 8 pixels, .* Fix: set data.image_size"):
+            known("small-vit", **changes).build()
+
+
+def test_network_is_refused_when_torchvision_takes_other_channels() -> None:
+    with pytest.raises(StageError, match="mobilenet_v2 takes images of 3 channels, the data has 1"):
+        known("mobilenet_v2", channels=1).build()
+
+
+def test_network_is_refused_when_the_pictures_are_too_small() -> None:
+    with pytest.raises(StageError, match=r"alexnet does not take images of 32x32 pixels \(.*\)\. Fix: use larger ones"):
+        network = known("alexnet")
+        network.check_image_size(network.build(), 32, 32)
+    with pytest.raises(StageError, match=r"vit_b_32 .*16x16 .* Fix: remove this size from train.input_sizes"):
+        network = known("vit_b_32")
+        network.check_image_size(network.build(), 16, 16)
+
+
+def test_network_is_refused_when_it_cannot_be_built_for_the_size() -> None:
+    with pytest.raises(StageError, match="maxvit_t cannot be built for images of 32x32 pixels"):
+        known("maxvit_t").build()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name in known_names() if "regnet" not in name])  # they draw on real memory
+def test_every_architecture_builds_for_pictures_of_224_when_memory_is_no_question(name: str) -> None:
+    import torch
+
+    with torch.device("meta"):
+        network = known(name, size=224).build()
+    assert sum(p.numel() for p in network.parameters()) > 10_000

@@ -1,0 +1,138 @@
+"""Programs of torch.export and torch.jit: how they take their tensors, their batches and their types."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+from torch import nn
+
+from frameworks.torch.program import EXPORTED, SCRIPTED, load_program
+from frameworks.torch.torchscript import TorchScript
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.frameworks.session import LoadedModel
+from gauntlet.frameworks.trial_run import try_framework_model
+
+A, B = np.random.default_rng(0).standard_normal((2, 40, 8)).astype(np.float32)
+BATCH = torch.export.Dim("batch", max=16)
+OPEN = {0: BATCH}
+
+
+class Difference(nn.Module):
+    """Tells its two inputs apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def difference(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.layer(a - 2 * b)
+
+
+class Keyword(Difference):
+    def forward(self, a: torch.Tensor, *, b: torch.Tensor) -> torch.Tensor:
+        return self.difference(a, b)
+
+
+class Dictionary(Difference):
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.difference(batch["a"], batch["b"])
+
+
+class Sequence(Difference):
+    def forward(self, pair: list[torch.Tensor], scale: int) -> torch.Tensor:
+        return self.difference(*pair) * scale
+
+
+class Numbers(Difference):
+    def forward(self, x: torch.Tensor, scale: int = 3, mask: torch.Tensor | None = None) -> torch.Tensor:
+        result = self.layer(x) * scale
+        if mask is not None:
+            result = result * mask
+        if bool(x.sum() > 0):
+            result = result + 1
+        return result
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Callable[..., LoadedModel]:
+    def load(network: nn.Module, args: tuple[Any, ...], axes: dict[str, Any], **keywords: torch.Tensor) -> LoadedModel:
+        program = torch.export.export(network.eval(), args, keywords or None, dynamic_shapes=axes)
+        torch.export.save(program, tmp_path / "net.pt2")
+        return load_program(tmp_path / "net.pt2", EXPORTED, trust=True)
+
+    return load
+
+
+TWO, TWO_MORE = torch.randn(2, 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("network", "args", "keywords", "axes", "names"),
+    [
+        (Keyword(), (TWO,), {"b": TWO_MORE}, {"a": OPEN, "b": OPEN}, ("a", "b")),
+        (Dictionary(), ({"a": TWO, "b": TWO_MORE},), {}, {"batch": {"a": OPEN, "b": OPEN}}, ("batch_a", "batch_b")),
+        (Sequence(), ([TWO, TWO_MORE], 1), {}, {"pair": [OPEN, OPEN], "scale": None}, ("pair_0", "pair_1")),
+    ],
+    ids=["keyword", "dictionary", "sequence and constant"],
+)
+def test_tensors_of_a_program_go_where_it_takes_them_in_parts_of_its_largest_batch(
+    exported: Callable[..., LoadedModel],
+    network: Difference,
+    args: tuple[Any, ...],
+    keywords: dict[str, torch.Tensor],
+    axes: dict[str, Any],
+    names: tuple[str, str],
+) -> None:
+    model = exported(network, args, axes, **keywords)
+    assert model.arguments.required == names
+    (outputs,) = model.call(dict(zip(names, (A, B), strict=True))).values()
+    expected = network.difference(torch.from_numpy(A), torch.from_numpy(B)).detach().numpy()
+    np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-6)
+
+
+def test_program_that_needs_several_samples_at_once_is_refused(exported: Callable[..., LoadedModel]) -> None:
+    axes = {"a": {0: torch.export.Dim("batch", min=3)}, "b": {0: torch.export.Dim("batch", min=3)}}
+    with pytest.raises(StageError, match=r"takes no less than 3 samples at once\. Fix: .*without min"):
+        exported(Keyword(), (torch.randn(4, 8),), axes, b=torch.randn(4, 8))
+
+
+def test_program_of_bfloat16_is_refused(exported: Callable[..., LoadedModel]) -> None:
+    half = TWO.bfloat16()
+    with pytest.raises(StageError, match=r"its weight layer\.weight is bfloat16.*\. Fix: call float\(\)"):
+        exported(Keyword().bfloat16(), (half,), {"a": OPEN, "b": OPEN}, b=half)
+
+
+def test_program_in_training_mode_is_refused_with_the_way_out(exported: Callable[..., LoadedModel]) -> None:
+    class Training(Difference):
+        def forward(self, a: torch.Tensor) -> torch.Tensor:
+            return nn.functional.batch_norm(a, None, None, training=True) @ self.layer.weight.T
+
+    with pytest.raises(StageError, match=r"depends on the other samples of its batch\. Fix: .*eval\(\)"):
+        try_framework_model(exported(Training(), (TWO,), {"a": OPEN}), {}, {"a": A})
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_scripted_program_takes_samples_in_the_type_of_its_weights(tmp_path: Path, dtype: torch.dtype) -> None:
+    network = nn.Linear(8, 3).to(dtype).eval()
+    torch.jit.trace(network, TWO.to(dtype)).save(tmp_path / "net.pt")
+    model = load_program(tmp_path / "net.pt", SCRIPTED, trust=True)
+    (spec,) = model.inputs_of({"x": A})
+    assert spec.dtype == str(dtype).removeprefix("torch.")
+
+
+def test_scripted_program_is_exported_with_the_defaults_of_its_other_arguments(tmp_path: Path) -> None:
+    program = torch.jit.script(Numbers().eval())
+    program.save(tmp_path / "net.torchscript")
+    axes = {"dtype": "float32", "shape": ("batch", 8)}, {"dtype": "float32", "shape": ("batch", 3)}
+    inputs, outputs = TensorSpec(name="x", **axes[0]), TensorSpec(name="y", **axes[1])
+    signature = Signature(task="arrays", inputs=(inputs,), outputs=(outputs,), layout="none")
+    TorchScript().write(tmp_path / "net.torchscript", signature, tmp_path / "net.onnx")
+    session = ort.InferenceSession(tmp_path / "net.onnx")
+    for x in (np.abs(A), -np.abs(A)):  # both branches
+        expected = program(torch.from_numpy(x)).detach().numpy()
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=1e-5)

@@ -1,0 +1,112 @@
+"""Biases are corrected one layer after the other, and never for the worse."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_text
+import pytest
+
+from gauntlet.calibration.bias_correction import correct_biases
+from gauntlet.calibration.ranges import Ranges
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.metrics.output_noise import worst_noise_db
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from tasks.quantize.static import StaticInt8
+
+CHANNELS = 16
+
+
+def separable_network(depth: int, *, batch: str = "n", with_bias: bool = True) -> onnx.ModelProto:
+    """Depthwise and pointwise convolutions, each with a bias and a Relu: their rounding errors have a mean."""
+    random, lines, weights = np.random.default_rng(0), list[str](), dict[str, np.ndarray]()
+
+    def layer(values: np.ndarray, attributes: str = "") -> None:
+        place = len(lines)
+        weights[f"w{place}"] = values.astype(np.float32)
+        inputs = f"r{place - 1}, w{place}" if lines else "x, w0"
+        if with_bias:
+            weights[f"b{place}"] = random.normal(0, 0.1, len(values)).astype(np.float32)
+            inputs += f", b{place}"
+        lines.append(f"c{place} = Conv {attributes} ({inputs}) r{place} = Relu(c{place})")
+
+    layer(random.normal(0, 0.3, (CHANNELS, 3, 3, 3)), "<pads=[1, 1, 1, 1]>")
+    for _ in range(depth):
+        spread = np.exp(random.normal(0, 0.8, (CHANNELS, 1, 1, 1)))
+        kernels = random.normal(0.05, 0.3, (CHANNELS, 1, 3, 3)) * spread
+        layer(kernels, f"<pads=[1, 1, 1, 1], group={CHANNELS}>")
+        layer(random.normal(0.02, 0.35, (CHANNELS, CHANNELS, 1, 1)))
+    body = "\n".join([*lines, f"y = GlobalAveragePool(r{len(lines) - 1})"])
+    proto = onnx_text.model(
+        f"separable (float[{batch},3,12,12] x) => (float[{batch},{CHANNELS},1,1] y) {{ {body} }}", weights
+    )
+    for number, node in enumerate(proto.graph.node):
+        node.name = f"node{number}"
+    return proto
+
+
+def images(count: int, seed: int) -> NamedArrays:
+    random = np.random.default_rng(seed)
+    brightness = np.exp(random.normal(0, 0.7, (count, 1, 1, 1)))
+    return {"x": (random.normal(0, 1, (count, 3, 12, 12)) * brightness).astype(np.float32)}
+
+
+def quantized(proto: onnx.ModelProto, folder: Path, samples: NamedArrays) -> tuple[Path, Path]:
+    """Return the float model and its static INT8 form with exact ranges."""
+    prepared, target = folder / "prepared.onnx", folder / "quantized.onnx"
+    onnx.save(proto, prepared)
+    whole = onnx.load(prepared)
+    names = [name for node in proto.graph.node for name in node.output]
+    whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name != "y")
+    values = [*open_session(whole.SerializeToString(), level="off").run(names, samples), samples["x"]]
+    ranges = {name: (float(a.min()), float(a.max())) for name, a in zip([*names, "x"], values, strict=True)}
+    recipe = StaticInt8()
+    known = Ranges.model_validate({"images": 1, "methods": {recipe.calibration_method.name: ranges}})
+    recipe.quantize(prepared, prepared, known, target)
+    return prepared, target
+
+
+def noise_db(model: Path, reference: Path, samples: NamedArrays) -> float:
+    outputs = [[*batched_inference(open_session(path), samples).run(8).values()] for path in (model, reference)]
+    return worst_noise_db(*outputs)
+
+
+def mean_shift(model: Path, reference: Path, samples: NamedArrays) -> float:
+    """Return how far the means of the output's channels are apart, at most."""
+    means = [batched_inference(open_session(path), samples).run(8)["y"].mean(axis=0) for path in (model, reference)]
+    return float(np.abs(means[0] - means[1]).max())
+
+
+@pytest.mark.parametrize("depth", [6, 12])
+def test_outputs_of_other_samples_get_nearer_to_those_of_the_float_model(tmp_path: Path, depth: int) -> None:
+    samples, others = images(64, 1), images(200, 2)
+    prepared, target = quantized(separable_network(depth), tmp_path, samples)
+    before, shift = noise_db(target, prepared, others), mean_shift(target, prepared, samples)
+    assert correct_biases(target, prepared, samples) > 0
+    assert noise_db(target, prepared, others) > before
+    assert mean_shift(target, prepared, samples) < shift / 2
+
+
+def test_file_keeps_its_bytes_where_the_correction_does_not_help(tmp_path: Path) -> None:
+    samples = images(64, 1)
+    prepared, target = quantized(separable_network(6), tmp_path, samples)
+    content = target.read_bytes()
+    half = {"x": np.concatenate([samples["x"][::2], -30 * samples["x"][1::2]])[np.arange(64).reshape(2, 32).T.ravel()]}
+    assert correct_biases(target, prepared, half) == 0  # made from samples, judged with very different ones
+    assert target.read_bytes() == content
+
+
+def test_model_that_is_near_enough_is_left_alone(tmp_path: Path) -> None:
+    samples = images(64, 1)
+    prepared, target = quantized(separable_network(0), tmp_path, samples)
+    content = target.read_bytes()
+    assert correct_biases(target, prepared, samples) == 0
+    assert target.read_bytes() == content
+
+
+def test_layers_without_a_bias_or_a_free_batch_are_left_alone(tmp_path: Path) -> None:
+    samples = images(64, 1)
+    for proto in (separable_network(6, batch="64"), separable_network(6, with_bias=False)):
+        prepared, target = quantized(proto, tmp_path, samples)
+        assert correct_biases(target, prepared, samples) == 0

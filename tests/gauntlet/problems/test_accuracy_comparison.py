@@ -1,0 +1,212 @@
+"""The judgement sees every output, and what a person would miss first; without labels it speaks the problem's words."""
+
+import numpy as np
+import pytest
+from problem_samples import problem, sample
+
+from gauntlet.core.box_decoding import BoxDecoding
+from gauntlet.core.errors import StageError
+from gauntlet.core.report import Check
+from gauntlet.core.signature import Preprocessing, Signature, Task, TensorSpec
+from gauntlet.datasets.golden import Golden
+from gauntlet.problems.accuracy_checks import accuracy_checks
+from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, compare_accuracy
+
+RNG = np.random.default_rng(0)
+SCORES = RNG.standard_normal((200, 5)).astype(np.float32)
+CODES = SCORES.argmax(1).astype(np.int64)
+ARRAYS = Signature(task="arrays", inputs=(), outputs=(), layout="none")
+CLASSES = Signature(task="classification", inputs=(), outputs=(), labels=tuple("abcde"), primary_output="scores")
+
+
+def blocking(comparison: AccuracyComparison, **limits: object) -> dict[str, Check]:
+    checks = accuracy_checks(AccuracyLimits.model_validate(limits), comparison)
+    return {check.name: check for check in checks if check.blocks}
+
+
+@pytest.mark.parametrize("labels", [None, CODES])
+@pytest.mark.parametrize("code", [CODES, CODES == 2, CODES.astype(np.str_)])
+def test_output_of_integers_booleans_or_texts_that_is_wrong_is_refused(labels: np.ndarray, code: np.ndarray) -> None:
+    golden = Golden({}, {"scores": SCORES, "code": code}, labels)
+    assert not blocking(compare_accuracy(golden, CLASSES, {"scores": SCORES, "code": code}))
+    refused = blocking(compare_accuracy(golden, CLASSES, {"scores": SCORES, "code": code[::-1].copy()}))
+    assert list(refused) == ["accuracy.min_agreement"]
+    assert "output 'code'" in refused["accuracy.min_agreement"].detail
+
+
+@pytest.mark.parametrize("shape", [(200, 1), (1, 5), (200, 5, 1)])
+def test_shape_that_would_only_broadcast_is_an_error(shape: tuple[int, ...]) -> None:
+    with pytest.raises(StageError, match=r"output 'scores' is \[.*\]; the FP32 model's has shape \[200, 5\]"):
+        compare_accuracy(Golden({}, {"scores": SCORES}), CLASSES, {"scores": np.zeros(shape, np.float32)})
+
+
+def test_labels_that_mean_nothing_do_not_decide() -> None:
+    """The original is right on 20 % of five classes; a file that changes every tenth prediction loses nothing there."""
+    labels, changed = RNG.integers(0, 5, 200), SCORES.copy()
+    changed[::10] = np.roll(changed[::10], 1, axis=1)
+    comparison = compare_accuracy(Golden({}, {"scores": SCORES}, labels), CLASSES, {"scores": changed})
+    assert not comparison.labels_fit
+    assert comparison.change is not None
+    refused = blocking(comparison, min_sqnr_db=-100)
+    assert list(refused) == ["accuracy.max_accuracy_drop"]
+    assert "20 of 200 classes differ" in refused["accuracy.max_accuracy_drop"].detail
+    assert "labels the FP32 model predicts no better than chance" in refused["accuracy.max_accuracy_drop"].detail
+
+
+def test_labels_that_fit_decide_alone() -> None:
+    comparison = compare_accuracy(Golden({}, {"scores": SCORES}, CODES), CLASSES, {"scores": SCORES})
+    assert comparison.labels_fit
+    assert comparison.expected_loss is None
+
+
+TASKS: dict[Task, str] = {
+    "classification": "60 classes differ",
+    "multi-label": "60 samples have other labels",
+    "segmentation": "mask IoU 0.",
+    "text": "60 lines of text differ",
+    "embedding": "mean cosine 0.",
+    "regression": "against the reference's values",
+}
+
+
+@pytest.mark.parametrize(("task", "words"), TASKS.items())
+def test_differences_are_told_in_the_words_of_the_problem(task: Task, words: str) -> None:
+    outputs, _ = sample(task, np.random.default_rng(5))
+    noisy = outputs + np.random.default_rng(6).normal(scale=0.3, size=outputs.shape).astype(np.float32)
+    comparison = compare_accuracy(Golden({}, {"y": outputs}), problem(task).signature, {"y": noisy})
+    assert words in comparison.differences
+    check = blocking(comparison, min_sqnr_db=-100, max_accuracy_drop=0)["accuracy.max_accuracy_drop"]
+    assert "95 % interval" in check.detail
+    assert comparison.differences in check.detail
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        ("classification", "the only class predicted is 'a'"),
+        ("multi-label", "no label is predicted"),
+        ("segmentation", "every pixel is 'a'"),
+        ("text", "no text is read"),
+    ],
+)
+def test_samples_that_hold_nothing_to_lose_prove_nothing(task: Task, reason: str) -> None:
+    outputs, _ = sample(task, np.random.default_rng(5))
+    nothing = np.zeros_like(outputs)
+    if task == "multi-label":
+        nothing -= 1
+    elif task == "text":
+        nothing[:, :, 0] = 1
+    else:
+        nothing[:, 0] = 1
+    nothing = nothing + 0.01 * outputs
+    golden, signature = Golden({}, {"y": nothing}), problem(task).signature
+    assert not blocking(compare_accuracy(golden, signature, {"y": nothing}))
+    comparison = compare_accuracy(golden, signature, {"y": nothing * np.float32(1 + 1e-3)})
+    refused = blocking(comparison)
+    assert list(refused) == ["accuracy.unresolved"]
+    assert reason in refused["accuracy.unresolved"].detail
+    assert not blocking(comparison, unresolved="accept")
+
+
+def test_classes_of_positions_are_compared_position_by_position() -> None:
+    tokens = RNG.standard_normal((20, 30, 7)).astype(np.float32)
+    changed = tokens.copy()
+    changed[3, :4] = np.roll(changed[3, :4], 1, axis=-1)
+    golden = Golden({}, {"scores": tokens})
+    comparison = compare_accuracy(golden, CLASSES, {"scores": changed})
+    assert comparison.differences == "4 of 600 classes differ"
+    assert 0 < comparison.expected_loss.drop < 4 / 600
+
+
+def test_texts_without_known_labels_are_told_apart() -> None:
+    golden = Golden({}, {"scores": np.array(["cat", "dog"] * 50)})
+    other = {"scores": np.array(["cat", "eel"] * 50)}
+    unlabelled = CLASSES.replace(labels=())
+    assert compare_accuracy(golden, unlabelled, other).differences == "50 of 100 classes differ"
+
+
+def test_edit_of_a_character_that_was_a_guess_costs_little() -> None:
+    text, sure, guess = problem("text"), 6.0, 0.1
+    scores = np.zeros((50, 4, len(text.signature.labels) + 1), np.float32)
+    scores[:, np.arange(4), [1, 2, 1, 2]] = [sure, sure, sure, guess]
+    other, worse = scores.copy(), scores.copy()
+    other[:, 3, 3], worse[:, :, 3] = 2 * guess, 2 * sure
+    texts = [text.predictions(each) for each in (scores, other, worse)]
+    losses = [text.expected_loss({"y": scores}, texts[0], each).drop for each in texts[1:]]
+    assert losses[0] < 0.01 < 0.4 < losses[1]
+
+
+def test_shared_part_of_all_vectors_hides_no_lost_embedding() -> None:
+    vectors = 100 + RNG.standard_normal((100, 8)).astype(np.float32)
+    lost = np.broadcast_to(vectors.mean(0), vectors.shape).astype(np.float32)
+    comparison = compare_accuracy(Golden({}, {"y": vectors}), problem("embedding").signature, {"y": lost})
+    assert blocking(comparison, min_sqnr_db=-100)["accuracy.max_accuracy_drop"].value > 0.4
+
+
+def test_vectors_that_hardly_move_but_lose_their_neighbors_are_refused() -> None:
+    rng = np.random.default_rng(3)
+    shared = np.repeat(rng.standard_normal((10, 16)), 20, axis=0)
+    vectors = shared / np.linalg.norm(shared, axis=1, keepdims=True)
+    vectors[:, 0] = np.resize([0.12, -0.12], 200)  # tells two classes in each of ten groups apart
+    lost = vectors * (np.arange(16) > 0) + rng.normal(0, 1e-3, vectors.shape)
+    golden, embedding = Golden({}, {"y": vectors}), problem("embedding")
+    comparison = compare_accuracy(golden, embedding.signature, {"y": lost})
+    moved = 1 - embedding.agreement(vectors, lost)(np.ones((1, 200)))[0]
+    assert moved < 0.01 < comparison.expected_loss.drop
+
+
+def test_output_that_no_problem_reads_has_the_stricter_limit() -> None:
+    """100 +- 1 with noise of a quarter of the deviation: the uncentered cosine is 0.99999."""
+    values = 100 + RNG.standard_normal((300, 2)).astype(np.float32)
+    noisy = values + 0.25 * RNG.standard_normal((300, 2)).astype(np.float32)
+    refused = blocking(compare_accuracy(Golden({}, {"y": values}), ARRAYS, {"y": noisy}))
+    assert list(refused) == ["accuracy.min_values_sqnr_db"]
+    assert 10 < float(refused["accuracy.min_values_sqnr_db"].value or 0) < 14
+
+
+HOW = Preprocessing(height=64, width=64, scale=1 / 255, mean=(0, 0, 0), std=(1, 1, 1))
+DETECTOR = Signature(
+    task="detection",
+    inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 3, 64, 64)),),
+    outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 7, 30)),),
+    decode=BoxDecoding(kind="yolov8", scores="y", shown_score=0.25),
+    labels=("a", "b", "c"),
+    preprocessing=HOW,
+)
+
+
+def concatenated(samples: int = 40) -> np.ndarray:
+    """Return boxes in pixels and scores from 0 to 1 in one output, as a YOLOv8 network has them; two objects each."""
+    rng = np.random.default_rng(1)
+    boxes = np.concatenate([rng.uniform(16, 48, (samples, 2, 30)), rng.uniform(8, 16, (samples, 2, 30))], axis=1)
+    scores = rng.uniform(0, 0.02, (samples, 3, 30))
+    for index in range(samples):
+        boxes[index, :2, :2] = [[16, 48], [16, 48]]
+        scores[index, rng.integers(3, size=2), [0, 1]] = rng.uniform(0.5, 0.9, 2)
+    return np.concatenate([boxes, scores], axis=1).astype(np.float32)
+
+
+def test_detector_whose_scores_are_lost_beside_its_boxes_is_refused_and_told_so() -> None:
+    output = concatenated()
+    rounded = np.rint(output / 2.5) * 2.5  # one scale for boxes of 64 pixels and scores of 1
+    comparison = compare_accuracy(Golden({}, {"y": output}), DETECTOR, {"y": rounded})
+    assert comparison.differences == "keeps 0 of 80 detections, 0 new"
+    limits = ("max_accuracy_drop", "min_agreement", "min_sqnr_db")
+    assert sorted(blocking(comparison)) == [f"accuracy.{name}" for name in limits]
+    assert blocking(compare_accuracy(Golden({}, {"y": output}), ARRAYS, {"y": rounded}))
+
+
+def test_detector_that_keeps_its_detections_passes() -> None:
+    output = concatenated()
+    near = output + np.float32(0.002) * np.random.default_rng(2).standard_normal(output.shape).astype(np.float32)
+    comparison = compare_accuracy(Golden({}, {"y": output}), DETECTOR, {"y": near})
+    assert comparison.differences == "keeps 80 of 80 detections, 0 new"
+    assert not blocking(comparison)
+
+
+def test_samples_without_a_detection_prove_nothing() -> None:
+    output = concatenated()
+    output[:, 4:] *= 0.1
+    assert not blocking(compare_accuracy(Golden({}, {"y": output}), DETECTOR, {"y": output}))
+    comparison = compare_accuracy(Golden({}, {"y": output}), DETECTOR, {"y": output * np.float32(1.001)})
+    assert "nothing is detected" in blocking(comparison)["accuracy.unresolved"].detail

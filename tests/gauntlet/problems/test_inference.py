@@ -1,0 +1,350 @@
+"""What outputs mean is inferred from the graph and from their values; numbers stay numbers."""
+
+from functools import cache
+
+import detector_models
+import numpy as np
+import onnx
+import onnx_text
+import pytest
+from onnxruntime import InferenceSession
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Signature, Task, TensorSpec
+from gauntlet.problems import problem_of
+from gauntlet.problems.inference import infer_problem
+from gauntlet.problems.output_evidence import InferredProblem
+
+SAMPLES = 24
+SIZE = (64, 96)
+
+
+def floats(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(SAMPLES, *shape)).astype(np.float32)
+
+
+def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> np.ndarray:
+    return np.random.default_rng(1).uniform(low, high, (SAMPLES, *shape)).astype(np.float32)
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-values))
+
+
+def of_model(
+    proto: onnx.ModelProto, inputs: NamedArrays, *, real: bool = True, classes: int = 0, task: Task | None = None
+) -> InferredProblem:
+    """Run a model and infer its problem."""
+    session = InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    outputs = dict(zip(names, session.run(names, inputs), strict=True))
+    return infer_problem(inputs, outputs, proto.graph, task=task, classes=classes, real=real)
+
+
+def head(last: str, outputs: str, values: int = 5, features: int = 12) -> onnx.ModelProto:
+    """A product of vectors with random weights, and what follows it."""
+    return onnx_text.model(
+        f"m (float[n,{features}] x) => ({outputs}) <float[{features},{values}] w> {{ z = MatMul(x, w) {last} }}"
+    )
+
+
+def on_image(last: str, outputs: str, channels: int) -> onnx.ModelProto:
+    """A convolution of images with random weights, and what follows it."""
+    return onnx_text.model(
+        f"""m (float[n,3,16,16] image) => ({outputs}) <float[{channels},3,3,3] w>
+        {{ z = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(image, w) {last} }}"""
+    )
+
+
+@cache
+def trained(loss: str, values: int) -> onnx.ModelProto:
+    """A network trained on digits: a class of each (`classes`), or the numbers that describe its shape (`numbers`)."""
+    import torch
+    from sklearn.datasets import load_digits
+
+    torch.manual_seed(0)
+    digits = load_digits()
+    pixels, classes = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target % values)
+    y, x = np.mgrid[:8, :8]
+    moments = [(digits.images * part).sum(axis=(1, 2)) / digits.images.sum(axis=(1, 2)) for part in (x, y, x * y)]
+    numbers = torch.tensor(np.stack([(m - m.mean()) / m.std() for m in moments[:values]], axis=1), dtype=torch.float32)
+    net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, values))
+    optimizer = torch.optim.Adam(net.parameters(), 3e-3)
+    for _ in range(12):
+        for batch in torch.randperm(len(pixels)).split(64):
+            out = net(pixels[batch])
+            if loss == "classes":
+                error = torch.nn.functional.cross_entropy(out, classes[batch])
+            else:
+                error = torch.nn.functional.mse_loss(out, numbers[batch])
+            optimizer.zero_grad()
+            error.backward()
+            optimizer.step()
+    weights = {name.replace(".", "_"): tensor.numpy() for name, tensor in net.state_dict().items()}
+    text = f"""m (float[n,64] pixels) => (float[n,{values}] output)
+        {{ a = Gemm<transB = 1>(pixels, "0_weight", "0_bias") b = Relu(a)
+           output = Gemm<transB = 1>(b, "2_weight", "2_bias") }}"""
+    return onnx_text.model(
+        text.replace('"0_', "first_").replace('"2_', "last_").replace('"', ""),
+        {f"{'first' if name[0] == '0' else 'last'}{name[1:]}": array for name, array in weights.items()},
+    )
+
+
+def digits() -> NamedArrays:
+    from sklearn.datasets import load_digits
+
+    return {"pixels": (load_digits().data[:SAMPLES] / 16).astype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("last", "outputs", "reason"),
+    [
+        ("y = Softmax<axis = 1>(z)", "float[n,5] y", "Softmax"),
+        ("a = LogSoftmax<axis = 1>(z) y = Identity(a)", "float[n,5] y", "LogSoftmax"),
+        (
+            "y = Identity(z) i = ArgMax<axis = 1, keepdims = 0>(z)",
+            "float[n,5] y, int64[n] i",
+            "at the class that i names",
+        ),
+        ("logits = Identity(z)", "float[n,5] logits", "the name of class scores"),
+    ],
+)
+def test_scores_of_classes_are_recognized_by_what_computes_and_names_them(last: str, outputs: str, reason: str) -> None:
+    problem = of_model(head(last, outputs), {"x": floats(12)})
+    assert (problem.task, problem.primary_output) == ("classification", outputs.split()[1].strip(","))
+    assert reason in problem.reason
+
+
+def test_probabilities_are_recognized_without_a_graph_and_from_random_samples() -> None:
+    powers = np.exp(floats(4))
+    outputs = {"label": powers.argmax(axis=1), "scores": powers / powers.sum(axis=1, keepdims=True)}
+    problem = infer_problem({"x": floats(7)}, outputs, real=False)
+    assert (problem.task, problem.primary_output) == ("classification", "scores")
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_logits_are_recognized_by_their_sum_which_training_keeps(classes: int) -> None:
+    problem = of_model(trained("classes", classes), digits())
+    assert (problem.task, problem.primary_output) == ("classification", "output")
+    assert "sums to nearly the same" in problem.reason
+    assert of_model(trained("classes", classes), digits(), real=False).task == "arrays"
+
+
+def test_image_that_becomes_a_thousand_numbers_is_classified() -> None:
+    last = "p = GlobalAveragePool(z) f = Flatten(p) output = MatMul(f, v)"
+    proto = on_image(last, "float[n,1000] output", 8)
+    onnx_text.extend(proto, "<float[8,1000] v> { unused = Identity(v) }")
+    assert of_model(proto, {"image": floats(3, 16, 16)}, real=False).task == "classification"
+
+
+def test_as_many_scores_as_labels_are_classes() -> None:
+    model, samples = head("output = Identity(z)", "float[n,5] output"), {"x": floats(12)}
+    assert of_model(model, samples, classes=5).task == "classification"
+    assert of_model(model, samples).task == "arrays"
+
+
+def test_sigmoid_that_decides_each_class_is_multi_label() -> None:
+    model = head("k = Constant<value = float {20}>() s = Mul(z, k) y = Sigmoid(s)", "float[n,5] y")
+    assert of_model(model, {"x": floats(12)}).task == "multi-label"
+
+
+def test_vectors_of_length_1_are_embeddings() -> None:
+    problem = of_model(head("y = LpNormalization<axis = 1>(z)", "float[n,32] y", 32), {"x": floats(12)}, real=False)
+    assert (problem.task, problem.primary_output) == ("embedding", "y")
+
+
+@pytest.mark.parametrize(
+    ("last", "outputs", "channels"),
+    [
+        ("y = Softmax<axis = 1>(z)", "float[n,3,16,16] y", 3),
+        ("y = Identity(z)", "float[n,6,16,16] y", 6),
+        ("y = ArgMax<axis = 1, keepdims = 0>(z)", "int64[n,16,16] y", 4),
+        ("k = Constant<value = float {20}>() s = Mul(z, k) y = Sigmoid(s)", "float[n,1,16,16] y", 1),
+    ],
+)
+def test_maps_of_classes_are_segmentation(last: str, outputs: str, channels: int) -> None:
+    problem = of_model(on_image(last, outputs, channels), {"image": floats(3, 16, 16)})
+    assert (problem.task, problem.primary_output) == ("segmentation", "y")
+
+
+def text_scores(blank: int) -> np.ndarray:
+    scores = floats(20, 30)
+    scores[:, :, blank] += 3
+    return scores / 4
+
+
+@pytest.mark.parametrize("form", ["softmax", "logarithms", "batch second"])
+def test_scores_of_characters_by_position_are_text(form: str) -> None:
+    powers = np.exp(4 * text_scores(0))
+    scores = powers / powers.sum(axis=2, keepdims=True)
+    outputs = {"y": np.log(scores) if form == "logarithms" else scores}
+    if form == "batch second":  # a call for each sample returns [positions, 1, classes]
+        outputs = {"y": scores[:, :, None]}
+    problem = infer_problem({"image": floats(1, 32, 100)}, outputs)
+    assert (problem.task, problem.primary_output, len(set(problem.labels))) == ("text", "y", 29)
+    read = problem_of(signature_of(problem, outputs)).predictions_of(outputs)
+    assert read is not None
+    assert all(text.isprintable() for text in read.tolist())
+
+
+def test_texts_whose_blank_is_last_are_arrays_and_said_to_be_so() -> None:
+    powers = np.exp(4 * text_scores(29))
+    problem = infer_problem({"image": floats(1, 32, 100)}, {"y": powers / powers.sum(axis=2, keepdims=True)})
+    assert problem.task == "arrays"
+    assert "blank is the last class" in problem.reason
+
+
+def signature_of(problem: InferredProblem, outputs: NamedArrays) -> Signature:
+    image = TensorSpec(name="image", dtype="float32", shape=("batch", 3, *SIZE))
+    specs = tuple(
+        TensorSpec(name=name, dtype=a.dtype.name, shape=("batch", *a.shape[1:])) for name, a in outputs.items()
+    )
+    meaning = {"task": problem.task, "labels": problem.labels, "decode": problem.decode}
+    return Signature(inputs=(image,), outputs=specs, primary_output=problem.primary_output, **meaning)
+
+
+def boxes(count: int = 120) -> np.ndarray:
+    """Return center x, center y, width and height in pixels all over the image, shape (n, boxes, 4)."""
+    place = uniform(count, 2) * np.array([SIZE[1], SIZE[0]])
+    return np.concatenate([place, uniform(count, 2, low=4, high=30)], axis=2).astype(np.float32)
+
+
+def corners(rows: np.ndarray) -> np.ndarray:
+    return np.concatenate([rows[:, :, :2] - rows[:, :, 2:] / 2, rows[:, :, :2] + rows[:, :, 2:] / 2], axis=2)
+
+
+def rare(*shape: int) -> np.ndarray:
+    """Return probabilities, nearly all of them low."""
+    return sigmoid(2 * floats(*shape) - 5).astype(np.float32)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits)
+    return powers / powers.sum(axis=2, keepdims=True)
+
+
+def detectors() -> dict[str, tuple[NamedArrays, int]]:
+    """Return the outputs of detectors and the number of their classes, by the form that they have."""
+    rows, scores, shares = boxes(), rare(120, 5), corners(boxes()) / np.array([96, 64, 96, 64], np.float32)
+    whole = np.concatenate([rows, scores], axis=2)
+    given_an_object = np.concatenate([rows, rare(120, 1), softmax(3 * floats(120, 4)).astype(np.float32)], axis=2)
+    logits = floats(120, 6)
+    first, last = logits + 4 * np.eye(6, dtype=np.float32)[0], logits + 4 * np.eye(6, dtype=np.float32)[5]
+    classes = np.random.default_rng(2).integers(0, 7, (SAMPLES, 120))
+    kept = np.concatenate([corners(rows), rare(120, 1), classes[:, :, None].astype(np.float32)], axis=2)
+    grids = {"cls": floats(5, 8, 12) - 3, "reg": floats(4, 8, 12) / 2 + 0.3}
+    return {
+        "yolov8": ({"y": np.ascontiguousarray(whole.transpose(0, 2, 1))}, 5),
+        "yolov8 transposed": ({"y": whole}, 5),
+        "yolov5": ({"y": given_an_object, "raw": floats(3, 8, 12, 9)}, 4),
+        "ssd": ({"s": softmax(first).astype(np.float32), "b": shares}, 5),
+        "detr": ({"s": last, "b": (rows / np.array([96, 64, 96, 64])).astype(np.float32)}, 5),
+        "yolo-nas": ({"b": corners(rows), "s": scores}, 5),
+        "yolo-nas of one class": ({"s": rare(120, 1), "b": corners(rows)}, 1),
+        "fcos": (grids, 5),
+        "suppressed": ({"y": kept}, 0),
+        "suppressed apart": (
+            {"count": np.full((SAMPLES, 1), 120), "b": corners(rows), "s": rare(120), "c": classes.astype(np.int32)},
+            0,
+        ),
+    }
+
+
+@pytest.mark.parametrize("form", detectors())
+def test_form_of_a_detectors_outputs_is_recognized(form: str) -> None:
+    outputs, classes = detectors()[form]
+    problem = infer_problem({"image": floats(3, *SIZE)}, outputs)
+    assert problem.task == "detection", problem.reason
+    assert problem.decode is not None
+    assert (problem.decode.kind, problem.decode.transposed) == (form.split()[0], "transposed" in form)
+    assert problem.labels == tuple(map(str, range(classes)))
+    detector = problem_of(signature_of(problem, outputs))
+    shown = list(detector.decode(outputs))
+    assert len(shown) == SAMPLES
+    assert any(prediction.lines() != ["nothing"] for prediction in shown)
+
+
+def test_detector_is_not_recognized_from_random_samples_but_on_request() -> None:
+    outputs, _ = detectors()["yolov8"]
+    problem = infer_problem({"image": floats(3, *SIZE)}, outputs, real=False)
+    assert (problem.task, "shapes are those of a detector" in problem.reason) == ("arrays", True)
+    assert infer_problem({"image": floats(3, *SIZE)}, outputs, real=False, task="detection").task == "detection"
+
+
+def test_score_that_counts_is_one_that_the_samples_reach() -> None:
+    samples = {"images": detector_models.images(SAMPLES)}
+    assert of_model(detector_models.yolov8(), samples).decode.shown_score == 0.25  # type: ignore[union-attr]
+    decode = of_model(detector_models.yolov8(scale=0.1), samples).decode
+    assert decode is not None
+    assert 0.005 < decode.shown_score < 0.05
+    assert decode.min_score <= decode.shown_score
+
+
+def test_boxes_in_pixels_of_an_input_of_open_size_are_read() -> None:
+    outputs, _ = detectors()["yolov8"]
+    problem = infer_problem({"image": floats(3, *SIZE)}, outputs)
+    signature = signature_of(problem, outputs)
+    image = signature.inputs[0].replace(shape=("batch", 3, "height", "width"))
+    [first, *_] = problem_of(signature.replace(inputs=(image,))).decode(outputs)
+    assert first.lines() != ["nothing"]
+
+
+def numbers() -> dict[str, tuple[NamedArrays, NamedArrays]]:
+    """Return inputs and outputs of models whose outputs look like classes, boxes or masks, and are numbers."""
+    audio, image = {"audio": floats(4000)}, {"image": floats(3, *SIZE)}
+    level = floats(1)
+    spectrum = {"spectrum": floats(640)}
+    rows = boxes()
+    pose = np.concatenate([rows, rare(120, 1), uniform(120, 6, high=90)], axis=2)
+    return {
+        "three opinion scores": (audio, {"scores": 3 + level + 0.3 * floats(3, seed=5)}),
+        "an autoencoder": (spectrum, {"logits": spectrum["spectrum"] * 0.9}),
+        "a forecast": ({"history": floats(48, 4)}, {"forecast": level + 0.4 * floats(24, seed=5)}),
+        "a regression with a sigmoid": (audio, {"y": sigmoid(floats(4))}),
+        "a regression of one value": (audio, {"y": sigmoid(9 * floats(1))}),
+        "landmarks": (image, {"y": sigmoid(level + 0.2 * floats(10, seed=5)) * 64}),
+        "a pose of the head": (image, {"y": floats(3, seed=5) * 20}),
+        "a rotation of length 1": (image, {"y": floats(4) / np.linalg.norm(floats(4), axis=1, keepdims=True)}),
+        "an embedding of any length": (image, {"y": floats(128, seed=5)}),
+        "logits of the next token": ({"tokens": np.ones((SAMPLES, 20), np.int64)}, {"logits": text_scores(0)}),
+        "super-resolution": (image, {"y": uniform(3, 128, 192)}),
+        "a denoiser": (image, {"y": floats(3, *SIZE, seed=5)}),
+        "depth": (image, {"y": uniform(1, *SIZE, high=0.6)}),
+        "heat maps": (image, {"y": uniform(17, 16, 24)}),
+        "features": (image, {"y": np.maximum(floats(32, 8, 12), 0)}),
+        "boxes with key points": (image, {"y": np.ascontiguousarray(pose.transpose(0, 2, 1))}),
+        "boxes as shares of the image": (image, {"y": np.concatenate([rows / 96, rare(120, 5)], axis=2)}),
+        "a table of numbers": (image, {"y": floats(9, 120)}),
+    }
+
+
+@pytest.mark.parametrize("what", numbers())
+def test_numbers_are_compared_as_numbers(what: str) -> None:
+    inputs, outputs = numbers()[what]
+    problem = infer_problem(inputs, {name: array.astype(np.float32) for name, array in outputs.items()})
+    assert problem.task == "arrays", problem.reason
+
+
+@pytest.mark.parametrize("values", [2, 3])
+def test_trained_regression_is_not_taken_for_a_classifier(values: int) -> None:
+    assert of_model(trained("numbers", values), digits()).task == "arrays"
+
+
+def test_request_decides_and_names_the_output() -> None:
+    model, samples = head("y = Identity(z)", "float[n,5] y"), {"x": floats(12)}
+    for task in ("classification", "multi-label", "regression", "embedding"):
+        problem = of_model(model, samples, task=task)  # type: ignore[arg-type]
+        assert (problem.task, problem.primary_output) == (task, "y")
+    assert of_model(head("y = Softmax<axis = 1>(z)", "float[n,5] y"), samples, task="arrays").task == "arrays"
+
+
+def test_one_column_of_probabilities_is_a_classifier_where_labels_are_classes() -> None:
+    problem = of_model(head("y = Sigmoid(z)", "float[n,1] y", 1), {"x": floats(12)}, task="classification")
+    assert (problem.task, problem.primary_output) == ("classification", "y")
+
+
+@pytest.mark.parametrize("task", ["detection", "segmentation", "text"])
+def test_request_that_no_output_fits_is_refused(task: Task) -> None:
+    with pytest.raises(StageError, match=rf"no output has the form of the problem {task}: y float32\['n', 5\]"):
+        of_model(head("y = Identity(z)", "float[n,5] y"), {"x": floats(12)}, task=task)

@@ -1,0 +1,68 @@
+"""Ratios are right whatever the duration of a call, on workers whose clock is known."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx_text
+import pytest
+
+from gauntlet.race.contender import Contender, Entry, Plan
+from gauntlet.race.rounds import run_rounds
+from gauntlet.race.rows import rows
+
+CLOCK = """
+import sys
+import numpy as np
+from gauntlet.runtime.engines.ort import OrtEngine
+from gauntlet.runtime.worker import serve
+
+measure, random, warm = OrtEngine.measure, np.random.default_rng(), False
+
+def timed(self, feed, at_least_ms=0, calls=None, clock="wall"):
+    global warm
+    took_ms = float(sys.argv[1])
+    durations = took_ms * np.exp(0.005 * random.standard_normal(calls or max(1, round(at_least_ms / took_ms))))
+    if not warm:
+        durations[0] *= 1.3
+    warm = calls is None  # once it has run, another process is next
+    return durations.tolist(), measure(self, feed)[1]
+
+OrtEngine.measure = timed
+serve(sys.stdin, sys.stdout)
+"""
+"""A worker whose calls take the given time, and 30 % more after another process has run; they vary by 0.5 %."""
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "inputs.npz", x=np.ones((1, 4), np.float32))
+    model = onnx_text.model("relu (float[batch,4] x) => (float[batch,4] y) { y = Relu(x) }")
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    return tmp_path / "inputs.npz"
+
+
+def raced(inputs: Path, *took_ms: float, min_calls: int = 1) -> list[Contender]:
+    plan = Plan((1,), 12, block_ms=50, threads=1, timeout_s=60, min_calls=min_calls, restarts=False)
+    commands = [(sys.executable, "-c", CLOCK, str(duration)) for duration in took_ms]
+    entries = {str(i): Entry(inputs.with_name("model.onnx"), command) for i, command in enumerate(commands)}
+    return [*run_rounds(entries, inputs, plan)[0].values()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("min_calls", [1, 3])
+@pytest.mark.parametrize("took_ms", [5, 16, 17, 20, 50])
+def test_equal_models_are_equally_fast(inputs: Path, took_ms: float, min_calls: int) -> None:
+    base, same = raced(inputs, took_ms, took_ms, min_calls=min_calls)
+    [row] = rows(same, base, resolution=0)
+    assert row.speedup == pytest.approx(1, abs=0.01)
+
+
+def test_contenders_have_as_many_calls_as_the_reference_and_their_ratio_is_right(inputs: Path) -> None:
+    base, other, dear = raced(inputs, 16, 17, 160)
+    assert base.calls_per_turn == other.calls_per_turn == {1: 2}
+    assert dear.calls_per_turn == {1: 1}  # it is ten times slower in any case
+    assert len(base.calls_ms[1]) == len(other.calls_ms[1]) == 12 * 3 * 2
+    assert max(base.calls_ms[1]) < 16 * 1.2  # the first call of a turn does not count
+    [row] = rows(other, base, resolution=0)
+    assert row.speedup == pytest.approx(16 / 17, abs=0.01)

@@ -1,0 +1,158 @@
+"""What one client can take of a server's memory and time, whatever it sends and however slowly."""
+
+import io
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import uvicorn
+from PIL import Image
+from served_bundles import SIZE, brightness_bundle
+from server_process import ServerProcess, json_request, serving
+from starlette.types import Receive, Scope, Send
+
+from serving import http_protocol
+from serving.body import HeldBodies
+from serving.errors import Overloaded
+from serving.http_protocol import JoiningProtocol
+
+INFER, PREDICT = "/v2/models/brightness/infer", "/v2/models/brightness/predict"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("bounds")
+    with serving(folder, brightness_bundle(folder / "b", latencies=[(1, 1.0)])) as running:
+        yield running
+
+
+def peak_mb(server: ServerProcess) -> float:
+    """Return the largest resident memory that the server has had."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1000
+
+
+def test_images_of_a_request_are_bounded_together(server: ServerProcess) -> None:
+    stream = io.BytesIO()
+    Image.new("1", (5650, 5650)).save(stream, "PNG")  # 4 kB
+    part = b'--x\r\ncontent-disposition: form-data; name="image"; filename="i"\r\n\r\n' + stream.getvalue() + b"\r\n"
+    before, start = peak_mb(server), time.monotonic()
+    response = server.request("POST", PREDICT, 40 * part + b"--x--\r\n", content_type="multipart/form-data; boundary=x")
+    assert response.status == 400
+    assert response.error.startswith("image 1: 5650x5650 pixels; at most 77500 are allowed for the rest")
+    assert peak_mb(server) - before < 400
+    assert time.monotonic() - start < 20
+
+
+def test_json_larger_than_the_inputs_is_refused_unparsed(server: ServerProcess) -> None:
+    body = json_request({"image": np.zeros((1, 1, SIZE, SIZE), np.float32)})
+    body["inputs"][0]["data"] = [1.5] * 5_000_000
+    before = peak_mb(server)
+    response = server.post(INFER, body)
+    assert (response.status, "Fix: send binary tensors" in response.error) == (413, True)
+    assert peak_mb(server) - before < 150
+    assert server.post(INFER, json_request({"image": np.zeros((256, 1, SIZE, SIZE), np.float32)})).status == 200
+
+
+def test_clock_begins_when_the_body_has_arrived(server: ServerProcess, white_png: bytes) -> None:
+    head = (
+        f"POST {PREDICT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(white_png)}\r\nconnection: close\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(head.encode() + white_png[:20])
+        time.sleep(4)
+        connection.sendall(white_png[20:])
+        response = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert response.startswith(b"HTTP/1.1 200")
+    assert float(response.split(b'"milliseconds":')[1].split(b",")[0]) < 3000
+
+
+def test_bodies_of_requests_in_progress_are_bounded_together() -> None:
+    held = HeldBodies(100)
+    with held.request() as first, held.request() as second:
+        first(60)
+        with pytest.raises(Overloaded, match="in progress"):
+            second(60)
+        second(40)
+        assert held.held_bytes == 100
+    assert held.held_bytes == 0
+
+
+def test_server_without_a_model_is_not_ready(tmp_path: Path) -> None:
+    with serving(tmp_path, brightness_bundle(tmp_path / "b")) as server:
+        assert server.get("/v2/health/ready").status == 200
+        assert server.post("/v2/repository/models/brightness/unload").status == 200
+        assert (server.get("/v2/health/ready").status, server.get("/v2/health/live").status) == (503, 200)
+
+
+async def hello(_: Scope, receive: Receive, send: Send) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"hi"})
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A server of this process, which waits for a head for half a second."""
+    monkeypatch.setattr(http_protocol, "HEAD_TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(hello, http=JoiningProtocol, ws="none", lifespan="off", log_config=None)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield listener.getsockname()[1]
+        server.should_exit = True
+        thread.join()
+
+
+def received(connection: socket.socket) -> bytes:
+    """Return what comes until the server closes the connection."""
+    try:
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.mark.parametrize("start", [b"", b"GET / HTTP/1.1\r\nhost: x\r\nslow: "])
+def test_connection_without_a_whole_head_is_ended(port: int, start: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(start)
+        begin = time.monotonic()
+        assert received(connection) == b""
+        assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"GET / HTTP/1.1\r\nlong: ",
+        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\ntrailer: ",
+    ],
+    ids=["header", "trailer"],
+)
+def test_endless_header_ends_the_connection(port: int, start: bytes) -> None:
+    sent = 0
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(start)
+        try:
+            while sent < 120_000_000:
+                connection.sendall(1_000_000 * b"x")
+                sent += 1_000_000
+        except (ConnectionError, TimeoutError):
+            pass
+    assert sent < 20_000_000
+
+
+def test_body_may_come_slowly_and_be_large(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000001\r\nconnection: close\r\n\r\n")
+        time.sleep(1)
+        connection.sendall(1_000_000 * b"x")
+        time.sleep(0.5)
+        connection.sendall(b"x")
+        assert received(connection).startswith(b"HTTP/1.1 200")

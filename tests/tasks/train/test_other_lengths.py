@@ -1,0 +1,173 @@
+"""An axis that a brought model leaves open is judged at other lengths than the data's."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_text
+import pytest
+
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.report import Report
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets.golden import Golden
+from gauntlet.datasets.splits import ArraySplit
+from tasks.accuracy import AccuracyConfig, accuracy
+from tasks.train.facts import TrainFacts
+from tasks.train.onnx_pretrained import OnnxModel
+
+ExportedProgram = pytest.importorskip("frameworks.torch.brought_program").ExportedProgram
+
+RNG = np.random.default_rng(0)
+SAMPLES = RNG.standard_normal((40, 16, 4)).astype(np.float32)
+MEAN = "p = ReduceMean<axes = [1], keepdims = 0>(x)"
+POOLED = f"m (float[n,t,4] x) => (float[n,3] y) <float[4,3] w> {{ {MEAN} y = MatMul(p, w) }}"
+Bring = Callable[..., tuple[Report[TrainFacts], Golden, Workspace]]
+
+
+@pytest.fixture
+def bring(workspace: Callable[..., Workspace], tmp_path: Path) -> Bring:
+    def run(model: Any, samples: dict[str, np.ndarray], layout: str = "none") -> tuple[Any, Golden, Workspace]:
+        if isinstance(model, str):
+            onnx.save(onnx_text.model(model, opset=17), tmp_path / "m.onnx")
+            model = OnnxModel(model=tmp_path / "m.onnx")
+        specs = [TensorSpec(name=n, dtype=a.dtype.name, shape=("batch", *a.shape[1:])) for n, a in samples.items()]
+        signature = Signature(task="arrays", inputs=tuple(specs), outputs=(), layout=layout)
+        out = workspace()
+        report = model.fit({"test": ArraySplit(samples)}, signature, out)
+        return report, Golden.load(out.path(report.artifacts["golden"])), out
+
+    return run
+
+
+def open_axes(report: Report[TrainFacts]) -> Any:
+    return next(check for check in report.checks if check.name == "train.unjudged_axes")
+
+
+def test_samples_are_cut_along_an_open_axis(bring: Bring) -> None:
+    report, golden, _ = bring(POOLED, {"x": SAMPLES})
+    assert list(golden.cases) == ["real", "random", "t=8", "t=4", "t=1"]
+    assert np.array_equal(golden.cases["t=4"].inputs["x"], SAMPLES[:32, :4])
+    assert open_axes(report).detail == "the open axes are judged at t=8; t=4; t=1"
+    assert open_axes(report).passed
+
+
+def test_length_that_the_source_refuses_is_left_out_and_named(bring: Bring) -> None:
+    mean = "y = ReduceMean<axes = [2], keepdims = 0>(c)"
+    model = f"m (float[n,4,t] x) => (float[n,2] y) <float[2,4,3] w> {{ c = Conv(x, w) {mean} }}"
+    report, golden, _ = bring(model, {"x": SAMPLES.transpose(0, 2, 1)})
+    assert list(golden.cases) == ["real", "random", "t=8", "t=4"]
+    assert open_axes(report).detail.endswith("judged at t=8; t=4; the model itself refuses t=1")
+
+
+def test_axes_are_cut_together_whatever_their_names(bring: Bring) -> None:
+    model = "m (float[n,a] x, float[n,b] z) => (float[n,c] y) { y = Add(x, z) }"
+    report, golden, _ = bring(model, {"x": SAMPLES[:, :, 0], "z": SAMPLES[:, :, 1]})
+    assert list(golden.cases) == ["real", "random", "a=8, b=8", "a=4, b=4", "a=1, b=1"]
+    assert golden.cases["a=4, b=4"].outputs["y"].shape == (32, 4)
+    assert open_axes(report).passed
+
+
+def test_axes_are_cut_one_by_one_where_not_all_of_them_can_be(bring: Bring) -> None:
+    model = "m (float[n,t,f] x) => (float[n,t,3] y) <float[4,3] w> { y = MatMul(x, w) }"
+    report, golden, _ = bring(model, {"x": SAMPLES})
+    assert [title for title in golden.cases if title not in ("real", "random")] == ["t=8", "t=4", "t=1"]
+    assert "the model itself refuses t=8, f=2" in open_axes(report).detail
+
+
+def test_axis_that_is_open_in_name_only_is_warned_of(bring: Bring) -> None:
+    model = "m (float[n,t] x) => (float[n,3] y) <float[16,3] w> { y = MatMul(x, w) }"
+    report, golden, _ = bring(model, {"x": SAMPLES[:, :, 0]})
+    assert list(golden.cases) == ["real", "random"]
+    warning = open_axes(report)
+    assert (warning.passed, warning.severity) == (False, "warning")
+    assert warning.detail.startswith(
+        "the open axes are judged at the length of the data alone; the model itself refuses"
+    )
+
+
+def test_images_are_halved_around_their_center(bring: Bring) -> None:
+    images = RNG.standard_normal((8, 3, 12, 8)).astype(np.float32)
+    model = "m (float[n,3,h,w] x) => (float[n,3] y) { y = ReduceMean<axes = [2, 3], keepdims = 0>(x) }"
+    _, golden, _ = bring(model, {"x": images}, "NCHW")
+    assert list(golden.cases) == ["real", "random", "h=6, w=4"]
+    assert np.array_equal(golden.cases["h=6, w=4"].inputs["x"], images[:, :, 3:9, 2:6])
+
+
+def test_cut_leaves_out_a_beginning_that_all_samples_share(bring: Bring) -> None:
+    samples = SAMPLES.copy()
+    samples[:, :6] = 1
+    _, golden, _ = bring(POOLED, {"x": samples})
+    assert np.array_equal(golden.cases["t=8"].inputs["x"], samples[:32, :8])
+    assert np.array_equal(golden.cases["t=4"].inputs["x"], samples[:32, 6:10])
+
+
+def test_model_with_fixed_axes_has_no_further_cases(bring: Bring) -> None:
+    report, golden, _ = bring("m (float[n,16,4] x) => (float[n,16,4] y) { y = Relu(x) }", {"x": SAMPLES})
+    assert list(golden.cases) == ["real", "random"]
+    assert not [check for check in report.checks if check.name == "train.unjudged_axes"]
+
+
+def test_open_axes_of_a_program_are_those_of_its_outputs_too(bring: Bring, tmp_path: Path) -> None:
+    import torch
+
+    class Net(torch.nn.Module):
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            return torch.relu(x)
+
+    axes = {"x": {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}}
+    torch.export.save(torch.export.export(Net(), (torch.ones(2, 16, 4),), dynamic_shapes=axes), tmp_path / "net.pt2")
+    report, golden, _ = bring(ExportedProgram(model=tmp_path / "net.pt2", trust=True), {"x": SAMPLES})
+    assert [case.inputs["x"].shape[1] for case in golden.cases.values()] == [16, 16, 8, 4, 1]
+    [output] = report.facts.signature.outputs
+    assert output.shape == ("batch", "output_1", 4)
+
+
+CANDIDATES = {
+    "exact": POOLED,
+    "right_at_16_alone": (
+        "m (float[n,t,4] x) => (float[n,3] y) <float[4,3] w, float sixteen = {16.0}> {"
+        " s = Shape<start = 1, end = 2>(x) f = Cast<to = 1>(s) r = Div(f, sixteen)"
+        f" {MEAN} q = MatMul(p, w) y = Mul(q, r) }}"
+    ),
+    "fixed_at_16": POOLED.replace("n,t,4", "n,16,4"),
+}
+
+
+@pytest.fixture
+def judge(bring: Bring) -> Callable[[str], Any]:
+    """Return a function that runs the gate on a candidate for the model `POOLED`."""
+
+    def run(candidate: str) -> Any:
+        report, _, out = bring(POOLED, {"x": SAMPLES})
+        proto = onnx_text.model(CANDIDATES[candidate], opset=17)
+        report.facts.signature.write(proto)
+        onnx.save(proto, out.folder / "candidate.onnx")
+        test: Artifact = out.store_file(ArraySplit({"x": SAMPLES}).save(out.folder, "test"))
+        model = out.store_file(out.folder / "candidate.onnx")
+        return accuracy(AccuracyConfig(), out, model=model, golden=report.artifacts["golden"], test=test)
+
+    return run
+
+
+def test_candidate_is_judged_at_every_length(judge: Callable[[str], Any]) -> None:
+    report = judge("exact")
+    check = next(check for check in report.checks if check.name == "accuracy.min_case_sqnr_db")
+    assert check.passed
+    assert check.detail.endswith("judged: t=8; t=4; t=1")
+
+
+def test_candidate_that_is_right_at_the_datas_length_alone_fails(judge: Callable[[str], Any]) -> None:
+    [failure] = judge("right_at_16_alone").failures
+    assert failure.name == "accuracy.min_case_sqnr_db"
+    assert failure.detail.startswith("output 'y' at t=1; ")
+    assert 0 < failure.value < 1  # it gives a sixteenth of the output
+
+
+def test_candidate_that_refuses_another_length_fails(judge: Callable[[str], Any]) -> None:
+    [failure] = judge("fixed_at_16").failures
+    assert (failure.name, failure.value) == ("accuracy.min_case_sqnr_db", None)
+    assert failure.detail.startswith("at t=8: ONNX Runtime fails on inputs of shape")

@@ -1,0 +1,189 @@
+"""`gauntlet bench` as a person meets it."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import faulty_models
+import numpy as np
+import onnx
+import pytest
+from harness import called
+from PIL import Image
+
+from gauntlet.core.errors import ConfigError
+from gauntlet.targets import OpenVino, OrtCpu, by_name
+from wings.comparison.bench_command import named, resolve_targets
+from wings.comparison.library.latency_plot import plot_latency, require_image
+from wings.comparison.library.target_comparison import BenchResult
+
+QUICK = ("--rounds", "6", "--block-ms", "2", "--threads", "1")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Hides the one of this folder's conftest: nothing here needs a finished run."""
+    onnx.save(faulty_models.cnn(), tmp_path / "cnn.onnx")
+    onnx.save(faulty_models.cnn(batch="n"), tmp_path / "again.onnx")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_bench_measures_draws_and_records(folder: Path) -> None:
+    done = called(
+        folder, "bench", "cnn.onnx", "again.onnx", "--targets", "ort-cpu,openvino-bf16", "--batch", "1,4", *QUICK,
+        "--plot", "p.svg", "--mlflow", "benches",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    for word in ("cnn", "again", "ort-cpu", "f32", "batch 1", "batch 4", "ms", "the reference against itself"):
+        assert word in done.stdout
+    assert "openvino-bf16: unavailable" in done.stdout
+    assert "gauntlet targets install openvino" in done.stdout
+    assert "again on ort-cpu" in (folder / "p.svg").read_text()
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder / '.gauntlet' / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("benches")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert {"bench", "cnn on ort-cpu", "again on openvino-bf16"} <= set(runs)
+    assert runs["again on ort-cpu"].data.metrics["latency.b4.p50_ms"] > 0
+    assert runs["cnn on openvino-bf16"].data.tags["status"] == "unavailable"
+
+
+@pytest.mark.slow
+def test_bench_races_sessions_when_some_are_asked_for(folder: Path) -> None:
+    done = called(
+        folder, "bench", "cnn.onnx", "--batch", "1", *QUICK, "--early-stopping", "--json",
+        "--session", "spinning=false", "--session", "arena=false,level=extended",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    comparison = BenchResult.model_validate_json(done.stdout)
+    targets = [pair.rows[0].target for pair in comparison.pairs]
+    assert targets == ["ort-cpu", "ort-cpu-nospin", "ort-cpu-extended-noarena"]
+
+
+def test_bench_prints_json_with_the_samples_of_a_file(folder: Path) -> None:
+    np.savez(folder / "in.npz", x=np.ones((2, 3, 16, 16), np.float32))
+    done = called(folder, "bench", "cnn.onnx", "--batch", "3", *QUICK, "--inputs", "in.npz", "--json")
+    assert done.returncode == 0, done.stderr
+    comparison = BenchResult.model_validate_json(done.stdout)
+    assert comparison.inputs == "in.npz"
+    assert [row.batch for row in comparison.pairs[0].rows] == [3]
+    assert comparison.pairs[0].validation is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["absent.onnx"], 2, "absent.onnx: no such file"),
+        (["cnn.onnx", "--targets", "abacus"], 2, "unknown target 'abacus'"),
+        (["cnn.onnx", "--plot", "p.pdf"], 2, "must end in .png or .svg"),
+        (["cnn.onnx", "--inputs", "text.npz"], 2, "text.npz: not an .npz file"),
+        (["cnn.onnx", "--shape", "z=3x4"], 2, "--shape z: unknown input; available: x"),
+        (["cnn.onnx", "--shape", "3x4"], 2, "write INPUT=3x224x224"),
+        (["cnn.onnx", "--batch", "1,0"], 2, "'0' is not a whole number of at least 1"),
+        (["cnn.onnx", "--rounds", "5"], 2, "at least 6"),
+        (["cnn.onnx", "--target", "ort-cpu"], 2, "'ort-cpu': write OPTION=VALUE,..."),
+        (["cnn.onnx", "--target", "threads=1"], 2, "unknown target kind=; available: ort-cpu, "),
+        (
+            ["cnn.onnx", "--target", "kind=ort-cpu,spin=false"],
+            2,
+            "target ort-cpu: spin: Extra inputs are not permitted",
+        ),
+        (
+            ["cnn.onnx", "--target", "kind=openvino,precision=f8"],
+            2,
+            "target openvino: precision: Input should be 'f32'",
+        ),
+        (["cnn.onnx", "--target", "kind=ort-cpu,parallel=true,threads=1"], 2, "branches need at least two threads"),
+        (["cnn.onnx", "--target", "kind=ort-cpu,threads=4096"], 2, "ort-cpu-4096t asks for 4096 threads"),
+        (["cnn.onnx", "--targets", "ort-cpu", "--target", "kind=ort-cpu"], 2, "ort-cpu is given twice"),
+        (["cnn.onnx", "--session", "threads"], 2, "write OPTION=VALUE"),
+        (["cnn.onnx", "--session", "spin=false"], 2, "--session spin: Extra inputs"),
+        (["cnn.onnx", "--session", "threads=4096"], 2, "ort-cpu-4096t asks for 4096 threads"),
+        (["cnn.onnx", "--threads", "1,4096"], 2, "ort-cpu-4096t asks for 4096 threads"),
+        (["cnn.onnx", "--threads", "1", "--session", "threads=1"], 2, "ort-cpu-1t is the same as ort-cpu here"),
+        (["text.npz"], 3, "text.npz: not a readable ONNX model"),
+    ],
+)
+def test_bench_is_refused_in_one_line(folder: Path, arguments: list[str], code: int, words: str) -> None:
+    (folder / "text.npz").write_text("hello")
+    done = called(folder, "bench", *arguments)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.startswith("gauntlet")]) == 1
+
+
+@pytest.mark.parametrize("function", [False, True])
+def test_bench_refuses_external_data_outside_the_folder(folder: Path, *, function: bool) -> None:
+    (folder / "secret.bin").write_bytes(bytes(8))
+    (folder / "models").mkdir()
+    inner = "y = own.F(x)" if function else "c = Constant <value = float[1,2] {1.0, 2.0}> () y = Add(x, c)"
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 17, "own" : 1]> g (float[1,2] x) => (float[1,2] y) {{ {inner} }}
+        <domain: "own", opset_import: ["" : 17]> F (a) => (b) {{ c = Constant <value = float[1,2] {{1.0, 2.0}}> ()
+        b = Add(a, c) }}"""
+    )
+    tensor = (proto.functions[0] if function else proto.graph).node[0].attribute[0].t
+    tensor.ClearField("float_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../secret.bin")
+    (folder / "models" / "m.onnx").write_bytes(proto.SerializeToString())
+    done = called(folder, "bench", "models/m.onnx", "--batch", "1", *QUICK)
+    assert done.returncode == 3
+    assert "m.onnx: its external data '../secret.bin' is missing, or outside" in done.stderr
+
+
+@pytest.mark.slow
+def test_bench_ends_with_exit_code_1_when_a_model_breaks(folder: Path) -> None:
+    (folder / "broken.onnx").write_bytes(b"nothing")
+    done = called(folder, "bench", "cnn.onnx", "broken.onnx", "--batch", "1", *QUICK)
+    assert done.returncode == 1
+    assert "not ranked: broken on ort-cpu: " in done.stdout
+
+
+def test_targets_are_named_or_written_with_their_options() -> None:
+    written = [{"kind": "ort-cpu", "threads": "2", "spinning": "false"}, {"kind": "openvino", "env": "/opt/other"}]
+    found = resolve_targets(["openvino-bf16"], written)
+    assert found == [by_name("openvino-bf16"), OrtCpu(threads=2, spinning=False), OpenVino(env="/opt/other")]
+    assert [target.name for target in found] == ["openvino-bf16", "ort-cpu-2t-nospin", "openvino-f32-other"]
+    assert [target.name for target in resolve_targets([], written[:1])] == ["ort-cpu-2t-nospin"]
+    assert resolve_targets([], []) == [OrtCpu()]
+
+
+@pytest.mark.slow
+def test_bench_races_a_target_with_its_options_and_tells_the_batch_that_failed(folder: Path) -> None:
+    """The environment is this one, in other words: whatever runs there is started as it is in a foreign one."""
+    onnx.save(faulty_models.picky(1, 4), folder / "picky.onnx")
+    env = str(Path(sys.executable).parents[1])
+    written = ("--target", f"kind=ort-cpu,level=basic,env={env}", "--target", "kind=ort-cpu,spinning=false")
+    done = called(folder, "bench", "picky.onnx", "--batch", "1,2", *QUICK, *written)
+    assert done.returncode == 1, done.stdout + done.stderr
+    name = f"ort-cpu-basic-{Path(env).name}"
+    told = " ".join(done.stdout.split())
+    for word in (name, "ort-cpu-nospin", "reference", f"failed: picky on {name}: batch 2: "):
+        assert word in told
+    assert "not ranked" not in told
+
+
+def test_two_files_of_one_name_are_told_apart(folder: Path) -> None:
+    (folder / "a").mkdir()
+    shutil.copy(folder / "cnn.onnx", folder / "a" / "cnn.onnx")
+    paths = [folder / "cnn.onnx", folder / "a" / "cnn.onnx", folder / "again.onnx"]
+    assert list(named(paths)) == [str(paths[0]), str(paths[1]), "again"]
+
+
+LINES = {f"model on target-{n}": [(1, 1.0 + n, 0.9 + n, 1.2 + n), (32, 9.0, 8.0, 11.0)] for n in range(12)}
+
+
+def test_plot_is_written_in_a_colour_a_line(tmp_path: Path) -> None:
+    plot_latency(LINES, tmp_path / "p.png", "rounds \x1b[31m")
+    with Image.open(tmp_path / "p.png") as picture:
+        assert len(picture.getcolors(1 << 20) or ()) > 12
+
+
+def test_plot_is_refused_when_the_name_is_no_picture_s(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"must end in \.png or \.svg"):
+        require_image(tmp_path / "p.pdf")
+    with pytest.raises(ConfigError, match="does not exist"):
+        require_image(tmp_path / "absent" / "p.png")

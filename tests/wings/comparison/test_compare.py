@@ -1,0 +1,65 @@
+"""`compare` on a terminal: what it prints, and its exit codes."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from graded_bundles import run_report
+from rich.console import Console
+
+from flows.cli.main import main
+from gauntlet.core.report import Check
+from gauntlet.core.run_report import RunReport
+from wings.comparison import compare_command
+from wings.comparison.library.run_comparison import compare_runs
+
+
+@pytest.fixture
+def two() -> tuple[RunReport, RunReport]:
+    drop = Check.of("accuracy.max_accuracy_drop", 0.03, "<=", 0.01)
+    config = {"quantize": [{"kind": "static"}], "select": {"batch": 1}}
+    other = {"quantize": [{"kind": "dynamic"}], "select": {"batch": 1}, "seed": 3}
+    first = run_report("run-1", drop, config=config, environment={"host": "a", "packages": {"onnx": "1"}})
+    second = run_report("run-2", config=other, environment={"host": "b", "packages": {"onnx": "1"}}, winner="fp32")
+    return first, second
+
+
+def test_comparison_lists_what_differs_and_nothing_else(two: tuple[RunReport, RunReport]) -> None:
+    compared = compare_runs(*two)
+    assert (compared.first.winner, compared.second.winner) == ("small", "fp32")
+    assert [(d.name, d.first, d.second) for d in compared.settings] == [
+        ("quantize.0.kind", "static", "dynamic"),
+        ("seed", None, 3),
+    ]
+    assert [(d.name, d.first, d.second) for d in compared.gates] == [
+        ("small: accuracy.max_accuracy_drop", "failed: 0.03 <= 0.01", None)
+    ]
+    assert [d.name for d in compared.environment] == ["host"]
+    same = compare_runs(two[0], two[0])
+    assert (same.gates, same.settings, same.environment) == ((), (), ())
+
+
+def test_comparison_warns_that_other_machines_have_other_latencies(two: tuple[RunReport, RunReport]) -> None:
+    text = io.StringIO()
+    compare_command._print(Console(file=text, width=80), compare_runs(*two))
+    assert max(map(len, text.getvalue().splitlines())) <= 80
+    assert "Latencies are not comparable: host differ" in text.getvalue()
+    assert "failed: 0.03 <= 0.01" in text.getvalue()
+
+
+def test_compare_prints_json_of_two_runs(
+    tmp_path: Path,
+    two: tuple[RunReport, RunReport],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / ".gauntlet"))
+    assert main(["compare", "run-1", "run-2"]) == 2
+    assert "no finished run 'run-1'; the newest are: none yet" in capsys.readouterr().err
+    for report in two:
+        folder = tmp_path / ".gauntlet" / "runs" / report.run_id
+        folder.mkdir(parents=True)
+        (folder / "report.json").write_text(report.model_dump_json())
+    assert main(["compare", "run-1", "run-2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["second"]["run_id"] == "run-2"

@@ -1,0 +1,113 @@
+"""A bundle for a device: the converted model gives its golden outputs, in the examples too."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx_text
+import onnxruntime
+import pytest
+from served_bundles import brightness_bundle, write_bundle
+
+from gauntlet.bundle.bundle import GOLDEN, Bundle, seal
+from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.signature import signature_from_graph
+from wings.devices.edge_files import MODEL_FILE, OPERATORS_FILE, write_edge_files
+
+TWO_INPUTS = """two (int64[n,4] x, float16[n,4] h) => (float16[n,4] y, int64[n] best) <float[4,4] w> {
+  f = Cast<to=1>(x) m = MatMul(f, w) s = Cast<to=10>(m) y = Add(s, h) best = ArgMax<axis=1, keepdims=0>(m)
+}"""
+
+
+def two_inputs(folder: Path) -> Path:
+    proto = onnx_text.model(TWO_INPUTS)
+    inputs = {"x": np.arange(20).reshape(5, 4) % 7, "h": np.ones((5, 4), np.float16)}
+    return write_bundle(folder, proto.SerializeToString(), signature_from_graph(proto), inputs, name="two")
+
+
+def files_of(bundle: Path, target: Path) -> int:
+    return write_edge_files(Bundle.open(bundle), target)
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, int]]:
+    """The folders for two models, and how many operators each needs."""
+    root = tmp_path_factory.mktemp("edge")
+    bundles = {"image": brightness_bundle(root / "a"), "two-inputs": two_inputs(root / "b")}
+    return {name: (root / name, files_of(bundle, root / name)) for name, bundle in bundles.items()}
+
+
+@pytest.mark.parametrize("name", ["image", "two-inputs"])
+def test_python_example_runs_the_golden_sample(made, name: str) -> None:
+    folder, _ = made[name]
+    done = run(folder, sys.executable, "example.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.match(r"y: shape \(1, \d\), largest difference \S+, allowed 0\.02", done.stdout)
+    assert len((folder / "example.py").read_text().splitlines()) <= 45
+
+
+def test_python_example_fails_where_the_outputs_are_others(made, tmp_path: Path) -> None:
+    folder = shutil.copytree(made["image"][0], tmp_path / "edge")
+    file = folder / "golden" / "output-0.bin"
+    file.write_bytes((np.frombuffer(file.read_bytes(), np.float32) + 1).tobytes())
+    assert run(folder, sys.executable, "example.py").returncode == 1
+
+
+def test_list_has_the_operators_that_are_left_after_optimization(made) -> None:
+    folder, count = made["image"]
+    text = (folder / OPERATORS_FILE).read_text()
+    assert count == 3
+    for operator in ("GlobalAveragePool", "Reshape", "Gemm"):
+        assert operator in text
+    assert "float" in text  # the types, so that a build can leave out the others
+    assert str(folder.parent) not in text
+    files = {MODEL_FILE, OPERATORS_FILE, "README.md", "contract.json", "example.cc", "example.py", "golden"}
+    assert {path.name for path in folder.iterdir()} == files
+
+
+def test_model_is_in_the_format_of_minimal_builds(made) -> None:
+    model = made["image"][0] / MODEL_FILE
+    assert model.read_bytes()[4:8] == b"ORTM"
+    onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+
+
+def test_model_that_gives_other_outputs_afterwards_is_not_delivered(tmp_path: Path) -> None:
+    bundle = brightness_bundle(tmp_path / "b")
+    with np.load(bundle / GOLDEN) as file:
+        wrong = {name: file[name] + (5 if name.startswith("outputs/") else 0) for name in file.files}
+    np.savez(bundle / GOLDEN, **wrong)
+    seal(bundle)
+    with pytest.raises(StageError, match=r"--edge: after the conversion to model\.ort, golden output 'y' differs by"):
+        files_of(bundle, tmp_path / "edge")
+    assert not (tmp_path / "edge").exists()
+
+
+def test_model_of_texts_is_refused(tmp_path: Path) -> None:
+    proto = onnx_text.model("texts (string[n] x) => (string[n] y) { y = Identity(x) }")
+    inputs = {"x": np.array(["a", "b"])}
+    bundle = write_bundle(tmp_path / "b", proto.SerializeToString(), signature_from_graph(proto), inputs, name="texts")
+    with pytest.raises(ConfigError, match=r"--edge: 'x' is str\d*; allowed are bool, float16"):
+        files_of(bundle, tmp_path / "edge")
+
+
+@pytest.mark.parametrize("name", ["image", "two-inputs"])
+def test_cpp_example_runs_the_golden_sample(made, tmp_path: Path, name: str) -> None:
+    include, compiler = os.environ.get("ONNXRUNTIME_INCLUDE"), shutil.which("g++")
+    if include is None or compiler is None:
+        pytest.skip("needs g++, and ONNXRUNTIME_INCLUDE with the folder of onnxruntime_cxx_api.h")
+    folder = shutil.copytree(made[name][0], tmp_path / "edge")
+    library = next((Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so.*"))
+    options = ("-std=c++17", "-Wall", "-Wextra", "-isystem", include, f"-Wl,-rpath,{library.parent}", "-o", "example")
+    built = run(folder, compiler, "example.cc", str(library), *options)
+    assert built.returncode == 0, built.stderr
+    done = run(folder, "./example")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("y: largest difference")

@@ -1,0 +1,203 @@
+"""Many models: broken ones stop nothing, a kill repeats nothing that was finished, and nothing is left behind."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_text
+import psutil
+import pytest
+from harness import GAUNTLET, journal, sets
+from rich.console import Console
+
+from flows.cli.main import main
+from flows.record.home import Home
+from gauntlet.core.errors import ConfigError, GateFailed, StageError
+from gauntlet.core.run_report import RunReport
+from wings.fleet.fleet_command import print_fleet
+from wings.fleet.fleet_flow import result_of, run_processes
+from wings.fleet.fleet_record import fleet_record, last_fleet
+from wings.fleet.library.fleet_report import FleetReport, FleetResult
+
+QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=1", "benchmark.restart_processes=false")
+QUICK += ("numerics.samples=8", "quantize=[]", "optimize=[]", "benchmark.profile=false")
+BROKEN = FleetResult(model="broken.onnx", verdict="invalid", reason="broken.onnx: not an ONNX file, but text " * 9)
+
+
+def write_models(folder: Path, count: int) -> list[str]:
+    """Write so many small models, of which every fifth is broken; return the names of the broken ones."""
+    folder.mkdir()
+    text = "m (float[n,16] x) => (float[n,4] y) <float[16,4] w> { y = MatMul(x, w) }"
+    for number in range(count):
+        weights = {"w": np.full((16, 4), number + 1, np.float32)}
+        onnx.save(onnx_text.model(text, weights), folder / f"m{number:02}.onnx")
+    broken = [f"m{number:02}.onnx" for number in range(1, count, 5)]
+    for name in broken:
+        (folder / name).write_text("this is text")
+    return broken
+
+
+def events(home: Home) -> list[dict[str, object]]:
+    written = sorted((home.root / "fleets").glob("*/journal.jsonl"))
+    return [event for path in written for event in journal(path.parent)]
+
+
+def finished(home: Home) -> list[str]:
+    return [str(e["result"]["model"]) for e in events(home) if e["op"] == "finished"]  # type: ignore[index]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_fleet_that_is_killed_goes_on_and_names_each_model(prefect_server: str, tmp_path: Path) -> None:
+    broken, home = write_models(tmp_path / "models", 4), Home(tmp_path / ".gauntlet")
+    words = [GAUNTLET, "fleet", "models", "--workers", "2", *sets(*QUICK)]
+    environment, nowhere = {**os.environ, "GAUNTLET_HOME": str(home.root)}, subprocess.DEVNULL
+    process = subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=nowhere, stderr=nowhere)
+    deadline = time.monotonic() + 500
+    while len(finished(home)) < 2:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = finished(home)
+    psutil.wait_procs(children, timeout=60)
+    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+    environment |= {"COLUMNS": "80"}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert sorted(finished(home)) == [f"m{number:02}.onnx" for number in range(4)]  # none twice
+    assert finished(home)[: len(before)] == before
+    assert f"goes on; {len(before)} of 4 models are done" in done.stdout
+    assert "3 of 4 models passed" in done.stdout
+    assert all(len(line) <= 80 for line in done.stdout.splitlines() if not line.startswith("Page:"))
+    record = last_fleet(home, tmp_path / "models", QUICK)
+    assert record is not None
+    report = record.report()
+    assert report is not None
+    assert {result.model: result.verdict for result in report.results if result.verdict != "passed"} == dict.fromkeys(
+        broken, "invalid"
+    )
+    for result in report.results:
+        assert (result.winner == "fp32") == (result.verdict == "passed")
+        assert result.run_id is None or (home.runs / result.run_id / "report.html").exists()
+    memory = [int(str(e["rss_bytes"])) for e in events(home) if e["op"] == "finished"][len(before) :]
+    assert memory[-1] < 1.2 * memory[0]
+    assert (record.folder / "fleet.html").exists()
+
+
+def test_folder_without_models_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fleet", str(tmp_path)]) == 2
+    assert "no model in it" in capsys.readouterr().err
+
+
+def test_fleet_is_continued_until_it_ends_unless_something_else_is_asked(tmp_path: Path) -> None:
+    home, models = Home(tmp_path), tmp_path / "models"
+    with fleet_record(home, models, ("a=1",), fresh=False) as first:
+        first.finished("digest", BROKEN)
+        with pytest.raises(ConfigError, match="at work on it in another process"):
+            open_again(home, models)
+    with fleet_record(home, models, ("a=1",), fresh=False) as again:
+        assert again.folder == first.folder
+        assert again.results() == {"digest": BROKEN}
+        report = again.close((BROKEN,), 1.0)
+    assert last_fleet(home, models, ("a=1",)).report() == report  # type: ignore[union-attr]
+    for settings, fresh in ((("a=1",), False), (("a=2",), False), (("a=1",), True)):
+        with fleet_record(home, models, settings, fresh=fresh) as other:
+            assert other.folder != first.folder
+            assert other.results() == {}
+
+
+def open_again(home: Home, models: Path) -> None:
+    with fleet_record(home, models, ("a=1",), fresh=False):
+        raise AssertionError("two processes are at work on one fleet")
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"), [(None, "passed"), (GateFailed("no"), "failed"), (StageError("no"), "broke")]
+)
+def test_result_is_that_of_the_run(error: GateFailed | StageError | None, verdict: str) -> None:
+    run = RunReport(
+        run_id="r",
+        name="m",
+        started_at="",
+        verdict="failed" if error else "passed",
+        stopped_at="structure" if error else None,
+        reason="structure.checker_errors: 1 must be == 0",
+        winner=None,
+        seconds=1,
+        environment={},
+        config={},
+        stages=(),
+        candidates=(),
+    )
+    result = result_of("m.onnx", run, error)
+    assert result.verdict == verdict
+    assert result.outcome == (f"{verdict} at structure" if error else "passed")
+    assert ("must be == 0" in result.reason) == bool(error)
+
+
+def test_table_of_long_names_fits_80_columns() -> None:
+    long = FleetResult(
+        model="a-folder/with-a-model/whose-name-does-not-end.onnx",
+        verdict="passed",
+        winner="static-u8s8-percentile99.99-reduce-range-repaired",
+        speedup=11.72,
+        speedup_low=1.68,
+        speedup_high=1.75,
+        quality=0.987,
+        size_bytes=111_200_000,
+    )
+    failed = FleetResult(model="b.onnx", verdict="failed", stopped_at="normalize", reason="x: " + "y " * 200)
+    report = FleetReport(
+        fleet_id="f", folder="m", settings=(), started_at="", seconds=1, results=(long, failed, BROKEN)
+    )
+    text = io.StringIO()
+    print_fleet(Console(file=text, width=80), report, Path("fleet.html"))
+    lines = text.getvalue().splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    told = " ".join(text.getvalue().split())
+    for part in ("11.72x", "98.7 %", "111.2 MB", "invalid", "1 of 3 models passed", "Page: fleet.html"):
+        assert part in told
+
+
+def test_so_many_processes_run_at_a_time_and_none_is_left_when_interrupted() -> None:
+    import multiprocessing
+
+    context, most, done = multiprocessing.get_context("spawn"), 0, list[str]()
+    started: list[multiprocessing.context.SpawnProcess] = []
+
+    def start(name: str) -> multiprocessing.context.SpawnProcess:
+        nonlocal most
+        process = context.Process(target=time.sleep, args=(600 if name == "endless" else 0,))
+        process.start()
+        started.append(process)
+        most = max(most, sum(each.is_alive() for each in started))
+        return process
+
+    def finish(name: str, _process: object) -> None:
+        done.append(name)
+        if name == "c":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_processes(["a", "endless", "b", "c", "never"], start, finish, 2)
+    assert done == ["a", "b", "c"]
+    assert most == 2
+    assert not [process for process in started if process.is_alive()]
+
+
+def test_command_imports_prefect_only_when_its_address_is_known() -> None:
+    code = "import sys, wings.fleet.fleet_command; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "prefect" not in loaded

@@ -1,0 +1,77 @@
+"""The Prefect flow `monitor`, with a real server and a real registry: it judges a champion, and fails for an alarm."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from monitored_bundles import images, log_requests, monitored_bundle
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+
+from flows.record.home import Home
+from gauntlet.core.errors import ConfigError, GateFailed
+from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
+from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
+from wings.lifecycle.prefect_flows.monitoring import monitor
+from wings.lifecycle.registry.promote import PromotionRequest, promote
+
+
+@pytest.fixture
+def champion(prefect_server: str, empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The bundle of the registered model `brightness`, and a home with MLflow's tables."""
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    shutil.copyfile(empty_store / "mlflow.db", home.mlflow_db)
+    monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    bundle = monitored_bundle(tmp_path / "b")
+    promote(home, PromotionRequest(str(bundle), name="brightness", why="made for this test"))
+    return bundle
+
+
+@pytest.mark.slow
+def test_flow_judges_the_champion_and_fails_for_an_alarm(champion: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log_requests(log, champion, images(1, 100))
+    assert monitor("brightness", str(log)) == "no alarm"
+    log_requests(log, champion, images(2, 200, (0.7, 1.0)), name="bright")
+    with pytest.raises(GateFailed, match="brightness: cannot tell: "):
+        monitor("brightness", str(log))
+    with get_client(sync_client=True) as prefect:
+        key = ArtifactFilter(key=ArtifactFilterKey(any_=["monitor"]))
+        texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]
+    assert sorted(text.split(":")[0] for text in texts) == ["**Cannot tell**", "**No alarm**"]
+
+
+@pytest.mark.slow
+def test_flow_rolls_a_harmful_champion_back(champion: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, log = Home(tmp_path / "home"), tmp_path / "log"
+    worse = monitored_bundle(tmp_path / "worse", bias=1)
+    quick = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20, max_accuracy_drop=1, max_disagreement=1)
+    promote(home, PromotionRequest(str(worse), name="brightness", why="made for this test", limits=quick))
+    log_requests(log, worse, images(1, 250), wrong=[True] * 250)
+    assert champion_of(home) == 2
+    limits = MonitorLimits(max_accuracy_drop=0.01)
+    with pytest.raises(GateFailed, match="brightness: rolled back to version 1: harmful: the risk is proven"):
+        monitor("brightness", str(log), limits, roll_back=True)
+    assert champion_of(home) == 1
+    with get_client(sync_client=True) as prefect:
+        key = ArtifactFilter(key=ArtifactFilterKey(any_=["monitor"]))
+        texts = [str(artifact.data) for artifact in prefect.read_artifacts(artifact_filter=key)]
+    assert any("rolled back to version 1" in text for text in texts)
+
+
+@pytest.mark.slow
+def test_look_before_the_first_champion_and_request_is_empty_only_if_allowed(champion: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert monitor("brightness", str(log), roll_back=True, allow_empty=True) == "brightness: no request is logged yet"
+    assert monitor("other", str(log), roll_back=True, allow_empty=True) == "other: there is no champion yet"
+    with pytest.raises(ConfigError, match="no request log in it"):
+        monitor("brightness", str(log))
+    log_requests(log, champion, images(1, 100))
+    assert monitor("brightness", str(log), roll_back=True, allow_empty=True) == "no alarm"
+
+
+def champion_of(home: Home) -> int:
+    return int(MlflowClient(home.mlflow_uri).get_registered_model("brightness").aliases["champion"])

@@ -1,0 +1,21 @@
+"""Labeled requests to a graded bundle, logged as its server does."""
+
+from pathlib import Path
+
+from graded_bundles import samples
+
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.predictor import Predictor
+from serving.request_log.writer import RequestLog, RequestLogConfig
+
+
+def log_labeled(log: Path, bundle: Bundle, count: int, *, seed: int = 7, inputs: str = "all") -> None:
+    """Log requests of one sample each, with their right labels."""
+    writer = RequestLog(RequestLogConfig(folder=log, inputs=inputs))  # type: ignore[arg-type]
+    x, labels = samples(count, seed)
+    y = Predictor(bundle, threads=1).run({"x": x})["y"]
+    for i in range(count):
+        one = {"x": x[i : i + 1]}, {"y": y[i : i + 1]}
+        writer.add(f"{seed}-{i}", bundle.digest[:12], bundle.contract.signature, *one, 0.001)
+        writer.add_feedback(f"{seed}-{i}", (int(labels[i]),))
+    writer.close()

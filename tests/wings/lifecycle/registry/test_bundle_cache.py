@@ -1,0 +1,103 @@
+"""`models:/NAME@ALIAS` as a folder on this machine, and a server that follows it."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from flows.record.home import Home
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.errors import ConfigError, StageError
+from wings.lifecycle.registry.bundle_cache import ResolvedBundle, follow, resolve
+from wings.lifecycle.registry.promote import PromotionRequest, promote
+
+
+def challenge(home: Home, run: str) -> None:
+    """Register a run as the challenger, which needs no replay."""
+    promote(home, PromotionRequest(run, role="challenger"))
+
+
+def stored_model(home: Home) -> Path:
+    [path] = (home.root / "mlartifacts").rglob("model.onnx")
+    return path
+
+
+def test_alias_and_version_are_the_same_folder_which_is_downloaded_once(home: Home, run) -> None:
+    bundle = run("run-1")
+    challenge(home, "run-1")
+    found = resolve(home, "models:/digits@challenger")
+    assert (found.name, found.version, found.digest) == ("digits", "1", bundle.digest)
+    assert Bundle.open(found.folder).digest == bundle.digest
+    stored_model(home).unlink()
+    assert resolve(home, "models:/digits/1") == found
+
+
+def test_damaged_copy_is_downloaded_again_and_a_damaged_original_is_refused(home: Home, run) -> None:
+    run("run-1")
+    challenge(home, "run-1")
+    model = resolve(home, "models:/digits@challenger").folder / "model.onnx"
+    whole = model.read_bytes()
+    model.write_bytes(whole[:-1])
+    assert resolve(home, "models:/digits@challenger").folder == model.parent
+    assert model.read_bytes() == whole
+    model.write_bytes(whole[:-1])
+    stored_model(home).write_bytes(whole[:-2])
+    with pytest.raises(StageError, match=r"digits version 1: its files in the registry are damaged: model.onnx"):
+        resolve(home, "models:/digits@challenger")
+    assert not [path for path in (home.root / "bundles").iterdir() if path.name.startswith(".")]
+
+
+def test_note_that_mlflow_adds_when_it_loads_the_version_is_no_damage(home: Home, run) -> None:
+    run("run-1")
+    challenge(home, "run-1")
+    (stored_model(home).parent / "registered_model_meta").write_text("model_name: digits")
+    found = resolve(home, "models:/digits@challenger")
+    assert list(Bundle.open(found.folder).damage()) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("models:/digits", "write models:/NAME@ALIAS"),
+        ("models:/../x@champion", "write models:/NAME@ALIAS|not allowed"),
+        ("models:/digits@champion", "no such version"),
+        ("models:/digits@other", "no such version"),
+        ("models:/digits/7", "no such version"),
+        ("models:/nobody@champion", "no such version"),
+    ],
+)
+def test_address_that_names_nothing_is_refused(home: Home, run, address: str, message: str) -> None:
+    run("run-1")
+    challenge(home, "run-1")
+    with pytest.raises(ConfigError, match=message):
+        resolve(home, address)
+
+
+def test_follower_loads_every_new_version_and_survives_what_goes_wrong(home: Home, run) -> None:
+    for number in (1, 2, 3):
+        run(f"run-{number}", products=number)
+    challenge(home, "run-1")
+    first = resolve(home, "models:/digits@challenger")
+    loaded, stop = list[str](), threading.Event()
+    event = threading.Event()
+
+    def load(found: ResolvedBundle) -> None:
+        loaded.append(found.version)
+        if loaded == ["2", "3"]:
+            raise OSError(24, "Too many open files")
+        event.set()
+        if found.version == "2":
+            raise StageError("not here")
+
+    options = {"poll_s": 0.01, "known": first.digest}
+    thread = threading.Thread(target=follow, args=(home, "models:/digits@challenger", load, stop), kwargs=options)
+    thread.start()
+    try:
+        for number in (2, 3):
+            event.clear()
+            challenge(home, f"run-{number}")
+            assert event.wait(60)
+    finally:
+        stop.set()
+        thread.join(60)
+    assert loaded == ["2", "3", "3"]  # what is refused is not tried again, what failed is

@@ -1,0 +1,348 @@
+"""Promote and roll back in a real MLflow registry: aliases, versions, the ledger, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graded_bundles import make_bundle, samples
+from mlflow import MlflowClient
+
+from flows.record.home import Home
+from gauntlet.bundle.bundle import seal
+from gauntlet.core.errors import ConfigError, GateFailed, StageError
+from gauntlet.core.report import Check
+from gauntlet.core.run_report import RunReport
+from wings.lifecycle.library.promotion.ledger import Ledger
+from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits
+from wings.lifecycle.registry import promote as promotion
+from wings.lifecycle.registry.model_history import history
+from wings.lifecycle.registry.model_registry import ModelRegistry
+from wings.lifecycle.registry.promote import Promotion, PromotionRequest, promote, roll_back, rollback
+from wings.lifecycle.registry.transaction import transaction
+
+QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
+OVERRIDDEN = Check.of("accuracy.max_accuracy_drop", 0.03, "<=", 0.01).replace(override="ticket 7")
+
+
+def ask(home: Home, source: str, **changes: object) -> Promotion:
+    return promote(home, PromotionRequest(**{"source": source, "limits": QUICK, **changes}))  # type: ignore[arg-type]
+
+
+def aliases(home: Home, name: str = "digits") -> dict[str, str]:
+    model = MlflowClient(home.mlflow_uri).get_registered_model(name)
+    return {alias: str(version) for alias, version in model.aliases.items()}
+
+
+def test_first_champion_needs_no_replay_and_is_one_version(home: Home, run) -> None:
+    bundle = run("run-1")
+    done = ask(home, "run-1", why="first")
+    assert (done.version, done.changed, aliases(home)) == ("1", True, {"champion": "1"})
+    version = MlflowClient(home.mlflow_uri).get_model_version("digits", "1")
+    assert version.tags["bundle.digest"] == bundle.digest
+    assert version.tags["accuracy"] == "0.97"
+    assert (version.tags["winner"], version.tags["gauntlet.run_id"]) == ("small", "run-1")
+    assert MlflowClient(home.mlflow_uri).get_run(version.run_id).info.run_name == "run-1"
+    entries = Ledger.of(home.root, "digits").entries()
+    assert [entry.op for entry in entries] == ["promote", "commit"]
+    assert (entries[0].why, entries[0].run_id, entries[0].digest) == ("first", "run-1", bundle.digest)
+    assert [gate.name for gate in entries[0].gates] == ["structure.nodes"]
+    again = ask(home, "run-1")
+    assert (again.version, again.changed) == ("1", False)
+    assert len(Ledger.of(home.root, "digits").entries()) == 2
+    assert len(MlflowClient(home.mlflow_uri).search_model_versions("name = 'digits'")) == 1
+
+
+def test_challenger_becomes_champion_and_is_rolled_back(home: Home, run, no_replay: list[str]) -> None:
+    run("run-1"), run("run-2", products=2)
+    ask(home, "run-1")
+    ask(home, "run-2", role="challenger")
+    assert (aliases(home), no_replay) == ({"champion": "1", "challenger": "2"}, [])
+    done = ask(home, "models:/digits@challenger")
+    assert (aliases(home), no_replay) == ({"champion": "2", "previous": "1"}, ["run-1 run-2"])
+    assert done.entry.replay is not None
+    back = rollback(home, "digits", "it is slow")
+    assert (back.version, aliases(home)) == ("1", {"champion": "1", "previous": "2"})
+    found = history(home, "digits")
+    assert found.problem is None
+    told = [(e.op, e.role, found.outcome(e)) for e in found.entries if e.op != "commit"]
+    assert told == [
+        ("promote", "champion", "done"),
+        ("promote", "challenger", "done"),
+        ("promote", "champion", "done"),
+        ("rollback", "champion", "done"),
+    ]
+    evidence = found.closing(found.entries[-2])
+    assert evidence is not None
+    assert evidence.versions == found.versions()
+    assert evidence.seconds is not None
+    assert not rollback(home, "digits", "two people answer one alarm").changed
+    assert not rollback(home, "digits", leaves="2").changed
+    with pytest.raises(ConfigError, match="--from 3: the champion is version 1"):
+        rollback(home, "digits", leaves="3")
+    assert aliases(home) == {"champion": "1", "previous": "2"}
+    rollback(home, "digits", leaves="1")
+    assert aliases(home) == {"champion": "2", "previous": "1"}
+
+
+def test_version_that_was_rolled_back_for_proven_harm_comes_back_only_with_a_reason(
+    home: Home, run, no_replay: list[str]
+) -> None:
+    run("run-1"), run("run-2", products=2)
+    ask(home, "run-1")
+    ask(home, "run-2")
+    registry = ModelRegistry(home, home.mlflow_uri, "digits")
+    with transaction(home, registry) as held:
+        roll_back(held, "proven harm", (Check.of("watch.accuracy_drop", 3, "<", 1),))
+    with pytest.raises(GateFailed, match=r"rolled_back_for_harm: 1 must be == 0; rolled back on .* proven harm"):
+        rollback(home, "digits", leaves="1")
+    with pytest.raises(GateFailed, match=r"rolled_back_for_harm: 1 must be == 0"):
+        ask(home, "run-2")
+    assert aliases(home) == {"champion": "1", "previous": "2"}
+    assert ask(home, "run-2", why="the sensor was broken").version == "2"
+
+
+@pytest.mark.slow
+def test_challenger_two_points_worse_is_refused_and_the_ledger_says_so(home: Home, run) -> None:
+    run("run-1"), run("run-2", errors=0.02)
+    ask(home, "run-1")
+    with pytest.raises(GateFailed, match=r"promote.max_accuracy_drop: 0.0\d+ must be <= 0.01") as refused:
+        ask(home, "run-2")
+    assert "Fix: train or quantize it better" in str(refused.value)
+    assert aliases(home) == {"champion": "1"}
+    last = Ledger.of(home.root, "digits").entries()[-1]
+    assert (last.op, [check.name for check in last.checks if check.blocks]) == ("refuse", ["promote.max_accuracy_drop"])
+    assert last.replay is not None
+    assert last.replay.requests == 1000
+
+
+def test_bundle_with_the_evidence_of_another_is_refused(home: Home, run, tmp_path: Path) -> None:
+    run("run-1")
+    forged = make_bundle(tmp_path / "forged", errors=0.5).folder
+    shutil.copy(make_bundle(tmp_path / "genuine").folder / "provenance" / "slsa.json", forged / "provenance")
+    seal(forged)
+    with pytest.raises(GateFailed, match=r"damaged_files.*is about another model\.onnx than the one in the bundle"):
+        ask(home, str(forged), name="digits")
+
+
+def test_bundle_that_names_a_run_of_the_home_is_what_that_run_made(home: Home, run, tmp_path: Path) -> None:
+    genuine = run("run-1")
+    record = home.runs / "run-1" / "report.json"
+    report = RunReport.model_validate_json(record.read_text())
+    made = report.stage("package")
+    assert made is not None
+    made = made.replace(facts={"digest": genuine.digest})
+    record.write_text(report.replace(stages=(*report.stages[:-1], made)).model_dump_json())
+    with pytest.raises(ConfigError, match=r"but the run run-1 that it names made .* gauntlet promote run-1"):
+        ask(home, str(make_bundle(tmp_path / "forged", errors=0.5).folder))
+    assert ask(home, str(genuine.folder)).changed
+
+
+def test_failed_run_is_refused(home: Home, run) -> None:
+    run("run-1", verdict="failed", stopped_at="numerics", reason="numerics.max_rel_error", winner=None)
+    with pytest.raises(GateFailed, match=r"promote.run_passed: 0 must be == 1; run run-1 failed at numerics"):
+        ask(home, "run-1", why="all the same")
+    assert [entry.op for entry in Ledger.of(home.root, "digits").entries()] == ["refuse"]
+
+
+def test_overridden_gate_needs_a_reason_which_is_kept(home: Home, run) -> None:
+    run("run-1", OVERRIDDEN)
+    with pytest.raises(GateFailed, match=r"overridden_gates: 1 must be == 0; accuracy.max_accuracy_drop: ticket 7"):
+        ask(home, "run-1")
+    assert ask(home, "run-1", why="test fleet").changed
+    entry = Ledger.of(home.root, "digits").entries()[1]
+    assert next(c for c in entry.checks if c.name == "promote.overridden_gates").override == "test fleet"
+
+
+def test_damaged_bundle_is_refused(home: Home, run) -> None:
+    folder = run("run-1").folder
+    (folder / "model.onnx").write_bytes((folder / "model.onnx").read_bytes()[:-1] + b"\0")
+    with pytest.raises(GateFailed, match=r"promote.damaged_files: 1 must be == 0; model.onnx: changed"):
+        ask(home, str(folder))
+
+
+def test_bundle_of_a_run_elsewhere_is_promoted_from_its_file(home: Home, run, monkeypatch, no_replay) -> None:
+    bundle = run("run-1")
+    (home.runs / "run-1").rename(home.root / "gone")
+    done = ask(home, str(bundle.folder), name="other")
+    assert (done.name, aliases(home, "other")) == ("other", {"champion": "1"})
+
+
+def test_champion_that_changes_during_a_replay_is_replayed_again(home: Home, run, no_replay, monkeypatch) -> None:
+    run("run-1"), run("run-2", products=2), run("run-3", products=3)
+    ask(home, "run-1")
+    replay = promotion._replay
+
+    def meanwhile(*arguments: object) -> ReplayFacts:
+        monkeypatch.setattr(promotion, "_replay", replay)
+        ask(home, "run-2")
+        return replay(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(promotion, "_replay", meanwhile)
+    ask(home, "run-3")
+    assert no_replay == ["run-1 run-2", "run-1 run-3", "run-2 run-3"]
+    assert aliases(home) == {"champion": "3", "previous": "2"}
+
+
+def test_nothing_to_roll_back_to_is_said(home: Home, run) -> None:
+    with pytest.raises(ConfigError, match="no previous champion"):
+        rollback(home, "digits")
+    run("run-1")
+    ask(home, "run-1")
+    with pytest.raises(ConfigError, match="no previous champion"):
+        rollback(home, "digits")
+
+
+@pytest.mark.parametrize("name", ["../up", "a b", "", "é", "x' OR '1'='1", "-x"])
+def test_name_that_is_not_allowed_is_refused(home: Home, run, name: str) -> None:
+    run("run-1")
+    if name:
+        with pytest.raises(ConfigError, match="not allowed"):
+            ask(home, "run-1", name=name)
+    with pytest.raises(ConfigError, match="not allowed"):
+        rollback(home, name)
+
+
+def test_unknown_run_is_refused_with_the_known_ones(home: Home, run) -> None:
+    run("run-1")
+    with pytest.raises(ConfigError, match=r"neither a bundle nor a run.*run-1"):
+        ask(home, "nothing")
+
+
+def test_registry_that_is_down_changes_nothing(home: Home, run, monkeypatch) -> None:
+    bundle = run("run-1", uri="http://127.0.0.1:9")
+    with pytest.raises(StageError, match="did not accept the run's record"):
+        ask(home, "run-1")
+    (home.runs / "run-1").rename(home.root / "gone")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(StageError, match=r"model registry at http://127.0.0.1:9 did not respond"):
+        ask(home, str(bundle.folder))
+    assert not Ledger.of(home.root, "digits").path.exists()
+
+
+def test_alias_that_somebody_else_moved_is_found(home: Home, run, no_replay) -> None:
+    run("run-1"), run("run-2", products=2)
+    ask(home, "run-1"), ask(home, "run-2")
+    MlflowClient(home.mlflow_uri).set_registered_model_alias("digits", "champion", "1")
+    found = history(home, "digits")
+    assert "changed by something else: champion" in str(found.problem)
+    ask(home, "run-2")  # repairs it, through a replay against what is there
+    assert no_replay[-1] == "run-1 run-2"
+    assert history(home, "digits").problem is None
+
+
+def test_lines_missing_at_the_end_are_found_by_the_registry(home: Home, run, no_replay) -> None:
+    run("run-1"), run("run-2", products=2)
+    ask(home, "run-1")
+    kept = Ledger.of(home.root, "digits").path.read_bytes()
+    ask(home, "run-2")
+    Ledger.of(home.root, "digits").path.write_bytes(kept)
+    assert "lines are missing at its end" in str(history(home, "digits").problem)
+    with pytest.raises(GateFailed, match="restore the file from a backup"):
+        rollback(home, "digits")
+    assert aliases(home) == {"champion": "2", "previous": "1"}
+
+
+def test_broken_chain_stops_every_change(home: Home, run) -> None:
+    run("run-1")
+    ask(home, "run-1", why="honest")
+    path = Ledger.of(home.root, "digits").path
+    path.write_bytes(path.read_bytes().replace(b"honest", b"forged"))
+    found = history(home, "digits")
+    assert "line 2: it does not follow" in str(found.problem)
+    assert json.dumps(found.as_json())
+    for change in (lambda: ask(home, "run-1"), lambda: rollback(home, "digits")):
+        with pytest.raises(GateFailed, match="line 2"):
+            change()
+
+
+def test_intent_whose_bundle_is_gone_is_undone(home: Home, run, no_replay, monkeypatch) -> None:
+    run("run-1")
+    ask(home, "run-1")
+    bundle = run("run-2", products=2)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("wings.lifecycle.registry.transaction._apply", killed)
+    with pytest.raises(KeyboardInterrupt):
+        ask(home, str(bundle.folder))
+    monkeypatch.undo()
+    (bundle.folder / "manifest.json").unlink()
+    monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
+    recovered(home)
+    found = history(home, "digits")
+    assert [found.outcome(e) for e in found.entries if e.op == "promote"] == ["done", "undone"]
+    assert (found.problem, aliases(home)) == (None, {"champion": "1"})
+
+
+def interrupted(home: Home, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for a promotion that ends once it is in the ledger."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("wings.lifecycle.registry.transaction._apply", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ask(home, source)
+
+
+def recovered(home: Home) -> None:
+    with transaction(home, ModelRegistry(home, home.mlflow_uri, "digits")):
+        pass
+
+
+def test_reading_the_history_changes_nothing(home: Home, run, no_replay, monkeypatch) -> None:
+    run("run-1"), run("run-2", products=2)
+    ask(home, "run-1")
+    interrupted(home, "run-2", monkeypatch)
+    written = Ledger.of(home.root, "digits").path.read_bytes()
+    found = history(home, "digits")
+    assert [found.outcome(e) for e in found.entries if e.op == "promote"] == ["done", "interrupted"]
+    assert (found.problem, aliases(home)) == (None, {"champion": "1"})
+    assert Ledger.of(home.root, "digits").path.read_bytes() == written
+    recovered(home)
+    assert aliases(home) == {"champion": "2", "previous": "1"}
+
+
+def test_interrupted_promotion_does_not_overwrite_that_of_another_home(home: Home, run, no_replay, monkeypatch) -> None:
+    run("run-1"), run("run-2", products=2)
+    ask(home, "run-1")
+    path = Ledger.of(home.root, "digits").path
+    before = path.read_bytes()
+    interrupted(home, "run-2", monkeypatch)
+    mine = path.read_bytes()
+    path.write_bytes(before)  # as another home, with the same history, continues it
+    run("run-3", products=3)
+    ask(home, "run-3")
+    assert aliases(home) == {"champion": "2", "previous": "1"}
+    path.write_bytes(mine)
+    with pytest.raises(GateFailed, match="promoted from another home"):
+        recovered(home)
+    assert aliases(home) == {"champion": "2", "previous": "1"}
+    last = Ledger.of(home.root, "digits").entries()[-1]
+    assert (last.op, "another home" in last.why) == ("undo", True)
+
+
+def test_refusal_that_is_removed_from_the_ledger_is_missed(home: Home, run) -> None:
+    run("run-1"), run("run-2", OVERRIDDEN)
+    ask(home, "run-1")
+    with pytest.raises(GateFailed, match="overridden_gates"):
+        ask(home, "run-2")
+    assert history(home, "digits").problem is None
+    path = Ledger.of(home.root, "digits").path
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    assert "lines are missing at its end" in str(history(home, "digits").problem)
+
+
+def test_recorded_requests_take_the_place_of_the_test_samples(home: Home, run, tmp_path: Path) -> None:
+    run("run-1"), run("run-2", errors=0.02)
+    ask(home, "run-1")
+    x, labels = samples(300)
+    x[:, 4] = 0.5  # none of these makes it err
+    np.savez(tmp_path / "recorded.npz", x=x, labels=labels)
+    done = ask(home, "run-2", requests=tmp_path / "recorded.npz")
+    assert done.entry.replay is not None
+    assert (done.entry.replay.requests, done.entry.replay.source) == (300, str(tmp_path / "recorded.npz"))

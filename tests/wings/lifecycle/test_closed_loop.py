@@ -1,0 +1,107 @@
+"""The deployments around a served champion: filled in and scheduled once, however often `gauntlet up` is called."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.client.schemas.schedules import CronSchedule
+
+from flows.record.home import Home
+from flows.servers.local_servers import stop
+from wings.lifecycle.closed_loop import SLUG, WATCH, WatchState, close_loop, read_watch
+from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
+from wings.lifecycle.prefect_flows.alarm_event import emit_alarm
+from wings.lifecycle.served_champion import ServedChampion, logged_requests
+from wings.platform.local_platform import PlatformSettings, deploy, start_worker, workers_online
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def client(prefect_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SyncPrefectClient]:
+    monkeypatch.setenv("PREFECT_API_URL", prefect_server)  # of the commands that deploy
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path))
+    (tmp_path / "platform").mkdir()
+    return Home(tmp_path)
+
+
+def deploy_all(home: Home, served: ServedChampion | None = None) -> None:
+    wings = {"lifecycle": served.model_dump()} if served else {}
+    deploy(home, PlatformSettings(prefect_port=1, mlflow_port=1, wings=wings))
+
+
+def until(ready: Callable[[], Any], seconds: float = 120) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (result := ready()):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    return result
+
+
+def test_watch_is_scheduled_once_and_other_settings_stay(client: SyncPrefectClient, home: Home) -> None:
+    served = ServedChampion(name="digits", port=1, watch_every_s=86_400)
+    deploy_all(home, served)
+    watch = client.read_deployment_by_name(WATCH)
+    assert watch.work_queue_name == "watch"
+    client.create_deployment_schedules(watch.id, [(CronSchedule(cron="0 0 1 1 *"), True)], slug="mine")
+    log = str(logged_requests(home, "digits").resolve())
+    close_loop(home, served.replace(watch_every_s=43_200, replay={"rounds": 6}))
+
+    watch = client.read_deployment_by_name(WATCH)
+    schedules = {one.slug: one for one in watch.schedules}
+    assert sorted(map(str, schedules)) == [SLUG, "mine"]
+    assert schedules[SLUG].schedule.interval == timedelta(hours=12)
+    looked = {"source": "digits", "request_log": log}
+    assert schedules[SLUG].parameters == {**looked, "allow_empty": True}
+    assert watch.parameters == {**looked, "roll_back": True}
+    assert client.read_deployment_by_name("monitor/monitor").parameters == looked
+    retrain = client.read_deployment_by_name("retrain/retrain").parameters
+    assert retrain == {"name": "digits", "request_log": log, "replay": {"rounds": 6}}
+    assert read_watch() == WatchState(name="digits", every_s=43_200)
+
+    close_loop(home, None)
+    assert [one.slug for one in client.read_deployment_by_name(WATCH).schedules] == ["mine"]
+    assert read_watch() is None
+    client.delete_deployment_schedule(watch.id, schedules["mine"].id)
+
+
+def test_harmful_alarm_starts_one_retraining_and_no_other_does(client: SyncPrefectClient, home: Home) -> None:
+    deploy_all(home)
+    deployment = client.read_deployment_by_name("retrain/retrain")
+    mine = FlowRunFilter.model_validate({"deployment_id": {"any_": [str(deployment.id)]}})
+    began = {"name": "digits", "version": "0123456789ab", "time": "2026-11-22T12:00:00+00:00", "reason": ""}
+    began |= {"first": "2026-11-22T10:00:00+00:00", "samples": 9, "reference_samples": 9, "limits": {}, "features": ()}
+    risk = {"labeled": 9, "wrong": 8, "reference": 0, "bound": 0.1, "above": 0.2, "below": 1, "evidence": 2}
+    risk |= {"threshold": 1, "alarm_at": 7}
+    for name, verdict, harm in (
+        ("digits", "cannot tell", risk),
+        ("digits.zip/", "harmful", risk),
+        ("digits", "harmful", None),  # of latency or failures
+        ("digits", "harmful", risk),
+    ):
+        emit_alarm(home, name, "requests", MonitorResult.model_validate(began | {"verdict": verdict, "risk": harm}))
+    run = until(lambda: next(iter(client.read_flow_runs(flow_run_filter=mine)), None))
+    expected = {"name": "digits", "request_log": str(Path("requests").resolve())}
+    assert run.parameters == expected | {"alarm": "0123456789ab-7-20261122100000"}
+    began_at = datetime.now(UTC)
+    worker = start_worker(home, "worker", "default")  # returns when Prefect has heard from it
+    try:
+        assert "worker" in workers_online(began_at)
+        assert "worker" not in workers_online(datetime.now(UTC) + timedelta(hours=1))
+        until(lambda: (state := client.read_flow_run(run.id).state) is not None and state.is_final())
+    finally:
+        stop(worker)
+    state = client.read_flow_run(run.id).state
+    assert state is not None and "models:/digits@champion: no such version" in str(state.message)
+    assert len(client.read_flow_runs(flow_run_filter=mine)) == 1

@@ -1,0 +1,224 @@
+"""A second machine: a real worker process with another home, another label and its own environments."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import faulty_models
+import numpy as np
+import onnx
+import psutil
+import pytest
+from harness import GAUNTLET, latest_report
+from mlflow import MlflowClient
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolUpdate
+
+from configs.loader import load
+from configs.schema import PipelineConfig
+from flows.pipeline import pipeline
+from flows.record.home import Home
+from flows.record.locks import host
+from gauntlet.reporting.html_report import render_html
+from gauntlet.targets import OrtCpu, environments
+from tasks.benchmark import BenchmarkConfig
+from wings.machines import dispatch
+from wings.machines.dispatch import RemoteRaces
+from wings.machines.library.machines_section import machines
+from wings.machines.pools import deploy_race, find_or_create, why_absent
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+WAIT_S = 240
+FAST = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_WORKER_HEARTBEAT_SECONDS": "5"}
+
+
+def until(ready: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + WAIT_S
+    while not (found := ready()):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    return found
+
+
+@contextmanager
+def machine(pool: str, folder: Path, store: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `gauntlet worker` as another machine would; end it with all that it has started."""
+    command = [str(GAUNTLET), "worker", "--pool", pool, "--store", str(store)]
+    own = {"GAUNTLET_HOME": str(folder / "home"), "PREFECT_HOME": str(folder / "prefect"), **environment}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log, start_new_session=True)
+        try:
+            yield process
+        finally:
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a worker together with its flow runs, as a power cut does."""
+    if process.poll() is not None:
+        return
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for each in family:
+        each.kill()
+    process.wait()
+
+
+@pytest.fixture
+def client(prefect_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SyncPrefectClient]:
+    monkeypatch.setenv("PREFECT_API_URL", prefect_server)
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+TARGETS = (
+    "ort-cpu, {kind: ort-cpu, spinning: false, on: bench}, {kind: openvino, on: bench}, {kind: ort-cpu, on: nobody}"
+)
+
+
+def brought(folder: Path) -> PipelineConfig:
+    """Return the configuration of a small run: a brought model, and no candidate besides it."""
+    onnx.save(faulty_models.cnn(), folder / "model.onnx")
+    np.savez(folder / "samples.npz", x=np.random.default_rng(0).standard_normal((64, 3, 16, 16), dtype=np.float32))
+    files = (f"train.model={folder / 'model.onnx'}", f"data.path={folder / 'samples.npz'}")
+    race = ("benchmark.rounds=6", "benchmark.block_ms=2", "benchmark.batch_sizes=[1]", "benchmark.threads=1")
+    small = (
+        "optimize=[]",
+        "quantize=[]",
+        "numerics.samples=8",
+        "benchmark.profile=false",
+        "benchmark.restart_processes=false",
+    )
+    return load("bring-your-own-onnx", (*files, *race, *small, f"benchmark.targets=[{TARGETS}]"))
+
+
+def test_report_shows_the_races_of_both_machines(
+    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, folder = Home(tmp_path / "here"), tmp_path / "there"
+    folder.mkdir()
+    home.store.root.mkdir(parents=True)
+    monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
+    with machine("bench", folder, home.store.root, PREFECT_WORKER_QUERY_SECONDS="1"):
+        until(lambda: why_absent(client, "bench") is None)
+        pipeline(brought(tmp_path))
+    report = latest_report(home)
+    assert report.verdict == "passed", report.reason
+    entry = report.stage("remote")
+    assert entry is not None
+    facts: Any = entry.facts
+    raced, openvino, nobody = facts["races"]
+    assert raced["machine"]["processor"] == report.environment["processor"]  # in truth, it is the same machine
+    [result] = raced["results"]
+    assert (result["candidate"], result["reason"], result["status"]) == ("fp32", "", "measured")
+    assert [row["target"] for row in result["rows"]] == ["ort-cpu-nospin-on-bench"]
+    assert result["aa_deviation"] is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GAUNTLET_HOME", str(folder / "home"))
+        missing = environments.missing("openvino")  # on that machine
+    assert openvino["results"][0]["reason"] == (missing or "")
+    assert bool(openvino["reference"]) == (missing is None)
+    assert nobody["machine"] is None
+    assert "has no work pool 'nobody' with a race" in nobody["results"][0]["reason"]
+    found = machines(report)
+    assert found is not None
+    assert [race[0] for race in found.tables[0].rows][:2] == ["this run", "ort-cpu-nospin-on-bench"]
+    assert "(pool bench)" in render_html(report)
+    assert (folder / "home" / "store").is_dir()  # it fetched the files into its own store
+    assert all(row.target == "ort-cpu" for candidate in report.candidates for row in candidate.benchmark)
+    record = MlflowClient(home.mlflow_uri)
+    experiments = [experiment.experiment_id for experiment in record.search_experiments()]
+    [fp32] = [run for run in record.search_runs(experiments) if run.data.params.get("candidate") == "fp32"]
+    [row] = result["rows"]
+    assert fp32.data.metrics["latency.ort-cpu-nospin-on-bench.b1.p50_ms"] == row["median_ms"]
+    assert fp32.data.metrics["latency.b1.p50_ms"] == report.candidates[0].benchmark[0].median_ms
+
+
+def test_worker_killed_in_the_middle_fails_its_target_and_is_absent_after(
+    client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    home, folder, target = Home(tmp_path / "here"), tmp_path / "there", OrtCpu(on="doomed")
+    folder.mkdir()
+    home.store.root.mkdir(parents=True)
+    (tmp_path / "model.onnx").write_bytes(b"never opened")
+    model = home.store.put(tmp_path / "model.onnx")
+    config = BenchmarkConfig(targets=(OrtCpu(), target))
+    first = RemoteRaces(config, home.store, {"fp32": model}, model)
+    with host(alone=True), machine("doomed", folder, home.store.root, **FAST) as worker:  # so its race has to wait
+        until(lambda: why_absent(client, "doomed") is None)
+        first.start()
+        [flow_run] = first.flow_runs
+        until(lambda: (state := client.read_flow_run(flow_run).state) and state.is_running())
+        end(worker)
+        [lost] = first.collect()
+    assert "was lost in the middle of the race" in (lost.failure or "")
+    assert [result.reason for result in lost.results] == [lost.failure]
+    state = client.read_flow_run(flow_run).state
+    assert state is not None
+    assert state.is_crashed()  # nobody finds it running
+    second = RemoteRaces(config, home.store, {"fp32": model}, model)
+    second.start()
+    [absent] = second.collect()
+    assert (absent.failure, absent.machine) == (None, None)
+    why = absent.results[0].reason
+    assert "no worker of the work pool 'doomed' is alive (last heartbeat 20" in why
+    assert "gauntlet worker --pool doomed" in why
+
+
+def test_race_that_nobody_takes_is_unavailable_and_cancelled(
+    client: SyncPrefectClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_or_create(client, "brief")
+    deploy_race("brief")
+    monkeypatch.setattr(dispatch, "why_absent", lambda *_: None)  # its worker has died since
+    home, target = Home(tmp_path / "here"), OrtCpu(on="brief")
+    home.store.root.mkdir(parents=True)
+    (tmp_path / "model.onnx").write_bytes(b"never opened")
+    model = home.store.put(tmp_path / "model.onnx")
+    races = RemoteRaces(BenchmarkConfig(targets=(OrtCpu(), target)), home.store, {"fp32": model}, model)
+    races.start()
+    [flow_run] = races.flow_runs
+    [absent] = races.collect()
+    assert (absent.failure, absent.machine) == (None, None)
+    assert "took the race, and none is alive any more" in absent.results[0].reason
+    state = client.read_flow_run(flow_run).state
+    assert state is not None
+    assert state.is_cancelled()  # a worker that comes later does not race for nobody
+
+
+def test_race_above_its_time_limit_fails(client: SyncPrefectClient, tmp_path: Path) -> None:
+    find_or_create(client, "late")
+    deploy_race("late")
+    home, target = Home(tmp_path / "here"), OrtCpu(on="late")
+    home.store.root.mkdir(parents=True)
+    (tmp_path / "model.onnx").write_bytes(b"never opened")
+    model = home.store.put(tmp_path / "model.onnx")
+    config = BenchmarkConfig(targets=(OrtCpu(), target), remote_timeout_s=0.001)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dispatch, "why_absent", lambda *_: None)
+        patch.setattr(dispatch, "alive_workers", lambda *_: {"a worker that is busy"})
+        races = RemoteRaces(config, home.store, {"fp32": model}, model)
+        races.start()
+        [flow_run] = races.flow_runs
+        [late] = races.collect()
+    assert late.failure == "no result within 0.001 s (benchmark.remote_timeout_s)"
+    state = client.read_flow_run(flow_run).state
+    assert state is not None
+    assert state.is_cancelled()
+
+
+@pytest.mark.parametrize(
+    ("pool", "paused", "reason"),
+    [
+        ("empty", False, "no worker of the work pool 'empty' is alive (it has had none)"),
+        ("resting", True, "the work pool 'resting' is paused; resume it: prefect work-pool resume resting"),
+    ],
+)
+def test_pool_says_why_it_cannot_race(client: SyncPrefectClient, pool: str, paused: bool, reason: str) -> None:
+    find_or_create(client, pool)
+    deploy_race(pool)
+    client.update_work_pool(pool, WorkPoolUpdate(is_paused=paused))
+    assert reason in (why_absent(client, pool) or "")

@@ -1,0 +1,111 @@
+"""Parts are started, restarted when they end, and stopped; the state says so."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flows.record.home import Home
+from flows.servers.local_servers import launch
+from gauntlet.core.errors import StageError
+from wings.platform.supervisor import Part, PlatformState, Supervisor, read_state, state_file
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def sleeping() -> psutil.Process:
+    return psutil.Popen(SLEEP, stdout=subprocess.DEVNULL)
+
+
+def refusing() -> psutil.Process:
+    raise StageError("port 1 is taken")
+
+
+def until(home: Home, ready: Callable[[PlatformState], bool]) -> PlatformState:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        state = read_state(home)
+        if state is not None and ready(state):
+            return state
+        time.sleep(0.05)
+    raise AssertionError(read_state(home))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / ".gauntlet")
+
+
+def test_part_that_is_killed_comes_back_and_all_are_stopped_at_the_end(home: Home) -> None:
+    done = []
+    supervisor = Supervisor(home, [Part("server", sleeping, "http://a")], [Part("once", lambda: done.append(1))])
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    first = until(home, lambda state: state.is_ready)
+    assert [(part.name, part.restarts, part.process is None) for part in first.parts] == [
+        ("server", 0, False),
+        ("once", 0, True),
+    ]
+    killed = first.parts[0].process
+    assert killed is not None
+    killed.kill()
+    second = until(home, lambda state: state.is_ready and state.parts[0].restarts == 1)
+    replacement = second.parts[0].process
+    assert replacement is not None
+    assert replacement.pid != killed.pid
+    supervisor.stopping.set()
+    thread.join(timeout=30)
+    assert not replacement.is_running() or replacement.status() == psutil.STATUS_ZOMBIE
+    assert not state_file(home).exists()
+    assert done == [1]
+
+
+def test_what_a_killed_part_leaves_behind_is_ended_before_it_starts_again(home: Home, tmp_path: Path) -> None:
+    """MLflow's server is such a part: its child listens, and would keep the port."""
+    words = [sys.executable, "-c", f"import subprocess; subprocess.run({SLEEP})"]
+    supervisor = Supervisor(home, [Part("server", lambda: launch(words, dict(os.environ), tmp_path / "log"))], [])
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    leader = until(home, lambda state: state.is_ready).parts[0].process
+    assert leader is not None
+    while not (children := leader.children()):
+        time.sleep(0.05)
+    leader.kill()
+    until(home, lambda state: state.is_ready and state.parts[0].restarts == 1)
+    _, alive = psutil.wait_procs(children, timeout=10)
+    supervisor.stopping.set()
+    thread.join(timeout=30)
+    assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_client_waits_for_servers_and_the_state_says_why(home: Home) -> None:
+    done: list[int] = []
+    supervisor = Supervisor(home, [Part("server", refusing)], [Part("once", lambda: done.append(1))])
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    state = until(home, lambda state: bool(state.parts[0].error))
+    assert not state.is_ready
+    assert state.parts[0].error == "port 1 is taken"
+    supervisor.stopping.set()
+    thread.join(timeout=30)
+    assert done == []
+
+
+def test_state_of_another_process_with_the_same_id_is_not_ours(home: Home) -> None:
+    me = psutil.Process()
+    part = Part("server", sleeping).state.replace(pid=me.pid, created=me.create_time() - 100)
+    assert part.process is None
+    assert part.replace(created=me.create_time()).process == me
+
+
+def test_unreadable_state_is_no_state(home: Home) -> None:
+    assert read_state(home) is None
+    state_file(home).parent.mkdir(parents=True)
+    state_file(home).write_text("{")
+    assert read_state(home) is None

@@ -1,0 +1,1 @@
+"""Race any models on any targets (`gauntlet bench`), and compare two runs (`gauntlet compare`)."""

@@ -1,0 +1,91 @@
+"""`gauntlet compare`: two runs side by side."""
+
+import argparse
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from flows.cli.shared import plain
+from flows.record.home import Home
+from gauntlet.core.errors import ConfigError
+from gauntlet.core.run_report import RunReport
+from gauntlet.reporting.text_format import MISSING, fixed, milliseconds, percent, size, speedup
+from wings.comparison.library.run_comparison import Difference, RunComparison, RunSummary, compare_runs
+
+SHOWN = 20
+"""Most differences of one kind in the table; `--json` has all."""
+
+
+def show_comparison(options: argparse.Namespace) -> int:
+    """Print what two runs have in common and what differs."""
+    home = Home.find()
+    compared = compare_runs(_report(home, options.first), _report(home, options.second))
+    if options.json:
+        print(compared.model_dump_json(indent=1))  # noqa: T201
+    else:
+        _print(Console(), compared)
+    return 0
+
+
+def _report(home: Home, run: str) -> RunReport:
+    folder = home.finished_run(run)
+    if folder is None:
+        known = ", ".join(f.name for f in home.run_folders()[-3:]) or "none yet"
+        raise ConfigError(f"{home.runs}: no finished run '{run}'; the newest are: {known}")
+    try:
+        return RunReport.model_validate_json((folder / "report.json").read_bytes())
+    except ValidationError as error:
+        raise ConfigError(f"{folder / 'report.json'}: of another release; run it again to compare it") from error
+
+
+def _print(console: Console, compared: RunComparison) -> None:
+    table = _table("", "first", "second")
+    for name, *values in _rows(compared.first, compared.second):
+        table.add_row(name, *map(plain, values))
+    console.print(table)
+    hosts = [d.name for d in compared.environment if d.name in ("host", "processor", "usable_threads")]
+    if hosts:
+        console.print(f"Latencies are not comparable: {', '.join(hosts)} differ.", style="yellow", highlight=False)
+    titles = {"gates": compared.gates, "settings": compared.settings, "environment": compared.environment}
+    for title, differences in titles.items():
+        _print_differences(console, title, differences)
+
+
+def _print_differences(console: Console, title: str, differences: tuple[Difference, ...]) -> None:
+    if not differences:
+        console.print(f"\n{title}: the same", highlight=False)
+        return
+    table = _table(f"{title} that differ" if title != "environment" else title, "first", "second")
+    for d in differences[:SHOWN]:
+        table.add_row(plain(d.name), *(MISSING if v is None else plain(str(v)) for v in (d.first, d.second)))
+    console.print()
+    console.print(table)
+    if len(differences) > SHOWN:
+        console.print(f"and {len(differences) - SHOWN} more: gauntlet compare --json", style="dim", highlight=False)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _rows(first: RunSummary, second: RunSummary) -> Iterator[tuple[str, str, str]]:
+    columns = [dict(_cells(side)) for side in (first, second)]
+    for name in dict.fromkeys((*columns[0], *columns[1])):
+        yield name, columns[0].get(name, MISSING), columns[1].get(name, MISSING)
+
+
+def _cells(side: RunSummary) -> Iterator[tuple[str, str]]:
+    yield "run", side.run_id
+    yield "verdict", side.verdict
+    yield "winner", side.winner or MISSING
+    yield "accuracy", percent(side.accuracy)
+    yield "SQNR", MISSING if side.sqnr_db is None else f"{fixed(side.sqnr_db, 1)} dB"
+    yield "size", size(side.size_bytes)
+    for row in side.benchmark:
+        yield f"latency, batch {row.batch}", milliseconds(row.median_ms)
+        yield f"speed-up, batch {row.batch}", speedup(row.speedup, row.speedup_low, row.speedup_high)

@@ -1,0 +1,75 @@
+"""The options of `gauntlet bench` and `gauntlet compare`."""
+
+import argparse
+
+from flows.cli.argument_types import at_least, input_shape, names
+from flows.cli.commands import INVALID, AddCommand, Commands, adder
+
+
+def add_commands(commands: Commands) -> None:
+    """Add the commands."""
+    add = adder(commands, "wings.comparison")
+    _add_bench(add)
+    _add_compare(add)
+
+
+def _add_bench(add: AddCommand) -> None:
+    codes = f"exit codes: 0 measured, 1 a model failed or is not what it claims to be, {INVALID}, 3 a stage broke"
+    bench = add("bench", "bench_command:bench", "race any ONNX models on any targets", codes)
+    bench.add_argument("models", nargs="+", metavar="MODEL", help=".onnx files; the first is the reference")
+    _add_bench_targets(bench)
+    _add_bench_race(bench)
+    bench.add_argument("--json", action="store_true", help="print JSON")
+    bench.add_argument("--plot", metavar="FILE", help="plot latency against batch size into a .png or .svg file")
+    bench.add_argument("--mlflow", metavar="EXPERIMENT", help="record the results in MLflow, too")
+
+
+def _add_bench_targets(bench: argparse.ArgumentParser) -> None:
+    which = "names from `gauntlet targets`, or all; the first that can run here is the reference; by default ort-cpu"
+    bench.add_argument("--targets", type=names, default=[], metavar="NAME,...", help=which)
+    target = "one more target, with its options, as in a configuration: kind=openvino,precision=bf16,env=FOLDER"
+    bench.add_argument("--target", type=pairs, action="append", default=[], metavar="kind=KIND,...", help=target)
+    threads = "of each session; by default all that may be used. ort-cpu also races with each further number"
+    bench.add_argument("--threads", type=sizes, metavar="N,...", help=threads)
+    other = "race ort-cpu with other session options, too: "
+    other += "threads=1, spinning=false, arena=false, parallel=true, level=extended"
+    bench.add_argument("--session", type=pairs, action="append", default=[], metavar="OPTION=VALUE,...", help=other)
+    model = "a run's trained model (.pt, .keras, .zip, .npz, .skops), for the targets of its framework"
+    bench.add_argument("--framework-model", metavar="FILE", help=model)
+    trust = "run the code that this file brings; the trained model of a run in this home needs no trust"
+    bench.add_argument("--trust", action="store_true", help=trust)
+    memory = "memory limit of each worker; by default half of what this process may use"
+    bench.add_argument("--memory-gb", type=float, metavar="GB", help=memory)
+
+
+def _add_bench_race(bench: argparse.ArgumentParser) -> None:
+    bench.add_argument("--batch", type=sizes, default=[1, 8], metavar="N,...", help="batch sizes; by default 1,8")
+    bench.add_argument("--rounds", type=at_least(6), default=16, help="by default 16, at least 6")
+    bench.add_argument("--block-ms", type=float, default=60.0, help="time of each pair in a round and batch size")
+    drop = "drop pairs early once they are proven not to be the fastest"
+    bench.add_argument("--early-stopping", action="store_true", help=drop)
+    bench.add_argument("--inputs", metavar="FILE.npz", help="samples by input name; by default random")
+    shape = "shape of one sample, where the model leaves it open; may be repeated"
+    bench.add_argument("--shape", type=input_shape, action="append", default=[], metavar="INPUT=3x224x224", help=shape)
+    bench.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="for any one reply of a worker")
+    bench.add_argument("--seed", type=int, default=0, help="of the random inputs and the order of the race")
+
+
+def _add_compare(add: AddCommand) -> None:
+    compare = add("compare", "compare_command:show_comparison", "compare two runs: winners, gates, settings")
+    for which in ("first", "second"):
+        compare.add_argument(which, metavar="RUN", help="id of a run, or its first characters")
+    compare.add_argument("--json", action="store_true", help="print JSON")
+
+
+def sizes(text: str) -> list[int]:
+    """Return the sizes in a list with commas."""
+    return [at_least(1)(size) for size in text.split(",")]
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Return the options in a list with commas."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name and value for name, _, value in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r}: write OPTION=VALUE,...")
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,1 @@
+"""Data sets to try the product with: CIFAR, and scenes of digits for detection and segmentation."""

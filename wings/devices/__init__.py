@@ -1,0 +1,1 @@
+"""The winner in browsers, on devices, and taught there. See docs/wings/devices.md."""

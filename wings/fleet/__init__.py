@@ -1,0 +1,1 @@
+"""Many models of a folder, each through the pipeline."""

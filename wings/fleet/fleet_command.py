@@ -1,0 +1,95 @@
+"""`gauntlet fleet`: every model of a folder runs the pipeline; one table and one page at the end."""
+
+import argparse
+import importlib
+import os
+import signal
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.console import CLOSE, folded, live
+from flows.cli.run import terminated
+from flows.cli.shared import counted, plain
+from flows.local_run import explain_full_disk, wait_for_prefect_events
+from flows.record.home import Home
+from flows.servers.local_servers import prefect_server
+from gauntlet.core.errors import GateFailed
+from gauntlet.reporting.text_format import percent, printable, ratio, size
+from wings.fleet.fleet_record import last_fleet
+from wings.fleet.library.fleet_models import find_models
+from wings.fleet.library.fleet_report import FleetReport, FleetResult
+
+MODEL_WIDTH, WINNER_WIDTH = 24, 20
+MAX_REASON = 300
+
+
+def run_fleet(options: argparse.Namespace) -> int:
+    """Run every model of a folder; 0 when all passed, 1 when one did not. `ConfigError` when there is none."""
+    console, home, folder, settings = Console(), Home.find(), Path(options.folder), tuple(options.set)
+    find_models(folder)  # nothing is started for an empty folder
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # Prefect reads it when imported
+    signal.signal(signal.SIGTERM, terminated)
+    code = 0
+    with explain_full_disk(home), prefect_server(home, while_starting=_prepare) as api, live(console):
+        from wings.fleet.fleet_flow import fleet
+
+        try:
+            fleet(folder, settings, workers=options.workers, fresh=options.fresh)
+        except GateFailed as error:
+            code = error.exit_code
+        finally:
+            wait_for_prefect_events(api, None)
+    record = last_fleet(home, folder, settings)
+    report = record.report() if record else None
+    if record is None or report is None:
+        raise RuntimeError("the fleet left no report")
+    print_fleet(console, report, record.folder / "fleet.html")
+    return code
+
+
+def _prepare() -> None:
+    importlib.import_module("wings.fleet.fleet_flow")
+
+
+def print_fleet(console: Console, report: FleetReport, page: Path) -> None:
+    """Print a row a model, why some did not pass, and where the page is."""
+    console.print(fleet_table(report))
+    if report.others:
+        console.print("Not passed:")
+    for result in report.others:
+        reason = printable(result.reason.strip().partition("\n")[0])[:MAX_REASON]
+        line = Text(printable(result.model), style="bold").append(f": {reason}", style="not bold dim")
+        console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
+    passed = f"{len(report.passed)} of {counted(len(report.results), 'model')} passed"
+    console.print(Text(passed, style="bold red" if report.others else "bold green"), highlight=False)
+    relative = page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page
+    console.print(f"Page: {relative}", markup=False, highlight=False, soft_wrap=True)
+
+
+def fleet_table(report: FleetReport) -> Table:
+    """Return the table, which fits 80 columns."""
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=CLOSE)
+    for title in ("model", "verdict", "winner"):
+        table.add_column(title, overflow="fold")
+    for title in ("speed-up", "quality", "size"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for result in report.results:
+        style = "" if result.verdict == "passed" else "red"
+        table.add_row(*map(plain, _cells(result)), style=style)
+    return table
+
+
+def _cells(result: FleetResult) -> tuple[str, ...]:
+    return (
+        folded(result.model, MODEL_WIDTH),
+        result.outcome,
+        folded(result.winner or "", WINNER_WIDTH),
+        ratio(result.speedup) if result.speedup is not None else "",
+        percent(result.quality) if result.quality is not None else "",
+        size(result.size_bytes) if result.size_bytes is not None else "",
+    )

@@ -1,0 +1,1 @@
+"""Which models a folder has, and what came of them."""

@@ -1,0 +1,1 @@
+"""What is in a model file, and what is wrong with it: `gauntlet inspect`, `diagnose` and `cut`."""

@@ -1,0 +1,1 @@
+"""The half of the wing that knows no command line: faults and their fixes, summaries, and parts of models."""

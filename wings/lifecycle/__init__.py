@@ -1,0 +1,1 @@
+"""What follows a run: promotion, the watch over a champion, and its retraining."""

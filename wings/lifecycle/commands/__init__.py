@@ -1,0 +1,1 @@
+"""The commands, in modules that are imported when a command is called."""

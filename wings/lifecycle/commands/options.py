@@ -1,0 +1,113 @@
+"""The options of promotion, monitoring and retraining; what a command does is imported when it is called."""
+
+import argparse
+
+from flows.cli.argument_types import at_least
+from flows.cli.commands import INVALID, AddCommand, Commands, adder
+
+
+def add_commands(commands: Commands) -> None:
+    """Add the commands."""
+    add = adder(commands, "wings.lifecycle.commands")
+    _add_promotion_commands(add)
+    _add_monitor(add)
+    _add_retrain(add)
+
+
+def _add_promotion_commands(add: AddCommand) -> None:
+    codes = f"exit codes: 0 done, 1 refused, {INVALID}, 3 the registry or a model cannot be used"
+    promote = add(
+        "promote",
+        "promote_command:promote_bundle",
+        "register a bundle, and make it the champion if it is no worse",
+        codes,
+    )
+    promote.add_argument("source", metavar="RUN|BUNDLE", help="id of a run, a bundle, or models:/NAME@challenger")
+    promote.add_argument("--as", dest="role", choices=["champion", "challenger"], default="champion", help="the alias")
+    promote.add_argument("--name", help="of the registered model; by default, the run's")
+    promote.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
+    replayed = "an .npz file or a folder of images to replay; by default, the run's test samples"
+    promote.add_argument("--requests", metavar="FILE.npz|FOLDER", help=replayed)
+    won = "labeled requests, in the same forms, on which it must be proven better than the champion"
+    promote.add_argument("--must-win-on", metavar="FILE.npz|FOLDER", help=won)
+    _add_replay_limits(promote)
+    rollback = add("rollback", "promote_command:roll_back", "make the previous champion the champion again", codes)
+    rollback.add_argument("name", metavar="NAME", help="of the registered model")
+    rollback.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
+    left = "of the champion to leave; needed where a rollback made it the champion, so that none is undone by accident"
+    rollback.add_argument("--from", dest="leaves", metavar="VERSION", help=left)
+    text = "show what was promoted, refused and rolled back, and whether the record is intact"
+    intact = f"exit codes: 0 intact, 1 the chain is broken or the registry disagrees, {INVALID}"
+    history = add("history", "history_command:show_history", text, intact)
+    history.add_argument("name", metavar="NAME", help="of the registered model")
+    history.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_replay_limits(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the limits of a shadow replay."""
+    drop = "accuracy, or the problem's metric, that may be lost on labeled requests; by default 0.01"
+    command.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
+    differ = "without labels: how far predictions may differ from the champion's; by default 0.02"
+    command.add_argument("--max-disagreement", type=float, metavar="SHARE", help=differ)
+    command.add_argument(
+        "--max-slowdown", type=float, metavar="SHARE", help="latency that may be added; by default 0.05"
+    )
+    unresolved = "what to do when the requests prove neither that a limit is kept nor broken; by default reject"
+    command.add_argument("--unresolved", choices=["accept", "reject"], help=unresolved)
+    command.add_argument("--rounds", type=at_least(6), metavar="N", help="rounds of the latency race; by default 16")
+
+
+def _add_monitor(add: AddCommand) -> None:
+    codes = f"exit codes: 0 no alarm, or a harmless one, 1 any other alarm, {INVALID}, 3 a file is damaged"
+    text = "find out from a request log whether a shipped model's inputs, outputs or errors have changed"
+    monitor = add("monitor", "monitor_command:monitor_model", text, codes)
+    monitor.add_argument("source", metavar="NAME|BUNDLE", help="a registered model, whose champion it is, or a bundle")
+    monitor.add_argument("--log", required=True, metavar="FOLDER", help="what `gauntlet serve --request-log` wrote")
+    out = "for monitor.html, monitor.json and the history; by default in the log's folder"
+    monitor.add_argument("--out", metavar="FOLDER", help=out)
+    rate = "probability of ever raising an alarm while nothing changes; by default 0.05"
+    monitor.add_argument("--false-alarms", type=float, metavar="SHARE", help=rate)
+    risk = "share of wrong predictions that may be added to the evaluation's; by default 0.05"
+    monitor.add_argument("--max-error-increase", type=float, metavar="SHARE", help=risk)
+    failed = "share of requests that may fail, and of outputs that may not be finite; by default 0.01"
+    monitor.add_argument("--max-failed-share", type=float, metavar="SHARE", help=failed)
+    latency = "latency that 99 %% of the requests must keep; by default the run's serve.objective"
+    monitor.add_argument("--p99-ms", type=float, metavar="MS", help=latency)
+    back = "roll the champion back once it is proven worse than the one before it; see the guide on promotion"
+    monitor.add_argument("--roll-back", action="store_true", help=back)
+    drop = "with --roll-back: accuracy that may be lost; by default what the promotion allowed, or 0.01"
+    monitor.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
+    every = "look again every so many seconds, until the champion is rolled back or the command is interrupted"
+    monitor.add_argument("--every", type=at_least(1), metavar="S", help=every)
+    monitor.add_argument("--restart", action="store_true", help="forget the history; begin with what is logged now")
+    monitor.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_retrain(add: AddCommand) -> None:
+    codes = f"exit codes: 0 promoted, or done before, 1 the champion was kept, {INVALID} or too few labels, 3 it broke"
+    text = "train a shipped model again with labeled requests, and promote it if it is proven better on them"
+    retrain = add("retrain", "retrain_command:retrain_model", text, codes)
+    retrain.add_argument("name", metavar="NAME", help="of the registered model; its champion's configuration is run")
+    logged = "what `gauntlet serve --request-log --log-inputs all` wrote, with the labels that were sent"
+    retrain.add_argument("--log", required=True, metavar="FOLDER", help=logged)
+    least = "labeled samples that are needed; by default 200"
+    retrain.add_argument("--min-labeled", type=at_least(20), metavar="N", help=least)
+    held = "share of the labeled requests that is not trained on, but judges; by default 0.3"
+    retrain.add_argument("--held-back", type=float, metavar="SHARE", help=held)
+    retrain.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
+    fresh = "repeat everything, also a retraining with the same requests"
+    retrain.add_argument("--fresh", action="store_true", help=fresh)
+    _add_replay_limits(retrain)
+
+
+def add_options(commands: Commands) -> None:
+    """Add the options of a served champion to `gauntlet up`, where that is installed."""
+    if (up := commands.choices.get("up")) is None:
+        return
+    served = "serve this registered model's champion with a request log, watch it, and retrain it when harm is proven"
+    up.add_argument("--serve", metavar="NAME", default="", help=served)
+    up.add_argument("--serve-port", type=int, default=8080, help="by default 8080, or a free one")
+    every = "with --serve: seconds between two looks at the champion; by default 300"
+    up.add_argument("--watch-every", type=at_least(1), metavar="S", help=every)
+    limits = up.add_argument_group("what a retrained model may lose against the champion, with --serve")
+    _add_replay_limits(limits)

@@ -1,0 +1,67 @@
+"""`gauntlet promote` and `gauntlet rollback`: which version is the champion."""
+
+import argparse
+import signal
+from pathlib import Path
+
+from rich.console import Console
+
+from flows.cli.run import terminated
+from flows.cli.shared import given_limits, plain
+from flows.record.home import Home
+from gauntlet.reporting.text_format import metric_name, milliseconds, percent
+from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits
+from wings.lifecycle.registry.promote import Promotion, PromotionRequest, promote, rollback
+
+
+def promote_bundle(options: argparse.Namespace) -> int:
+    """Promote a run's bundle and say what it replaced; a refusal is `GateFailed`."""
+    limits = given_limits(ReplayLimits, options)
+    requests, won = (Path(text) if text else None for text in (options.requests, options.must_win_on))
+    request = PromotionRequest(options.source, options.role, options.name, options.why, requests, limits, won)
+    signal.signal(signal.SIGTERM, terminated)
+    console = Console()
+    with console.status("promoting ...") as status:
+        status.start() if console.is_terminal else status.stop()
+        done = promote(
+            Home.find(), request, on_round=lambda n: status.update(f"shadow replay: round {n} of {limits.rounds}")
+        )
+    _print(console, done, options.role)
+    return 0
+
+
+def roll_back(options: argparse.Namespace) -> int:
+    """Let the previous champion be the champion again."""
+    done = rollback(Home.find(), options.name, options.why, options.leaves)
+    _print(Console(), done, "champion")
+    return 0
+
+
+def _print(console: Console, done: Promotion, role: str) -> None:
+    before = done.entry.replaced
+    verb = "is now" if done.changed else "was already"
+    replaced = f"; it replaced {before[:12]}" if done.changed and before else ""
+    line = f"{done.name}: version {done.version} ({str(done.entry.digest)[:12]}) {verb} the {role}{replaced}"
+    console.print(line, highlight=False, soft_wrap=True)
+    if done.changed and done.entry.replay:
+        console.print(_replay_text(done.entry.replay), highlight=False, soft_wrap=True)
+    for check in done.entry.checks:
+        if done.changed and not check.passed:
+            how = f"overridden: {check.override}" if check.override else "accepted"
+            console.print(f"{plain(str(check))} ({plain(how)})", style="yellow", highlight=False, soft_wrap=True)
+    console.print(f"The ledger: gauntlet history {done.name}", style="dim", highlight=False)
+
+
+def _replay_text(replay: ReplayFacts) -> str:
+    change = replay.change
+    what = f"{metric_name(replay.change.metric, short=True)} drop" if replay.labeled else "disagreement"
+    times = f"{milliseconds(replay.challenger_ms)} against {milliseconds(replay.champion_ms)}"
+    gain, gained = replay.gain, ""
+    if gain is not None:
+        values = f"{percent(gain.after)} against {percent(gain.before)}"
+        gained = f"won on {gain.n} requests: {metric_name(gain.metric, short=True)} {values}\n"
+    return (
+        f"{gained}replayed {replay.requests} requests: {what} {percent(change.drop)} "
+        f"[{percent(change.low)}, {percent(change.high)}]; {times}, slowdown {percent(replay.slowdown)} "
+        f"[{percent(replay.slowdown_low)}, {percent(replay.slowdown_high)}] in {replay.timed_requests} timed requests"
+    )

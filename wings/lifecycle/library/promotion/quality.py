@@ -1,0 +1,132 @@
+"""What a challenger's predictions lose against the champion's, in the metric of the problem.
+
+With labels, requests are right or wrong where they have one class each; any other problem has its own metric (mIoU,
+characters right, R², macro F1, ...). Without labels, the champion's predictions are the truth: requests are predicted
+the same or not (classes, texts, objects), or agree by degrees (masks, numbers, vectors). Outputs without a meaning
+agree up to a signal-to-noise ratio, request by request.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.signature import Signature
+from gauntlet.metrics.output_noise import sample_noise_db
+from gauntlet.metrics.paired_accuracy import least_count, pair_accuracies, resolve
+from gauntlet.metrics.paired_change import LossVerdict, PairedChange, added_half_width
+from gauntlet.problems import problem_of
+from gauntlet.problems.base import Problem
+from gauntlet.problems.classification import Classification
+
+Quality = tuple[PairedChange, dict[str, float], dict[str, float]]
+"""The change from champion to challenger, then the challenger's metrics and the champion's, with labels."""
+MIN_SAMPLE_SQNR_DB = 20.0
+"""Outputs without a meaning agree for a request where the noise of no slice has over 1 % of the energy it varies by."""
+
+
+def quality_drop(
+    signatures: tuple[Signature, Signature], outputs: tuple[NamedArrays, NamedArrays], truth: Array | None
+) -> Quality:
+    """Compare the outputs of champion and challenger, by name and of shape (n, ...), for the same n requests.
+
+    `truth` has the name of each request's class, shape (n,), or the form that `Problem.score` takes.
+
+    Raises:
+        ConfigError: when the predictions cannot be compared with each other, or with the truth.
+    """
+    names = [_class_names(signature, arrays) for signature, arrays in zip(signatures, outputs, strict=True)]
+    if all(classes is not None for classes in names):
+        before, after = (np.array(classes) for classes in names)
+        if truth is None:
+            return _paired_with_champion(before == after)
+        return _paired_with_labels(before == truth, after == truth)
+    problem, predictions = _comparable(signatures, outputs)
+    if predictions is None:
+        if truth is not None:
+            raise ConfigError("labels were given, but the models' outputs are no predictions. Fix: replay no labels")
+        return _paired_with_champion(agreeing_outputs(*outputs))
+    try:
+        return _own_metric(problem, *predictions, truth)
+    except (StageError, ValueError) as error:  # NumPy's, where shapes differ
+        raise ConfigError(f"the predictions cannot be compared with the labels: {error}") from error
+
+
+def drop_verdict(change: PairedChange, limit: float) -> tuple[LossVerdict, int | None]:
+    """Return the verdict and, if it is not resolved, the number of requests that would probably resolve it."""
+    if change.lost is not None:
+        return resolve(change, limit)
+    verdict = change.verdict(limit)
+    return verdict, _requests_to_resolve(change, limit) if verdict == "not resolved" else None
+
+
+def agreeing_outputs(before: NamedArrays, after: NamedArrays) -> npt.NDArray[np.bool_]:
+    """Return for which requests all outputs agree: floats up to `MIN_SAMPLE_SQNR_DB`, all others exactly."""
+    agree = np.ones(len(next(iter(before.values()))), np.bool_)
+    for name, expected in before.items():
+        actual = after.get(name)
+        if actual is None or actual.shape != expected.shape:
+            raise ConfigError(f"output {name!r} of the champion is missing in the challenger, or has another shape")
+        if expected.dtype.kind == "f":
+            agree &= sample_noise_db(actual, expected) >= MIN_SAMPLE_SQNR_DB  # false where one is NaN
+        else:
+            agree &= (actual == expected).reshape(len(agree), -1).all(axis=1)
+    return agree
+
+
+def _class_names(signature: Signature, outputs: NamedArrays) -> list[str] | None:
+    """Return the name of the class predicted for each request, or None for a model that predicts no classes."""
+    problem = problem_of(signature)
+    if not isinstance(problem, Classification):
+        return None
+    return [prediction.top[0].label for prediction in problem.decode(outputs)]
+
+
+def _comparable(
+    signatures: tuple[Signature, Signature], outputs: tuple[NamedArrays, NamedArrays]
+) -> tuple[Problem, tuple[Array, Array] | None]:
+    """Return the champion's problem and the predictions of both; no predictions where only the outputs compare."""
+    old, new = map(problem_of, signatures)
+    before, after = old.predictions_of(outputs[0]), new.predictions_of(outputs[1])
+    if type(old) is not type(new) or before is None or after is None:
+        return old, None
+    labels = old.signature.labels, new.signature.labels
+    if labels[0] != labels[1] and before.dtype.kind != "U":  # texts are compared as such
+        raise ConfigError(f"the champion's labels are {labels[0]}, the challenger's {labels[1]}; expected the same")
+    if before.ndim == 2 and before.shape != after.shape:
+        sizes = f"{before.shape[1]} values a request, the challenger {after.shape[1]}"
+        raise ConfigError(f"the champion predicts {sizes}; expected as many")
+    return old, (before, after)
+
+
+def _own_metric(problem: Problem, before: Array, after: Array, truth: Array | None) -> Quality:
+    if truth is not None:
+        scores = problem.score(after, truth), problem.score(before, truth)
+        return problem.loss(before, after, truth).widened(), *scores
+    same = problem.same(before, after)
+    return (problem.disagreement(before, after), {}, {}) if same is None else _paired_with_champion(same)
+
+
+def _paired_with_champion(same: npt.NDArray[np.bool_]) -> Quality:
+    return pair_accuracies(np.ones_like(same), same), {}, {}
+
+
+def _paired_with_labels(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> Quality:
+    change = pair_accuracies(before, after)
+    return change, {"accuracy": float(change.after)}, {"accuracy": float(change.before)}
+
+
+def _requests_to_resolve(change: PairedChange, limit: float) -> int | None:
+    """Return how many requests would probably resolve the verdict, if the change stays as it is."""
+    more = added_half_width(change.n)
+    variances = [max(0.0, half**2 - more**2) for half in (change.drop - change.low, change.high - change.drop)]
+
+    def is_resolved(requests: int) -> bool:
+        low, high = (
+            math.sqrt(variance * change.n / requests + added_half_width(requests) ** 2) for variance in variances
+        )
+        return change.drop + high <= limit or change.drop - low > limit
+
+    return least_count(is_resolved)

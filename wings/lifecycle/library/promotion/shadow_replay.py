@@ -1,0 +1,220 @@
+"""Shadow replay: the same requests through champion and challenger, each in processes of its own.
+
+Quality is compared request by request, latency in an interleaved race with new processes in every round. Both ask for
+proof that the challenger is no worse than a limit allows: too little data does not promote.
+"""
+
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.metrics.paired_change import LossVerdict, PairedChange
+from gauntlet.race.confidence import RESOLUTION, rounds_to_resolve
+from gauntlet.race.contender import Entry, Plan
+from gauntlet.race.table import RaceTable, run_race
+from gauntlet.runtime.resources import usable_threads
+from gauntlet.runtime.session import CONFIG_ENTRIES, LEVELS, Level
+from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
+from gauntlet.targets import by_name
+from gauntlet.targets.ort_cpu import NO_SPINNING, OrtCpu
+from wings.lifecycle.library.promotion.quality import Quality, drop_verdict, quality_drop
+from wings.lifecycle.library.promotion.replay_facts import (
+    ReplayFacts,
+    ReplayLimits,
+    quality_limit,
+)
+from wings.lifecycle.library.promotion.replayed_requests import Requests
+
+CHAMPION, CHALLENGER = "champion", "challenger"
+REQUESTS_PER_TIMEOUT = 100
+
+
+@dataclass(frozen=True)
+class ReplayedModel:
+    """One bundle with its inputs; the one place that decides which process runs its requests."""
+
+    bundle: Bundle
+    inputs: Path
+    count: int
+    batch: int
+    """Samples in a request: 1, or as many as the model fixes."""
+
+    @classmethod
+    def prepare(cls, bundle: Bundle, requests: Requests, folder: Path) -> "ReplayedModel":
+        """Write the model's inputs to a file in the folder."""
+        arrays = requests.inputs_for(bundle)
+        first = bundle.contract.signature.inputs[0].shape[0]
+        batch = first if isinstance(first, int) else 1
+        count = len(next(iter(arrays.values())))
+        if count < batch:
+            raise ConfigError(f"{requests.source}: fewer requests than the model's fixed batch of {batch}")
+        path = folder / f"{bundle.digest}.npz"
+        np.savez(path, allow_pickle=False, **arrays)
+        return cls(bundle, path, count, batch)
+
+    def entry(self) -> Entry:
+        """Return how its process runs the model: on the target and in the session that won the bundle's run."""
+        contract = self.bundle.contract
+        if contract.session is None and contract.target != OrtCpu().name:
+            target = by_name(contract.target)
+            if why := target.unavailable():
+                raise ConfigError(f"the model won on {contract.target}, which cannot run here: {why}")
+        else:
+            target = target_of_session(contract.session or {})
+        return Entry(self.bundle.model, target.command(), target.options(), target.name, inputs=self.inputs)
+
+    def outputs(self, folder: Path, threads: int, timeout_s: float) -> NamedArrays:
+        """Return the outputs for all requests, one call each, from a new process."""
+        entry, path = self.entry(), folder / f"{self.bundle.digest}-outputs.npz"
+        try:
+            with WorkerClient(entry.command) as worker:
+                worker.load(*entry.request(self.inputs, threads)[:3], timeout_s, entry.options)
+                request = {"do": "write_outputs", "batch": self.batch, "path": str(path)}
+                worker.request(request, timeout_s * math.ceil(self.count / REQUESTS_PER_TIMEOUT))
+        except WorkerFailed as error:
+            raise StageError(f"{self.bundle.contract.candidate} of {self.bundle.contract.run_id}: {error}") from error
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+
+
+def target_of_session(session: dict[str, str | int | bool]) -> OrtCpu:
+    """Return the target whose `session_options` a contract has; more threads than there are here become all."""
+    levels = {LEVELS[level].name: level for level in get_args(Level)}
+    threads, branches = session.get("intra_op_num_threads"), session.get("inter_op_num_threads")
+    parallel = session.get("execution_mode") == "ORT_PARALLEL" and usable_threads() > 1
+    return OrtCpu(
+        level=levels.get(session.get("graph_optimization_level"), "all"),
+        threads=min(int(threads), usable_threads()) if threads else None,
+        arena=bool(session.get("enable_cpu_mem_arena", True)),
+        memory_pattern=bool(session.get("enable_mem_pattern", True)),
+        memory_reuse=bool(session.get("enable_mem_reuse", True)),
+        parallel=parallel,
+        inter_op_threads=min(int(branches), usable_threads()) if branches and parallel else None,
+        spinning=session.get("session.intra_op.allow_spinning", "1") != "0",
+        config_entries={key: str(session[key]) for key in CONFIG_ENTRIES if key in session and key not in NO_SPINNING},
+    )
+
+
+def shadow_replay(
+    champion: Bundle,
+    challenger: Bundle,
+    requests: Requests,
+    limits: ReplayLimits,
+    on_round: Callable[[int], None] = lambda _: None,
+    must_win_on: Requests | None = None,
+) -> ReplayFacts:
+    """Replay requests through both models and return what was measured; `on_round` gets the number of rounds done.
+
+    `must_win_on` are labeled requests on which the challenger must be better in the problem's metric.
+
+    Raises:
+        ConfigError: when the requests do not fit a model.
+        StageError: when a model fails on them.
+    """
+    with tempfile.TemporaryDirectory(prefix="gauntlet-replay-") as name:
+        gain = None if must_win_on is None else gain_of(champion, challenger, must_win_on, Path(name), limits)
+        pair = _prepared(champion, challenger, requests, Path(name))
+        change, scores, champion_scores = _quality_drop(pair, requests, Path(name), limits)
+        measured = _race(*pair, limits, on_round)
+    quality, needed = drop_verdict(change, quality_limit(limits, labeled=requests.truth is not None))
+    return ReplayFacts(
+        change=change,
+        scores=scores,
+        champion_scores=champion_scores,
+        champion=champion.digest,
+        source=requests.source,
+        requests=change.n,
+        labeled=requests.truth is not None,
+        quality=quality,
+        requests_to_resolve=needed,
+        gain=gain,
+        gain_source=must_win_on.source if must_win_on else "",
+        **_latency(measured, limits),
+    )
+
+
+def gain_of(
+    champion: Bundle, challenger: Bundle, requests: Requests, folder: Path, limits: ReplayLimits
+) -> PairedChange:
+    """Compare both models on labeled requests on which the challenger must be better.
+
+    Raises:
+        ConfigError: when the requests have no labels, or do not fit a model.
+        StageError: when a model fails on them.
+    """
+    if requests.truth is None:
+        raise ConfigError(f"{requests.source}: a gain can only be proven on labeled requests. Fix: add labels")
+    pair = _prepared(champion, challenger, requests, folder)
+    return _quality_drop(pair, requests, folder, limits)[0]
+
+
+def _prepared(
+    champion: Bundle, challenger: Bundle, requests: Requests, folder: Path
+) -> tuple[ReplayedModel, ReplayedModel]:
+    """Return both models with their inputs; `ConfigError` when they take batches of different sizes."""
+    old, new = (ReplayedModel.prepare(bundle, requests, folder) for bundle in (champion, challenger))
+    if old.batch != new.batch:
+        raise ConfigError(f"the champion takes batches of {old.batch}, the challenger of {new.batch}")
+    return old, new
+
+
+def _quality_drop(
+    pair: tuple[ReplayedModel, ReplayedModel], requests: Requests, folder: Path, limits: ReplayLimits
+) -> Quality:
+    threads = usable_threads()
+    old, new = pair
+    outputs = old.outputs(folder, threads, limits.timeout_s), new.outputs(folder, threads, limits.timeout_s)
+    signatures = old.bundle.contract.signature, new.bundle.contract.signature
+    return quality_drop(signatures, outputs, requests.truth)
+
+
+def _race(old: ReplayedModel, new: ReplayedModel, limits: ReplayLimits, on_round: Callable[[int], None]) -> RaceTable:
+    plan = Plan((new.batch,), limits.rounds, limits.block_ms, usable_threads(), limits.timeout_s, limits.seed)
+    entries = {CHAMPION: old.entry(), CHALLENGER: new.entry()}
+    table = run_race(
+        entries, plan, CHAMPION, inputs=old.inputs, control=False, resolution=RESOLUTION, on_round=on_round
+    )
+    for name in entries:
+        if why := table.failure(name):
+            raise StageError(f"the {name} cannot be timed: {why}")
+    return table
+
+
+def _latency(table: RaceTable, limits: ReplayLimits) -> dict[str, Any]:
+    """Return the fields of `ReplayFacts` on latency."""
+    [measured], [base] = table.rows[CHALLENGER], table.rows[CHAMPION]
+    batch = measured.batch
+    slowdown, high, low = (
+        1 / speedup - 1 if speedup else math.inf
+        for speedup in (measured.speedup, measured.speedup_low, measured.speedup_high)
+    )
+    rounds = len(table.contenders[CHALLENGER].round_medians_ms[batch])
+    verdict: LossVerdict = "not resolved"
+    if high <= limits.max_slowdown:
+        verdict = "proven good"
+    elif low > limits.max_slowdown:
+        verdict = "proven bad"
+    more = None
+    if verdict == "not resolved" and math.isfinite(high):
+        shifted = [math.log1p(limits.max_slowdown) - math.log1p(value) for value in (slowdown, high, low)]
+        more = rounds_to_resolve((shifted[0], shifted[1], shifted[2]), 0.0, rounds)
+    return {
+        "batch": batch,
+        "champion_ms": base.median_ms,
+        "challenger_ms": measured.median_ms,
+        "slowdown": slowdown,
+        "slowdown_low": low,
+        "slowdown_high": high,
+        "latency": verdict,
+        "rounds": rounds,
+        "more_rounds": more,
+        "timed_requests": measured.calls,
+    }

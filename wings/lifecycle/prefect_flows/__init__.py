@@ -1,0 +1,1 @@
+"""Promotion, monitoring and retraining as flows of Prefect, and what they record."""

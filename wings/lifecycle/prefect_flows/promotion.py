@@ -1,0 +1,66 @@
+"""Promotion as a Prefect flow, so that it can be started from the page and by other flows."""
+
+import logging
+from pathlib import Path
+
+from prefect import flow, runtime
+from prefect.artifacts import create_markdown_artifact
+
+from flows.record.benchmark_slot import benchmark_slot
+from flows.record.home import Home
+from gauntlet.core.errors import GateFailed
+from wings.lifecycle.library.promotion.ledger import Role
+from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
+from wings.lifecycle.registry import promote as registry
+
+log = logging.getLogger("gauntlet")
+
+
+@flow(name="promote", flow_run_name="{source} as {role}", persist_result=False, log_prints=False)
+def promote(
+    source: str,
+    role: Role = "champion",
+    name: str | None = None,
+    why: str = "",
+    requests: str | None = None,
+    limits: ReplayLimits = ReplayLimits(),  # noqa: B008 - immutable; Prefect's form shows its fields
+    must_win_on: str | None = None,
+    cause: str = "",
+    retraining: str = "",
+) -> str:
+    """Promote a bundle, as `gauntlet promote` does; return the version. A refusal raises `GateFailed`.
+
+    Args:
+        source: id of a run, path of a bundle, or `models:/NAME@challenger`.
+        role: the alias.
+        name: of the registered model; by default, the run's.
+        why: the reason, for the ledger.
+        requests: an `.npz` file or a folder of images to replay; by default, the run's test samples.
+        limits: what the challenger may lose against the champion.
+        must_win_on: an `.npz` file or a folder of labeled images on which the challenger must be proven better.
+        cause: what asks for it, where no person does; for the ledger.
+        retraining: id of the retraining that asks for it; for the ledger.
+    """
+    log.setLevel(logging.INFO)
+    replayed, won = (Path(text) if text else None for text in (requests, must_win_on))
+    request = registry.PromotionRequest(source, role, name, why, replayed, limits, won, cause, retraining)
+    try:
+        done = registry.promote(Home.find(), request, alone=benchmark_slot)
+    except GateFailed as error:
+        _publish(f"Refused.\n\n```\n{error}\n```")
+        raise
+    changed = "is now" if done.changed else "was already"
+    checks = [f"| {c.name} | {c.value:.4g} | {c.op} {c.limit:.4g} | {c.detail} |" for c in done.entry.checks if c.value]
+    table = "\n".join(["| check | value | limit | |", "|---|---|---|---|", *checks]) if checks else ""
+    _publish(f"Version {done.version} of {done.name} {changed} the {role}.\n\n{table}")
+    return done.version
+
+
+def _publish(text: str) -> None:
+    """Show the decision on the page of the flow run; a failure is only logged."""
+    if runtime.flow_run.id is None:
+        return
+    try:
+        create_markdown_artifact(key="promotion", markdown=text, description="What was decided, and why")
+    except Exception as error:
+        log.warning("Prefect did not accept the artifact: %s", error)

@@ -1,0 +1,121 @@
+"""The retrainings of a registered model: one at a time, each once, and one that was killed goes on.
+
+A retraining's folder has the samples that it began with, `task.json` with all else that it needs, and, when it has
+ended, `retrain.json` with what came of it and its page.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flows.record.home import Home
+from flows.record.locks import locked
+from gauntlet.core.artifact import fsync, sha256_of, write_atomically
+from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests
+from wings.lifecycle.library.promotion.retrain_facts import RetrainResult, RetrainTask
+from wings.lifecycle.library.promotion.retrain_page import render_retraining
+
+TASK, RESULT, PAGE = "task.json", "retrain.json", "retrain.html"
+TRAIN, TEST = "train.npz", "test.npz"
+
+
+class NothingToDoError(Exception):
+    """A retraining is not needed, or runs already; the message says why."""
+
+
+class RetrainRecord:
+    """One retraining's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def task(self) -> RetrainTask:
+        """What it has begun with."""
+        return RetrainTask.model_validate_json((self.folder / TASK).read_bytes())
+
+    @property
+    def result(self) -> RetrainResult | None:
+        """What came of it; None where it was killed, or still runs."""
+        path = self.folder / RESULT
+        return RetrainResult.model_validate_json(path.read_bytes()) if path.exists() else None
+
+    @property
+    def train(self) -> Path:
+        """The samples to train on."""
+        return self.folder / TRAIN
+
+    @property
+    def test(self) -> Path:
+        """The samples that were held back."""
+        return self.folder / TEST
+
+    @property
+    def page(self) -> Path:
+        """The result, drawn."""
+        return self.folder / PAGE
+
+    def begin(self, task: RetrainTask) -> None:
+        """Note what it begins with; a result that it had before no longer counts."""
+        (self.folder / RESULT).unlink(missing_ok=True)
+        self.save(task)
+
+    def save(self, task: RetrainTask) -> None:
+        """Note what it has begun with, or how far it came."""
+        write_atomically(self.folder / TASK, task.model_dump_json(indent=1))
+
+    def draw(self, result: RetrainResult) -> None:
+        """Write the page."""
+        write_atomically(self.page, render_retraining(result))
+
+    def close(self, result: RetrainResult) -> None:
+        """Note what came of it: from now on it is done."""
+        write_atomically(self.folder / RESULT, result.model_dump_json(indent=1))
+
+
+class RetrainRecords:
+    """All retrainings of one registered model."""
+
+    def __init__(self, home: Home, name: str) -> None:
+        self.folder = home.root / "retrains" / name
+
+    def all(self) -> list[RetrainRecord]:
+        """Return those that have begun."""
+        return [RetrainRecord(path.parent) for path in sorted(self.folder.glob(f"*/{TASK}"))]
+
+    def unfinished(self) -> RetrainRecord | None:
+        """Return the one that was killed, if there is one."""
+        return next((record for record in self.all() if record.result is None), None)
+
+    def of_alarm(self, alarm: str) -> RetrainResult | None:
+        """Return what came of the retraining that an alarm has started."""
+        results = (record.result for record in self.all())
+        return next((result for result in results if result is not None and result.alarm == alarm), None)
+
+    def add(self, samples: LabeledRequests, prefix: str) -> RetrainRecord:
+        """Return the record for these samples, in which they lie; its folder begins with the prefix."""
+        incoming = self.folder / ".incoming"
+        shutil.rmtree(incoming, ignore_errors=True)
+        incoming.mkdir(parents=True)
+        files = [incoming / TRAIN, incoming / TEST]
+        samples.save(files[0], ~samples.held_back)
+        samples.save(files[1], samples.held_back)
+        for file in files:
+            fsync(file)
+        record = RetrainRecord(self.folder / f"{prefix}-{sha256_of(files)[:12]}")
+        if not record.folder.exists():
+            incoming.rename(record.folder)
+        shutil.rmtree(incoming, ignore_errors=True)
+        return record
+
+
+@contextmanager
+def retrain_records(home: Home, name: str) -> Iterator[RetrainRecords]:
+    """Hold a model's retrainings for this process; `NothingToDoError` where another process does one."""
+
+    def refuse() -> None:
+        raise NothingToDoError(f"{name}: another process is retraining it already")
+
+    with locked(home.locks / f"retrain-{name}", on_wait=refuse):
+        yield RetrainRecords(home, name)

@@ -1,0 +1,1 @@
+"""The half of the wing that knows neither Prefect nor MLflow: the shared store, and what the stage `remote` judges."""

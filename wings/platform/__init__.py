@@ -1,0 +1,1 @@
+"""Prefect, MLflow, deployments and workers on one machine, and the databases of servers for many."""

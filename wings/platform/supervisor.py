@@ -1,0 +1,172 @@
+"""Keeps the parts of a platform running on this machine: each in a thread, started again when its process ends.
+
+What runs is noted in `platform/state.json` of the home, so that `gauntlet status` and `gauntlet down` need no
+connection to it.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+from pydantic import Field
+
+from flows.record.home import Home
+from flows.servers.local_servers import is_alive, stop
+from gauntlet.core.artifact import write_atomically
+from gauntlet.core.errors import StageError, one_line
+from gauntlet.core.frozen import Frozen
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""Before a part is started again; doubled each time that it ends within a minute."""
+POLL_S = 0.2
+
+
+class PartState(Frozen):
+    """What is known of one part."""
+
+    name: str
+    pid: int | None = None
+    created: float | None = Field(None, description="when its process began, seconds since 1970: ids are used again")
+    ready: bool = False
+    since: str | None = Field(None, description="when it became ready; ISO 8601, UTC")
+    restarts: int = 0
+    address: str = ""
+    serves: str = Field("", description="the model that it serves")
+    error: str = ""
+
+    @property
+    def process(self) -> psutil.Process | None:
+        """The part's process, or None where it has ended."""
+        try:
+            process = psutil.Process(self.pid) if self.pid is not None else None
+            same = process is not None and abs(process.create_time() - (self.created or 0)) < 1
+        except psutil.NoSuchProcess:
+            return None
+        return process if same and process is not None and is_alive(process) else None
+
+
+class PlatformState(Frozen):
+    """The supervisor and its parts."""
+
+    supervisor: PartState
+    parts: tuple[PartState, ...] = ()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every part is ready."""
+        return bool(self.parts) and all(part.ready for part in self.parts)
+
+    @property
+    def serves(self) -> str:
+        """The model that a part serves; empty without one."""
+        return next((part.serves for part in self.parts if part.serves), "")
+
+
+def state_file(home: Home) -> Path:
+    """Return the file that the supervisor keeps its state in."""
+    return home.root / "platform" / "state.json"
+
+
+def read_state(home: Home) -> PlatformState | None:
+    """Return the last state that was noted; None where there was no platform."""
+    try:
+        return PlatformState.model_validate_json(state_file(home).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+@dataclass
+class Part:
+    """One part of the platform."""
+
+    name: str
+    start: Callable[[], psutil.Process | None]
+    """Starts it and waits until it is ready; None for work that is done once."""
+    address: str = ""
+    serves: str = ""
+    state: PartState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = PartState(name=self.name, address=self.address, serves=self.serves)
+
+    def keep_running(self, stopping: threading.Event, changed: Callable[[], None]) -> None:
+        """Start the part, and again whenever it ends, until `stopping` is set; then stop it."""
+        pause_s = FIRST_PAUSE_S
+        while not stopping.is_set():
+            began = time.monotonic()
+            process = self._started()
+            changed()
+            if process is None and self.state.ready:
+                return
+            while process is not None and is_alive(process) and not stopping.wait(POLL_S):
+                pass
+            if stopping.is_set():
+                break
+            if process is not None:
+                end_group(process.pid)
+            error = self.state.error or f"ended with exit code {process.wait() if process else '?'}"
+            self.state = self.state.replace(ready=False, error=error, restarts=self.state.restarts + 1)
+            changed()
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if time.monotonic() - began < 60 else FIRST_PAUSE_S
+            stopping.wait(pause_s)
+        if running := self.state.process:
+            stop(running)
+
+    def _started(self) -> psutil.Process | None:
+        try:
+            process = self.start()
+        except (StageError, OSError, psutil.Error) as error:
+            self.state = self.state.replace(ready=False, error=one_line(error))
+            return None
+        noted = {} if process is None else {"pid": process.pid, "created": process.create_time()}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.state = self.state.replace(ready=True, since=now, error="", **noted)
+        return process
+
+
+def end_group(leader: int) -> None:
+    """Kill what a process that was started in a session of its own has left behind; it may hold the port."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+class Supervisor:
+    """Runs the parts: servers first, and when these are ready, what talks to them."""
+
+    def __init__(self, home: Home, servers: list[Part], clients: list[Part]) -> None:
+        self.home, self.servers, self.clients = home, servers, clients
+        self.stopping = threading.Event()
+        self._writing = threading.Lock()
+        me = psutil.Process()
+        self.me = PartState(name="supervisor", pid=me.pid, created=me.create_time(), ready=True)
+
+    def run(self) -> None:
+        """Keep everything running until `stopping` is set."""
+        self._note()
+        threads = self._begin(self.servers)
+        while not all(part.state.ready for part in self.servers) and not self.stopping.wait(POLL_S):
+            pass
+        clients = self._begin(self.clients) if not self.stopping.is_set() else []
+        self.stopping.wait()
+        for thread in (*clients, *threads):
+            thread.join()
+        state_file(self.home).unlink(missing_ok=True)
+
+    def _begin(self, parts: list[Part]) -> list[threading.Thread]:
+        threads = [threading.Thread(target=part.keep_running, args=(self.stopping, self._note)) for part in parts]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _note(self) -> None:
+        with self._writing:
+            parts = tuple(part.state for part in (*self.servers, *self.clients))
+            state = PlatformState(supervisor=self.me, parts=parts)
+            write_atomically(state_file(self.home), state.model_dump_json(indent=1))

@@ -1,0 +1,177 @@
+"""`gauntlet up`, `status` and `down`: Prefect, MLflow, the deployments and workers, and what wings add."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from flows.record.home import Home
+from flows.record.locks import is_locked
+from flows.servers.local_servers import free_port, launch, profile_api_url, responds, stop
+from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.frozen import JsonObject
+from wings.platform.local_platform import PROJECT, PlatformSettings, deploy_again, platform_wings
+from wings.platform.supervisor import POLL_S, PartState, PlatformState, read_state, state_file
+
+READY_TIMEOUT_S = 240.0
+NO_MODEL = "         there is no model yet: it serves the first one that comes"
+
+
+def start_platform(options: argparse.Namespace) -> int:
+    """Start what does not run yet, wait until all of it is ready, and print the addresses.
+
+    Raises:
+        ConfigError: when the environment names another Prefect server, there is no checkout to deploy from, or what
+            runs already does something else than is asked for.
+        StageError: when a part does not become ready.
+    """
+    home, console = Home.find(), Console()
+    if named := os.environ.get("PREFECT_API_URL") or profile_api_url():
+        raise ConfigError(f"Prefect's settings name the server {named}; use it, or unset PREFECT_API_URL for `up`")
+    if not (PROJECT / "prefect.yaml").is_file():
+        raise ConfigError(f"{PROJECT / 'prefect.yaml'}: no such file; install the project from a checkout for `up`")
+    settings, runs = _settings(options), _supervised(home)
+    if runs:
+        _require_same(home, settings)
+    else:
+        _stop_left_over(home)
+        home.create()
+        log = home.root / "platform" / "supervisor.log"
+        environment = {**os.environ, "GAUNTLET_HOME": str(home.root)}
+        command = [sys.executable, "-m", "wings.platform.local_platform", settings.model_dump_json()]
+        launch(command, environment, log)
+        console.print("Starting Prefect, MLflow, the deployments and the workers ...", highlight=False)
+    state = _wait_until_ready(home)
+    addresses = {part.name: part.address for part in state.parts}
+    if runs and settings.wings:
+        _use_prefect(home, addresses["prefect"])
+        deploy_again(home, settings)
+    _print_addresses(console, addresses)
+    return 0
+
+
+def _print_addresses(console: Console, addresses: Mapping[str, str]) -> None:
+    console.print(f"Prefect  {addresses['prefect']}/deployments", highlight=False, soft_wrap=True)
+    mlflow = f"{addresses['mlflow']}/#/experiments?workflowType=machine_learning"
+    console.print(f"MLflow   {mlflow}", highlight=False, soft_wrap=True)
+    if address := addresses.get("serving"):
+        console.print(f"Serving  {address}", highlight=False, soft_wrap=True)
+        if not responds(f"{address}/v2/health/ready"):
+            console.print(NO_MODEL, highlight=False, soft_wrap=True)
+    console.print("Start a run: gauntlet/on-demand on Prefect's page, Run. Stop everything: gauntlet down")
+
+
+def show_status(options: argparse.Namespace) -> int:
+    """Print the parts; return 0 when all are ready, else 1."""
+    home = Home.find()
+    state = read_state(home)
+    alive = state is not None and _supervised(home)
+    notes = _notes(home, state if alive else None)
+    if options.json:
+        known = {"running": alive, **(state.model_dump() if state else {})}
+        print(json.dumps(known | {key: value for values, _ in notes for key, value in values.items()}, indent=1))  # noqa: T201
+    elif state is None:
+        Console().print("Nothing runs. Start it with: gauntlet up", highlight=False)
+    else:
+        Console().print(_table(state))
+        for line in (line for _, line in notes if line):
+            Console().print(line, highlight=False, soft_wrap=True)
+        if not alive:
+            Console().print("The supervisor has ended: nothing is restarted. Fix: gauntlet up", highlight=False)
+    return 0 if state is not None and alive and state.is_ready else 1
+
+
+def stop_platform(options: argparse.Namespace) -> int:
+    """Stop everything; return 0 also when nothing runs."""
+    home = Home.find()
+    state = read_state(home)
+    supervisor = state.supervisor.process if state else None
+    if supervisor is not None:
+        stop(supervisor, patience_s=60)
+    _stop_left_over(home)
+    Console().print("Nothing runs any more." if state else "Nothing runs.", highlight=False)
+    return 0
+
+
+def _settings(options: argparse.Namespace) -> PlatformSettings:
+    """Return the settings of the platform, with free ports."""
+    settings = ((name, wing.settings(options)) for name, wing in platform_wings().items())
+    wings = {name: wing_settings for name, wing_settings in settings if wing_settings is not None}
+    prefect_port, mlflow_port = free_port(options.prefect_port), free_port(options.mlflow_port)
+    return PlatformSettings(prefect_port=prefect_port, mlflow_port=mlflow_port, wings=wings)
+
+
+def _require_same(home: Home, settings: PlatformSettings) -> None:
+    """Raise `ConfigError` when the platform runs, and does not do what is asked of wings."""
+    if state := read_state(home):  # otherwise it only begins
+        for name, wing_settings in settings.wings.items():
+            platform_wings()[name].require_same(wing_settings, state.serves)
+
+
+def _notes(home: Home, state: PlatformState | None) -> list[tuple[JsonObject, str]]:
+    """Return what wings add to the status."""
+    api = next((part.address for part in state.parts if part.name == "prefect" and part.ready), "") if state else ""
+    if api:
+        _use_prefect(home, api)
+    return [wing.status(state.serves if state and api else "") for wing in platform_wings().values()]
+
+
+def _use_prefect(home: Home, address: str) -> None:
+    """Let this process use the platform's server; Prefect reads the settings when it is imported."""
+    os.environ |= {"PREFECT_API_URL": f"{address}/api", "PREFECT_HOME": str(home.prefect)}
+
+
+def _supervised(home: Home) -> bool:
+    return is_locked(home.root / "platform" / "lock")
+
+
+def _stop_left_over(home: Home) -> None:
+    """Stop the parts of a supervisor that was killed, and forget them."""
+    state = read_state(home)
+    for part in state.parts if state else ():
+        if process := part.process:
+            stop(process)
+    state_file(home).unlink(missing_ok=True)
+
+
+def _wait_until_ready(home: Home) -> PlatformState:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    state = read_state(home)
+    while time.monotonic() < deadline:
+        state = read_state(home)
+        if state is not None and state.is_ready:
+            return state
+        time.sleep(POLL_S)
+    errors = "; ".join(_problems(state)) if state else f"see {home.root / 'platform' / 'supervisor.log'}"
+    raise StageError(f"not ready after {READY_TIMEOUT_S:g} s: {errors}")
+
+
+def _problems(state: PlatformState) -> Iterator[str]:
+    for part in state.parts:
+        if not part.ready:
+            yield f"{part.name}: {part.error or 'is still starting'}"
+
+
+def _table(state: PlatformState) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    for title in ("part", "state", "process", "restarts", "address"):
+        table.add_column(title, justify="right" if title in ("process", "restarts") else "left")
+    for part in state.parts:
+        process = str(part.pid) if part.process else ""
+        table.add_row(part.name, escape(_word(part)), process, str(part.restarts), escape(part.address))
+    return table
+
+
+def _word(part: PartState) -> str:
+    if not part.ready:
+        return part.error or "starting"
+    if part.serves and not responds(f"{part.address}/v2/health/ready"):
+        return "waits for a model"
+    return "ready" if part.process else "done" if part.pid is None else "ended"
