@@ -101,14 +101,13 @@ class PipelineConfig(Frozen):
     data: DataConfig = Field(default_factory=Digits, description="data for training and tests")
     extra_samples: tuple[Path, ...] = Field(
         (),
-        description="`.npz` files of further samples, inputs as the model takes them, and `labels`; they join the "
-        "splits for training, validation and calibration, each in proportion of its size, never the test split",
+        description="`.npz` files of labeled samples, preprocessed; they join the splits for training, validation and "
+        "calibration",
     )
     max_near_duplicates: int | None = Field(
         None,
         ge=0,
-        description="test images that may be almost the same as an image of another split, resized or recompressed; by "
-        "default, any is a warning",
+        description="test images that may nearly equal one of another split; by default, any is a warning",
     )
     train: TrainConfig = Field(default_factory=lambda: {"kind": DEFAULT_TRAINING}, validate_default=True)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
@@ -130,33 +129,30 @@ class PipelineConfig(Frozen):
     quantize: Recipes = Field(
         "auto",
         validate_default=True,
-        description="quantization recipes, each one candidate; a recipe with lists gives one for every combination; "
-        "auto: recommended recipes for this machine",
+        description="recipes, each one candidate; lists inside a recipe make their product; auto: recommended ones "
+        "for this machine",
     )
     quantize_budget_s: float | None = Field(
         None,
         ge=0,
-        description="time for the graph passes, calibration, recipes and repairs of one network; what would end later "
-        "is not tried, except the first pass and the first two recipes; waiting for other runs on this host does not "
-        "count; default: 60 with `quantize: auto`, else none",
+        description="time for the graph passes, calibration, recipes and repairs of one network, without waiting for "
+        "other runs; default: 60 with `quantize: auto`, else none",
     )
-    prune: tuple[PruneConfig, ...] = Field(
-        (), description="pruned networks; each is a candidate that passes every gate, and is also quantized"
-    )
+    prune: tuple[PruneConfig, ...] = Field((), description="pruned networks, each a candidate that is also quantized")
     accuracy: AccuracyConfig = Field(default_factory=AccuracyConfig)
     repair: RepairConfig = Field(default_factory=RepairConfig)
     select: SelectConfig = Field(default_factory=SelectConfig)
     preprocess_in_graph: bool = Field(
         False,
-        description="whether the winner with normalization, channel order and layout in its graph is a candidate, too: "
-        "it takes the resized uint8 image, and must be proven faster from there to the outputs",
+        description="also try the winner with its preprocessing in the graph, from the resized uint8 image to the "
+        "outputs",
     )
     budget: Budget = Field(default_factory=Budget, description="limits that the winner must keep; a gate")
     package: PackageConfig = Field(default_factory=PackageConfig)
     runner: Runner = Field(default_factory=Threads, description="what does independent work side by side")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     operator_libraries: tuple[Path, ...] = Field(
-        (), description="shared libraries with the model's custom operators; every session loads them"
+        (), description="libraries of the model's custom operators, loaded in every session"
     )
     overrides: tuple[Override, ...] = Field((), description="failed checks to accept")
 

@@ -28,8 +28,7 @@ class Structured(TorchPruning):
     )
     layers: dict[str, Share] = Field(
         default_factory=dict,
-        description="share of the channels that layers keep, by a pattern of their names: {'layer1.*': 1}; the others "
-        "lose what the budget asks for",
+        description="share of the channels that layers keep, by a pattern of their names: {'layer1.*': 1}",
     )
 
     @property

@@ -40,7 +40,7 @@ class CalibrateConfig(Frozen):
     )
     reader: FunctionOrName | None = Field(
         None,
-        description="your own function that yields the inputs to calibrate with, instead of the calibration images",
+        description="your own function that yields the inputs, instead of the calibration images",
     )
     strict: bool = Field(False, description="a failed check of the set stops the static recipes instead of warning")
 
