@@ -56,7 +56,7 @@ class TrackingConfig(Frozen):
     everyday: ClassVar = {"uri": "http://mlflow.example.com:5000"}
     uri: str | None = Field(
         None,
-        description="MLflow tracking server; by default MLFLOW_TRACKING_URI, or a SQLite file in the gauntlet's home",
+        description="MLflow server; by default MLFLOW_TRACKING_URI, or SQLite in the gauntlet's home",
     )
     experiment: str | None = Field(None, description="MLflow experiment; by default the name of the run")
 

@@ -52,7 +52,7 @@ class CardConfig(Frozen):
     out_of_scope_use: str = Field("", description="what the model must not be used for")
     limitations: str = Field(
         "",
-        description="known limits and risks that no test here measures, as people affected and possible harm",
+        description="known limits and risks that no test measures",
     )
 
 
