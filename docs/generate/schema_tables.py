@@ -126,9 +126,12 @@ class SchemaTables:
         value = definition["properties"][key]
         default = self.brief(value["default"]) if "default" in value else ""
         required = not default and key in definition.get("required", ())
+        kind = self.type_of(value)
+        if default == "null":
+            kind = kind.removesuffix(", null").removesuffix(" or null")
         cells = {
             "key": f"`{key}`",
-            "type": ", ".join([self.type_of(value), *(limits(value) if "default" in self.columns else ())]),
+            "type": ", ".join([kind, *(limits(value) if "default" in self.columns else ())]),
             "default": "required" if required else f"`{default}`" if default not in ("", "{}") else "",
             "description": value.get("description", "") or self._described(value),
         }
@@ -223,6 +226,7 @@ def limits(value: Schema) -> Iterator[str]:
     """Yield the limits on a value, and those on the elements of a list."""
     for one in (value, *value.get("anyOf", ())):
         pair = one.get("prefixItems", [])  # its length is fixed
-        yield from (text.format(one[key]) for key, text in LIMITS.items() if key in one and not pair)
+        found = (text.format(one[key]) for key, text in LIMITS.items() if key in one and not pair)
+        yield from ("not empty" if limit.startswith("at least 1 ") else limit for limit in found)
         for inner in pair[:1] or ([one["items"]] if "items" in one else []):
             yield from (f"each {limit.removeprefix('each ')}" for limit in limits(inner))
