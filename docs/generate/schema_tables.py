@@ -116,7 +116,7 @@ class SchemaTables:
         if own or not rows:
             yield self.table_of(definition, own) if own else "No other keys."
         if common := ", ".join(f"`{key}`" for key, row in rows.items() if row in shared):
-            yield f"{'Also' if own else 'Only'} the [shared keys](#{anchor(heading)}) {common}."
+            yield f"{'And' if own else 'Only'} [shared keys](#{anchor(heading)}): {common}."
 
     def table_of(self, definition: Schema, keys: list[str]) -> str:
         """Return some keys of an object as a table."""

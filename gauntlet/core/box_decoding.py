@@ -41,7 +41,7 @@ class BoxDecoding(Frozen):
     transposed: bool = Field(False, description="for yolov8: whether the output has a row for each box")
     min_score: float = Field(0.05, ge=0, lt=1, description="boxes with a lower score are dropped")
     max_iou: float = Field(
-        0.5, gt=0, le=1, description="larger intersection over union of two boxes of a class drops one"
+        0.5, gt=0, le=1, description="intersection over union above which one of two boxes of a class is dropped"
     )
     max_detections: int = Field(100, ge=1, le=1000, description="boxes per image, those with the highest scores")
     shown_score: float = Field(0.4, ge=0, lt=1, description="least score of boxes that people see")

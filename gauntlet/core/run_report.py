@@ -84,7 +84,7 @@ class BenchmarkRow(Frozen):
     )
     peak_rss_bytes: int | None = Field(
         None,
-        description="peak memory of the process, Python included, in 1e6 bytes",
+        description="peak resident memory of the process that runs the session, Python and all batch sizes included",
     )
     memory_ratio: Number | None = Field(
         None, description="peak memory of the reference / candidate: pseudo-median over rounds with new processes"
