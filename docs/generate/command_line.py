@@ -60,7 +60,7 @@ def written(action: argparse.Action) -> str:
 
 def row(action: argparse.Action) -> tuple[str, str]:
     """Return an argument as it is written, and what it means, with its default."""
-    unset = action.default in (None, False, []) or action.default == argparse.SUPPRESS
+    unset = action.default in (None, False, "", [], argparse.SUPPRESS)
     value = ",".join(map(str, action.default)) if isinstance(action.default, list) else action.default
     meaning = (action.help or "").replace("%%", "%")
     return f"`{written(action)}`", meaning if unset else f"{meaning} (`{value}`)"

@@ -60,7 +60,7 @@ def _add_pipeline_commands(add: AddCommand) -> None:
     run.add_argument("--task", choices=TASKS, help=task)
     parameters = "a JAX function's first argument: an .npz or .msgpack file of arrays"
     run.add_argument("--parameters", metavar="FILE", help=parameters)
-    trust = "read a model file that may run code, because you trust its author; needed once for each file"
+    trust = "read a model file that may run code; needed once for each file"
     run.add_argument("--trust", action="store_true", help=trust)
     validate = add("validate", "validate:validate_config", "check a configuration without running it")
     validate.add_argument("--schema", action="store_true", help="print the JSON Schema of a configuration and exit")
@@ -113,14 +113,13 @@ def _add_bundle_commands(add: AddCommand) -> None:
     codes = f"exit codes: 0 predicted, 1 an image cannot be read, {INVALID}, 3 the model cannot run, 130 interrupted"
     predict = add("predict", "predict:predict", "predict images, arrays or a video with a bundle", codes)
     predict.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
-    inputs = "images, folders of images, - for an image on standard input; or one .npz file with arrays by input; or "
-    inputs += "one video: a file, camera:0, or the address of a stream (http, rtsp)"
+    inputs = "images, folders, - for standard input; an .npz file; a video: a file, camera:0, or a stream (http, rtsp)"
     predict.add_argument("inputs", nargs="+", metavar="INPUT", help=inputs)
     predict.add_argument("--json", action="store_true", help="print one JSON object a line for each input")
-    drawn = "write the images or frames with their predictions drawn; of a video also as a video"
+    drawn = "write the images or frames with their predictions drawn"
     predict.add_argument("--draw", metavar="FOLDER|FILE.mp4", help=drawn)
     predict.add_argument("--out", metavar="FILE.npz", help="write the model's outputs for an .npz file")
     predict.add_argument("--threads", type=at_least(1), metavar="N", help="by default as in the race")
     predict.add_argument("--frames", type=at_least(1), metavar="N", help="predict at most so many frames of a video")
-    silent = "give a camera or stream up that sends nothing for so long; by default 10"
+    silent = "wait so long for a silent camera or stream; by default 10"
     predict.add_argument("--timeout", type=at_least(1), metavar="S", help=silent)
