@@ -36,7 +36,7 @@ def _add_bench_targets(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--session", type=pairs, action="append", default=[], metavar="OPTION=VALUE,...", help=other)
     model = "a trained model (.pt, .keras, .zip, .npz, .skops) for its framework's targets"
     bench.add_argument("--framework-model", metavar="FILE", help=model)
-    trust = "run the code that this file brings, unless a run in this home made it"
+    trust = "run the code that this file brings; not needed for the model of a run in this home"
     bench.add_argument("--trust", action="store_true", help=trust)
     memory = "memory limit of each worker; by default half of what this process may use"
     bench.add_argument("--memory-gb", type=float, metavar="GB", help=memory)
