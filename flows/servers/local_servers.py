@@ -151,11 +151,15 @@ def recorded_process(home: Home) -> psutil.Process | None:
 
 
 def start_mlflow(home: Home, port: int) -> psutil.Popen:
-    """Start MLflow's server on this home's store and wait until it responds."""
+    """Start MLflow's server on this home's store and wait until it responds.
+
+    Files of its experiments are in the home's folder, as those of runs that write the store themselves: with MLflow's
+    own addresses of files, a run in a terminal could not add any.
+    """
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # saves eight processes
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", home.mlflow_uri, "--artifacts-destination", (home.root / "mlartifacts").as_uri()]
+    command += ["--backend-store-uri", home.mlflow_uri, "--default-artifact-root", (home.root / "mlartifacts").as_uri()]
     process = launch(command, environment, home.root / "mlflow-server.log")
     wait_until_up(process, f"http://{HOST}:{port}/health", "MLflow server", home.root / "mlflow-server.log")
     return process

@@ -138,3 +138,26 @@ def test_server_that_hangs_is_waited_for_ten_seconds_in_all(server: tuple[str, p
         for member in family:
             os.kill(member.pid, signal.SIGCONT)
     assert Sender(sender.home, folder).send()  # as `gauntlet sync` does
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [("terminal", "page"), ("page", "terminal")], ids="-then-".join)
+def test_runs_of_a_terminal_and_of_the_platform_share_one_experiment(tmp_path: Path, order: tuple[str, str]) -> None:
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    (home.root / "report.md").write_text("it passed")
+    port = free_port()
+    process = start_mlflow(home, port)
+    client = MlflowClient(f"http://127.0.0.1:{port}")
+    try:
+        for name in order:
+            uri = client.tracking_uri if name == "page" else home.mlflow_uri
+            sender, append = sender_of(home.root / "runs" / name, uri)
+            append("file", run=PARENT, path="report.md", folder="report")
+            assert sender.send()
+            assert not json.loads(sender.state_path.read_text())["refused"]
+        runs = client.search_runs([client.get_experiment_by_name("first").experiment_id])
+        files = [Path(client.download_artifacts(run.info.run_id, "report/report.md")) for run in runs]
+        assert [file.read_text() for file in files] == ["it passed"] * 2
+    finally:
+        stop(process)
