@@ -84,7 +84,7 @@ def waiting_run(folder: Path, stage_name: str, **config: Any) -> tuple["subproce
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 300
     while not (file.exists() and file.read_text().endswith(" ")):
         assert process.poll() is None
         assert time.monotonic() < deadline

@@ -34,7 +34,7 @@ def command(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
         env={**os.environ, "GAUNTLET_HOME": str(folder / ".gauntlet"), "COLUMNS": "200", **environment},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
 

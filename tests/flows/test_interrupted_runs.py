@@ -42,7 +42,7 @@ def start(folder: Path) -> Callable[..., tuple[subprocess.Popen[bytes], Path]]:
             # Shells start what runs in the background with interruptions ignored, and children inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while time.monotonic() < deadline and process.poll() is None:
             for run in set(home.run_folders()) - before:
                 events = journal(run) if (run / "journal.jsonl").exists() else []

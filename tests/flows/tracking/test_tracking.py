@@ -154,6 +154,11 @@ def test_mlflow_has_every_artifact_and_every_candidates_gates_and_classes(
             gates = {f"gate.{check.name}": check.value for check in entry.checks if check.value is not None}
             assert {name: run.data.metrics[name] for name in gates} == pytest.approx(gates)
     assert {("train", "model"), ("train", "golden"), ("calibrate", "ranges"), ("benchmark", "trace_reference")} <= seen
+    dropped = [c for c in report.candidates if c.status != "accepted" and c.artifact]
+    assert dropped
+    for candidate in dropped:
+        files = client.list_artifacts(runs[f"digits-small-cnn-{candidate.name}"].info.run_id, "artifacts/rejected")
+        assert [Path(file.path).name.partition(".onnx")[0] for file in files] == [Path(candidate.artifact.name).stem]
     reference = runs["digits-small-cnn-fp32"].data.metrics
     assert "gate.evaluate.min_accuracy" in reference
     scored = [c.name for c in report.candidates if report.stage("accuracy", c.name) or c.name == "fp32"]

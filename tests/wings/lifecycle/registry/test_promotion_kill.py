@@ -60,7 +60,7 @@ class Proxy(ThreadingHTTPServer):
         if self.kill_at != (change, moment) or self.victim is None:
             return False
         os.kill(self.victim, signal.SIGKILL)
-        psutil.wait_procs([psutil.Process(self.victim)] if psutil.pid_exists(self.victim) else [], timeout=5)
+        psutil.wait_procs([psutil.Process(self.victim)] if psutil.pid_exists(self.victim) else [], timeout=60)
         return True
 
 
