@@ -35,6 +35,7 @@ def serve_bundles(options: argparse.Namespace) -> int:
     config = ServerConfig(
         host=options.host,
         port=options.port,
+        fd=options.fd,
         token=_token(options.token_file),
         repository=Path(options.repository) if options.repository else None,
         threads=options.threads,

@@ -17,7 +17,8 @@ from mlflow.utils.validation import _validate_metric_name, _validate_param_name,
 
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
-from flows.servers.local_servers import free_port, start_mlflow, stop
+from flows.servers.local_servers import start_mlflow, stop
+from flows.servers.ports import Port
 from flows.tracking.events import TrackingEvents
 from flows.tracking.metric_names import legal
 from flows.tracking.sender import PARENT, PATIENCE_S, Sender
@@ -48,9 +49,9 @@ def local(folder: Path) -> tuple[Sender, Append, MlflowClient]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[str, psutil.Process]]:
-    port = free_port()
+    port = Port.take()
     process = psutil.Process(start_mlflow(Home(tmp_path / "server"), port).pid)
-    yield f"http://127.0.0.1:{port}", process
+    yield port.address, process
     stop(process)
 
 
