@@ -1,9 +1,13 @@
 """A Prefect server of our own: shared while it is needed, gone when it is not, whatever happened to its users."""
 
+import fcntl
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -26,6 +30,7 @@ from flows.servers.local_servers import (
     stop_prefect,
 )
 from flows.servers.ports import Port
+from gauntlet.runtime.signals import end_in_order, signals_held_back
 
 USER = """
 import sys, time
@@ -179,19 +184,47 @@ def test_recorded_process_is_not_another_one_with_the_same_number(tmp_path: Path
     assert recorded_process(home) is None
 
 
-def test_terminated_command_leaves_no_server_behind_even_while_it_starts(tmp_path: Path) -> None:
+def run_until_server_starts(home: Path, terminal: int) -> tuple["subprocess.Popen[bytes]", psutil.Process]:
+    """Start a run with a terminal of its own; return it, and its Prefect server, which does not respond yet."""
     command = subprocess.Popen(
         [GAUNTLET, "run", "digits-small-cnn"],
-        env=environment() | {"GAUNTLET_HOME": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        env=environment() | {"GAUNTLET_HOME": str(home)},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
-    note = tmp_path / "prefect" / "server.json"
+    note = home / "prefect" / "server.json"
     while not note.exists():
         assert command.poll() is None
         time.sleep(0.05)
-    server = psutil.Process(json.loads(note.read_text())["pid"])
-    command.terminate()
-    assert command.wait(60) == 143
+    return command, psutil.Process(json.loads(note.read_text())["pid"])
+
+
+@pytest.mark.parametrize(("ended_by", "code"), [("SIGTERM", 143), ("closed terminal", 129)])
+def test_command_that_is_ended_leaves_no_server_behind_even_while_it_starts(
+    tmp_path: Path, ended_by: str, code: int
+) -> None:
+    screen, terminal = pty.openpty()
+    command, server = run_until_server_starts(tmp_path, terminal)
+    os.close(terminal)
+    if ended_by == "SIGTERM":
+        command.terminate()
+    else:
+        os.close(screen)
+    assert command.wait(60) == code
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
-    assert not note.exists()
+    assert not (tmp_path / "prefect" / "server.json").exists()
+
+
+def test_command_under_nohup_goes_on_when_its_terminal_is_closed() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)
+    try:
+        end_in_order()
+        with signals_held_back(""):
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is not before[1]
+    finally:
+        signal.signal(signal.SIGHUP, before[0])
+        signal.signal(signal.SIGTERM, before[1])
