@@ -27,6 +27,15 @@ with prefect_server(Home(Path(sys.argv[1]))) as url:
 """
 
 
+def files_with(text: str, folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file() and text.encode() in file.read_bytes()]
+
+
+@pytest.fixture(scope="module")
+def session_password(prefect_server: str) -> str:
+    return os.environ[CLIENT]
+
+
 @pytest.fixture(autouse=True)
 def own(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PREFECT_API_URL", "PREFECT_HOME", CLIENT, SERVER):
@@ -94,3 +103,9 @@ def test_server_asks_for_the_password_and_a_second_process_of_the_home_runs_a_fl
             with prefect_server(home):
                 pass
     assert CLIENT not in os.environ
+    assert files_with(password(home), home.root) == [password_file(home)]
+
+
+def test_password_is_in_no_file_that_a_run_leaves(finished_home: Path, session_password: str) -> None:
+    assert len(session_password) > 32
+    assert files_with(session_password, finished_home) == []
