@@ -45,15 +45,14 @@ def prefect_server(home: Home, port: int = PREFECT_PORT, while_starting: Callabl
     with locked(home.prefect / "users.lock", shared=True) as users, ExitStack() as changed:
         try:  # from here on, so that an interrupted start leaves no server behind either
             with locked(home.prefect / "start.lock"):
-                url = running(home)
-                taken = None if url else Port.take(port)
-                api = url or f"{taken.address}/api"
-                changed.enter_context(_variables(prefect_variables(home, api)))
-                if taken:
-                    start_prefect(home, taken, while_starting)
-                else:
+                if url := running(home):
+                    changed.enter_context(_variables(prefect_variables(home, url)))
                     while_starting()
-            yield api
+                else:
+                    taken = Port.take(port)
+                    changed.enter_context(_variables(prefect_variables(home, f"{taken.address}/api")))
+                    start_prefect(home, taken, while_starting)
+            yield os.environ["PREFECT_API_URL"]
         finally:
             if try_exclusive(users):
                 stop_prefect(home)
@@ -182,8 +181,9 @@ def launch(
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output, listener or contextlib.nullcontext():
+        socket_or_ours = None if listener is None else listener.fileno()
         return psutil.Popen(
-            command, env=environment, stdin=listener, stdout=output, stderr=output, start_new_session=True
+            command, env=environment, stdin=socket_or_ours, stdout=output, stderr=output, start_new_session=True
         )
 
 
