@@ -16,6 +16,8 @@ def add_commands(commands: Commands) -> None:
     serve.add_argument("--repository", metavar="FOLDER", help="bundles that clients may load by name")
     serve.add_argument("--host", default="127.0.0.1", help="by default 127.0.0.1; any other needs --token-file")
     serve.add_argument("--port", type=int, default=8080, help="by default 8080; 0 takes a free one")
+    inherited = "listen on this open socket in place of --host and --port, as a service manager or inetd hands it over"
+    serve.add_argument("--fd", type=at_least(0), metavar="N", help=inherited)
     tokens = "tokens that clients send as `Bearer`, one a line, each with its rights or all; or one in $GAUNTLET_TOKEN"
     serve.add_argument("--token-file", metavar="FILE", help=tokens)
     serve.add_argument("--tls-cert", metavar="FILE", help="serve over HTTPS with this certificate chain, in PEM")

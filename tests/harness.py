@@ -7,7 +7,7 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +15,11 @@ from configs.loader import load
 from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.report_files import read_report
+from flows.servers.password import password_file
 from gauntlet.core.run_report import RunReport
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
 QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=5", "benchmark.restart_processes=false")
@@ -53,6 +57,19 @@ def called(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
         except SystemExit as error:  # argparse's
             code = int(str(error.code or 0))
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
+
+
+def prefect_account(home: Home) -> tuple[str, str]:
+    """Return the name and the password of a home's own Prefect server."""
+    name, secret = password_file(home).read_text().strip().split(":")
+    return name, secret
+
+
+def sign_in(page: "Page", home: Home) -> None:
+    """Enter the password of a home on Prefect's page, which leads to the one that was asked for."""
+    field = page.get_by_placeholder("admin:pass")
+    field.fill(password_file(home).read_text().strip())
+    field.press("Enter")
 
 
 def sets(*settings: str) -> list[str]:

@@ -19,7 +19,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.record.benchmark_slot import benchmark_slot
 from flows.record.home import Home
 from flows.record.run import CANCELLED, INTERRUPTED
-from flows.servers.local_servers import free_port
+from flows.servers.ports import free_port
 from gauntlet.core.run_report import RunReport
 
 LONG_RACE = ("benchmark.rounds=1000", "benchmark.block_ms=50")  # minutes, unless it is ended

@@ -17,7 +17,8 @@ from mlflow.utils.validation import _validate_metric_name, _validate_param_name,
 
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
-from flows.servers.local_servers import free_port, start_mlflow, stop
+from flows.servers.local_servers import start_mlflow, stop
+from flows.servers.ports import Port
 from flows.tracking.events import TrackingEvents
 from flows.tracking.metric_names import legal
 from flows.tracking.sender import PARENT, PATIENCE_S, Sender
@@ -48,9 +49,9 @@ def local(folder: Path) -> tuple[Sender, Append, MlflowClient]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[str, psutil.Process]]:
-    port = free_port()
+    port = Port.take()
     process = psutil.Process(start_mlflow(Home(tmp_path / "server"), port).pid)
-    yield f"http://127.0.0.1:{port}", process
+    yield port.address, process
     stop(process)
 
 
@@ -146,9 +147,9 @@ def test_runs_of_a_terminal_and_of_the_platform_share_one_experiment(tmp_path: P
     home = Home(tmp_path / "home")
     home.root.mkdir()
     (home.root / "report.md").write_text("it passed")
-    port = free_port()
+    port = Port.take()
     process = start_mlflow(home, port)
-    client = MlflowClient(f"http://127.0.0.1:{port}")
+    client = MlflowClient(port.address)
     try:
         for name in order:
             uri = client.tracking_uri if name == "page" else home.mlflow_uri
