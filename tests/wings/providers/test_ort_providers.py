@@ -15,7 +15,8 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.onnx_model.macs import ModelMacs
 from gauntlet.race.expected_outputs import ExpectedOutputs
 from gauntlet.race.target_validation import Validation, validate_target
-from gauntlet.targets import OrtProviders, with_options
+from gauntlet.targets import with_options
+from wings.providers.ort_providers import OrtProviders
 
 ABSENT = next(
     name
