@@ -10,13 +10,28 @@ from PIL import Image
 from rich.console import Console
 
 import gauntlet
+from flows.cli.predict import predict as predict_others
 from flows.cli.shared import plain
-from gauntlet.bundle.predictor import SILENCE_S, Predictor
-from gauntlet.bundle.video_prediction import PredictedFrame, VideoPredictions
+from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.errors import ConfigError
-from gauntlet.images.video import VideoWriter
+from wings.video.library.video_files import VideoWriter, is_video
+from wings.video.library.video_prediction import SILENCE_S, PredictedFrame, VideoPredictions, predict_frames
 
 INTERRUPTED = 130
+
+
+def predict(options: argparse.Namespace) -> int:
+    """Predict a video, or what else `gauntlet predict` takes."""
+    if videos := [name for name in options.inputs if is_video(name)]:
+        if len(options.inputs) > 1:
+            raise ConfigError(f"{videos[0]}: a video is predicted alone; give no other inputs")
+        if options.out:
+            raise ConfigError("--out: it holds the outputs for an .npz file; for a video use --json")
+        return predict_video(options)
+    for option in ("frames", "timeout"):
+        if getattr(options, option) is not None:
+            raise ConfigError(f"--{option}: it is for a video, a camera or a stream; remove it")
+    return predict_others(options)
 
 
 def predict_video(options: argparse.Namespace) -> int:
@@ -26,7 +41,7 @@ def predict_video(options: argparse.Namespace) -> int:
     if drawn is not None and Path(source).exists() and drawn.resolve() == Path(source).resolve():
         raise ConfigError(f"--draw {drawn}: it is the video itself; choose another file")
     predictor = gauntlet.load(options.bundle, threads=options.threads)
-    video = predictor.video(source, frames=options.frames, timeout_s=options.timeout or SILENCE_S)
+    video = predict_frames(predictor, source, frames=options.frames, timeout_s=options.timeout or SILENCE_S)
     show = _print_json if options.json else _line_printer()
     with ExitStack() as files:
         draw = _drawing(predictor, video, drawn, files) if drawn else None

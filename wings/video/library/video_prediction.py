@@ -1,4 +1,4 @@
-"""Predict a video frame by frame: `gauntlet predict BUNDLE video.mp4` and `Predictor.video`."""
+"""Predict a video frame by frame."""
 
 import time
 from array import array
@@ -6,14 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
+from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.arrays import Array
 from gauntlet.core.frozen import Frozen, Number
-from gauntlet.images.video import Frame, VideoSource
 from gauntlet.problems.prediction import Prediction
+from wings.video.library.video_files import Frame, VideoSource, open_video
+
+SILENCE_S = 10.0
+"""After which a live source that sends nothing is given up."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +89,23 @@ class VideoPredictions:
             latency_p50_ms=p50,
             latency_p95_ms=p95,
         )
+
+
+def predict_frames(
+    predictor: Predictor, source: str | Path, *, frames: int | None = None, timeout_s: float = SILENCE_S
+) -> VideoPredictions:
+    """Return the predictions of a video file, a camera (`camera:0`) or a stream (`rtsp://...`), to iterate over.
+
+    Args:
+        predictor: of a model that takes images.
+        source: every frame of a file is predicted; of a live source always the newest, the others are dropped.
+        frames: to predict at most; by default all.
+        timeout_s: after which a live source that sends nothing is given up.
+
+    Raises:
+        ConfigError: when it cannot be opened or the model takes no images; while iterating, when it breaks off.
+    """
+    channels = len(predictor.preprocessing().mean)
+    opened = open_video(str(source), channels, timeout_s)
+    predictor(np.zeros((64, 64, channels), np.uint8))  # the first call is slow, and a camera does not wait for it
+    return VideoPredictions(opened, predictor, frames)

@@ -10,9 +10,9 @@ from videos import OPENING, camera, digits, until, write_video
 
 import gauntlet
 from gauntlet.bundle.predictor import Predictor
-from gauntlet.bundle.video_prediction import VideoPredictions
 from gauntlet.core.errors import ConfigError
-from gauntlet.images.video import LiveVideo
+from wings.video.library.video_files import LiveVideo
+from wings.video.library.video_prediction import VideoPredictions, predict_frames
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_frames_are_predicted_as_the_same_images_are(predictor: Predictor, video: Path) -> None:
-    predictions = predictor.video(video)
+    predictions = predict_frames(predictor, video)
     found = list(predictions)
     assert [frame.index for frame in found] == list(range(20))
     labels = [frame.prediction.top[0].label for frame in found]  # type: ignore[attr-defined]
@@ -43,7 +43,7 @@ def test_frames_are_predicted_as_the_same_images_are(predictor: Predictor, video
 def test_source_is_closed_when_the_iteration_is_left(predictor: Predictor) -> None:
     with camera(digits(OPENING + 1)) as sender:
         sender.send(OPENING)
-        predictions = predictor.video(sender.url, timeout_s=60)
+        predictions = predict_frames(predictor, sender.url, timeout_s=60)
         for _ in predictions:
             break
         assert isinstance(predictions, VideoPredictions)
@@ -58,4 +58,4 @@ def test_model_of_arrays_takes_no_video(tmp_path: Path, video: Path) -> None:
 
     make_bundle(tmp_path / "b")
     with pytest.raises(ConfigError, match="the model takes x float32"):
-        gauntlet.load(tmp_path / "b").video(video)
+        predict_frames(gauntlet.load(tmp_path / "b"), video)
