@@ -31,7 +31,6 @@ from tasks.optimize.ort import OrtGraph
 from tasks.package import PackageConfig
 from tasks.prune import PruneConfig
 from tasks.quantize import QuantizeConfig
-from tasks.repair import REPAIRED, RepairConfig
 from tasks.select.config import SelectConfig
 from tasks.structure import StructureConfig
 from tasks.train import TrainConfig
@@ -144,7 +143,6 @@ class PipelineConfig(Frozen):
         (), description="pruned networks; each is a candidate that passes every gate, and is also quantized"
     )
     accuracy: AccuracyConfig = Field(default_factory=AccuracyConfig)
-    repair: RepairConfig = Field(default_factory=RepairConfig)
     select: SelectConfig = Field(default_factory=SelectConfig)
     preprocess_in_graph: bool = Field(
         False,
@@ -176,8 +174,13 @@ class PipelineConfig(Frozen):
     def _repaired(self) -> tuple[str, ...]:
         """The names of the candidates that a repair may make."""
         networks = ("", *(f"{pruning.name}-" for pruning in self.prune))
-        repairable = [recipe.name for recipe in self.quantize if self.repair.can_repair(recipe)]
-        return tuple(f"{network}{name}{REPAIRED}" for network in networks for name in repairable)
+        return tuple(
+            f"{network}{recipe.name}{stage.suffix}"
+            for name, stage in configured_stages(self, "rejected").items()
+            for network in networks
+            for recipe in self.quantize
+            if stage.fits(getattr(self, name), recipe, ())
+        )
 
     @property
     def race(self) -> BenchmarkConfig:

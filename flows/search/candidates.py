@@ -16,7 +16,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.candidate import Candidate
 from gauntlet.core.errors import GateFailed, NothingToGain
 from gauntlet.core.report import Report
-from gauntlet.core.shipping import configured_stages
+from gauntlet.core.shipping import configured_stages, shipping_stages
 from gauntlet.runtime.operator_libraries import operator_libraries
 from tasks.accuracy import accuracy
 from tasks.calibrate import calibrate
@@ -26,7 +26,6 @@ from tasks.optimize import OptimizeConfig, OptimizeFacts, optimize, user_files
 from tasks.preprocess import preprocess
 from tasks.prune import PruneConfig, prune
 from tasks.quantize import QuantizeConfig, methods_of, quantize
-from tasks.repair import REPAIRED, repair
 from tasks.select import select
 from tasks.structure import structure
 
@@ -168,7 +167,7 @@ class Search:
         return calibrated
 
     def quantize_with(self, recipe: QuantizeConfig, place: int) -> Candidates:
-        """Make a candidate with a recipe, run its gates, and repair it if it loses too much accuracy."""
+        """Make a candidate with a recipe, and run its gates; packages may repair it if it loses too much accuracy."""
         base, (parent, model) = self.base, self.base.source(recipe)
         inaccurate: Artifact | None = None
         with self.line.attempt(base.candidate(base.made_by(recipe), parent)) as attempt:
@@ -188,20 +187,24 @@ class Search:
                 except AccuracyLost:
                     inaccurate = quantized.artifacts["model"]
                     raise
-        repaired = self.repair_with(recipe, place, attempt.made.name, inaccurate) if inaccurate else ()
-        return (attempt.made, *repaired)
+        stages = configured_stages(self.config, "rejected") if inaccurate and base.calibrated else {}
+        repaired = [self.repair_with(name, recipe, place, attempt.made.name, inaccurate) for name in stages]
+        return (attempt.made, *chain.from_iterable(repaired))
 
-    def repair_with(self, recipe: QuantizeConfig, place: int, rejected: str, quantized: Artifact) -> Candidates:
-        """Make a candidate with a recipe that leaves some nodes of a rejected one's in float, where it can be."""
+    def repair_with(
+        self, name: str, recipe: QuantizeConfig, place: int, rejected: str, quantized: Artifact | None
+    ) -> Candidates:
+        """Make a candidate of a rejected one with a package's stage, where it can be."""
         config, base, splits = self.config, self.base, self.reference.splits
+        stage, value = shipping_stages()[name], getattr(self.config, name)
         images = splits.get("validation", splits.get("calibration"))
-        if not images or not base.calibrated or not config.repair.can_repair(recipe, base.recipes(config)):
+        if not images or not stage.fits(value, recipe, base.recipes(config)):
             return ()
-        time = self.time.repair(place, config.repair.budget_s)
-        with self.line.attempt(base.candidate(rejected + REPAIRED, rejected)) as attempt, time:
+        time = self.time.repair(place, value.budget_s, f"{name}.budget_s")
+        with self.line.attempt(base.candidate(rejected + stage.suffix, rejected)) as attempt, time:
             repaired = attempt.make(
-                repair,
-                config.repair,
+                stage.function,
+                value,
                 recipe=recipe,
                 accuracy=config.accuracy,
                 model=base.model,

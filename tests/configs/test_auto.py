@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from configs.loader import load
-from configs.recipe_expansion import AUTO_BUDGET_S, AUTO_REPAIR_S
+from configs.recipe_expansion import AUTO_BUDGET_S
 from configs.schema import PipelineConfig
 from gauntlet.core.errors import ConfigError
 from gauntlet.runtime.processor import Processor
@@ -93,13 +93,6 @@ def test_time_for_recipes_is_limited_with_auto_and_only_then() -> None:
     assert load("digits-small-cnn", ("quantize=auto",)).quantize_budget_s == AUTO_BUDGET_S
     assert load("digits-small-cnn", ("quantize=auto", "quantize_budget_s=7")).quantize_budget_s == 7
     assert load("digits-small-cnn", ("quantize=[{kind: static}]",)).quantize_budget_s is None
-
-
-def test_repairs_of_auto_have_less_time_unless_it_is_set() -> None:
-    assert load("digits-small-cnn", ("quantize=auto",)).repair.budget_s == AUTO_REPAIR_S
-    assert load("digits-small-cnn", ("quantize=auto", "repair.images=9")).repair.budget_s == AUTO_REPAIR_S
-    assert load("digits-small-cnn", ("quantize=auto", "repair.budget_s=50")).repair.budget_s == 50
-    assert load("digits-small-cnn", ("quantize=[{kind: static}]",)).repair.budget_s == 120
 
 
 def test_race_is_planned_for_the_objective() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness import WITHOUT_REPAIR
 from PIL import Image
 
 from configs.loader import load
@@ -28,7 +29,7 @@ SMALL = (
     "train.epochs=4",
     "optimize=[]",
     "quantize=[{kind: static, reduce_range: true}]",  # as much noise on every processor
-    "repair.enabled=false",
+    *WITHOUT_REPAIR,
     "numerics.samples=8",
     "accuracy.max_accuracy_drop=1",
     "benchmark.batch_sizes=[1]",

@@ -16,7 +16,7 @@ from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.runtime.processor import Processor
 from tasks.accuracy import AccuracyConfig, accuracy
-from tasks.repair import RepairConfig, RepairFacts, repair
+from wings.repair import RepairConfig, RepairFacts, repair
 
 
 def judged(network: Network, workspace: Callable[..., Workspace], model: Artifact) -> Report[object]:
@@ -45,7 +45,7 @@ def test_collapsed_network_passes_its_gate_when_it_is_repaired(
 def test_prediction_is_what_the_real_quantizer_gives(
     mend: Mend, processor: Processor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.repair.trial.PREDICTION_IMAGES", 256)
+    monkeypatch.setattr("wings.repair.trial.PREDICTION_IMAGES", 256)
     report = mend(processor=processor)
     assert report.facts.images == 180
     for attempt in report.facts.trials:

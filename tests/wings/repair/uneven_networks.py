@@ -17,7 +17,7 @@ from tasks.accuracy import AccuracyConfig
 from tasks.calibrate import CalibrateConfig, calibrate
 from tasks.quantize import quantize
 from tasks.quantize.static import StaticInt8
-from tasks.repair import RepairConfig, RepairFacts, repair
+from wings.repair import RepairConfig, RepairFacts, repair
 
 RECIPE = StaticInt8(per_channel=False)
 Mend = Callable[..., Report[RepairFacts]]

@@ -17,7 +17,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.runtime.processor import Processor
 from tasks.accuracy import AccuracyConfig
 from tasks.quantize.static import StaticInt8
-from tasks.repair import RepairConfig, RepairFacts
+from wings.repair import RepairConfig, RepairFacts
 
 
 def largest_weight(network: Network, model: Artifact) -> int:
@@ -69,7 +69,7 @@ from pathlib import Path
 from tasks.accuracy import AccuracyConfig
 from gauntlet.core.artifact import Artifact, Store
 from tasks.quantize.static import StaticInt8
-from tasks.repair import RepairConfig, repair
+from wings.repair import RepairConfig, repair
 from gauntlet.runtime.processor import Processor
 from gauntlet.core.workspace import Workspace
 

@@ -10,7 +10,7 @@ from uneven_networks import LIMITS, RECIPE, Mend, Network, mended, quantized, un
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from tasks.accuracy import AccuracyConfig
-from tasks.repair import RepairFacts
+from wings.repair import RepairFacts
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.accuracy import AccuracyConfig
-from tasks.repair.quality import Limits, QualitySummary
-from tasks.repair.search import MixedPrecisionSearch, SearchBudget, smallest_sufficient_set
-from tasks.repair.switchable_model import Unit
-from tasks.repair.trial import Evaluator, Nodes, Speed, Trial
+from wings.repair.quality import Limits, QualitySummary
+from wings.repair.search import MixedPrecisionSearch, SearchBudget, smallest_sufficient_set
+from wings.repair.switchable_model import Unit
+from wings.repair.trial import Evaluator, Nodes, Speed, Trial
 
 RANKING = st.integers(1, 24).flatmap(lambda n: st.permutations([(f"a{i}", f"b{i}") for i in range(n)]))
 
@@ -117,7 +117,7 @@ def sets(search: MixedPrecisionSearch) -> list[str]:
 
 
 def test_set_is_judged_by_the_gate_alone_when_a_prediction_must_reach_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.repair.search.SQNR_MARGIN_DB", 100)
+    monkeypatch.setattr("wings.repair.search.SQNR_MARGIN_DB", 100)
     search, best = searched(Known(ABCD, {"a": 25, "ab": 1000}, {"a": 15, "ab": 30}))
     assert sets(search) == ["a", "ab"]
     assert [attempt.good for attempt in search.trials] == [False, True]

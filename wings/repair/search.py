@@ -12,9 +12,9 @@ from typing import Literal
 from pydantic import Field
 
 from gauntlet.core.frozen import Frozen, Number
-from tasks.repair.quality import Limits, QualitySummary
-from tasks.repair.switchable_model import Unit
-from tasks.repair.trial import Evaluator, Nodes, Trial
+from wings.repair.quality import Limits, QualitySummary
+from wings.repair.switchable_model import Unit
+from wings.repair.trial import Evaluator, Nodes, Trial
 
 UNSEEN_LOSS_DB = 3.0
 """Added to the SQNR of a model that its gate rejected but that looks good enough on the images of the search."""

@@ -1,6 +1,6 @@
 """Repair: find the fewest nodes of a quantized model to leave in float, so that it is accurate and still faster.
 
-One session with a switch at every tensor (`tasks.repair.switchable_model`) ranks units of nodes by the noise that each
+One session with a switch at every tensor (`wings.repair.switchable_model`) ranks units of nodes by the noise that each
 alone adds to the outputs, and predicts the smallest sufficient set. Only that set is quantized, evaluated and raced;
 if it falls short, the search continues with stricter limits. The search uses the validation images; the test images
 only judge the result, by the gates of every candidate.
@@ -24,6 +24,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.report import Check, Report
+from gauntlet.core.shipping import ShippingStage
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import first_samples
@@ -31,14 +32,15 @@ from gauntlet.onnx_model.model_file import read_model, write_model
 from gauntlet.problems.accuracy_comparison import AccuracyLimits
 from gauntlet.runtime.processor import Processor
 from tasks.quantize.static import StaticInt8
-from tasks.repair.quality import Limits, QualitySummary, ReferenceOutputs
-from tasks.repair.search import MixedPrecisionSearch, SearchBudget, Stopped, UnitNoise
-from tasks.repair.switchable_model import SwitchableModel
-from tasks.repair.trial import PREDICTION_IMAGES, Evaluator, Trial
+from wings.repair.quality import Limits, QualitySummary, ReferenceOutputs
+from wings.repair.search import MixedPrecisionSearch, SearchBudget, Stopped, UnitNoise
+from wings.repair.switchable_model import SwitchableModel
+from wings.repair.trial import PREDICTION_IMAGES, Evaluator, Trial
 
 SHOWN = 12
 PREDICTION_SHARE = 0.02  # of the time, for one prediction
-REPAIRED = "-repaired"  # ends the name of a repaired candidate
+AUTO_BUDGET_S = 10
+"""A recipe's repair is given less time than by default where `auto` tries several recipes."""
 
 
 class RepairConfig(SearchBudget):
@@ -194,3 +196,18 @@ def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tup
         remedy="use FP32: the remaining integer nodes do not outweigh the conversions between them",
     )
     return nodes, within_limits, speedup
+
+
+REPAIR = ShippingStage(
+    repair,
+    "rejected",
+    RepairConfig,
+    Field(default_factory=RepairConfig),
+    packages={},
+    is_configured=lambda config: config.enabled,
+    under_auto={"budget_s": AUTO_BUDGET_S},
+    suffix="-repaired",
+    fits=RepairConfig.can_repair,
+    before="select",
+)
+"""The object of the entry point `shipping.repair`; it runs by default."""

@@ -15,8 +15,8 @@ from gauntlet.datasets.golden import first_samples
 from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.table import run_race
 from gauntlet.runtime.resources import usable_threads
-from tasks.repair.quality import QualitySummary, ReferenceOutputs
-from tasks.repair.switchable_model import SwitchableModel, Unit
+from wings.repair.quality import QualitySummary, ReferenceOutputs
+from wings.repair.switchable_model import SwitchableModel, Unit
 
 Nodes = frozenset[str]
 

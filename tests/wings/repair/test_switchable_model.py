@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.runtime.session import open_session
 from tasks.quantize.static import StaticInt8
-from tasks.repair.switchable_model import KEEP_PAIRS, SwitchableModel
+from wings.repair.switchable_model import KEEP_PAIRS, SwitchableModel
 
 RECIPE = StaticInt8()
 NODES = ("first", "second", "third", "sum", "pool", "flat", "last")

@@ -11,7 +11,7 @@ import pytest
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.datasets.splits import ArraySplit
 from tasks.accuracy import AccuracyConfig
-from tasks.repair.quality import Limits, QualitySummary, ReferenceOutputs
+from wings.repair.quality import Limits, QualitySummary, ReferenceOutputs
 
 COUNT = 40
 INPUTS = np.random.default_rng(0).standard_normal((COUNT, 3)).astype(np.float32)
