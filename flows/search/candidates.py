@@ -7,9 +7,9 @@ from functools import partial
 from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar
 
-from configs.schema import FROM_IMAGES, NORMALIZED, REFERENCE, PipelineConfig
+from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
 from flows.record.waits import work_clock
-from flows.search.base import Base, Reference, Shipped, export_network
+from flows.search.base import Base, Reference, export_network
 from flows.search.time_budget import TimeBudget
 from flows.stage import Line
 from gauntlet.core.artifact import Artifact
@@ -23,10 +23,8 @@ from tasks.calibrate import calibrate
 from tasks.evaluate import evaluate
 from tasks.numerics import numerics
 from tasks.optimize import OptimizeConfig, OptimizeFacts, optimize, user_files
-from tasks.preprocess import preprocess
 from tasks.prune import PruneConfig, prune
 from tasks.quantize import QuantizeConfig, methods_of, quantize
-from tasks.select import select
 from tasks.structure import structure
 
 Candidates = tuple[Candidate, ...]
@@ -254,39 +252,3 @@ class Search:
             search, passed = Search.start(attempt, config, reference, base).optimize(self.base.passes)
             own = (*passed, *search.quantize())
         return (attempt.made, *own)
-
-
-def move_preprocessing(line: Line, config: PipelineConfig, reference: Reference, shipped: Shipped) -> Shipped:
-    """Make a candidate of the winner with its preprocessing in the graph; return what of both is to be packaged.
-
-    Where the candidate fails a gate, or is not proven faster from image to output, the winner stays.
-    """
-    final, winner, packaged = shipped.final, shipped.winner, shipped
-    name = winner.name + FROM_IMAGES
-    with line.attempt(Candidate(name, winner.name, winner.network)) as candidate:
-        if final.target not in [session.name for session in config.benchmark.all_sessions if session.env is None]:
-            raise GateFailed(f"the preprocessing stays outside of the graph: the winner runs on {final.target}")
-        made = candidate.make(
-            preprocess,
-            reference.base.facts.limits(config.numerics),
-            model=shipped.model,
-            golden=shipped.golden,
-            test=shipped.test,
-        ).artifacts
-        images = replace(shipped, model=made["model"], golden=made["golden"], test=made["test"])
-        candidate.stage(structure, config.structure, model=images.model)
-        base = replace(reference.base, golden=winner.golden, temperature=winner.temperature)
-        of_images = replace(reference, golden=images.golden, splits={**reference.splits, "test": images.test})
-        check_accuracy(candidate, config, of_images, base, images.model)
-        decision = candidate.stage(
-            select,
-            config.select,
-            after=final,
-            benchmark=config.race,
-            models={REFERENCE: reference.base.exported, final.winner: shipped.model, name: images.model},
-            golden=images.golden,
-            budget=config.budget,
-        ).facts
-        if decision.winner == name:
-            packaged = replace(images, final=decision)
-    return packaged

@@ -164,14 +164,6 @@ def test_every_fault_is_reported_when_there_are_several(tmp_path: Path) -> None:
         ),
         ({"quantize": [{"kind": "static"}, {"kind": "static", "weights": "s8"}]}, "two candidates named 'static-u8s8'"),
         (
-            {
-                "optimize": [{"kind": "chain", "name": "static-u8s8-uint8"}],
-                "quantize": [{"kind": "static"}],
-                "preprocess_in_graph": True,
-            },
-            "two candidates named 'static-u8s8-uint8'",
-        ),
-        (
             {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "int4"}]},
             "overrides: unknown candidate 'int4'; available: ['fp32', 'passes', 'ort-basic'",
         ),

@@ -6,14 +6,18 @@ code that callers use; decoding and resizing are the same for all, and are not t
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
+from gauntlet.core.facts import Outcome
 from gauntlet.core.frozen import JsonObject
-from gauntlet.core.report import Check
+from gauntlet.core.report import Check, Report
+from gauntlet.core.run_report import CandidateEntry
 from gauntlet.core.signature import Signature
+from gauntlet.core.stage import stage
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
 from gauntlet.onnx_model.model_file import read_graph
@@ -22,23 +26,41 @@ from gauntlet.race.contender import Entry
 from gauntlet.race.rows import row
 from gauntlet.race.table import RaceTable, run_race
 from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.engines import ort_images
 from gauntlet.runtime.session import open_session
 from tasks.benchmark.config import BenchmarkConfig
 from tasks.select.config import SelectConfig
 from tasks.select.decision import Decision, FromImages
+from wings.preprocessing.library import ort_images
 
 
-def race_from_images(
+class ImageDecision(Decision):
+    """The decision, with the race that may have changed its winner."""
+
+    from_images: FromImages
+
+    def candidate_changes(self, candidates: Mapping[str, CandidateEntry]) -> Mapping[str, Mapping[str, Any]]:
+        """Return the verdict on the candidate that takes images."""
+        images, opponent = self.from_images, candidates[self.from_images.opponent]
+        status = "accepted" if images.won else "rejected"
+        change = {"benchmark": images.rows, "status": status, "reason": images.reason}
+        return {images.candidate: change | {"target": opponent.target, "session": opponent.session}}
+
+    def outcome(self) -> Outcome:
+        """Return the winner; what was said beside it stays, unless it is another one."""
+        return Outcome(winner=self.winner, reason=self.reason, beside="" if self.from_images.won else None)
+
+
+@stage(measured=True)
+def from_images(
     config: SelectConfig,
-    first: BenchmarkConfig,
     workspace: Workspace,
     *,
     decision: Decision,
+    benchmark: BenchmarkConfig,
     models: Mapping[str, Artifact],
     golden: Artifact,
     budget: Budget = NO_BUDGET,
-) -> tuple[Decision, tuple[Check, ...]]:
+) -> Report[ImageDecision]:
     """Race the last model, the winner so far and the reference in the winner's session; decide as before.
 
     `models` holds the reference first, then the winner, then the candidate with its preprocessing in the graph;
@@ -49,10 +71,10 @@ def race_from_images(
         StageError: when one of them cannot be measured.
     """
     candidate, winner = [*models][-1], decision.winner
-    table = _race(first, workspace, decision.target, models, golden)
+    table = _race(benchmark, workspace, decision.target, models, golden)
     own, rows = table.contenders[candidate], table.rows[candidate]
     batch = decision.batch if decision.batch in own.batches else own.batches[0]
-    against = row(own, table.contenders[winner], batch, resolution=first.resolution)
+    against = row(own, table.contenders[winner], batch, resolution=benchmark.resolution)
     required = float(np.maximum(config.min_speedup, 1 + table.aa_deviation))
     over = over_budget(budget.checks(candidate, rows, models[candidate].size_bytes))
     interval = f"{against.speedup:.2f}x [{against.speedup_low:.2f}, {against.speedup_high:.2f}]"
@@ -74,12 +96,12 @@ def race_from_images(
     fix = f"{winner} wins, and its callers preprocess"
     low, noise = against.speedup_low, table.aa_deviation
     checks = (
-        Check.of("select.min_speedup", low, ">", required, reason, fix, unit="x", severity="warning"),
-        Check.of("select.max_aa_deviation", noise, "<=", first.max_aa_deviation, severity="warning"),
+        Check.of("from_images.min_speedup", low, ">", required, reason, fix, unit="x", severity="warning"),
+        Check.of("from_images.max_aa_deviation", noise, "<=", benchmark.max_aa_deviation, severity="warning"),
     )
     if won:
         decision = decision.replace(winner=candidate, reason=f"{reason}; before, {winner} won: {decision.reason}")
-    return decision.replace(from_images=images), checks
+    return Report(facts=ImageDecision(**dict(decision) | {"from_images": images}), checks=checks)
 
 
 def _race(

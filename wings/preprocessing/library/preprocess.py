@@ -22,15 +22,15 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden
-from gauntlet.datasets.pixel_split import pixel_golden, pixel_inputs, pixel_split
 from gauntlet.images.pixel_inputs import fitting_inputs
 from gauntlet.metrics.error_metrics import max_abs_error, max_rel_error
 from gauntlet.metrics.output_comparison import OutputDifference, Tolerances, output_difference
 from gauntlet.onnx_model.graph import required_inputs
-from gauntlet.onnx_model.image_input import add_image_input, image_input_obstacle
 from gauntlet.onnx_model.model_file import copy_model, read_for_editing, read_graph, write_model
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
+from wings.preprocessing.library.image_input import add_image_input, image_input_obstacle
+from wings.preprocessing.library.pixel_split import pixel_golden, pixel_inputs, pixel_split
 
 MAX_INPUT_ERROR = 1e-6
 """Of the normalized input, over its largest magnitude: both sides compute in float32, in the same order."""

@@ -8,9 +8,9 @@ from image_models import HEIGHT, WIDTH, how, image_model, images
 
 from gauntlet.core.signature import HogFeatures, Signature, TensorSpec
 from gauntlet.images.preprocessing import preprocess_batch
-from gauntlet.onnx_model.image_input import add_image_input, image_input_obstacle
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.subgraph import intermediate_values
+from wings.preprocessing.library.image_input import add_image_input, image_input_obstacle
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

@@ -26,12 +26,12 @@ def test_candidate_passes_every_gate_and_the_bundle_is_the_winners(run: Run, hom
         "preprocess",
         "structure",
         "accuracy",
-        "select",
+        "from_images",
     ]
     assert not [
         check for entry in report.stages if entry.candidate == candidate.name for check in entry.checks if check.blocks
     ]
-    raced = report.stage("select", candidate.name)
+    raced = report.stage("from_images", candidate.name)
     packaged = report.stage("package")
     assert raced is not None and packaged is not None
     won = raced.facts["from_images"]["won"]

@@ -19,12 +19,12 @@ from gauntlet.datasets.image_arrays import ImageArraySplit, ImageTransform
 from gauntlet.datasets.splits import ArraySplit, Split
 from gauntlet.images.preprocessing import preprocess_batch
 from gauntlet.metrics.output_comparison import Tolerances
-from gauntlet.onnx_model.image_input import add_image_input
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 from tasks.accuracy import AccuracyConfig, accuracy
-from tasks.preprocess import preprocess, prove
 from tasks.quantize.dynamic import DynamicInt8
+from wings.preprocessing.library.image_input import add_image_input
+from wings.preprocessing.library.preprocess import preprocess, prove
 
 if TYPE_CHECKING:
     from conftest import Trained
