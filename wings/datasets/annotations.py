@@ -1,11 +1,8 @@
 """What annotation files say of images: their objects, classes and splits, and what cannot be used."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from gauntlet.datasets.splits import SkippedFile
-
-SplitName = Literal["train", "validation", "calibration", "test"]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gauntlet.core.errors import StageError
-from gauntlet.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations, SplitName
+from gauntlet.datasets.splits import SplitName
+from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
 
 
 def read_coco(

@@ -4,7 +4,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from gauntlet.core.errors import StageError
-from gauntlet.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
+from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
 
 FOLDER = "Annotations"
 SETS = {"train": "train", "val": "validation", "test": "test"}

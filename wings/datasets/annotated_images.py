@@ -1,4 +1,4 @@
-"""Boxes of annotated images, in the pixels of a model's input."""
+"""Annotated images: read, and their boxes in the pixels of a model's input."""
 
 import math
 from collections.abc import Sequence
@@ -8,11 +8,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
+from gauntlet.core.errors import StageError
 from gauntlet.datasets.directory_index import DirectoryIndex
 from gauntlet.datasets.image_arrays import ImageTransform
+from gauntlet.datasets.image_folder import ImageFolder, file_split
 from gauntlet.datasets.image_scan import ScannedImage, scan
+from gauntlet.datasets.splits import SPLITS, Dataset, skipped_check, summary
+from gauntlet.datasets.splitting import complete_splits
+from gauntlet.datasets.truth import padded_boxes
 from gauntlet.images.preprocessing import source_region
+from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
+from wings.datasets.coco import read_coco
+from wings.datasets.voc import read_voc
 
 TOLERANCE = 1.0
 """Pixels that a box may reach beyond its image; it is cut there."""
@@ -75,3 +82,27 @@ def _is_usable(each: AnnotatedObject, labels: Sequence[str], size: tuple[int, in
     else:
         return True
     return False
+
+
+def load_annotated(folder: ImageFolder) -> Dataset:
+    """Read the annotations, decode every image once, and split the usable ones."""
+    where = folder.annotations
+    assert where is not None
+    if not folder.path.is_dir():
+        raise StageError(f"{folder.path}: no such folder. Fix: set data.path to the folder of the dataset")
+    annotations = read_voc(folder.path) if where == "voc" else read_coco(folder.path, where, folder.images)
+    labels, root, transform = folder.labels or annotations.labels, folder.path.resolve(), folder.transform
+    images, boxes = BoxedImages(root, annotations, labels, transform).scan()
+    check = skipped_check(annotations.defects, folder.max_skipped, "annotations and images")
+    if not images:
+        raise StageError(f"{folder.path}: no usable image; {summary(annotations.defects) or 'no image is annotated'}")
+    names, digests = np.array([image.split for image in images]), [image.pixel_digest for image in images]
+    indices = complete_splits(names, None, folder.split_fractions, folder.seed, digests)
+    if "test" not in indices:
+        raise StageError(f"{folder.path}: no image is in the split 'test'. Fix: name one for it, or name no splits")
+    splits = {
+        name: file_split(root, [images[i] for i in chosen], transform, padded_boxes([boxes[i] for i in chosen]))
+        for name, chosen in ((name, indices[name]) for name in SPLITS if name in indices)
+    }
+    signature = transform.signature(labels).replace(task="detection", decode=folder.decode)
+    return Dataset(splits, signature, (check,), tuple(annotations.defects))
