@@ -13,7 +13,7 @@ import needs
 import onnx
 import pytest
 
-PLUGIN = Path(__file__).parents[2] / "examples" / "plugin"
+PLUGIN = Path(__file__).parents[3] / "examples" / "plugin"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -32,7 +32,7 @@ def run(site: Path, tmp_path: Path) -> Run:
     """Return a function that runs a module where the example is installed."""
 
     def go(*words: str, package: Path = site) -> subprocess.CompletedProcess[str]:
-        path = os.pathsep.join((str(package), str(Path(__file__).parents[2])))
+        path = os.pathsep.join((str(package), str(Path(__file__).parents[3])))
         home = {"PYTHONPATH": path, "GAUNTLET_HOME": str(tmp_path / "home")}
         command = (sys.executable, "-m", *words)
         return subprocess.run(command, capture_output=True, text=True, env=os.environ | home, cwd=tmp_path, check=False)
@@ -41,7 +41,7 @@ def run(site: Path, tmp_path: Path) -> Run:
 
 
 def suite(run: Run, package: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return run("pytest", "--pyargs", "configs.conformance", "-p", "no:cacheprovider", *options, package=package)
+    return run("pytest", "--pyargs", "wings.plugins.conformance", "-p", "no:cacheprovider", *options, package=package)
 
 
 def test_example_and_all_kinds_of_the_frameworks_pass_the_suite(run: Run, site: Path) -> None:

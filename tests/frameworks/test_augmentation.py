@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frameworks.augmentation import Augmentation
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Preprocessing
-from gauntlet.images.augmentation import Augmentation
 from gauntlet.images.preprocessing import Layout, preprocess
 
 HOW = Preprocessing(height=6, width=5, scale=1 / 255, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 0.2))

@@ -1,4 +1,4 @@
-"""Tests for every kind that a package brings: `pytest --pyargs configs.conformance`, with `-k KIND` for one of them.
+"""Tests for every kind that a package brings: `pytest --pyargs wings.plugins.conformance`, with `-k KIND` for one.
 
 They take each kind as a configuration without options makes it; one that needs some is only looked at.
 """
