@@ -12,7 +12,7 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
 from gauntlet.problems.base import LOST_SHARE
-from gauntlet.problems.detection import Box, BoxesPrediction, Detection
+from wings.detection.detection import Box, BoxesPrediction, Detection
 
 SIZE = 96
 LABELS = ("ant", "bee", "cat")

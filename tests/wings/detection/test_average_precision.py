@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_boxes import imperfect, objects
 
-from gauntlet.metrics.average_precision import coco_scores, match_detections, mean_average_precision
+from wings.detection.average_precision import coco_scores, match_detections, mean_average_precision
 
 
 @settings(max_examples=15)
