@@ -17,9 +17,8 @@ from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accura
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.text import edit_distance
 
-SCORED = [
-    task for task in (*PROBLEMS, *kinds("problem")) if task not in ("arrays", "detection")
-]  # boxes are in test_detection.py
+SCORED = [task for task in (*PROBLEMS, *kinds("problem")) if task not in ("arrays", "detection")]
+"""Boxes are in test_detection.py."""
 
 
 @pytest.mark.parametrize("task", SCORED)

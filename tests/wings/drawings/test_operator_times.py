@@ -4,11 +4,11 @@ import re
 
 from recorded_facts import with_facts
 
-from gauntlet.reporting import operator_times
 from gauntlet.reporting.drawing import themed
 from gauntlet.reporting.html_report import render_html
 from tasks.benchmark.candidate_profile import CandidateProfile
 from tasks.benchmark.facts import BenchmarkFacts
+from wings.drawings import operator_times
 
 
 def profile(candidate: str, **operators: float) -> CandidateProfile:

@@ -7,7 +7,7 @@ import pytest
 
 from gauntlet.core.errors import StageError
 from gauntlet.request_log.log_format import pack, unpack
-from gauntlet.request_log.reader import RequestLogReader
+from wings.lifecycle.library.log_reader import RequestLogReader
 
 VERSION = "a" * 12
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry
-from gauntlet.reporting import forest_plot
 from gauntlet.reporting.drawing import themed
+from wings.drawings import forest_plot
 
 RATIOS = st.floats(allow_nan=True, allow_infinity=True)
 

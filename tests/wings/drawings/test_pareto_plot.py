@@ -4,9 +4,9 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
-from gauntlet.reporting import pareto_plot
 from gauntlet.reporting.drawing import standalone
 from gauntlet.reporting.html_report import render_html
+from wings.drawings import pareto_plot
 
 
 def candidate(

@@ -7,8 +7,8 @@ from recorded_facts import with_facts
 
 from gauntlet.core.run_report import RunReport
 from gauntlet.frameworks.training import EpochMetrics
-from gauntlet.reporting import training_curves
 from gauntlet.reporting.html_report import render_html
+from wings.drawings import training_curves
 
 
 def epoch(number: int, loss: float, accuracy: float = 0.5, **more: float) -> EpochMetrics:

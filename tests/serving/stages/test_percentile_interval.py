@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from gauntlet.race.percentile_interval import percentile_interval
+from serving.stages.serve.percentile_interval import percentile_interval
 
 MANY = 1000
 
