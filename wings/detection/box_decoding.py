@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.box_decoding import BoxDecoding
+from gauntlet.problems.output_evidence import Size
 
 Floats = npt.NDArray[np.float64]
-Size = tuple[int, int]
 
 MAX_CANDIDATES = 1000
 """Boxes of an image that enter the suppression, those with the highest scores."""

@@ -9,7 +9,7 @@ from onnxruntime import InferenceSession
 from pydantic import ValidationError
 
 from gauntlet.core.box_decoding import BoxDecoding
-from gauntlet.problems.box_decoding import decode_boxes, has_form, suppress
+from wings.detection.box_decoding import decode_boxes, has_form, suppress
 
 SIZE = (64, 96)
 CLASSES = 3

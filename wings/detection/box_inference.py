@@ -7,8 +7,8 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.box_decoding import BoxDecoding
-from gauntlet.problems.box_decoding import Size, decode_boxes
-from gauntlet.problems.output_evidence import sums_to_one, within_unit
+from gauntlet.problems.output_evidence import Evidence, InferredProblem, Size, sums_to_one, within_unit
+from wings.detection.box_decoding import decode_boxes
 
 SHOWN_SCORE = 0.25
 """The default confidence of Ultralytics' predictions."""
@@ -175,3 +175,12 @@ def _share_of_corners(rows: Array) -> float:
 def _are_whole(values: Array) -> bool:
     wide = values.astype(np.float64)
     return bool(np.all(wide >= -1) and np.all(wide == np.rint(wide)))
+
+
+def infer_detection(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
+    """Yield the form of a detector's outputs; of random samples only where the problem is certain."""
+    size = known.image_size
+    form = infer_boxes(known.outputs, size) if size and (known.real or certain) else None
+    if form is not None:
+        labels = tuple(map(str, range(form.classes)))
+        yield InferredProblem("detection", form.reason, form.decode.scores, form.decode, labels)
