@@ -18,7 +18,7 @@ import requests
 from flows.record.home import Home
 from flows.servers.password import password_file
 from flows.servers.ports import free_port
-from gauntlet.request_log.reader import RequestLogReader
+from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
 from wings.lifecycle.served_champion import logged_requests
 

@@ -17,13 +17,17 @@ from flows.record.home import Home
 from flows.record.report_files import read_report
 from flows.servers.password import password_file
 from gauntlet.core.run_report import RunReport
+from gauntlet.core.shipping import shipping_stages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
 QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=5", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=8", "train.epochs=6", "repair.enabled=false")  # it depends on the processor who needs one
+QUICK += ("numerics.samples=8", "train.epochs=6")
+WITHOUT_REPAIR = ("repair.enabled=false",) if "repair" in shipping_stages() else ()
+"""The processor decides who needs a repair."""
+QUICK += WITHOUT_REPAIR
 
 
 def quick_config(*settings: str) -> PipelineConfig:

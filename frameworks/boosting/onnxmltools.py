@@ -7,10 +7,10 @@ import onnx
 from pydantic import Field
 
 from frameworks.boosting.trees import LightGbm, XgBoost, load
+from frameworks.graph_interface import at_opset, rename_tensors, set_shapes
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import Signature
 from tasks.export.base import Exporter
-from tasks.export.graph_interface import at_opset, rename_tensors, set_shapes
 
 CONVERTER_OPSET = 15
 """The newest that onnxmltools writes for all trees."""

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from frameworks.boosting.trees import PROBABILITIES, VARIABLE, BoostedTrees, LightGbm, XgBoost, load
+from frameworks.vectors import read_vectors, require_all_classes, require_vectors
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import StageError, one_line
@@ -22,7 +23,6 @@ from gauntlet.runtime.resources import usable_threads
 from tasks.train.base import Brought, Training
 from tasks.train.facts import TrainFacts, report_model, single_input
 from tasks.train.input_sizes import outputs_of
-from tasks.train.vectors import read_vectors, require_all_classes, require_vectors
 
 Samples = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 """Vectors, shape (n, features), and classes, shape (n,)."""

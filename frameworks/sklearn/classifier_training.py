@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from frameworks.sklearn import estimator as sklearn_estimator
+from frameworks.vectors import read_vectors, require_all_classes, require_vectors
 from gauntlet.core.arrays import NamedArrays, as_float32
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check, Report
@@ -20,7 +21,6 @@ from gauntlet.onnx_model.attention import Operators
 from tasks.train.base import Training
 from tasks.train.facts import TrainFacts, find_primary_output, report_model, single_input
 from tasks.train.input_sizes import outputs_of
-from tasks.train.vectors import read_vectors, require_all_classes, require_vectors
 
 PACKAGES = {"skops": "sklearn"}
 FOLDS = 5

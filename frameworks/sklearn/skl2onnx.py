@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 from pydantic import Field
 
+from frameworks.graph_interface import at_opset, rename_tensors, set_shapes
 from frameworks.sklearn import estimator as sklearn_estimator
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from tasks.export.base import Exporter
-from tasks.export.graph_interface import at_opset, rename_tensors, set_shapes
 
 ML_OPSET = 3
 """Opset of `ai.onnx.ml`. Newer ones replace the tree operators, which skl2onnx does not yet support for all models."""

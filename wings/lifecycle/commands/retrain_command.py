@@ -12,8 +12,8 @@ from flows.cli.shared import given_limits, plain
 from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
-from gauntlet.request_log.reader import RequestLogReader
 from gauntlet.runtime.signals import end_in_order
+from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.promotion.ledger import checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.library.promotion.retrain_facts import RetrainLimits
