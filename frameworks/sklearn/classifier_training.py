@@ -126,11 +126,14 @@ def _complete(signature: Signature, golden: Golden, model: Any, primary_output: 
         if signature.task == "regression":
             primary_output = find_primary_output(primary_output, golden.test_outputs, signature)
         return signature.replace(primary_output=primary_output)
+    if count := sklearn_estimator.label_count(model):
+        labels = signature.labels or tuple(map(str, range(count)))
+        return signature.replace(primary_output=primary_output or signature.outputs[-1].name, labels=labels)
     names = sklearn_estimator.class_names(classes)
     labels = signature.labels or names
     in_order = names == labels or names == tuple(str(number) for number in range(len(names)))
     scores = signature.outputs[-1].name
-    by_class = in_order and not sklearn_estimator.scores_pairs(model)
+    by_class = in_order and sklearn_estimator.label_is_highest(model)
     primary_output = primary_output or (scores if by_class else sklearn_estimator.LABEL)
     if primary_output == sklearn_estimator.LABEL:
         _require_known_labels(golden, labels, names)

@@ -91,9 +91,9 @@ def test_answers_have_one_score_a_class_when_there_are_two_classes() -> None:
 
 
 def test_answers_are_refused_when_the_estimator_gives_several_labels() -> None:
-    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.linear_model import RidgeClassifier
 
-    many = KNeighborsClassifier().fit(INPUTS, np.stack([LABELS, LABELS], axis=1))
+    many = RidgeClassifier().fit(INPUTS, np.stack([LABELS > 0, LABELS > 1], axis=1))
     with pytest.raises(StageError, match="several labels per sample"):
         source.predict(many, INPUTS)
 
