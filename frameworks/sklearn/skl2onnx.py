@@ -37,6 +37,7 @@ class Skl2Onnx(Exporter):
         """Convert the estimator saved in `model` to `path`. Raises StageError when skl2onnx cannot convert it."""
         estimator = sklearn_estimator.load(model, None)
         _require_marks(estimator)
+        _round_thresholds(sklearn_estimator.last_step(estimator))
         for name, value in estimator.get_params().items():
             setting = (name.rpartition("__")[2], value)
             for dense in (dense for key, dense in DENSE.items() if key == setting):
@@ -180,12 +181,27 @@ def _reshape_outputs(proto: onnx.ModelProto, signature: Signature) -> None:
             node.attribute.append(onnx.helper.make_attribute("locale", "C.UTF-8"))
 
 
-def _follow_missing_values(graph: onnx.GraphProto, model: Any) -> None:
-    """Send missing values where a tree, or a forest, sends them, in place; skl2onnx sends all to the right."""
+def _trees(model: Any) -> list[Any]:
+    """Return the trees of a tree or of a forest, and none of other models."""
     estimators = getattr(model, "estimators_", [model])
     flat = estimators.ravel() if isinstance(estimators, np.ndarray) else estimators
-    trees = [each.tree_ for each in flat if hasattr(each, "tree_")]
-    to_left = [int(flag) for tree in trees for flag in tree.missing_go_to_left]
+    return [each.tree_ for each in flat if hasattr(each, "tree_")]
+
+
+def _round_thresholds(model: Any) -> None:
+    """Round thresholds of trees down to float32, in place; scikit-learn's trees take float32 samples.
+
+    Of trees with several labels, skl2onnx rounds them to the nearest value, which may lie beyond a sample.
+    """
+    for tree in _trees(model):
+        nearest = tree.threshold.astype(np.float32)
+        down = np.where(nearest > tree.threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)
+        tree.threshold[:] = down
+
+
+def _follow_missing_values(graph: onnx.GraphProto, model: Any) -> None:
+    """Send missing values where a tree, or a forest, sends them, in place; skl2onnx sends all to the right."""
+    to_left = [int(flag) for tree in _trees(model) for flag in tree.missing_go_to_left]
     for node in graph.node if to_left and model.__sklearn_tags__().input_tags.allow_nan else ():
         for attribute in node.attribute:
             if attribute.name == "nodes_missing_value_tracks_true" and len(attribute.ints) == len(to_left):

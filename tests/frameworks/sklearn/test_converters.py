@@ -10,7 +10,7 @@ import skops.io
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingRegressor
+from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingRegressor, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -173,6 +173,16 @@ def test_several_labels_have_a_probability_each(exported, estimator: Any) -> Non
     assert np.array_equal(labels, estimator.predict(FLOWERS[UNSEEN]))
     expected = estimator.predict_proba(FLOWERS[UNSEEN])
     expected = np.stack([each[:, 1] for each in expected], 1) if isinstance(expected, list) else expected
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_thresholds_of_trees_with_several_labels_split_as_scikit_learn_does(exported, seed: int) -> None:
+    numbers = np.random.default_rng(seed).integers(0, 40, (150, 3))
+    near = np.float32(1) + numbers.astype(np.float32) * np.float32(2**-23)  # a threshold lies between neighbors
+    forest = RandomForestClassifier(5, random_state=seed)
+    _, (_, probabilities) = exported(forest, near, np.stack([numbers[:, 0] % 3 > 1, numbers[:, 1] > 20], 1).astype(int))
+    expected = np.stack([each[:, 1] for each in forest.predict_proba(near[UNSEEN])], 1)
     np.testing.assert_allclose(probabilities, expected, atol=1e-5)
 
 
