@@ -21,7 +21,7 @@ from zoo_models import MODELS
 from zoo_models.zoo_model import ZooModel, run_file
 
 from flows.record.home import Home
-from flows.servers.local_servers import prefect_server
+from flows.servers.local_servers import free_port, prefect_server
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 
@@ -108,7 +108,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         root = (options.folder or Path(temporary)).resolve()
         home = Home(root / "home")
-        with prefect_server(home):  # else each run starts one
+        with prefect_server(home, free_port()):  # else each run starts one
             for name in [name for name in options.models or MODELS if name not in known]:
                 (root / name).mkdir(parents=True, exist_ok=True)
                 rows.append(judged(name, root / name, home))

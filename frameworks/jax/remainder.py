@@ -12,7 +12,7 @@ def register() -> None:
 
     import_all_plugins()  # else jax2onnx would register its own later
 
-    @register_primitive(jaxpr_primitive=lax.rem_p.name)  # type: ignore[untyped-decorator]
+    @register_primitive(jaxpr_primitive=lax.rem_p.name)
     class Remainder(PrimitiveLeafPlugin):  # type: ignore[misc]
         def lower(self, ctx: Any, eqn: Any) -> None:
             import onnx_ir

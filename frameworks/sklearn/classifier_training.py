@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from frameworks.sklearn import estimator as sklearn_estimator
+from frameworks.sklearn.labels import label_count
 from gauntlet.core.arrays import NamedArrays, as_float32
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check, Report
@@ -126,7 +127,7 @@ def _complete(signature: Signature, golden: Golden, model: Any, primary_output: 
         if signature.task == "regression":
             primary_output = find_primary_output(primary_output, golden.test_outputs, signature)
         return signature.replace(primary_output=primary_output)
-    if count := sklearn_estimator.label_count(model):
+    if count := label_count(model):
         labels = signature.labels or tuple(map(str, range(count)))
         return signature.replace(primary_output=primary_output or signature.outputs[-1].name, labels=labels)
     names = sklearn_estimator.class_names(classes)

@@ -121,5 +121,5 @@ class Threshold:
             ("Where", (f"{label}__above", f"{label}__positive", f"{label}__negative"), label),
         )
         for kind, inputs, output in steps:
-            how = {"axis": 1} if kind == "Gather" else {}
+            how: dict[str, Any] = {"axis": 1} if kind == "Gather" else {}
             graph.node.append(onnx.helper.make_node(kind, inputs, [output], **how))

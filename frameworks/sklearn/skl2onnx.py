@@ -12,7 +12,7 @@ from pydantic import Field
 
 from frameworks.sklearn import converters
 from frameworks.sklearn import estimator as sklearn_estimator
-from frameworks.sklearn.labels import Threshold, join_probabilities
+from frameworks.sklearn.labels import Threshold, join_probabilities, label_count, last_step
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from tasks.export.base import Exporter
@@ -37,7 +37,7 @@ class Skl2Onnx(Exporter):
         """Convert the estimator saved in `model` to `path`. Raises StageError when skl2onnx cannot convert it."""
         estimator = sklearn_estimator.load(model, None)
         _require_marks(estimator)
-        _round_thresholds(sklearn_estimator.last_step(estimator))
+        _round_thresholds(last_step(estimator))
         for name, value in estimator.get_params().items():
             setting = (name.rpartition("__")[2], value)
             for dense in (dense for key, dense in DENSE.items() if key == setting):
@@ -51,12 +51,12 @@ class Skl2Onnx(Exporter):
             raise StageError(f"skl2onnx gives the outputs {actual} for {name}, not {expected}")
         pairs = zip(proto.graph.output, signature.outputs, strict=True)
         rename_tensors(proto.graph, {value.name: spec.name for value, spec in pairs})
-        if len(signature.outputs) > 1 and sklearn_estimator.label_count(estimator):
+        if len(signature.outputs) > 1 and label_count(estimator):
             join_probabilities(proto.graph, estimator)
-        if (threshold := Threshold.of(sklearn_estimator.last_step(estimator))) is not None:
+        if (threshold := Threshold.of(last_step(estimator))) is not None:
             threshold.apply(proto.graph)
         _reshape_outputs(proto, signature)
-        _follow_missing_values(proto.graph, sklearn_estimator.last_step(estimator))
+        _follow_missing_values(proto.graph, last_step(estimator))
         set_shapes(proto.graph, (*signature.inputs, *signature.outputs))
         onnx.save(proto, path)
 
@@ -68,7 +68,7 @@ class Skl2Onnx(Exporter):
         if hasattr(estimator, "classes_"):
             raw = {"raw_scores": True} if "scores" in {spec.name for spec in signature.outputs} else {}
             attempts = [{"zipmap": False, **raw}, {"zipmap": False}, raw]
-        last = id(sklearn_estimator.last_step(estimator))
+        last = id(last_step(estimator))
         # skl2onnx takes a selector by a classifier for a classifier, if it has no options of its own.
         selectors: dict[int, dict[str, bool]] = {id(step): {} for _, step in getattr(estimator, "steps", ())[:-1]}
         converted = _converted_inputs(estimator, signature)
@@ -95,7 +95,7 @@ class Skl2Onnx(Exporter):
                     break
         line = next(iter(str(failure).strip().splitlines()), "no reason given").rstrip(" .")
         fix = "Fix: use a supported estimator (skl2onnx.supported_converters()), or provide the model as ONNX"
-        if type(sklearn_estimator.last_step(estimator)).__module__.startswith(("lightgbm.", "xgboost.")):
+        if type(last_step(estimator)).__module__.startswith(("lightgbm.", "xgboost.")):
             fix = "Fix: save the booster itself, with its save_model, and bring that file"
         name = sklearn_estimator.describe(estimator)
         raise StageError(f"skl2onnx cannot convert {name}: {line}. {fix}") from failure

@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from frameworks.sklearn import estimator as source
+from frameworks.sklearn.labels import last_step
 from gauntlet.core.errors import StageError
 
 RNG = np.random.default_rng(0)
@@ -78,7 +79,7 @@ def test_description_names_every_part_when_estimators_are_nested() -> None:
 
     model = make_pipeline(StandardScaler(), "passthrough", CalibratedClassifierCV(SVC()))
     assert source.describe(model) == "StandardScaler + CalibratedClassifierCV(SVC)"
-    assert type(source.last_step(make_pipeline(StandardScaler(), model))).__name__ == "CalibratedClassifierCV"
+    assert type(last_step(make_pipeline(StandardScaler(), model))).__name__ == "CalibratedClassifierCV"
 
 
 def test_answers_have_one_score_a_class_when_there_are_two_classes() -> None:
