@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from pydantic import Field
 
+from frameworks.boosting.linear import linear_graph
 from frameworks.boosting.trees import LightGbm, XgBoost, load
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import Signature
@@ -54,6 +55,8 @@ class OnnxMlTools(Exporter):
 
 
 def _convert(trees: LightGbm | XgBoost, signature: Signature) -> onnx.ModelProto:
+    if isinstance(trees, XgBoost) and trees.is_linear:
+        return linear_graph(trees.learner, trees.classes, signature.inputs[0].name)
     import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 

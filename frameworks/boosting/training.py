@@ -186,4 +186,6 @@ def report_boosted(
 def _size_of(model: BoostedTrees) -> tuple[str, int]:
     """Return the trees in words, and how many numbers they hold: a value a leaf, and a threshold a split."""
     leaves = model.leaves
-    return f"{len(leaves)} trees of at most {max(leaves, default=0)} leaves", 2 * sum(leaves) - len(leaves)
+    if not leaves:
+        return "linear", model.features + 1
+    return f"{len(leaves)} trees of at most {max(leaves)} leaves", 2 * sum(leaves) - len(leaves)

@@ -202,16 +202,15 @@ class XgBoost(BoostedTrees):
 
         One that returns classes (multi:softmax) returns the same classes as probabilities.
         """
-        best = booster.attr("best_iteration")
-        classifier = cls(booster if best is None else booster[: int(best) + 1])
+        best, classifier = booster.attr("best_iteration"), cls(booster)
+        if best is not None and not classifier.is_linear:
+            classifier = cls(booster[: int(best) + 1])
         classifier.booster.feature_names = None
         if classifier.objective == "multi:softmax":
             classifier.booster.set_param({"objective": "multi:softprob"})
-        objective, kind = (classifier._learner[part]["name"] for part in ("objective", "gradient_booster"))
-        if kind == "gblinear":
-            raise ValueError("it is linear (booster: gblinear) and has no trees")
+        objective = classifier.objective
         known = ("binary:logistic", "multi:softprob", *XGBOOST_VALUES)
-        targets = int(classifier._learner["learner_model_param"].get("num_target", 1))
+        targets = int(classifier.learner["learner_model_param"].get("num_target", 1))
         if objective not in known or targets > 1:
             what = f"it has {targets} targets" if targets > 1 else f"its objective is {objective}"
             raise ValueError(f"{what}; expected one target and one of {', '.join(known)}")
@@ -220,10 +219,16 @@ class XgBoost(BoostedTrees):
     @property
     def objective(self) -> str:
         """The name of what was minimized."""
-        return str(self._learner["objective"]["name"])
+        return str(self.learner["objective"]["name"])
 
     @property
-    def _learner(self) -> dict[str, Any]:
+    def is_linear(self) -> bool:
+        """Whether it is a linear model (booster: gblinear) instead of trees."""
+        return str(self.learner["gradient_booster"]["name"]) == "gblinear"
+
+    @property
+    def learner(self) -> dict[str, Any]:
+        """What its file holds."""
         learner: dict[str, Any] = json.loads(self.booster.save_raw("json"))["learner"]
         return learner
 
@@ -235,13 +240,13 @@ class XgBoost(BoostedTrees):
     @property
     def classes(self) -> int:
         """The number of classes, or 1."""
-        learner = self._learner
+        learner = self.learner
         return 1 if self.objective in XGBOOST_VALUES else max(2, int(learner["learner_model_param"]["num_class"]))
 
     @property
     def leaves(self) -> list[int]:
         """The number of leaves of each tree."""
-        return [tree.count("leaf=") for tree in self.booster.get_dump()]
+        return [] if self.is_linear else [tree.count("leaf=") for tree in self.booster.get_dump()]
 
     @property
     def version(self) -> str:
@@ -252,6 +257,10 @@ class XgBoost(BoostedTrees):
 
     def scores(self, inputs: Array) -> Array:
         """Return the probabilities, or the values."""
+        import xgboost
+
+        if self.is_linear:
+            return np.asarray(self.booster.predict(xgboost.DMatrix(inputs)))
         return np.asarray(self.booster.inplace_predict(inputs, validate_features=False))
 
     def save(self, path: Path) -> None:

@@ -219,13 +219,17 @@ def test_lightgbm_objective_is_converted_to_the_library_s_own_outputs(
         {"objective": "reg:gamma"},
         {"objective": "reg:tweedie", "booster": "dart", "rate_drop": 0.5},
         {"objective": "rank:ndcg"},
+        {"objective": "binary:logistic", "booster": "gblinear", "base_score": 0.3},
+        {"objective": "multi:softprob", "num_class": 10, "booster": "gblinear"},
+        {"objective": "reg:squarederror", "booster": "gblinear"},
+        {"objective": "count:poisson", "booster": "gblinear"},
     ],
     ids=lambda settings: " ".join(map(str, settings.values())),
 )
 def test_xgboost_objective_is_converted_to_the_library_s_own_outputs(
     convert, workspace: Make, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    points, labels = digits(10, 0.2)
+    points, labels = digits(2 if settings["objective"] == "binary:logistic" else 10, 0.2)
     data = xgboost.DMatrix(points, labels + (settings["objective"] == "reg:gamma"))
     if settings["objective"] == "rank:ndcg":
         data.set_group([10] * (len(points) // 10) + [len(points) % 10])
