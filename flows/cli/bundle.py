@@ -1,8 +1,10 @@
 """`gauntlet bundle`: copy the winner of a run out of the store."""
 
 import argparse
+import contextlib
 from pathlib import Path
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from flows.cli.shared import plain
@@ -18,9 +20,8 @@ from gauntlet.reporting.timeline import bundle_file
 def bundle_run(options: argparse.Namespace) -> int:
     """Copy the bundle of a run to `--out`, signed if there is a key, or write what other packages make of it."""
     home = Home.find()
-    folder = home.require_run(options.run)
-    name, source = stored_bundle(home, folder)
     console = Console(soft_wrap=True, highlight=False)
+    name, source = stored_bundle(home, home.require_run(options.run)) if options.run else _newest_bundle(home, console)
     elsewhere = {kind: Path(target) for kind in kinds("delivery") if (target := getattr(options, f"as_{kind}"))}
     if options.key and elsewhere and not options.out:
         raise ConfigError("--key signs a copy of the bundle; name one with --out")
@@ -30,6 +31,18 @@ def bundle_run(options: argparse.Namespace) -> int:
     if options.out or not elsewhere:
         _copy(source, Path(options.out or f"{name}.zip"), options.key, console)
     return 0
+
+
+def _newest_bundle(home: Home, console: Console) -> tuple[str, Path]:
+    """Return the name and bundle of the newest run that has one, and name the run where it is not the newest."""
+    newest = home.require_run()
+    for folder in home.finished_runs():
+        with contextlib.suppress(ConfigError, ValidationError):  # one that failed, or of another release
+            found = stored_bundle(home, folder)
+            if folder != newest:
+                console.print(f"Run {plain(folder.name)}, the newest one with a bundle")
+            return found
+    return stored_bundle(home, newest)
 
 
 def _copy(source: Path, target: Path, key: str | None, console: Console) -> None:
@@ -46,7 +59,9 @@ def stored_bundle(home: Home, folder: Path) -> tuple[str, Path]:
     report = RunReport.model_validate_json((folder / "report.json").read_bytes())
     if report.verdict == "failed":
         place = report.stopped_at or "the start"
-        raise ConfigError(f"{folder.name}: the run failed at {place}, so it has no bundle")
+        raise ConfigError(
+            f"{folder.name}: the run failed at {place}, so it has no bundle. Fix: name one that passed: gauntlet runs"
+        )
     path = bundle_file(report, home.store.root)
     if path is None:
         raise ConfigError(f"{folder.name}: the run has no bundle")

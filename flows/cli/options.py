@@ -12,6 +12,8 @@ from gauntlet.core.kinds import kinds
 TASKS = ("classification", "multi-label", "regression", "detection", "segmentation", "text", "embedding", "arrays")
 """The problems of `gauntlet.core.signature.Task`, whose module takes long to import."""
 
+RUN = "id of a run (gauntlet runs), or its first characters"
+
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands: the core's, then those that wings and packages bring.
@@ -77,8 +79,10 @@ def add_settings(command: argparse.ArgumentParser) -> None:
 
 def _add_home_commands(add: AddCommand) -> None:
     show = add("show", "show:show_run", "show the report of a run")
-    show.add_argument("run", nargs="?", help="id of the run, or its first characters; the newest by default")
+    show.add_argument("run", nargs="?", help=f"{RUN}; the newest by default")
     show.add_argument("--json", action="store_true", help="print report.json")
+    runs = add("runs", "runs:list_runs", "list the runs, newest first")
+    runs.add_argument("--last", type=at_least(1), metavar="N", help="the N newest runs; by default all")
     add("sync", "sync:sync_runs", "send to MLflow what could not be sent during a run")
     clean = add("clean", "clean:clean_home", "free the disk space of old runs, and of what no kept run refers to")
     clean.add_argument("--keep-runs", type=at_least(0), metavar="N", help="keep the N newest runs; by default all")
@@ -98,7 +102,7 @@ def _add_targets(add: AddCommand) -> None:
 
 def _add_bundle_commands(add: AddCommand) -> None:
     bundle = add("bundle", "bundle:bundle_run", "copy a run's winner, with all that its users need")
-    bundle.add_argument("run", nargs="?", help="id of the run, or its first characters; the newest by default")
+    bundle.add_argument("run", nargs="?", help=f"{RUN}; the newest with a bundle by default")
     bundle.add_argument("--out", metavar="FILE.zip|FOLDER", help="where to; by default NAME.zip in this folder")
     bundle.add_argument("--key", metavar="KEY.pem", help="sign the copy with this elliptic curve key")
     for kind, deliver in kinds("delivery").items():

@@ -16,9 +16,14 @@ LEFT_OUT = ("Mean", "p90")
 """Columns that a narrow terminal has no room for."""
 
 
+def plain_table() -> Table:
+    """Return an empty table in the one style that commands print."""
+    return Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+
+
 def latency_table(rows: Iterable[tuple[Sequence[str], BenchmarkRow]], headings: Sequence[str], width: int) -> Table:
     """Return a table of rows, each with the words that name it under `headings`."""
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = plain_table()
     for heading in headings:
         table.add_column(heading, overflow="fold")
     columns = [i for i, heading in enumerate(HEADINGS) if width >= NARROW or heading not in LEFT_OUT]
@@ -39,7 +44,7 @@ def print_sections(console: Console, report: RunReport) -> None:
 
 
 def _table(content: SectionTable, width: int) -> Table:
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = plain_table()
     left_out = content.only_where_wide if width < NARROW else ()
     columns = [i for i, heading in enumerate(content.headings) if heading not in left_out]
     for i in columns:
