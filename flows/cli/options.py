@@ -12,6 +12,7 @@ from gauntlet.core.kinds import kinds
 TASKS = ("classification", "multi-label", "regression", "detection", "segmentation", "text", "embedding", "arrays")
 """The problems of `gauntlet.core.signature.Task`, whose module takes long to import."""
 
+SOURCE = "a YAML file, the name of a preset, a model file, or a JAX function as FILE.py:FUNCTION"
 RUN = "id of a run (gauntlet runs), or its first characters"
 
 
@@ -51,24 +52,30 @@ class _PrintVersion(argparse.Action):
 def _add_pipeline_commands(add: AddCommand) -> None:
     run = add("run", "run:run_pipeline", "run the pipeline", EXIT_CODES)
     run.add_argument("--fresh", action="store_true", help="repeat everything; use no results of earlier runs")
-    source = "a YAML file, the name of a preset, a model file, or a JAX function as FILE.py:FUNCTION"
-    run.add_argument("config", metavar="CONFIG|MODEL", help=source)
-    data = "samples for a model: a folder of images, or an .npz file with inputs by name; random ones by default"
-    run.add_argument("--data", metavar="FOLDER|FILE.npz", help=data)
-    run.add_argument("--labels", metavar="FILE", help="names of a model's classes, one a line, by class index")
-    shape = "shape of one sample, where a model leaves it open; may be repeated"
-    run.add_argument("--shape", type=input_shape, action="append", default=[], metavar="INPUT=3x224x224", help=shape)
-    task = "what the outputs of a model mean; by default inferred from its graph and its outputs"
-    run.add_argument("--task", choices=TASKS, help=task)
-    parameters = "a JAX function's first argument: an .npz or .msgpack file of arrays"
-    run.add_argument("--parameters", metavar="FILE", help=parameters)
-    trust = "read a model file that may run code, because you trust its author; needed once for each file"
-    run.add_argument("--trust", action="store_true", help=trust)
-    validate = add("validate", "validate:validate_config", "check a configuration without running it")
+    run.add_argument("config", metavar="CONFIG|MODEL", help=SOURCE)
+    text = "show what a run would try, without running it"
+    validate = add("validate", "validate:validate_config", text)
     validate.add_argument("--schema", action="store_true", help="print the JSON Schema of a configuration and exit")
-    validate.add_argument("config", nargs="?", help="a YAML file, or the name of a preset")
+    validate.add_argument("config", metavar="CONFIG|MODEL", nargs="?", help=SOURCE)
     for command in (run, validate):
+        _add_model_options(command)
         add_settings(command)
+
+
+def _add_model_options(command: argparse.ArgumentParser) -> None:
+    data = "samples for a model: a folder of images, or an .npz file with inputs by name; random ones by default"
+    command.add_argument("--data", metavar="FOLDER|FILE.npz", help=data)
+    command.add_argument("--labels", metavar="FILE", help="names of a model's classes, one a line, by class index")
+    shape = "shape of one sample, where a model leaves it open; may be repeated"
+    command.add_argument(
+        "--shape", type=input_shape, action="append", default=[], metavar="INPUT=3x224x224", help=shape
+    )
+    task = "what the outputs of a model mean; by default inferred from its graph and its outputs"
+    command.add_argument("--task", choices=TASKS, help=task)
+    parameters = "a JAX function's first argument: an .npz or .msgpack file of arrays"
+    command.add_argument("--parameters", metavar="FILE", help=parameters)
+    trust = "read a model file that may run code, because you trust its author; needed once for each file"
+    command.add_argument("--trust", action="store_true", help=trust)
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from configs.brought_model import InferredConfig, infer_config, is_model
-from configs.loader import load, validated
+from configs.loader import given_libraries, load, validated
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
 from flows.cli.console import live, print_report
@@ -21,6 +21,7 @@ from flows.record.journal import everything_sent
 from flows.record.report_files import read_report
 from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import printable
+from gauntlet.runtime.operator_libraries import with_operator_libraries
 
 MODEL_OPTIONS = {
     "data": "the key under data",
@@ -39,11 +40,11 @@ def run_pipeline(options: argparse.Namespace) -> int:
     """Run the pipeline and print its report; the exit code is the verdict."""
     console, home, inferred = Console(), Home.find(), None
     if is_model(options.config):
-        inferred, config = _infer(options, home)
+        inferred, config = infer(options, home)
         require_packages(config)
         print_inferred(console, options.config, inferred, config)
     else:
-        _refuse_model_options(options)
+        refuse_model_options(options)
         config = load(options.config, tuple(options.set))
         require_packages(config)
     signal.signal(signal.SIGTERM, terminated)
@@ -61,23 +62,25 @@ def run_pipeline(options: argparse.Namespace) -> int:
     return code
 
 
-def _infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
+def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
+    """Return what was inferred for a model, and its configuration with the settings of the command."""
     files = (options.data, options.labels, options.parameters)
     data, labels, parameters = (Path(name) if name else None for name in files)
-    inferred = infer_config(
-        Path(options.config),
-        data,
-        labels,
-        dict(options.shape),
-        parameters,
-        task=options.task,
-        trust=options.trust,
-        store=home.store,
-    )
+    with with_operator_libraries(given_libraries(options.config, options.set)):
+        inferred = infer_config(
+            Path(options.config),
+            data,
+            labels,
+            dict(options.shape),
+            parameters,
+            task=options.task,
+            trust=options.trust,
+            store=home.store,
+        )
     return inferred, validated(Path(options.config), inferred.values, tuple(options.set))
 
 
-def _refuse_model_options(options: argparse.Namespace) -> None:
+def refuse_model_options(options: argparse.Namespace) -> None:
     """Refuse what is for models alone; a configuration has keys for it."""
     for name, key in MODEL_OPTIONS.items():
         if getattr(options, name):

@@ -8,6 +8,7 @@ import detector_models
 import numpy as np
 import onnx
 import onnx_text
+import onnxruntime_extensions
 import pytest
 import written_models
 from harness import command, latest_report, sets
@@ -78,6 +79,30 @@ def test_wrong_argument_is_one_line_and_exit_code_2(
     assert main(["run", *arguments]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def test_validate_shows_what_a_model_would_be_run_with(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(folder / "model.onnx"), "--set", "quantize=[{kind: static}]"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "model: inferred from" in out
+    assert "ASSUMED" in out or "random" in out
+    assert "model.onnx: valid; 4 candidates: fp32, passes, ort-extended, static-u8s8" in out
+
+
+def test_validate_refuses_a_models_options_beside_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "digits-small-cnn", "--task", "text"]) == 2
+    assert "--task is for a model; digits-small-cnn is a configuration" in capsys.readouterr().err
+
+
+def test_model_is_tried_with_the_operator_libraries_of_the_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "m (float[4] x) => (float[n] a, float[m] b) { a, b = ai.onnx.contrib.NegPos(x) }"
+    onnx.save(onnx_text.model(text, domains={"ai.onnx.contrib": 1}), tmp_path / "own.onnx")
+    arguments = ["validate", str(tmp_path / "own.onnx"), "--set", "quantize=[]"]
+    assert main(arguments) == 2
+    assert "ai.onnx.contrib" in capsys.readouterr().err
+    assert main([*arguments, "--set", f"operator_libraries=[{onnxruntime_extensions.get_library_path()}]"]) == 0
 
 
 def test_every_problem_can_be_requested() -> None:
