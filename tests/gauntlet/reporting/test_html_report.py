@@ -53,6 +53,11 @@ def test_a_candidate_without_anything_to_gain_is_not_rejected(passed):
     assert "| ort-extended | = unchanged |" in render_markdown(report)
 
 
+def test_reasons_are_shown_as_they_are_written(passed):
+    """Paths and keys begin with small letters."""
+    assert "text-transform" not in render_html(passed).partition(".reason")[2].partition(".model")[0]
+
+
 def test_a_failed_run_tells_where_it_stopped_and_how_to_fix_it(stopped_at_numerics):
     page = plain(render_html(stopped_at_numerics))
     assert "✗ Failed" in page
