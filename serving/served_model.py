@@ -56,7 +56,7 @@ class ServedModel:
     @property
     def takes_images(self) -> bool:
         """Whether images can be turned into its input."""
-        return self.signature.preprocessing is not None and len(self.signature.inputs) == 1
+        return self.signature.takes_images
 
     @property
     def fixed_batch(self) -> int:

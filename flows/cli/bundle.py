@@ -13,6 +13,7 @@ from gauntlet.bundle.delivery import deliver, whole_bundle
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.kinds import kinds
 from gauntlet.core.run_report import RunReport
+from gauntlet.core.signature import Signature
 from gauntlet.reporting.text_format import size
 from gauntlet.reporting.timeline import bundle_file
 
@@ -51,7 +52,13 @@ def _copy(source: Path, target: Path, key: str | None, console: Console) -> None
     signed = ", signed" if key else ""
     console.print(f"{plain(str(target))}: {len(bundle.manifest.files)} files, {size(total)}{signed}")
     console.print(f"digest: {bundle.digest}")
-    console.print(f"Use it: gauntlet verify {plain(str(target))}, gauntlet predict {plain(str(target))} IMAGE...")
+    console.print(f"Use it: {plain(uses(bundle.contract.signature, target))}")
+
+
+def uses(signature: Signature, bundle: Path) -> str:
+    """Return the commands that verify a bundle, and predict with it what its model takes."""
+    inputs = "IMAGE..." if signature.takes_images else "INPUTS.npz"
+    return f"gauntlet verify {bundle}, gauntlet predict {bundle} {inputs}"
 
 
 def stored_bundle(home: Home, folder: Path) -> tuple[str, Path]:

@@ -163,7 +163,7 @@ class Predictor:
     @property
     def takes_images(self) -> bool:
         """Whether the model has one input, with a known preprocessing."""
-        return self.signature.preprocessing is not None and len(self.signature.inputs) == 1
+        return self.signature.takes_images
 
     def _preprocessing(self) -> Preprocessing:
         how = self.signature.preprocessing
