@@ -93,7 +93,7 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
     if report.candidates:
         console.print(candidates_table(report, console.width))
     compared = {c.name: c for c in (timeline.reference(report), timeline.winner(report)) if c}
-    if rows := [((name,), row) for name, c in compared.items() for row in timeline.own_rows(c).values()]:
+    if rows := [((name,), row) for name, c in compared.items() for _, row in sorted(timeline.own_rows(c).items())]:
         console.print(latency_table(rows, ("candidate",), console.width))
     print_sections(console, report)
     for title, status in (("Not raced:", "unchanged"), ("Rejected:", "rejected")):

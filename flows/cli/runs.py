@@ -43,5 +43,5 @@ def _outcome(path: Path) -> tuple[str, str]:
         return "unknown", "its report is of another release"
     if (best := timeline.winner(report)) is None:
         return report.verdict, f"stopped at {report.stopped_at or 'the start'}"
-    row = timeline.deciding_row(report, best)
+    row = timeline.headline_row(report, best)
     return report.verdict, best.name + (f" {timeline.speedup_of(row)}" if row else "")

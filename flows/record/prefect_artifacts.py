@@ -43,7 +43,7 @@ def _row(candidate: CandidateEntry) -> dict[str, Any]:
     accuracy = candidate.accuracy
     speedups = {
         f"speed-up, batch {row.batch} on {row.target}": speedup(row.speedup, row.speedup_low, row.speedup_high)
-        for row in candidate.benchmark
+        for row in candidate.side_by_side
     }
     return {
         "candidate": candidate.name,

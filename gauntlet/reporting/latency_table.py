@@ -27,4 +27,4 @@ def throughput(images_per_second: float | None) -> str:
 
 def lines(report: RunReport) -> list[tuple[str, BenchmarkRow]]:
     """Return every measured row with its candidate's name, in the order of the table of candidates."""
-    return [(c.name, row) for c in timeline.ordered_candidates(report) for row in c.benchmark]
+    return [(c.name, row) for c in timeline.ordered_candidates(report) for row in c.side_by_side]

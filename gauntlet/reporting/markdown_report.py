@@ -65,7 +65,7 @@ def _outcome(report: RunReport) -> str:
 
 
 def _facts(report: RunReport, best: CandidateEntry, base: CandidateEntry | None) -> list[str]:
-    row = timeline.deciding_row(report, best)
+    row = timeline.headline_row(report, best)
     facts = [] if row is None else [f"**{timeline.speedup_of(row)}** at batch {row.batch} on {escape(row.target)}"]
     metric = written.metric_name(report.metric, short=True)
     for name, text, other in (

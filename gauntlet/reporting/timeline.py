@@ -121,7 +121,7 @@ def bundle_uses(report: RunReport) -> tuple[str, ...]:
 
 def reference(report: RunReport) -> CandidateEntry | None:
     """Return the reference of the race: the entry with that verdict, or else the first without a parent."""
-    raced = (c for c in report.candidates if any(row.verdict == "reference" for row in c.benchmark))
+    raced = (c for c in report.candidates if any(row.verdict == "reference" for row in c.side_by_side))
     return next(raced, None) or next((c for c in report.candidates if c.parent is None), None)
 
 
@@ -130,12 +130,22 @@ def ordered_candidates(report: RunReport) -> list[CandidateEntry]:
     return sorted(report.candidates, key=lambda c: (c.name != report.winner, STATUSES.index(c.status)))
 
 
+def headline_row(report: RunReport, candidate: CandidateEntry) -> BenchmarkRow | None:
+    """Return the row that decided, of its confirmation where it was raced again."""
+    return _deciding(report, candidate.benchmark)
+
+
 def deciding_row(report: RunReport, candidate: CandidateEntry) -> BenchmarkRow | None:
+    """Return the row at the batch size that decided, of the race of all candidates."""
+    return _deciding(report, candidate.side_by_side)
+
+
+def _deciding(report: RunReport, rows: tuple[BenchmarkRow, ...]) -> BenchmarkRow | None:
     """Return the row at the batch size that decided, before a selection at the configured one; or the first row."""
     config = report.config.get("select")
     configured = config.get("batch") if isinstance(config, dict) else None
     batch = report.outcome.batch or configured
-    return next((row for row in candidate.benchmark if row.batch == batch), next(iter(candidate.benchmark), None))
+    return next((row for row in rows if row.batch == batch), next(iter(rows), None))
 
 
 def objective(report: RunReport) -> str:
@@ -146,12 +156,12 @@ def objective(report: RunReport) -> str:
 
 def own_rows(candidate: CandidateEntry) -> dict[int, BenchmarkRow]:
     """Return a candidate's rows by batch size, on its first target."""
-    return {row.batch: row for row in reversed(candidate.benchmark)}
+    return {row.batch: row for row in reversed(candidate.side_by_side)}
 
 
 def batch_sizes(report: RunReport) -> list[int]:
     """Return every batch size that was measured."""
-    return sorted({row.batch for candidate in report.candidates for row in candidate.benchmark})
+    return sorted({row.batch for candidate in report.candidates for row in candidate.side_by_side})
 
 
 def remarks(report: RunReport, candidate: CandidateEntry, batches: list[int]) -> list[str]:
@@ -160,7 +170,7 @@ def remarks(report: RunReport, candidate: CandidateEntry, batches: list[int]) ->
     The candidate's reason already has those of the deciding row.
     """
     own, deciding, texts = own_rows(candidate), deciding_row(report, candidate), []
-    for row in candidate.benchmark:
+    for row in candidate.side_by_side:
         parts = [] if own[row.batch] is row and row.batch in batches else [measured(row)]
         parts += [] if row is deciding else _events(row)
         if parts:
