@@ -10,7 +10,7 @@ from gauntlet.reporting.text_format import milliseconds, speedup
 MARKS = {"passed": "✓", "failed": "✗", "rejected": "✗", "cached": "↺"}
 MARKS |= {"warning": "!", "overridden": "≈", "accepted": "✓", "not decided": "○", "unchanged": "="}
 STATUSES = ("accepted", "unchanged", "not decided", "rejected")
-SEVEREST_FIRST = ("failed", "warning", "overridden", "passed")
+SEVEREST_FIRST = ("failed", "warning", "overridden", "rejected", "passed")
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,15 @@ class CheckOutcome:
     state: str
 
 
-def state_of(check: Check) -> str:
-    """Return the outcome of a check: passed, overridden, failed or warning."""
+def state_of(check: Check, candidate: str | None = None) -> str:
+    """Return the outcome of a check: passed, overridden, failed or warning; rejected where it rejects a candidate."""
     if check.passed:
         return "passed"
     if check.override is not None:
         return "overridden"
-    return "failed" if check.severity == "error" else "warning"
+    if check.severity == "warning":
+        return "warning"
+    return "failed" if candidate is None else "rejected"
 
 
 def timeline(report: RunReport) -> list[TimelineStep]:
@@ -70,8 +72,12 @@ def timeline(report: RunReport) -> list[TimelineStep]:
 
 
 def gates(report: RunReport) -> list[CheckOutcome]:
-    """Return every check, the failed ones first."""
-    outcomes = [CheckOutcome(e.stage, e.candidate, check, state_of(check)) for e in report.stages for check in e.checks]
+    """Return every check, those that failed the run first."""
+    outcomes = [
+        CheckOutcome(e.stage, e.candidate, check, state_of(check, e.candidate))
+        for e in report.stages
+        for check in e.checks
+    ]
     return sorted(outcomes, key=lambda gate: SEVEREST_FIRST.index(gate.state))
 
 
@@ -79,7 +85,7 @@ def blocking_checks(report: RunReport) -> list[CheckOutcome]:
     """Return the checks that ended a failed run: those of its main line, or else those of its candidates."""
     if report.verdict == "passed":
         return []
-    failed = [gate for gate in gates(report) if gate.state == "failed"]
+    failed = [gate for gate in gates(report) if gate.check.blocks]
     return [gate for gate in failed if gate.candidate is None] or failed
 
 
