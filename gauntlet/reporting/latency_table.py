@@ -1,6 +1,7 @@
 """Every latency of a run with its mean, percentiles, throughput and memory, the same columns in every view."""
 
 import math
+from collections.abc import Iterable
 
 from gauntlet.core.run_report import BenchmarkRow, RunReport
 from gauntlet.reporting import text_format as written
@@ -17,6 +18,12 @@ def cells(row: BenchmarkRow) -> tuple[str, ...]:
     """Return a row's figures in the order of the headings."""
     times = (row.median_ms, row.mean_ms, row.p90_ms, row.p99_ms)
     return (*map(written.milliseconds, times), throughput(row.images_per_second), written.size(row.peak_rss_bytes))
+
+
+def measured_columns(rows: Iterable[BenchmarkRow]) -> list[int]:
+    """Return the places of the headings that some row has a figure for: short calls leave no p99."""
+    all_cells = [cells(row) for row in rows]
+    return [i for i in range(len(HEADINGS)) if any(figures[i] != written.MISSING for figures in all_cells)]
 
 
 def throughput(images_per_second: float | None) -> str:

@@ -97,9 +97,11 @@ def _candidate(report: RunReport, candidate: CandidateEntry) -> tuple[str, ...]:
 
 
 def _latencies(measured: Sequence[tuple[str, BenchmarkRow]]) -> str:
-    head = ("Candidate", "Target", "Batch", *latency_table.HEADINGS)
-    rows = [(escape(name), escape(row.target), str(row.batch), *latency_table.cells(row)) for name, row in measured]
-    return _table(head, "llrrrrrrr", rows)
+    known = latency_table.measured_columns(row for _, row in measured)
+    head = ("Candidate", "Target", "Batch", *(latency_table.HEADINGS[i] for i in known))
+    figures = [(name, row, latency_table.cells(row)) for name, row in measured]
+    rows = [(escape(name), escape(row.target), str(row.batch), *(own[i] for i in known)) for name, row, own in figures]
+    return _table(head, "llr" + "r" * len(known), rows)
 
 
 def _brought(section: Section) -> list[str]:
