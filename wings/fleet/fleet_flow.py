@@ -14,6 +14,7 @@ from typing import Literal
 from prefect import flow
 from prefect.flow_engine import run_flow_in_subprocess
 
+from flows.failure import fails_with_its_reason
 from flows.local_run import find_own_run
 from flows.pipeline import pipeline
 from flows.record.home import Home
@@ -38,6 +39,7 @@ MAX_NAMED = 5
 
 
 @flow(name="gauntlet-fleet", flow_run_name="{folder}", persist_result=False, log_prints=False)
+@fails_with_its_reason
 def fleet(folder: Path, settings: tuple[str, ...] = (), workers: int = 1, *, fresh: bool = False) -> str:
     """Run every model of a folder through the pipeline; return the fleet's id.
 
