@@ -19,15 +19,18 @@ def test_a_passed_run(passed):
 
 def test_a_failed_run(stopped_at_numerics):
     text = render_markdown(stopped_at_numerics)
-    assert text.startswith("# ✗ digits-resnet18: failed\n\n**Stopped at numerics.**\n\n## Checks that did not pass")
-    assert "| look at that node; if the difference is acceptable, set numerics.max_rel_error |" in text
+    assert text.startswith(
+        "# ✗ digits-resnet18: failed\n\n**Stopped at numerics.**\n\n## What stopped the run\n\n- **numerics."
+    )
+    assert ".  \n  **Fix:** look at that node; if the difference is acceptable, set numerics.max_rel_error\n" in text
+    assert text.count("look at that node") == 1
     assert "## Candidates" not in text
 
 
 def test_a_run_that_stopped_at_once(stopped_at_data):
     text = render_markdown(stopped_at_data)
     assert "2 images are in two splits" in text
-    assert "| 2 images | = 0 images | the same image is train[17] and test[203] |" in text
+    assert ": 2 images must be = 0 images; the same image is train[17] and test[203]" in text
 
 
 def test_the_winners_file_is_named_with_its_path(passed):
