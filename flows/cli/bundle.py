@@ -17,6 +17,8 @@ from gauntlet.core.signature import Signature
 from gauntlet.reporting.text_format import size
 from gauntlet.reporting.timeline import bundle_file
 
+UNDONE = {"failed": "failed", "cancelled": "was cancelled"}
+
 
 def bundle_run(options: argparse.Namespace) -> int:
     """Copy the bundle of a run to `--out`, signed if there is a key, or write what other packages make of it."""
@@ -64,11 +66,10 @@ def uses(signature: Signature, bundle: Path) -> str:
 def stored_bundle(home: Home, folder: Path) -> tuple[str, Path]:
     """Return the name of a run's model, and its bundle in the store; `ConfigError` where there is none."""
     report = RunReport.model_validate_json((folder / "report.json").read_bytes())
-    if report.verdict == "failed":
+    if report.verdict != "passed":
         place = report.stopped_at or "the start"
-        raise ConfigError(
-            f"{folder.name}: the run failed at {place}, so it has no bundle. Fix: name one that passed: gauntlet runs"
-        )
+        fix = "Fix: name one that passed: gauntlet runs"
+        raise ConfigError(f"{folder.name}: the run {UNDONE[report.verdict]} at {place}, so it has no bundle. {fix}")
     path = bundle_file(report, home.store.root)
     if path is None:
         raise ConfigError(f"{folder.name}: the run has no bundle")

@@ -107,6 +107,9 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
         console.print(f"[bold green]Winner: {escape(report.winner or '')}[/], {escape(report.reason)}", highlight=False)
         if words := timeline.differences(report):
             console.print(f"Beside the original: {escape(words)}", highlight=False)
+    elif report.verdict == "cancelled":
+        place = escape(report.stopped_at or "the start")
+        console.print(f"[bold yellow]Cancelled at {place}[/]; the same command continues it", highlight=False)
     else:
         place = report.stopped_at or "the start"
         console.print(f"[bold red]Failed at {place}:[/] {escape(report.reason)}", highlight=False)

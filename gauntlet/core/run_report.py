@@ -161,8 +161,10 @@ class RunReport(Frozen):
     run_id: str
     name: str
     started_at: str = Field(description="ISO 8601, UTC")
-    verdict: Literal["passed", "failed"]
-    stopped_at: str | None = Field(description="the stage that failed the run")
+    verdict: Literal["passed", "failed", "cancelled"] = Field(
+        description="cancelled: a person or a signal ended it, and no gate"
+    )
+    stopped_at: str | None = Field(description="the stage that failed the run, or at which it was cancelled")
     reason: str = Field(description="why the winner won, or why the run stopped")
     winner: str | None
     metric: str = Field("accuracy", description="the primary metric of the problem; 1 is perfect")

@@ -7,7 +7,7 @@ from gauntlet.core.report import Check
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, StageEntry
 from gauntlet.reporting.text_format import milliseconds, speedup
 
-MARKS = {"passed": "✓", "failed": "✗", "rejected": "✗", "cached": "↺"}
+MARKS = {"passed": "✓", "failed": "✗", "rejected": "✗", "cached": "↺", "cancelled": "○"}
 MARKS |= {"warning": "!", "overridden": "≈", "accepted": "✓", "not decided": "○", "unchanged": "="}
 STATUSES = ("accepted", "unchanged", "not decided", "rejected")
 SEVEREST_FIRST = ("failed", "warning", "overridden", "rejected", "passed")
@@ -67,7 +67,8 @@ def timeline(report: RunReport) -> list[TimelineStep]:
     stop = report.stopped_at
     steps = [_step(stage, tuple(entries), stop) for (stage, _), entries in groups.items()]
     if stop is not None and stop not in {stage for stage, _ in groups}:
-        steps.append(TimelineStep(stop, "failed", None, stopped_here=True))
+        state = "cancelled" if report.verdict == "cancelled" else "failed"
+        steps.append(TimelineStep(stop, state, None, stopped_here=True))
     return steps
 
 
@@ -83,16 +84,17 @@ def gates(report: RunReport) -> list[CheckOutcome]:
 
 def blocking_checks(report: RunReport) -> list[CheckOutcome]:
     """Return the checks that ended a failed run: those of its main line, or else those of its candidates."""
-    if report.verdict == "passed":
+    if report.verdict != "failed":
         return []
     failed = [gate for gate in gates(report) if gate.check.blocks]
     return [gate for gate in failed if gate.candidate is None] or failed
 
 
-def only_repeats(gates: list[CheckOutcome], reason: str) -> bool:
-    """Return whether a run's reason repeats these checks only."""
-    lines = {line.strip() for line in reason.splitlines() if line.strip()}
-    return bool(lines) and lines <= {line.strip() for g in gates for line in str(g.check).splitlines()}
+def own_reason(report: RunReport) -> str:
+    """Return the run's reason; empty where the verdict, or the checks that ended the run, say the same."""
+    lines = {line.strip() for line in report.reason.splitlines() if line.strip()}
+    told = {line.strip() for gate in blocking_checks(report) for line in str(gate.check).splitlines()}
+    return "" if lines <= told | {report.verdict} else report.reason
 
 
 def winner(report: RunReport) -> CandidateEntry | None:

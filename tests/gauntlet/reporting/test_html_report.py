@@ -48,6 +48,17 @@ def test_a_speed_up_over_a_slow_file_is_shown_beside_that_over_the_normalized_on
     assert "the speed of normalized" not in page(confirmed=False)
 
 
+def test_a_cancelled_run_has_not_failed(passed):
+    changes = {"verdict": "cancelled", "reason": "cancelled", "stopped_at": "select", "winner": None}
+    report = passed.replace(**changes, stages=passed.stages[:-1])
+    page = plain(render_html(report))
+    assert "○ Cancelled" in page
+    assert "Cancelled at select" in page
+    assert "What stopped the run" not in page
+    assert timeline.timeline(report)[-1].state == "cancelled"
+    assert render_markdown(report).startswith("# ○ digits-resnet18: cancelled\n\n**Cancelled at select.**\n\n## Cand")
+
+
 def test_latencies_side_by_side_are_of_the_same_rounds_and_the_speed_up_is_the_confirmed_one(passed):
     winner = timeline.winner(passed)
     slower = tuple(row.replace(median_ms=99.0, speedup=1.5, speedup_low=1.4) for row in winner.benchmark)
