@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
+from prefect.context import FlowRunContext
 from prefect.states import Failed
 
 from gauntlet.core.errors import PipelineError
@@ -23,6 +24,8 @@ def fails_with_its_reason(function: Callable[Inputs, Result]) -> Callable[Inputs
         try:
             return function(*args, **inputs)
         except PipelineError as error:
+            if FlowRunContext.get() is None:  # the plain function was called
+                raise
             return Failed(message=str(error), data=error)
 
     return cast("Callable[Inputs, Result]", ended)
