@@ -15,6 +15,7 @@ from configs.loader import given_libraries, load, validated
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
 from flows.cli.console import live, print_report
+from flows.cli.winner_file import new_model_file, write_winner
 from flows.local_run import run_local
 from flows.record.home import Home
 from flows.record.journal import everything_sent
@@ -39,6 +40,7 @@ CONFIG_FILE = "config.yaml"
 def run_pipeline(options: argparse.Namespace) -> int:
     """Run the pipeline and print its report; the exit code is the verdict."""
     console, home, inferred = Console(), Home.find(), None
+    out = new_model_file(options.out)
     if is_model(options.config):
         inferred, config = infer(options, home)
         require_packages(config)
@@ -50,7 +52,10 @@ def run_pipeline(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, terminated)
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
-    print_report(console, read_report((folder / "report.json").read_bytes()), home)
+    report = read_report((folder / "report.json").read_bytes())
+    print_report(console, report, home)
+    if out is not None:
+        write_winner(console, report, home, out)
     if inferred is not None:
         path = folder / CONFIG_FILE
         path.write_text(yaml.safe_dump(inferred.values, sort_keys=False), encoding="utf-8")

@@ -65,6 +65,9 @@ def test_what_was_inferred_fits_80_columns_and_names_what_was_assumed(folder: Pa
         (("digits-small-cnn", "--data", "x.npz"), "--data is for a model; digits-small-cnn is a configuration"),
         (("digits-small-cnn", "--shape", "x=3"), "--shape is for a model"),
         (("digits-small-cnn", "--task", "text"), "--task is for a model"),
+        (("model.onnx", "--out", "model.onnx"), "--out model.onnx: it exists. Fix: remove it"),
+        (("model.onnx", "--out", "no/w.onnx"), "--out no/w.onnx: no folder no"),
+        (("model.onnx", "--out", "w.zip"), "--out w.zip: expected a file that ends in .onnx. Fix: a bundle is written"),
         (("model.onnx", "--task", "text"), "--task text: no output has the form of the problem text"),
     ],
 )
@@ -127,12 +130,14 @@ def test_detector_without_labels_is_judged_shipped_and_used_as_a_detector(folder
 @pytest.mark.slow
 def test_model_file_ends_with_a_winner_and_a_configuration_to_keep(folder: Path) -> None:
     lock = {"GAUNTLET_HOST_LOCK": str(folder / "host.lock")}
-    done = command(folder, "run", "model.onnx", *sets(*QUICK), COLUMNS="80", **lock)
+    done = command(folder, "run", "model.onnx", "--out", "winner.onnx", *sets(*QUICK), COLUMNS="80", **lock)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "model: inferred from model.onnx" in done.stdout
     home = Home(folder / ".gauntlet")
     report = latest_report(home)
     assert report.winner is not None
+    assert f"Written: winner.onnx, which is {report.winner}" in done.stdout
+    onnx.checker.check_model(onnx.load(folder / "winner.onnx"))
     assert "data.random_samples" in done.stdout  # the winner's warning
     path = home.runs / report.run_id / CONFIG_FILE
     assert f"Configuration: {path.relative_to(folder)}" in done.stdout
