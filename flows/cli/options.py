@@ -6,13 +6,25 @@ Each command names the function that runs it as text; `main` imports it when the
 import argparse
 
 from flows.cli.argument_types import at_least, input_shape
-from flows.cli.commands import EXIT_CODES, INVALID, AddCommand, adder
+from flows.cli.commands import EXIT_CODES, FIND, INVALID, LOOK, MODELS, SERVERS, USE, AddCommand, GroupedParser, adder
 from gauntlet.core.kinds import kinds
 
 TASKS = ("classification", "multi-label", "regression", "detection", "segmentation", "text", "embedding", "arrays")
 """The problems of `gauntlet.core.signature.Task`, whose module takes long to import."""
 
 SOURCE = "a YAML file, the name of a preset, a model file, or a JAX function as FILE.py:FUNCTION"
+USES = {
+    "run": (FIND, "gauntlet run model.onnx --data images"),
+    "validate": (FIND, "gauntlet validate model.onnx --data images"),
+    "show": (LOOK, "gauntlet show"),
+    "runs": (LOOK, "gauntlet runs --last 5"),
+    "sync": (SERVERS, "gauntlet sync"),
+    "clean": (SERVERS, "gauntlet clean --keep-runs 5 --dry-run"),
+    "targets": (MODELS, "gauntlet targets install openvino"),
+    "bundle": (USE, "gauntlet bundle --out winner.zip"),
+    "verify": (USE, "gauntlet verify winner.zip"),
+    "predict": (USE, "gauntlet predict winner.zip image.png"),
+}
 RUN = "id of a run (gauntlet runs), or its first characters"
 
 
@@ -22,14 +34,14 @@ def parser() -> argparse.ArgumentParser:
     An entry point `command.NAME` is a function that takes argparse's sub-parsers and adds its own. One of `option.NAME`
     then adds options to the commands of others, which are in their `choices`.
     """
-    top = argparse.ArgumentParser(
+    top = GroupedParser(
         prog="gauntlet",
         description="Run a model through the gauntlet: train, export, check, optimize, quantize, race, select.",
         epilog=EXIT_CODES,
     )
     top.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
-    add = adder(commands, "flows.cli")
+    commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=argparse.ArgumentParser)
+    add = adder(commands, "flows.cli", USES)
     _add_pipeline_commands(add)
     _add_home_commands(add)
     _add_targets(add)
