@@ -8,6 +8,7 @@ from prefect import flow
 
 from configs.required_packages import require_packages
 from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
+from flows.failure import fails_with_its_reason
 from flows.recording import recording
 from flows.search.base import Reference, Shipped, export_network
 from flows.search.candidates import Candidates, search_candidates
@@ -27,6 +28,7 @@ from tasks.train import train
 
 
 @flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
+@fails_with_its_reason
 def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
     """Run a model through every stage; return the run's id. A gate that fails raises `GateFailed`.
 

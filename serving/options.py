@@ -1,13 +1,17 @@
 """The options of `gauntlet serve`."""
 
 from flows.cli.argument_types import at_least
-from flows.cli.commands import INVALID, Commands, adder
+from flows.cli.commands import INVALID, USE, Commands, adder
+
+USES = {
+    "serve": (USE, "gauntlet serve winner.zip"),
+}
 
 
 def add_commands(commands: Commands) -> None:
     """Add the command."""
     codes = f"exit codes: 0 stopped, 1 a bundle cannot be served, {INVALID}"
-    add = adder(commands, "serving")
+    add = adder(commands, "serving", USES)
     serve = add("serve", "serve_command:serve_bundles", "serve bundles over HTTP (Open Inference Protocol v2)", codes)
     serve.add_argument("bundles", nargs="*", metavar="BUNDLE", help="folder or .zip of a bundle, or models:/NAME@ALIAS")
     serve.add_argument("--name", help="name of the model in addresses; by default the bundle's")

@@ -59,7 +59,7 @@ def _random_slope(folder: Path) -> ZooModel:
     from torch import nn
 
     made = program(folder, nn.Sequential(nn.Linear(8, 8), nn.RReLU(), nn.Linear(8, 3)), 8)
-    return replace(made, refusal="No ONNX function found for <OpOverload(op='aten.rrelu")
+    return replace(made, refusal="it has no translation of the operator aten.rrelu")
 
 
 def _segmenter(folder: Path) -> ZooModel:

@@ -12,6 +12,7 @@ Every command is `gauntlet COMMAND`; in a checkout, `.venv/bin/gauntlet COMMAND`
 COMMAND --help` print the same information. `GAUNTLET_HOME` names the folder of all runs; by default, `.gauntlet` in
 the current folder.
 """
+EXAMPLE = "example: "
 
 
 def command_line() -> str:
@@ -32,12 +33,21 @@ def section(command: argparse.ArgumentParser, summary: str = "") -> Iterator[str
     rows = [row(action) for action in command._actions if action not in below and action.help not in hidden]
     if rows:
         yield table(("argument", "meaning", "default"), rows)
-    if command.epilog:
-        yield sentence(command.epilog).rstrip(".") + "."
+    example, codes = example_and_codes(command.epilog or "")
+    if example:
+        yield f"```console\n{example}\n```"
+    if codes:
+        yield sentence(codes).rstrip(".") + "."
     for action in below:
         told = {choice.dest: choice.help or "" for choice in action._choices_actions}
         for name, one in action.choices.items():
             yield from section(one, told.get(name, ""))
+
+
+def example_and_codes(epilog: str) -> tuple[str, str]:
+    """Return a command's example and its exit codes, each on one line; empty where there are none."""
+    first, _, rest = epilog.partition("\n") if epilog.startswith(EXAMPLE) else ("", "", epilog)
+    return first.removeprefix(EXAMPLE), " ".join(rest.split())
 
 
 def usage(command: argparse.ArgumentParser) -> str:

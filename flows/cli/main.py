@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from flows.cli.options import parser
 from gauntlet.core.errors import ConfigError, PipelineError
-from gauntlet.core.extras import with_pip
+from gauntlet.core.extras import install_command
 
 EXTRAS = {
     **dict.fromkeys(("prefect", "mlflow", "httpx", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         extra = extras().get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        fix = with_pip(extra)
+        fix = install_command(extra)
         print(f"gauntlet: this needs {error.name}, which is not installed; install it with: {fix}", file=sys.stderr)  # noqa: T201
         return ConfigError.exit_code
     except KeyboardInterrupt:

@@ -10,16 +10,18 @@ from rich.table import Table
 from rich.text import Text
 
 from configs.brought_model import InferredConfig, infer_config, is_model
-from configs.loader import load, validated
+from configs.loader import given_libraries, load, validated
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
 from flows.cli.console import live, print_report
+from flows.cli.winner_file import new_model_file, write_winner
 from flows.local_run import run_local
 from flows.record.home import Home
 from flows.record.journal import everything_sent
 from flows.record.report_files import read_report
 from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import printable
+from gauntlet.runtime.operator_libraries import with_operator_libraries
 from gauntlet.runtime.signals import end_in_order
 
 MODEL_OPTIONS = {
@@ -38,18 +40,22 @@ CONFIG_FILE = "config.yaml"
 def run_pipeline(options: argparse.Namespace) -> int:
     """Run the pipeline and print its report; the exit code is the verdict."""
     console, home, inferred = Console(), Home.find(), None
+    out = new_model_file(options.out)
     if is_model(options.config):
-        inferred, config = _infer(options, home)
+        inferred, config = infer(options, home)
         require_packages(config)
         print_inferred(console, options.config, inferred, config)
     else:
-        _refuse_model_options(options)
+        refuse_model_options(options)
         config = load(options.config, tuple(options.set))
         require_packages(config)
     end_in_order()
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
-    print_report(console, read_report((folder / "report.json").read_bytes()), home)
+    report = read_report((folder / "report.json").read_bytes())
+    print_report(console, report, home)
+    if out is not None:
+        write_winner(console, report, home, out)
     if inferred is not None:
         path = folder / CONFIG_FILE
         path.write_text(yaml.safe_dump(inferred.values, sort_keys=False), encoding="utf-8")
@@ -61,23 +67,25 @@ def run_pipeline(options: argparse.Namespace) -> int:
     return code
 
 
-def _infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
+def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
+    """Return what was inferred for a model, and its configuration with the settings of the command."""
     files = (options.data, options.labels, options.parameters)
     data, labels, parameters = (Path(name) if name else None for name in files)
-    inferred = infer_config(
-        Path(options.config),
-        data,
-        labels,
-        dict(options.shape),
-        parameters,
-        task=options.task,
-        trust=options.trust,
-        store=home.store,
-    )
+    with with_operator_libraries(given_libraries(options.config, options.set)):
+        inferred = infer_config(
+            Path(options.config),
+            data,
+            labels,
+            dict(options.shape),
+            parameters,
+            task=options.task,
+            trust=options.trust,
+            store=home.store,
+        )
     return inferred, validated(Path(options.config), inferred.values, tuple(options.set))
 
 
-def _refuse_model_options(options: argparse.Namespace) -> None:
+def refuse_model_options(options: argparse.Namespace) -> None:
     """Refuse what is for models alone; a configuration has keys for it."""
     for name, key in MODEL_OPTIONS.items():
         if getattr(options, name):

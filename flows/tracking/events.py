@@ -128,9 +128,9 @@ class TrackingEvents:
         if (pareto := self.journal.path.with_name(PARETO_FILE)).is_file():
             self._file(PARENT, pareto, "pictures")
         winner = next((c for c in report.candidates if c.name == report.winner), None)
-        best = candidate_metrics(winner, self.quality[winner.name]) if winner else {}
+        best = candidate_metrics(winner, self.quality[winner.name], confirmed=True) if winner else {}
         self.journal.append("metrics", run=PARENT, metrics=parent_metrics(report, best), step=0)
-        failed = report.verdict == "failed"
+        failed = report.verdict != "passed"
         tags = {
             "gate": "fail" if failed else "pass",
             "gate.reason": report.reason[:5000],

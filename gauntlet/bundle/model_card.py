@@ -57,7 +57,7 @@ class CardConfig(Frozen):
 
 def model_card(contract: Contract, report: RunReport, card: CardConfig | None = None) -> str:
     """Return the text of `README.md`."""
-    card, images = card or CardConfig(), contract.signature.preprocessing is not None
+    card, images = card or CardConfig(), contract.signature.takes_images
     passed = sum(not any(check.blocks for check in entry.checks) for entry in gates_of(report))
     text = _template().render(
         metadata=yaml.safe_dump(_metadata(contract, report, card), sort_keys=False, allow_unicode=True).strip(),

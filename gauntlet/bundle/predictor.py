@@ -137,7 +137,7 @@ class Predictor:
     @property
     def takes_images(self) -> bool:
         """Whether the model has one input, with a known preprocessing."""
-        return self.signature.preprocessing is not None and len(self.signature.inputs) == 1
+        return self.signature.takes_images
 
     def preprocessing(self) -> Preprocessing:
         """Return how an image becomes the input; `ConfigError` for a model that takes no images."""

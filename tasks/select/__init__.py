@@ -57,6 +57,7 @@ def select(
             golden=golden,
             normalized=normalized or {},
             budget=budget,
+            first_rows={result.candidate: result.rows for result in after.results},
         )
         if any(check.blocks for check in limits):  # no candidate is within the budget
             checks = (*(check for check in checks if not check.name.startswith("budget.")), *limits)

@@ -114,10 +114,12 @@ class Decision(Facts):
         for raced in self.confirmations:
             entry = candidates[raced.candidate]
             accepted = raced.confirmed or entry.parent is None
+            prefix = "raced again alone" if accepted else raced.objection
             changes[raced.candidate] = {
                 "benchmark": raced.rows + tuple(row for row in entry.benchmark if row.target != entry.target),
+                "first_race": entry.benchmark,
                 "status": "accepted" if accepted else "rejected",
-                "reason": raced.measured if accepted else f"{raced.objection}: {raced.measured}",
+                "reason": f"{prefix}: {raced.measured}",
             }
         return changes
 
@@ -127,7 +129,12 @@ class Decision(Facts):
         beside = str(last.over_normalized) if last and last.confirmed and last.over_normalized else ""
         required = self.required_speedup if decides_by_speed(self.objective) else None
         return Outcome(
-            winner=self.winner, reason=self.reason, batch=self.batch, required_speedup=required, beside=beside
+            winner=self.winner,
+            reason=self.reason,
+            batch=self.batch,
+            required_speedup=required,
+            beside=beside,
+            confirmation_noise=last.race.aa_deviation if last and last.confirmed else None,
         )
 
 

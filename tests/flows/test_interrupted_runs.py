@@ -95,7 +95,7 @@ def test_second_interruption_leaves_a_whole_record_in_which_nothing_unmeasured_i
     process.send_signal(signal.SIGINT)
     process.wait(120)
     report = RunReport.model_validate_json((run / "report.json").read_bytes())
-    assert (report.verdict, report.reason) == ("failed", CANCELLED)
+    assert (report.verdict, report.reason) == ("cancelled", CANCELLED)
     assert (run / "report.html").exists()
     assert [e["status"] for e in journal(run) if e["op"] == "end" and e["run"] == "pipeline"] == ["KILLED"]
     recorded = in_mlflow(run)

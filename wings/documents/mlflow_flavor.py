@@ -53,7 +53,7 @@ class ScoringModel:
 def mlmodel_text(contract: Contract, started_at: str, size_bytes: int) -> str:
     """Return the content of `MLmodel`; its signature makes MLflow check inputs, and decode base64 images in JSON."""
     signature = contract.signature
-    if signature.preprocessing is not None and len(signature.inputs) == 1:
+    if signature.takes_images:
         inputs: list[dict[str, Any]] = [{"type": "binary", "name": IMAGE, "required": True}]
     else:
         inputs = [

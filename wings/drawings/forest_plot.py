@@ -27,7 +27,7 @@ Measured = list[tuple[CandidateEntry, list[BenchmarkRow]]]
 
 def draw(candidates: Sequence[CandidateEntry], reference: str, required: float | None = None) -> Markup | None:
     """Return the plot, with a line at the required speed-up, or None if nothing was measured against the reference."""
-    rows_of = [(c, [r for r in c.benchmark if r.verdict != "reference" and r.speedup > 0]) for c in candidates]
+    rows_of = [(c, [r for r in c.side_by_side if r.verdict != "reference" and r.speedup > 0]) for c in candidates]
     measured = [(c, sorted(rows, key=lambda row: (row.target, row.batch))) for c, rows in rows_of if rows]
     if not measured:
         return None

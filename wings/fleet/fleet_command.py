@@ -5,13 +5,13 @@ import importlib
 import os
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import CLOSE, folded, live
+from flows.cli.console import live
+from flows.cli.report_tables import folded, plain_table
 from flows.cli.shared import counted, plain
 from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
@@ -72,7 +72,7 @@ def print_fleet(console: Console, report: FleetReport, page: Path) -> None:
 
 def fleet_table(report: FleetReport) -> Table:
     """Return the table, which fits 80 columns."""
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=CLOSE)
+    table = plain_table()
     for title in ("model", "verdict", "winner"):
         table.add_column(title, overflow="fold")
     for title in ("speed-up", "quality", "size"):

@@ -1,12 +1,18 @@
 """The commands of this wing; like all parsers, it imports nothing that takes long."""
 
 from flows.cli.argument_types import names
-from flows.cli.commands import INVALID, Commands, adder
+from flows.cli.commands import INVALID, MODELS, Commands, adder
+
+USES = {
+    "diagnose": (MODELS, "gauntlet diagnose model.onnx --fix fixed.onnx"),
+    "cut": (MODELS, "gauntlet cut model.onnx part.onnx --outputs features"),
+    "inspect": (MODELS, "gauntlet inspect model.onnx"),
+}
 
 
 def add_commands(commands: Commands) -> None:
     """Add `diagnose`, `cut` and `inspect`."""
-    add = adder(commands, "wings.inspection")
+    add = adder(commands, "wings.inspection", USES)
     codes = f"exit codes: 0 no error found, 1 an error found, {INVALID}, 3 the file cannot be read"
     diagnose = add("diagnose", "diagnose_command:diagnose_model", "find common faults of a model, and fix them", codes)
     diagnose.add_argument("model", metavar="MODEL", help="an .onnx file; it is opened in a process of its own")

@@ -1,5 +1,6 @@
 """The command line as a person meets it: exit codes, one clear message, no traceback."""
 
+import argparse
 import json
 import os
 import pkgutil
@@ -18,6 +19,7 @@ from configs.frameworks import trainings
 from configs.loader import presets
 from configs.schema import PipelineConfig
 from flows.cli import targets
+from flows.cli.commands import GROUPS
 from flows.cli.options import parser
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
@@ -86,6 +88,16 @@ def test_help_names_every_command_and_the_exit_codes(tmp_path: Path) -> None:
     assert done.returncode == 0
     for word in ("run", "validate", "show", "up", "sync", "exit codes"):
         assert word in done.stdout
+
+
+def test_every_command_has_a_group_and_an_example_that_parses() -> None:
+    top = parser()
+    [commands] = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
+    for name, one in commands.choices.items():
+        assert one.get_default("group") in GROUPS[:-1], name
+        example = str(one.epilog).splitlines()[0].removeprefix("example: gauntlet ").split()
+        assert example[0] == name
+        top.parse_args(example)
 
 
 def test_version_is_that_of_the_project(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_address_where_nothing_listens_is_refused_without_its_password() -> None
 
 def test_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(ConfigError, match=r"OpenCV, which is missing. Fix: pip install 'onnx-gauntlet\[video\]'"):
+    with pytest.raises(ConfigError, match=r"OpenCV, which is missing. Fix: make video"):
         open_video("a.mp4", 3, TIMEOUT_S)
 
 

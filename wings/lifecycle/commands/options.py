@@ -3,12 +3,20 @@
 import argparse
 
 from flows.cli.argument_types import at_least, port
-from flows.cli.commands import INVALID, AddCommand, Commands, adder
+from flows.cli.commands import INVALID, WATCH, AddCommand, Commands, adder
+
+USES = {
+    "promote": (WATCH, "gauntlet promote winner.zip"),
+    "rollback": (WATCH, "gauntlet rollback digits"),
+    "history": (WATCH, "gauntlet history digits"),
+    "monitor": (WATCH, "gauntlet monitor digits --log requests"),
+    "retrain": (WATCH, "gauntlet retrain digits --log requests"),
+}
 
 
 def add_commands(commands: Commands) -> None:
     """Add the commands."""
-    add = adder(commands, "wings.lifecycle.commands")
+    add = adder(commands, "wings.lifecycle.commands", USES)
     _add_promotion_commands(add)
     _add_monitor(add)
     _add_retrain(add)

@@ -13,6 +13,7 @@ from prefect import flow, runtime
 from prefect.artifacts import create_markdown_artifact
 
 from configs.schema import PipelineConfig
+from flows.failure import fails_with_its_reason
 from flows.local_run import find_own_run
 from flows.pipeline import pipeline
 from flows.record.home import Home
@@ -55,6 +56,7 @@ class RetrainRequest:
 
 
 @flow(name="retrain", flow_run_name="{name}", persist_result=False, log_prints=False)
+@fails_with_its_reason
 def retrain(
     name: str,
     request_log: str,

@@ -15,6 +15,7 @@ from PIL import Image, ImageOps
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import ConfigError, without_password
+from gauntlet.core.extras import install_command
 
 if TYPE_CHECKING:
     import cv2
@@ -254,7 +255,7 @@ def opencv() -> ModuleType:
     try:
         import cv2
     except ModuleNotFoundError as error:
-        raise ConfigError("videos need OpenCV, which is missing. Fix: pip install 'onnx-gauntlet[video]'") from error
+        raise ConfigError(f"videos need OpenCV, which is missing. Fix: {install_command('video')}") from error
     return cv2
 
 
