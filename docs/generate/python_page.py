@@ -11,7 +11,7 @@ import gauntlet
 from gauntlet.core.errors import PipelineError
 from gauntlet.run_result import ReportPage, RunResult, Winner
 
-INTRODUCTION = """\
+INTRODUCTION = '''\
 `import gauntlet` has everything that is public in Python. The functions have the words and the defaults of the
 [commands](command-line.md). Where a command ends with an exit code, a function raises an [error](#errors).
 
@@ -22,14 +22,14 @@ import gauntlet
 import numpy as np
 import onnx
 
-model = onnx.parser.parse_model('''
+model = onnx.parser.parse_model("""
 <ir_version: 10, opset_import: ["": 18]>
 small (float[batch, 64] pixels) => (float[batch, 10] scores) {
     hidden = MatMul(pixels, w0)
     active = Relu(hidden)
     scores = MatMul(active, w1)
 }
-''')
+""")
 random = np.random.default_rng(0)
 for name, shape in {"w0": (64, 512), "w1": (512, 10)}.items():
     weights = random.standard_normal(shape).astype(np.float32)
@@ -37,7 +37,7 @@ for name, shape in {"w0": (64, 512), "w1": (512, 10)}.items():
 onnx.save(model, "model.onnx")
 samples = random.standard_normal((60, 64)).astype(np.float32)
 ```
-"""
+'''
 RESULTS = (RunResult, Winner, ReportPage)
 SECTIONS = re.compile(r"\n\n(Args|Returns|Raises):\n")
 ENTRY = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
