@@ -44,12 +44,12 @@ def _saved(model: Any, sample: Any, folder: Path) -> Path:
         onnx.save(model, path)
         return path
     for framework in all_frameworks():
-        if framework.save is not None and (saved := framework.save(model, lambda: _inputs(sample), folder)) is not None:
+        if (saved := framework.save(model, lambda: _inputs(sample), folder)) is not None:
             return saved
-    known = ", ".join(framework.name for framework in all_frameworks() if framework.save is not None)
+    known = ", ".join(framework.name for framework in all_frameworks())
     raise ConfigError(
         f"model: a {type(model).__name__} is none that can be saved here. Fix: give the path of a file, or a model of "
-        f"{known or 'an installed framework'}"
+        f"onnx, {known}"
     )
 
 

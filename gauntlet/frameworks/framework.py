@@ -11,9 +11,8 @@ from gauntlet.core.kinds import kinds
 
 Sample = tuple[Array, ...] | NamedArrays
 """Inputs of a model, shape (n, ...): in the order of its call, or by name."""
-Save = Callable[[Any, Callable[[], Sample], Path], Path | None]
-"""Saves a model that Python holds into a folder, as a file of one of the framework's suffixes; None for an object of
-another framework. Raises StageError where the framework cannot. The sample is for those that need one."""
+TakeSample = Callable[[], Sample]
+"""Returns some; raises ConfigError where the user gave none."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,9 @@ class Framework:
     recognize: Callable[[str], str | None] = lambda source: None
     """The kind of `train` for what no suffix tells; None for what is of another framework. Raises ConfigError for what
     is of this framework, but cannot be used."""
-    save: Save | None = None
+    save: Callable[[Any, TakeSample, Path], Path | None] = lambda model, sample, folder: None
+    """Saves a model that Python holds into a folder, as a file that a run takes; None for an object of another
+    framework. Raises StageError where the framework cannot."""
     cross_validate: Callable[[int, Path, NamedArrays, Array], list[float]] | None = None
     """The accuracies on so many parts of labelled samples, by models with the settings of the one in a file."""
 
