@@ -24,8 +24,8 @@ FULL_BYTES = 1_000_000
 """With less free space, a disk counts as full."""
 
 
-def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path, int]:
-    """Run the flow; return the run's folder, which holds its report, and the exit code.
+def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path, PipelineError | None]:
+    """Run the flow; return the run's folder, which holds its report, and what failed it.
 
     With `fresh`, results of earlier runs are not used.
     """
@@ -55,7 +55,7 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
             wait_for_prefect_events(api, folder)
         if folder is None:
             raise problem or StageError("the run left no report")
-    return folder, problem.exit_code if problem and not _passed(folder) else 0
+    return folder, None if _passed(folder) else problem
 
 
 def _cause(error: BaseException) -> PipelineError:

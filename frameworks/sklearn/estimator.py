@@ -1,6 +1,7 @@
 """scikit-learn models: save and load without pickle, their inputs and their outputs."""
 
 import re
+import sys
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,16 @@ def save(path: Path, estimator: Any) -> None:
             stem, dot, suffix = name.partition(".")
             archive.writestr(zipfile.ZipInfo(numbers.get(stem, stem) + dot + suffix), data)
         archive.writestr(zipfile.ZipInfo("schema.json"), schema)
+
+
+def save_estimator(estimator: Any, sample: object, folder: Path) -> Path | None:
+    """Save an estimator that Python holds; see `Framework.save`."""
+    base = sys.modules.get("sklearn.base")
+    if base is None or not isinstance(estimator, base.BaseEstimator):
+        return None
+    path = folder / f"{type(last_step(estimator)).__name__}.skops"
+    save(path, estimator)
+    return path
 
 
 def load(path: Path, trusted: Sequence[str] | None) -> Any:

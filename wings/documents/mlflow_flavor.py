@@ -23,9 +23,9 @@ class ScoringModel:
     """MLflow's view of a bundle."""
 
     def __init__(self, folder: Path) -> None:
-        import gauntlet
+        from gauntlet.bundle.loading import load_bundle
 
-        self.predictor = gauntlet.load(folder)
+        self.predictor = load_bundle(folder)
 
     def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         """Return one prediction per sample, as JSON values.
