@@ -20,7 +20,6 @@ from gauntlet.runtime.operator_libraries import operator_libraries, with_operato
 from tasks.benchmark import benchmark
 from tasks.data import data
 from tasks.evaluate import evaluate
-from tasks.explain import explain
 from tasks.package import package
 from tasks.select import select
 from tasks.select.decision import Fidelity
@@ -87,7 +86,7 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference, candidates: Candidates) -> None:
-    """Race the candidates that passed every gate, explain the slow ones, select and ship the winner."""
+    """Race the candidates that passed every gate, let packages explain the slow ones, select and ship the winner."""
     golden, test = reference.golden, reference.splits["test"]
     contenders = contenders_of(candidates)
     raced = {name: model for name, candidate in contenders.items() if (model := candidate.model)}
@@ -106,15 +105,18 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference, cand
         ).facts
         for record_race in races:
             record_race()
-    reasons = line.stage(
-        explain,
-        config.benchmark,
-        models=raced,
-        race=race,
-        golden=golden,
-        batch=config.select.deciding_batch(race),
-        min_speedup=config.select.min_speedup,
-    ).facts
+    reasons = [
+        line.stage(
+            kinds("explanation")[name],
+            config.benchmark,
+            models=raced,
+            race=race,
+            golden=golden,
+            batch=config.select.deciding_batch(race),
+            min_speedup=config.select.min_speedup,
+        ).facts
+        for name in kinds("explanation")
+    ]
     final = line.stage(
         select,
         config.select,
@@ -122,7 +124,7 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference, cand
         benchmark=config.race,
         models=raced,
         golden=golden,
-        explanations=reasons,
+        explanations=next(iter(reasons), None),
         fidelities=fidelities_of(candidates),
         normalized={NORMALIZED: raced[NORMALIZED]} if NORMALIZED in raced else {},
         budget=config.budget,

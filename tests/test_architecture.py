@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from gauntlet.core.kinds import kinds
 from gauntlet.core.shipping import shipping_stages
 from gauntlet.core.user_code import imported_modules
 
@@ -109,8 +110,9 @@ def test_pipeline_tasks_and_diagram_are_the_same_stages() -> None:
     modules = [*(PROJECT / "tasks").glob("*.py"), *(path.parent for path in (PROJECT / "tasks").glob("*/__init__.py"))]
     entries = {path.stem for path in modules} - {"__init__"}
     assert stages_of_the_pipeline() == entries
+    brought = [*(stage.function for stage in shipping_stages().values()), *kinds("explanation").values()]
     drawn = [*chain(*boxes_of_the_diagram())]
-    assert sorted(drawn) == sorted(entries | {brought.function.__name__ for brought in shipping_stages().values()})
+    assert sorted(drawn) == sorted(entries | {function.__name__ for function in brought})
     assert len(boxes_of_the_diagram()) <= 10
 
 

@@ -129,11 +129,6 @@ def _add_bundle_commands(add: AddCommand) -> None:
         first = (deliver.__doc__ or kind).splitlines()[0].rstrip(".")
         text = f"{first[:1].lower()}{first[1:]}, instead of a copy unless --out is given, too"
         bundle.add_argument(f"--{kind}", dest=f"as_{kind}", metavar="FOLDER", help=text)
-    codes = f"exit codes: 0 verified, 1 something does not hold, {INVALID}"
-    verify = add("verify", "verify:verify_bundle", "prove a bundle again, without a server or a network", codes)
-    verify.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
-    verify.add_argument("--key", metavar="PUB.pem", help="require a signature by this public key")
-    verify.add_argument("--json", action="store_true", help="print JSON")
     codes = f"exit codes: 0 predicted, 1 an image cannot be read, {INVALID}, 3 the model cannot run, 130 interrupted"
     predict = add("predict", "predict:predict", "predict images or arrays with a bundle", codes)
     predict.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")

@@ -13,7 +13,7 @@ from gauntlet.core.run_report import RunReport, StageEntry
 from gauntlet.problems.prediction_sheet import DRAWINGS
 from gauntlet.reporting import (
     latency_table,
-    score_plots,
+    scores,
     timeline,
 )
 from gauntlet.reporting import text_format as written
@@ -103,7 +103,7 @@ def _environment(folder: Path | None) -> Environment:
     loader = FileSystemLoader([*([folder] if folder else []), Path(__file__).with_name("templates")])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable)
     environment.trim_blocks = environment.lstrip_blocks = True
-    environment.globals.update(latency=latency_table, drawn=drawn, scores=score_plots)
+    environment.globals.update(latency=latency_table, drawn=drawn, scores=scores)
     environment.globals.update(format=written, story=timeline, marks=timeline.MARKS, flatten=written.flatten)
     environment.globals.update(most_names=MAX_NAMES, most_obstacles=MAX_OBSTACLES)
     return environment

@@ -9,8 +9,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.race.budget import NO_BUDGET, Budget
 from tasks.benchmark.config import BenchmarkConfig
 from tasks.benchmark.facts import BenchmarkFacts
-from tasks.explain import ExplainFacts
-from tasks.select.choose import choose
+from tasks.select.choose import Explanations, choose
 from tasks.select.config import SelectConfig
 from tasks.select.confirm import confirm
 from tasks.select.decision import Decision, Fidelity
@@ -25,7 +24,7 @@ def select(
     benchmark: BenchmarkConfig,
     models: Mapping[str, Artifact],
     golden: Artifact,
-    explanations: ExplainFacts | None = None,
+    explanations: Explanations | None = None,
     fidelities: Mapping[str, Fidelity] | None = None,
     normalized: Mapping[str, Artifact] | None = None,
     budget: Budget = NO_BUDGET,

@@ -13,7 +13,6 @@ from harness import command, latest_report
 from flows.cli.main import main
 from flows.record.home import Home
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.bundle.verification import verify
 from gauntlet.core.artifact import sha256_of
 from gauntlet.core.kinds import GROUP, kinds, points
 from gauntlet.core.run_report import RunReport
@@ -35,6 +34,8 @@ def change_report(home: Home, **changes: object) -> None:
 
 
 def test_bundle_of_a_run_is_its_winner_proven_again(here: Path, finished: RunReport) -> None:
+    from wings.verification.library.verification import verify
+
     private, public = make_keys(here)
     done = command(here, "bundle", "--key", str(private))
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr

@@ -1,4 +1,4 @@
-"""`gauntlet predict` and `gauntlet verify` as a person meets them."""
+"""`gauntlet predict` as a person meets it."""
 
 import io
 import json
@@ -156,35 +156,8 @@ def test_arrays_give_arrays(
     assert "not images. Fix: give them in an .npz file" in capsys.readouterr().err
 
 
-def test_verified_bundle_and_a_damaged_one(
-    signed: Path, keys: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["verify", str(signed), "--key", str(keys[1])]) == 0
-    out = capsys.readouterr().out
-    for words in ("unchanged", "signature: valid", "golden output logits", "not proven here: accuracy", "Verified: "):
-        assert words in out
-    assert main(["verify", str(signed), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["digest"] == Bundle.open(signed).digest
-    damaged = bytearray(signed.read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    (tmp_path / "damaged.zip").write_bytes(damaged)
-    assert main(["verify", str(tmp_path / "damaged.zip")]) == 1
-    out = capsys.readouterr().out
-    assert ("damaged: " in out, "Not verified: " in out) == (True, True)
-
-
-@pytest.mark.parametrize(
-    "arguments", [["nothing.zip"], ["{signed}", "--key", "nothing.pem"], ["{signed}", "--key", "{signed}"]]
-)
-def test_verify_refuses_invalid_arguments(
-    signed: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
-    assert main(["verify", *(argument.format(signed=signed) for argument in arguments)]) == 2
-    assert "Traceback" not in capsys.readouterr().err
-
-
 def test_commands_load_neither_servers_nor_frameworks(packed: Path, images: Path) -> None:
-    for arguments in (["verify", str(packed)], ["predict", str(packed), str(images / "b.png")]):
+    for arguments in (["predict", str(packed), str(images / "b.png")],):
         code = (
             f"import sys; from flows.cli.main import main; assert main({arguments!r}) == 0; print('\\n', *sys.modules)"
         )

@@ -16,7 +16,7 @@ from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.runtime.session import open_session
 from serving.stages.loadgen import LoadGenFacts, Scenario, loadgen
-from wings.providers.cuda import OrtCuda
+from wings.providers.accelerators import OrtCuda
 
 if find_spec("mlperf_loadgen") is None:
     needs.missing("mlperf_loadgen is not installed; install it with: make loadgen")

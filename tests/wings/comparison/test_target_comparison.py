@@ -18,7 +18,7 @@ from gauntlet.targets import OpenVino, OrtCpu
 from gauntlet.targets.base import BaseTarget, FrameworkTarget, Precision
 from wings.comparison.library.random_inputs import random_inputs
 from wings.comparison.library.target_comparison import BenchResult, compare_targets
-from wings.providers.cuda import OrtCuda
+from wings.providers.accelerators import OrtCuda
 
 
 class OfFramework(FrameworkTarget):

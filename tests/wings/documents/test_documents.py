@@ -11,10 +11,10 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 import gauntlet
 from gauntlet.bundle.bundle import seal
-from gauntlet.bundle.verification import verify
 from gauntlet.core.artifact import sha256_of
 from gauntlet.core.errors import ConfigError
 from wings.documents.mlflow_flavor import ScoringModel
+from wings.verification.library.verification import verify
 
 
 @pytest.fixture

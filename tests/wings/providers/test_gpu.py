@@ -13,7 +13,7 @@ from gauntlet.race.table import run_race
 from gauntlet.race.target_validation import validate_target
 from gauntlet.targets import OrtCpu, default_targets
 from gauntlet.targets.base import BaseTarget
-from wings.providers.cuda import OrtCuda
+from wings.providers.accelerators import OrtCuda
 
 pytestmark = pytest.mark.gpu
 FLOAT = [t for t in default_targets() if t.kind in ("ort-cuda", "ort-tensorrt") and t.declared_precision != "int8"]

@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from gauntlet.runtime.engines.ort import with_model_folders
 from gauntlet.targets import by_name
-from wings.providers.cuda import OrtCuda
-from wings.providers.tensorrt import OrtTensorRt
+from wings.providers.accelerators import OrtCuda, OrtTensorRt
 
 ELSEWHERE = ("ort-coreml", "ort-qnn", "ort-rocm-f32")
 NO_GPU = not Path("/dev/nvidiactl").exists()

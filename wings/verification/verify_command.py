@@ -7,7 +7,7 @@ from rich.console import Console
 
 from flows.cli.shared import counted, existing_file, plain
 from gauntlet.bundle.signing import SignatureResult
-from gauntlet.bundle.verification import Verification, verify
+from wings.verification.library.verification import Verification, verify
 
 
 def verify_bundle(options: argparse.Namespace) -> int:

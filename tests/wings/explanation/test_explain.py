@@ -22,8 +22,8 @@ from gauntlet.runtime.session import open_session
 from gauntlet.targets.ort_cpu import OrtCpu
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.facts import BenchmarkFacts
-from tasks.explain import ExecutionProfile, ExplainFacts, explain, profile_execution, reasons_for
 from tasks.select import SelectConfig, choose
+from wings.explanation.explain import ExecutionProfile, ExplainFacts, explain, profile_execution, reasons_for
 
 X86 = platform.machine() in ("x86_64", "AMD64")
 RNG = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""The scores of the source model on the page, and plots of them: reliability diagram, ROC and precision-recall."""
+"""Plots of the source model's scores: reliability diagram, ROC and precision-recall."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from gauntlet.metrics.class_curves import RankedClassScore, Ranking
+from gauntlet.metrics.class_curves import Ranking
 from gauntlet.metrics.confidence_calibration import BINS, CalibrationScores, ConfidenceCalibration
 from gauntlet.reporting.drawing import LINE, MARKERS, MUTED, SERIES, WIDTH_PX, embed, short, themed
 from gauntlet.reporting.text_format import fixed
@@ -19,10 +19,6 @@ HEIGHT_PX = 300
 DPI = 110
 LABEL_CHARACTERS = 18
 MARGIN = 0.02
-MAX_CLASSES_LISTED = 40
-MAX_MISTAKES = 5
-ABSOLUTE = ("rmse", "mae")
-"""Metrics in the units of the values; the others are shares."""
 
 
 @dataclass(frozen=True)
@@ -123,19 +119,3 @@ def _finish(axes: Any, title: str, x: str, colors: Colors) -> None:
     axes.set(xlabel=x, xlim=(-MARGIN, 1 + MARGIN), ylim=(-MARGIN, 1 + MARGIN))
     axes.grid(visible=True, color=colors.line)
     axes.set_axisbelow(True)
-
-
-def listed(classes: Sequence[RankedClassScore]) -> Sequence[RankedClassScore]:
-    """Return the classes, or of many those with the least F1."""
-    if len(classes) <= MAX_CLASSES_LISTED:
-        return classes
-    return sorted(classes, key=lambda c: c.f1 if c.f1 == c.f1 else -1.0)[:MAX_CLASSES_LISTED]
-
-
-def confidence(calibration: ConfidenceCalibration) -> list[tuple[str, CalibrationScores]]:
-    """Return the scores of the confidence, before and after temperature scaling, by name."""
-    rows = [("as the model states it", calibration.before)]
-    if calibration.after is not None:
-        split = f"fitted on {calibration.fitted_images} images of the {calibration.fitted_on} split"
-        rows.append((f"divided by the temperature {calibration.temperature:.3g}, {split}", calibration.after))
-    return rows

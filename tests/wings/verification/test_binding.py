@@ -15,10 +15,10 @@ import gauntlet
 from gauntlet.bundle.bundle import GOLDEN, MODEL, Bundle, seal
 from gauntlet.bundle.delivery import deliver
 from gauntlet.bundle.signing import TRUSTED_KEYS
-from gauntlet.bundle.verification import verify
 from gauntlet.core.errors import ConfigError
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
+from wings.verification.library.verification import verify
 
 
 @pytest.fixture

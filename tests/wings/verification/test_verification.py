@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from gauntlet.bundle.bundle import GOLDEN, Bundle, archive, seal
 from gauntlet.bundle.signing import read_private_key, sign
-from gauntlet.bundle.verification import verify
 from gauntlet.core.errors import ConfigError
+from wings.verification.library.verification import verify
 
 Keys = tuple[Path, Path]
 
