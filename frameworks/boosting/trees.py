@@ -120,7 +120,7 @@ class LightGbm(BoostedTrees):
 
     @property
     def _settings(self) -> list[str]:
-        return (values_of(self.text, "objective") or ["none"])[0].split()
+        return (values_of(self.text, "objective") or [""])[0].split() or ["none"]
 
     @property
     def text(self) -> str:

@@ -107,7 +107,7 @@ def label_is_highest(estimator: Any) -> bool:
     It is not where a threshold decides, and where the scores are those of pairs of classes: an SVC that is asked for
     them.
     """
-    model = last_step(getattr(estimator, "best_estimator_", estimator))
+    model = last_step(estimator)
     if Threshold.of(model) is not None:
         return False
     pairs = getattr(model, "decision_function_shape", "ovr") == "ovo" and len(model.classes_) > 2

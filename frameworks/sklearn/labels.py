@@ -12,7 +12,8 @@ from gauntlet.core.errors import StageError
 
 
 def last_step(estimator: Any) -> Any:
-    """Return the last step of a pipeline, or the estimator itself."""
+    """Return the last step of a pipeline, that of a search's best one, or the estimator itself."""
+    estimator = getattr(estimator, "best_estimator_", estimator)
     steps = getattr(estimator, "steps", None)
     return last_step(steps[-1][1]) if steps else estimator
 
@@ -22,7 +23,7 @@ def label_count(estimator: Any) -> int:
 
     Raises StageError for several classes a sample.
     """
-    model = last_step(getattr(estimator, "best_estimator_", estimator))
+    model = last_step(estimator)
     classes = getattr(model, "classes_", ())
     if isinstance(classes, list):
         if any(list(each) != [0, 1] for each in classes):
@@ -47,7 +48,7 @@ def join_probabilities(graph: onnx.GraphProto, estimator: Any) -> None:
     MultiOutputClassifier as a sequence of arrays (n, 2).
     """
     count, output = label_count(estimator), graph.output[1]
-    model = last_step(getattr(estimator, "best_estimator_", estimator))
+    model = last_step(estimator)
     name = output.name
     if getattr(model, "multilabel_", False):
         return

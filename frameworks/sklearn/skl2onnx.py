@@ -118,8 +118,8 @@ def _require_marks(estimator: Any) -> None:
 def _with_its_model(estimator: Any) -> Any:
     """Return an estimator that selects features and predicts from them as two steps: skl2onnx converts the first only.
 
-    Of a classifier with a threshold, return the inner one. Raises StageError for neighbors in a radius, whose graph
-    ONNX Runtime refuses for a sample that is not everyone's neighbor.
+    Of a search, return its best estimator, of a classifier with a threshold the inner one. Raises StageError for
+    neighbors in a radius, whose graph ONNX Runtime refuses for a sample that is not everyone's neighbor.
     """
     from sklearn.feature_selection import RFE
     from sklearn.neighbors import RadiusNeighborsClassifier, RadiusNeighborsRegressor
@@ -127,6 +127,8 @@ def _with_its_model(estimator: Any) -> Any:
 
     steps = getattr(estimator, "steps", None) or [("model", estimator)]
     last = steps[-1][1]
+    if hasattr(last, "best_estimator_") or hasattr(last, "steps"):
+        return Pipeline([*steps[:-1], ("model", _with_its_model(getattr(last, "best_estimator_", last)))])
     if (threshold := Threshold.of(last)) is not None:
         return Pipeline([*steps[:-1], ("model", threshold.estimator)])
     if isinstance(last, RadiusNeighborsClassifier | RadiusNeighborsRegressor):

@@ -14,7 +14,7 @@ from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingRegressor, Ra
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, TunedThresholdClassifierCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -136,8 +136,9 @@ def test_transformed_target_takes_any_regressor(exported) -> None:
         FixedThresholdClassifier(LINE, threshold=0.1, pos_label=0),
         FixedThresholdClassifier(LinearSVC(), threshold=-1.5),
         make_pipeline(StandardScaler(), FixedThresholdClassifier(make_pipeline(StandardScaler(), LINE), threshold=0.9)),
+        GridSearchCV(make_pipeline(StandardScaler(), FixedThresholdClassifier(LINE, threshold=0.1)), {}, cv=2),
     ],
-    ids=["tuned", "fixed", "of the first class", "of scores", "pipelines"],
+    ids=["tuned", "fixed", "of the first class", "of scores", "pipelines", "searched"],
 )
 @pytest.mark.parametrize("names", [np.arange(2), np.array(["no", "yes"])], ids=["numbers", "names"])
 def test_label_follows_its_threshold(exported, estimator: Any, names: np.ndarray) -> None:
