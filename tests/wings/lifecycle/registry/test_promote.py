@@ -42,6 +42,8 @@ def test_first_champion_needs_no_replay_and_is_one_version(home: Home, run) -> N
     version = MlflowClient(home.mlflow_uri).get_model_version("digits", "1")
     assert version.tags["bundle.digest"] == bundle.digest
     assert version.tags["accuracy"] == "0.97"
+    assert version.description.startswith("small on ort-cpu, of run run-1: ")
+    assert "gauntlet history digits" in MlflowClient(home.mlflow_uri).get_registered_model("digits").description
     assert (version.tags["winner"], version.tags["gauntlet.run_id"]) == ("small", "run-1")
     assert MlflowClient(home.mlflow_uri).get_run(version.run_id).info.run_name == "run-1"
     entries = Ledger.of(home.root, "digits").entries()
