@@ -11,6 +11,25 @@ INTRODUCTION = """\
 Every command is `gauntlet COMMAND`; in a checkout, `.venv/bin/gauntlet COMMAND`. `gauntlet --help` and `gauntlet
 COMMAND --help` print the same information. `GAUNTLET_HOME` names the folder of all runs; by default, `.gauntlet` in
 the current folder.
+
+```console
+gauntlet run model.onnx --data images             # the winner among its faster and smaller forms
+gauntlet diagnose model.onnx                      # faults, causes and fixes
+gauntlet inspect model.onnx                       # inputs, outputs, sizes, MACs
+gauntlet bench model.onnx --targets ort-cpu,openvino
+gauntlet targets                                  # runtimes that work here
+gauntlet show                                     # the newest run's table
+gauntlet bundle --out winner.zip                  # the winner with all that it needs
+gauntlet verify winner.zip                        # its digests and outputs, on any machine
+gauntlet predict winner.zip image.png
+gauntlet validate configs/digits-resnet18.yaml
+gauntlet up                                       # Prefect, MLflow and workers
+gauntlet status
+gauntlet down
+gauntlet sync                                     # send MLflow what it missed
+gauntlet worker --pool jetson                     # race here for other machines
+gauntlet clean --older-than 30 --dry-run          # what old runs would free
+```
 """
 EXAMPLE = "example: "
 

@@ -1,7 +1,6 @@
 """`gauntlet run`: the pipeline in this process, with a Prefect server of its own where there is none."""
 
 import argparse
-import signal
 from pathlib import Path
 
 import yaml
@@ -20,9 +19,10 @@ from flows.local_run import run_local
 from flows.record.home import Home
 from flows.record.journal import everything_sent
 from flows.record.report_files import read_report
-from gauntlet.core.errors import ConfigError
+from gauntlet.core.errors import ConfigError, PipelineError
 from gauntlet.reporting.text_format import printable
 from gauntlet.runtime.operator_libraries import with_operator_libraries
+from gauntlet.runtime.signals import end_in_order
 
 MODEL_OPTIONS = {
     "data": "the key under data",
@@ -39,32 +39,54 @@ CONFIG_FILE = "config.yaml"
 
 def run_pipeline(options: argparse.Namespace) -> int:
     """Run the pipeline and print its report; the exit code is the verdict."""
-    console, home, inferred = Console(), Home.find(), None
+    console, home = Console(), Home.find()
     out = new_model_file(options.out)
-    if is_model(options.config):
-        inferred, config = infer(options, home)
-        require_packages(config)
-        print_inferred(console, options.config, inferred, config)
-    else:
-        refuse_model_options(options)
-        config = load(options.config, tuple(options.set))
-        require_packages(config)
-    signal.signal(signal.SIGTERM, terminated)
-    with live(console):
-        folder, code = run_local(config, home, fresh=options.fresh)
+    config, inferred = configured(options, home, console)
+    end_in_order()
+    folder, error = completed_run(config, inferred, home, console, fresh=options.fresh)
     report = read_report((folder / "report.json").read_bytes())
     print_report(console, report, home)
     if out is not None:
         write_winner(console, report, home, out)
     if inferred is not None:
         path = folder / CONFIG_FILE
-        path.write_text(yaml.safe_dump(inferred.values, sort_keys=False), encoding="utf-8")
         relative = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         console.print(f"Configuration: {relative}", markup=False, highlight=False, soft_wrap=True)
     console.print("More: gauntlet show, gauntlet up", highlight=False)
     if not everything_sent(folder):
         console.print("MLflow did not receive everything; send the rest with: gauntlet sync", style="yellow")
-    return code
+    return error.exit_code if error is not None else 0
+
+
+def configured(
+    options: argparse.Namespace, home: Home, console: Console
+) -> tuple[PipelineConfig, InferredConfig | None]:
+    """Return the configuration that the options name, or that of a model, and then what was inferred of it.
+
+    Raises:
+        ConfigError: when it is invalid, or needs a package that is not installed.
+    """
+    if not is_model(options.config):
+        refuse_model_options(options)
+        config = load(options.config, tuple(options.set))
+        require_packages(config)
+        return config, None
+    inferred, config = infer(options, home)
+    require_packages(config)
+    print_inferred(console, options.config, inferred, config)
+    return config, inferred
+
+
+def completed_run(
+    config: PipelineConfig, inferred: InferredConfig | None, home: Home, console: Console, *, fresh: bool
+) -> tuple[Path, PipelineError | None]:
+    """Run, and show the progress; return the run's folder, with the configuration of a model, and what failed it."""
+    with live(console):
+        folder, error = run_local(config, home, fresh=fresh)
+    if inferred is not None:
+        text = yaml.safe_dump(inferred.values, sort_keys=False)
+        (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
+    return folder, error
 
 
 def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
@@ -106,8 +128,3 @@ def print_inferred(console: Console, model: str, inferred: InferredConfig, confi
         table.add_row(Text(printable(subject)), Text(printable(text), style="yellow" if assumed else ""))
     console.print(Text(f"{config.name}: inferred from {printable(model)}", style="bold"), highlight=False)
     console.print(Padding(table, (0, 0, 1, 2)), highlight=False)
-
-
-def terminated(*_: object) -> None:
-    """End as after Ctrl-C: the record is closed, and no server of this process is left running."""
-    raise SystemExit(128 + signal.SIGTERM)

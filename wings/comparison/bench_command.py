@@ -42,17 +42,11 @@ MIN_NAME_WIDTH, SPEEDUP_WIDTH, OTHER_WIDTH = 16, 20, 23
 
 def bench(options: argparse.Namespace) -> int:
     """Measure, print, and return the exit code: 1 when a pair ran here and failed, or is not what it claims to be."""
-    threads = options.threads or [usable_threads()]
-    targets = resolve_targets(options.targets, options.target)
-    targets += extra_sessions(options.session, threads, targets)
-    if options.memory_gb:
-        os.environ[WORKER_GB] = str(options.memory_gb)
-    models = named([Path(name) for name in options.models])
     plot = Path(options.plot) if options.plot else None
     if plot is not None:
         require_image(plot)
     console = Console()
-    comparison = _race(options, console, models, targets, threads[0])
+    comparison = measured(options, console)
     if options.json:
         print(comparison.model_dump_json(indent=1))  # noqa: T201
     else:
@@ -66,6 +60,20 @@ def bench(options: argparse.Namespace) -> int:
         if not options.json:
             console.print(f"MLflow: {where}", highlight=False, soft_wrap=True)
     return 1 if comparison.failed or comparison.reference is None else 0
+
+
+def measured(options: argparse.Namespace, console: Console) -> BenchResult:
+    """Race what the options name, with a bar on a terminal.
+
+    Raises:
+        ConfigError: when a model, a target or an option is wrong.
+    """
+    threads = options.threads or [usable_threads()]
+    targets = resolve_targets(options.targets, options.target)
+    targets += extra_sessions(options.session, threads, targets)
+    if options.memory_gb:
+        os.environ[WORKER_GB] = str(options.memory_gb)
+    return _race(options, console, named([Path(name) for name in options.models]), targets, threads[0])
 
 
 def _race(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.request_log.log_format import is_in_share
-from gauntlet.request_log.reader import Feedback, LoggedRequest, RequestLogReader
+from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, RequestLogReader
 
 SPLIT = b"held back"
 """Makes the digests differ from those by which a server chooses the requests that it logs."""
