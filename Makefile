@@ -39,7 +39,7 @@ check: .venv/dev  ## style, types, import floors, documentation
 	$(BIN)/python docs/generate --check
 	$(BIN)/zensical build --strict
 
-docs: .venv/dev  ## the documentation with a search box, in site/; generated pages are written anew
+docs: .venv/docs  ## the documentation with a search box, in site/; generated pages are written anew
 	$(BIN)/python docs/generate
 	$(BIN)/zensical build --clean --strict
 	@echo "Read it: $(BIN)/python -m http.server --directory site"
@@ -63,6 +63,11 @@ clean:  ## remove the environment and all runs
 	$(PYTHON) -m venv .venv
 	$(PIP) --editable '.[pipeline]'
 	@$(BIN)/python -m flows.servers.build_templates
+	@touch $@
+
+.venv/docs: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) --editable . zensical
 	@touch $@
 
 .venv/core: .venv/onnx

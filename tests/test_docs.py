@@ -111,6 +111,14 @@ def test_generated_pages_are_what_their_sources_say() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_pages_are_generated_with_the_base_installation_alone() -> None:
+    code = "import runpy, sys; [sys.modules.setdefault(name, None) for name in sys.argv.pop().split()]; "
+    code += "sys.argv = ['generate', '--check']; runpy.run_path('docs/generate', run_name='__main__')"
+    extras = "torch tensorflow keras jax sklearn prefect mlflow fastapi uvicorn xgboost lightgbm httpx requests"
+    done = subprocess.run([sys.executable, "-c", code, extras], cwd=PROJECT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_generated_page_that_was_edited_is_named(tmp_path: Path) -> None:
     assert generated("--folder", tmp_path).returncode == 0
     page = tmp_path / "reference" / "configuration.md"

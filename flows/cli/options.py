@@ -4,6 +4,7 @@ Each command names the function that runs it as text; `main` imports it when the
 """
 
 import argparse
+import contextlib
 
 from flows.cli.argument_types import at_least, input_shape
 from flows.cli.commands import EXIT_CODES, FIND, INVALID, LOOK, MODELS, SERVERS, USE, AddCommand, GroupedParser, adder
@@ -11,6 +12,9 @@ from gauntlet.core.kinds import kinds
 
 TASKS = ("classification", "multi-label", "regression", "detection", "segmentation", "text", "embedding", "arrays")
 """The problems of `gauntlet.core.signature.Task`, whose module takes long to import."""
+
+RUNTIMES = ("onnx", "onnxruntime", "onnxruntime-gpu", "openvino", "torch", "tensorflow", "jax")
+"""Packages that `gauntlet --version` names where they are installed."""
 
 SOURCE = "a YAML file, the name of a preset, a model file, or a JAX function as FILE.py:FUNCTION"
 USES = {
@@ -39,7 +43,12 @@ def parser() -> argparse.ArgumentParser:
         description="Run a model through the gauntlet: train, export, check, optimize, quantize, race, select.",
         epilog=EXIT_CODES,
     )
-    top.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
+    top.add_argument(
+        "--version",
+        action=_PrintVersion,
+        nargs=0,
+        help="print the versions of this program and of the runtimes, and exit",
+    )
     commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=argparse.ArgumentParser)
     add = adder(commands, "flows.cli", USES)
     _add_pipeline_commands(add)
@@ -52,12 +61,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 class _PrintVersion(argparse.Action):
-    """Like argparse's own `version` action, but the version is looked up only when it is asked for."""
+    """Like argparse's own `version` action, but the versions are looked up only when they are asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
+        import platform
+        from importlib.metadata import PackageNotFoundError, version
 
-        print(parser.prog, version("onnx-gauntlet"))  # noqa: T201
+        found = [f"Python {platform.python_version()}"]
+        for name in RUNTIMES:
+            with contextlib.suppress(PackageNotFoundError):
+                found.append(f"{name} {version(name)}")
+        print(parser.prog, version("onnx-gauntlet"), f"({', '.join(found)})")  # noqa: T201
         parser.exit()
 
 

@@ -110,3 +110,10 @@ def test_many_candidates_are_drawn_with_as_many_names_as_there_are_colors(run):
     assert drawn is not None
     assert {f"c{i}" for i in range(6)} <= texts(drawn)
     assert "c6" not in texts(drawn)
+
+
+def test_the_winners_latency_is_of_the_same_race_as_the_others(passed: RunReport) -> None:
+    rows = {c.name: c.benchmark for c in passed.candidates}[passed.winner]
+    own = {"benchmark": tuple(row.replace(median_ms=99.0) for row in rows), "first_race": rows}
+    candidates = tuple(c.replace(**own) if c.name == passed.winner else c for c in passed.candidates)
+    assert pareto_plot.chart(passed.replace(candidates=candidates)) == pareto_plot.chart(passed)
