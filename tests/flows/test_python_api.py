@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import written_models
@@ -15,6 +16,7 @@ import written_models
 import gauntlet
 from flows.cli.from_python import home_for, options_for
 from gauntlet.core import kinds
+from gauntlet.run_result import data_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -63,6 +65,54 @@ print(gauntlet.show().winner, gauntlet.show().report)
     assert printed.startswith("[structure.max_opset")
     assert "Its report is gauntlet.show(" in printed
     assert re.search(r"None .*report\.html\n$", printed)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect_server")
+def test_module_and_its_loader_end_with_a_bundle_that_agrees_with_the_module(folder: Path) -> None:
+    pytest.importorskip("torch")
+    quick = ["benchmark.rounds=6", "benchmark.batch_sizes=[1]", "benchmark.profile=false", "numerics.samples=8"]
+    quick.append("quantize=[]")
+    printed = script(
+        folder,
+        f"""
+import torch, gauntlet
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+network = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(), torch.nn.Linear(8, 4))
+samples = torch.randn(40, 6)
+loader = DataLoader(TensorDataset(samples, torch.arange(40) % 4), batch_size=16)
+result = gauntlet.run(network, loader, quiet=True, set={quick})
+[outputs] = result.bundle.run(samples).values()
+expected = network.eval()(samples).detach().numpy()
+print(abs(outputs - expected).max() < 1e-4, result.details.metric, result.details.name)
+""",
+    )
+    assert printed == "True accuracy sequential\n"
+
+
+def test_result_has_the_winner_the_table_the_report_and_the_bundle(finished_home: Path, tmp_path: Path) -> None:
+    result = gauntlet.show(home=finished_home / ".gauntlet")
+    winner, rows = result.winner, result.table.to_dict("records")
+    assert winner is not None
+    assert winner.path.is_file()
+    assert winner.name == rows[0]["candidate"] == result.details.winner
+    assert winner.speedup_low <= winner.speedup <= winner.speedup_high
+    assert rows[0]["verdict"] == "winner"
+    assert rows[0]["b1.speedup"] == winner.speedup
+    assert len(rows) == len(result.details.candidates)
+    assert result.report._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html')
+    assert str(winner) in str(result)
+    assert result.save(tmp_path / "winner.zip") == tmp_path / "winner.zip"
+    image = np.zeros((8, 8), np.uint8)
+    assert gauntlet.load(tmp_path / "winner.zip")(image) == result.bundle(image)
+    with pytest.raises(gauntlet.ConfigError, match=r"winner\.zip: it exists"):
+        result.save(tmp_path / "winner.zip")
+
+
+def test_table_is_a_list_of_rows_without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert data_table([{"a": 1}, {"a": 2}]) == [{"a": 1}, {"a": 2}]
 
 
 @pytest.mark.parametrize(
