@@ -221,9 +221,7 @@ class MonitorHistory:
         which, truth = np.array(labeled, np.int64), np.array(labels, np.int64)
         losses = (predicted[which] != truth).astype(np.float64)
         came = np.array(times, np.float64)
-        return replace(
-            self, labeled=which, labels=truth, losses=losses, label_times=came, read=read, ignored=ignored
-        )
+        return replace(self, labeled=which, labels=truth, losses=losses, label_times=came, read=read, ignored=ignored)
 
     def _requests_by_id(self) -> dict[bytes, range]:
         """Return the samples of each request; none where several have the id, so that its labels may be any one's."""

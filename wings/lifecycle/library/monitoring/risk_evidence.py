@@ -14,6 +14,8 @@ from wings.lifecycle.library.monitoring.martingale import Floats, Wealth, wealth
 STAKES = (0.01, 0.03, 0.1, 0.3, 0.6, 0.9)
 """Shares of the largest bet that cannot lose everything."""
 STEPS = 20
+FIRST_TIME = 1.5
+"""Autocorrelation time of the first labels. Each counts: it is less than that of features, and has no margin."""
 
 
 def exceeds_wealth(losses: Floats, bound: float, times: Floats | float = 1.0) -> Wealth:
@@ -29,7 +31,7 @@ def exceeds_wealth(losses: Floats, bound: float, times: Floats | float = 1.0) ->
 
 def labeled_wealth(losses: Floats, bound: float) -> Wealth:
     """Return the evidence after each loss of a labeled sample, which may depend on others, that the risk is above."""
-    return exceeds_wealth(losses, bound, autocorrelation_times(losses[:, None]))
+    return exceeds_wealth(losses, bound, _times(losses))
 
 
 def within_wealth(losses: Floats, bound: float) -> Wealth:
@@ -43,7 +45,7 @@ def risk_lower_bound(losses: Floats, level: float) -> float:
     The lower end of the betting confidence sequence: the bounds that `labeled_wealth` rejects are all below it. 0 where
     none is rejected.
     """
-    low, high, times = 0.0, 1.0, autocorrelation_times(losses[:, None])
+    low, high, times = 0.0, 1.0, _times(losses)
     for _ in range(STEPS):
         middle = (low + high) / 2
         if exceeds_wealth(losses, middle, times).first_above(level) is None:
@@ -56,3 +58,7 @@ def risk_lower_bound(losses: Floats, level: float) -> float:
 def risk_upper_bound(losses: Floats, level: float) -> float:
     """Return a risk that the stream has been below at some time, at this level; 1 where there is none."""
     return 1 - risk_lower_bound(1 - losses, level)
+
+
+def _times(losses: Floats) -> Floats:
+    return autocorrelation_times(losses[:, None], first=FIRST_TIME, errors=0)
