@@ -25,8 +25,8 @@ class MonitorLimits(Frozen):
     label_window_h: float = Field(
         48,
         ge=0,
-        description="hours within which labels come: they are judged in the order of their requests, once every earlier "
-        "request has a label or is older than this; 0 judges them in the order in which they come",
+        description="hours within which labels come: they are judged in the order of their requests, once every "
+        "earlier request has a label or is older than this; 0 judges them in the order in which they come",
     )
     season_h: float = Field(
         0,
