@@ -15,6 +15,7 @@ from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.servers.local_servers import prefect_server, responds
+from flows.servers.password import authorization
 from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.runtime.signals import signals_held_back
 
@@ -118,9 +119,8 @@ def wait_for_prefect_events(api: str, folder: Path | None) -> None:
         "flow_runs": {"id": {"any_": [flow_run]}},
         "task_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}},
     }
-    request = urllib.request.Request(
-        f"{api}/task_runs/count", json.dumps(query).encode(), {"Content-Type": "application/json"}
-    )
+    headers = {"Content-Type": "application/json", **authorization()}
+    request = urllib.request.Request(f"{api}/task_runs/count", json.dumps(query).encode(), headers)
     deadline = time.monotonic() + SETTLE_TIMEOUT_S
     while flow_run and time.monotonic() < deadline:
         try:

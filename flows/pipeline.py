@@ -10,7 +10,7 @@ from configs.required_packages import require_packages
 from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
 from flows.recording import recording
 from flows.search.base import Reference, Shipped, export_network
-from flows.search.candidates import Candidates, move_preprocessing, search_candidates
+from flows.search.candidates import Candidates, search_candidates
 from flows.stage import Line
 from gauntlet.core.candidate import Candidate, contenders_of
 from gauntlet.core.kinds import kinds
@@ -126,8 +126,8 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference, cand
         budget=config.budget,
     ).facts
     shipped = Shipped(final, contenders[final.winner], raced[final.winner], golden, test)
-    if config.preprocess_in_graph:
-        shipped = move_preprocessing(line, config, reference, shipped)
+    for stage in configured_stages(config, "chosen").values():
+        shipped = stage.function(line, config, reference, shipped)
     ship(line, config, shipped)
 
 

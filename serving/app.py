@@ -16,12 +16,13 @@ from serving.gate import NOTES, Gate, internal_error
 from serving.repository import Repository
 from serving.request_log.writer import RequestLog
 from serving.routes import feedback, inference, models, pages, repository
+from serving.tokens import Tokens
 
 DESCRIPTION = """The Open Inference Protocol v2 (REST, with the binary tensor, model configuration, statistics and model
 repository extensions), and `predict` for images. Try it on [the page](/)."""
 
 
-def make_app(served: Repository, token: str | None = None, request_log: RequestLog | None = None) -> Gate:
+def make_app(served: Repository, tokens: Tokens | None = None, request_log: RequestLog | None = None) -> Gate:
     """Return the application for the models of a repository."""
 
     @asynccontextmanager
@@ -43,7 +44,7 @@ def make_app(served: Repository, token: str | None = None, request_log: RequestL
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _broken)
     hottest = [Route(path, inference.Infer(app)) for path in inference.INFER_PATHS]
-    return Gate(Router(hottest, redirect_slashes=False, default=app, lifespan=lifespan), served.metrics, token)
+    return Gate(Router(hottest, redirect_slashes=False, default=app, lifespan=lifespan), served.metrics, tokens)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -1,6 +1,5 @@
 """The door of the server: who may ask, what is logged of each request, and how an error looks."""
 
-import hmac
 import logging
 import re
 import secrets
@@ -11,8 +10,9 @@ from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.errors import InternalError, NotAllowed, NoToken, Refusal
+from serving.errors import InternalError, NotAllowed, Refusal
 from serving.observations import Metrics
+from serving.tokens import Tokens
 
 log = logging.getLogger("gauntlet.serving.requests")
 
@@ -27,9 +27,8 @@ NOTES = "gauntlet"
 class Gate:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, token: str | None = None) -> None:
-        self.app, self.metrics = app, metrics
-        self._authorization = f"Bearer {token}".encode() if token else None
+    def __init__(self, app: ASGIApp, metrics: Metrics, tokens: Tokens | None = None) -> None:
+        self.app, self.metrics, self._tokens = app, metrics, tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -51,7 +50,7 @@ class Gate:
             await send(message)
 
         try:
-            self._check(scope["path"], headers)
+            self._check(scope["method"], scope["path"], headers)
         except Refusal as refusal:
             notes["error"] = str(refusal)
             await send_refusal(refusal, send_with_id)
@@ -68,19 +67,17 @@ class Gate:
             fields = {"method": scope["method"], "path": scope["path"][:256], "status": status}
             log.info("request", extra={**fields, "milliseconds": round(1000 * seconds, 3), **notes})
 
-    def _check(self, path: str, headers: Headers) -> None:
-        """Raise `Refusal` unless the request has the token, or there is none and it comes from this machine's users."""
+    def _check(self, method: str, path: str, headers: Headers) -> None:
+        """Raise `Refusal` unless the request has a token, or there is none and it comes from this machine's users."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise NotAllowed("pages of other origins may not use this server")
-        if self._authorization is None:
+        if self._tokens is None:
             name = re.sub(r":\d*$", "", host).strip("[]")
             if name not in LOOPBACK:  # another name that resolves to this machine: DNS rebinding
                 raise NotAllowed("without a token, this server is for http://127.0.0.1 and http://localhost alone")
         elif path not in OPEN:
-            token = headers.get("authorization", "").encode("utf-8", "replace")
-            if not hmac.compare_digest(token, self._authorization):
-                raise NoToken("the header 'Authorization: Bearer TOKEN' is missing or has another token")
+            self._tokens.require_right(headers.get("authorization", ""), method, path)
 
 
 def internal_error(request_id: str) -> InternalError:

@@ -16,9 +16,12 @@ def add_commands(commands: Commands) -> None:
     serve.add_argument("--repository", metavar="FOLDER", help="bundles that clients may load by name")
     serve.add_argument("--host", default="127.0.0.1", help="by default 127.0.0.1; any other needs --token-file")
     serve.add_argument("--port", type=int, default=8080, help="by default 8080; 0 takes a free one")
-    serve.add_argument(
-        "--token-file", metavar="FILE", help="with the token that clients send as `Bearer`; or $GAUNTLET_TOKEN"
-    )
+    inherited = "listen on this open socket in place of --host and --port, as a service manager or inetd hands it over"
+    serve.add_argument("--fd", type=at_least(0), metavar="N", help=inherited)
+    tokens = "tokens that clients send as `Bearer`, one a line, each with its rights or all; or one in $GAUNTLET_TOKEN"
+    serve.add_argument("--token-file", metavar="FILE", help=tokens)
+    serve.add_argument("--tls-cert", metavar="FILE", help="serve over HTTPS with this certificate chain, in PEM")
+    serve.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
     serve.add_argument("--threads", type=at_least(1), metavar="N", help="of a session; by default the winner's")
     deadline = "from a request's last byte to its outputs, by default 1000; what would take longer is refused with 429"
     serve.add_argument("--deadline-ms", type=float, metavar="MS", help=deadline)

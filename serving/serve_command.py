@@ -2,10 +2,13 @@
 
 import argparse
 import os
+import ssl
+import urllib.request
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -16,9 +19,11 @@ from gauntlet.core.kinds import kinds
 from serving.request_log.writer import RequestLogConfig
 from serving.server import ServerConfig, serve
 from serving.settings import Limits
+from serving.tokens import Tokens
 
 LOG_OPTIONS = ("share", "inputs", "max_mb")
 TOKEN_VARIABLE = "GAUNTLET_TOKEN"  # for containers, whose secrets are often variables
+LOAD_TIMEOUT_S = 600.0
 Settings = TypeVar("Settings", bound=Frozen)
 
 
@@ -35,7 +40,9 @@ def serve_bundles(options: argparse.Namespace) -> int:
     config = ServerConfig(
         host=options.host,
         port=options.port,
-        token=_token(options.token_file),
+        fd=options.fd,
+        tokens=_tokens(options.token_file),
+        tls=_tls(options),
         repository=Path(options.repository) if options.repository else None,
         threads=options.threads,
         log_level=options.log_level,
@@ -56,7 +63,7 @@ def serve_bundles(options: argparse.Namespace) -> int:
         if missing:
             print(f"waiting for a version: {missing}", flush=True)  # noqa: T201
         for model in registered.values():
-            model.follow(address, name, config.token)
+            model.follow(name, partial(_load, config, address))
 
     serve(sources, config, name, listening, awaited)
     return 0
@@ -72,8 +79,11 @@ class Registered(Protocol):
     def path(self) -> Path:
         """Return the bundle that the address names now; the server asks again whenever it loads the model."""
 
-    def follow(self, address: str, name: str | None, token: str | None) -> None:
-        """Let a server load every bundle that the address comes to name, as long as this process lives."""
+    def follow(self, name: str | None, load: Callable[[str], None]) -> None:
+        """Call `load` with the model's name, by default the bundle's, for every bundle that the address comes to name.
+
+        It returns at once. `load` raises OSError when the server cannot serve the bundle.
+        """
 
 
 def _registered(source: str) -> Registered | None:
@@ -125,15 +135,34 @@ def _settings(kind: type[Settings], values: Mapping[str, tuple[str, Any]]) -> Se
         raise ConfigError(f"{flag} {value}: {first['msg']}") from error
 
 
-def _token(name: str | None) -> str | None:
-    """Return the token in a file, else the one of the environment, None where there is neither."""
+def _tokens(name: str | None) -> Tokens | None:
+    """Return the tokens in a file, else that of the environment, None where there is neither."""
     path = existing_file(name)
-    token = path.read_text().strip() if path else os.environ.get(TOKEN_VARIABLE)
-    if token is None:
+    text = None if path else os.environ.get(TOKEN_VARIABLE)
+    if path:
+        return Tokens.read(path)
+    return None if text is None else Tokens(text, TOKEN_VARIABLE)
+
+
+def _tls(options: argparse.Namespace) -> tuple[Path, Path] | None:
+    """Return the files of the certificate and its key, which are given together."""
+    certificate, key = existing_file(options.tls_cert), existing_file(options.tls_key)
+    if certificate is None and key is None:
         return None
-    if len(token) < 16 or not token.isascii() or not token.isprintable():
-        where = f"--token-file {path}" if path else TOKEN_VARIABLE
-        raise ConfigError(
-            f"{where}: a token has at least 16 printable ASCII characters. Fix: make one with: openssl rand -hex 32"
-        )
-    return token
+    if certificate is None or key is None:
+        raise ConfigError("--tls-cert and --tls-key: one is given. Fix: name the certificate and its key")
+    return certificate, key
+
+
+def _load(config: ServerConfig, address: str, name: str) -> None:
+    """Let the server of this process load a model anew; OSError when it cannot."""
+    request = urllib.request.Request(f"{address}/v2/repository/models/{quote(name)}/load", b"{}", method="POST")
+    request.add_header("Content-Type", "application/json")
+    if config.tokens is not None:
+        request.add_header("Authorization", f"Bearer {config.tokens.own}")
+    context = None
+    if config.tls is not None:
+        context = ssl.create_default_context(cafile=config.tls[0])  # its own certificate, and no other
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.check_hostname = False
+    urllib.request.urlopen(request, timeout=LOAD_TIMEOUT_S, context=context).close()

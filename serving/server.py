@@ -5,13 +5,15 @@ import ipaddress
 import logging
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import uvicorn
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from gauntlet.core.errors import ConfigError, GateFailed
 from gauntlet.core.frozen import Frozen
@@ -24,6 +26,7 @@ from serving.observations import Metrics
 from serving.repository import Repository, Source
 from serving.request_log.writer import RequestLog, RequestLogConfig
 from serving.settings import Limits
+from serving.tokens import Tokens
 
 log = logging.getLogger("gauntlet.serving")
 
@@ -37,7 +40,9 @@ class ServerConfig(Frozen):
 
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=0, le=65535, description="0 takes a free one")
-    token: str | None = None
+    fd: int | None = Field(None, ge=0, description="of a socket that listens already, in place of host and port")
+    tokens: InstanceOf[Tokens] | None = None
+    tls: tuple[Path, Path] | None = Field(None, description="files of the certificate chain and of its key, in PEM")
     repository: Path | None = None
     threads: int | None = Field(None, ge=1)
     log_level: str = "info"
@@ -58,13 +63,16 @@ def serve(
     `awaited` is the source of a model with this name that is loaded later, when a client asks for it.
 
     Raises:
-        ConfigError: when the address or the folder of the request log cannot be used.
+        ConfigError: when the address, the files for TLS or the folder of the request log cannot be used.
         GateFailed: when a bundle cannot be served.
     """
-    require_safe(config)
+    inherited = None if config.fd is None else _inherited(config.fd)
+    require_safe(config.tokens, inherited.getsockname()[0] if inherited else config.host)
+    tls = _tls(config.tls)
     log_as_json(config.log_level)
     start = perf_counter()
-    listener = _listener(config)
+    listener = inherited or _listener(config)
+    listener.setblocking(False)
     embeds = config.request_log is not None and config.request_log.keeps_embeddings
     repository = Repository(Metrics(), config.limits, folder=config.repository, threads=config.threads, embeds=embeds)
     try:
@@ -76,7 +84,7 @@ def serve(
     request_log = RequestLog(config.request_log, repository.metrics.count_logged) if config.request_log else None
     server = uvicorn.Server(
         uvicorn.Config(
-            make_app(repository, config.token, request_log),
+            make_app(repository, config.tokens, request_log),
             http=JoiningProtocol,
             loop="uvloop",
             ws="none",
@@ -85,6 +93,7 @@ def serve(
             server_header=False,
             proxy_headers=False,  # nothing here depends on the client's address
             timeout_graceful_shutdown=config.stop_timeout_s,
+            **tls,
         )
     )
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -93,7 +102,8 @@ def serve(
     gc.collect()
     gc.freeze()  # what was loaded so far lives as long as the process
     host, port = listener.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    scheme = "https" if config.tls else "http"
+    address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     names = [model.name for model in models]
     log.info("serving", extra={"address": address, "models": names, "seconds": round(perf_counter() - start, 3)})
     announce(address)
@@ -103,13 +113,27 @@ def serve(
     log.info("stopped")
 
 
-def require_safe(config: ServerConfig) -> None:
+def require_safe(tokens: Tokens | None, host: str) -> None:
     """Raise `ConfigError` for a host that others can reach, unless there is a token."""
-    if config.token is None and not _is_loopback(config.host):
+    if tokens is None and not _is_loopback(host):
         raise ConfigError(
-            f"--host {config.host}: others can reach it, so a token is needed; allowed without one: 127.0.0.1, ::1, "
+            f"--host {host}: others can reach it, so a token is needed; allowed without one: 127.0.0.1, ::1, "
             "localhost. Fix: --token-file FILE, with a line that only your clients know, or the same in GAUNTLET_TOKEN"
         )
+
+
+def _tls(files: tuple[Path, Path] | None) -> dict[str, Any]:
+    """Return uvicorn's options for TLS; `ConfigError` for files that are no certificate and its key."""
+    if files is None:
+        return {}
+    certificate, key = files
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except OSError as error:
+        raise ConfigError(
+            f"--tls-cert {certificate} --tls-key {key}: not a certificate and its key in PEM: {error}"
+        ) from error
+    return {"ssl_certfile": certificate, "ssl_keyfile": key}
 
 
 def _is_loopback(host: str) -> bool:
@@ -122,8 +146,17 @@ def _is_loopback(host: str) -> bool:
 def _listener(config: ServerConfig) -> socket.socket:
     try:
         family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
+        return socket.create_server((config.host, config.port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigError(f"--host {config.host} --port {config.port}: {error.strerror or error}") from error
-    listener.setblocking(False)
+
+
+def _inherited(fd: int) -> socket.socket:
+    try:
+        listener = socket.socket(fileno=fd)
+        listens = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise ConfigError(f"--fd {fd}: {error.strerror}; expected a TCP socket that listens") from error
+    if not listens or listener.family not in (socket.AF_INET, socket.AF_INET6):
+        raise ConfigError(f"--fd {fd}: expected a TCP socket that listens")
     return listener

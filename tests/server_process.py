@@ -99,7 +99,7 @@ def serving(folder: Path, *words: str | Path) -> Iterator[ServerProcess]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line.startswith("serving on http://"), (folder / "logs").read_text()
+        assert line.startswith("serving on http"), (folder / "logs").read_text()
         yield ServerProcess(process, int(line.rsplit(":", 1)[1]), folder / "logs")
     finally:
         process.kill()

@@ -111,16 +111,14 @@ def _add_bundle_commands(add: AddCommand) -> None:
     verify.add_argument("--key", metavar="PUB.pem", help="require a signature by this public key")
     verify.add_argument("--json", action="store_true", help="print JSON")
     codes = f"exit codes: 0 predicted, 1 an image cannot be read, {INVALID}, 3 the model cannot run, 130 interrupted"
-    predict = add("predict", "predict:predict", "predict images, arrays or a video with a bundle", codes)
+    predict = add("predict", "predict:predict", "predict images or arrays with a bundle", codes)
     predict.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
-    inputs = "images, folders of images, - for an image on standard input; or one .npz file with arrays by input; or "
-    inputs += "one video: a file, camera:0, or the address of a stream (http, rtsp)"
+    inputs = "images, folders of images, - for an image on standard input; or one .npz file with arrays by input"
     predict.add_argument("inputs", nargs="+", metavar="INPUT", help=inputs)
     predict.add_argument("--json", action="store_true", help="print one JSON object a line for each input")
-    drawn = "write the images or frames with their predictions drawn; of a video also as a video"
-    predict.add_argument("--draw", metavar="FOLDER|FILE.mp4", help=drawn)
+    drawn = "write the images with their predictions drawn"
+    predict.add_argument("--draw", metavar="FOLDER", help=drawn)
     predict.add_argument("--out", metavar="FILE.npz", help="write the model's outputs for an .npz file")
     predict.add_argument("--threads", type=at_least(1), metavar="N", help="by default as in the race")
-    predict.add_argument("--frames", type=at_least(1), metavar="N", help="predict at most so many frames of a video")
-    silent = "give a camera or stream up that sends nothing for so long; by default 10"
-    predict.add_argument("--timeout", type=at_least(1), metavar="S", help=silent)
+    for add_input in kinds("input").values():
+        add_input(predict)

@@ -1,7 +1,6 @@
 """`gauntlet run`: the pipeline in this process, with a Prefect server of its own where there is none."""
 
 import argparse
-import signal
 from pathlib import Path
 
 import yaml
@@ -21,6 +20,7 @@ from flows.record.journal import everything_sent
 from flows.record.report_files import read_report
 from gauntlet.core.errors import ConfigError
 from gauntlet.reporting.text_format import printable
+from gauntlet.runtime.signals import end_in_order
 
 MODEL_OPTIONS = {
     "data": "the key under data",
@@ -46,7 +46,7 @@ def run_pipeline(options: argparse.Namespace) -> int:
         _refuse_model_options(options)
         config = load(options.config, tuple(options.set))
         require_packages(config)
-    signal.signal(signal.SIGTERM, terminated)
+    end_in_order()
     with live(console):
         folder, code = run_local(config, home, fresh=options.fresh)
     print_report(console, read_report((folder / "report.json").read_bytes()), home)
@@ -98,8 +98,3 @@ def print_inferred(console: Console, model: str, inferred: InferredConfig, confi
         table.add_row(Text(printable(subject)), Text(printable(text), style="yellow" if assumed else ""))
     console.print(Text(f"{config.name}: inferred from {printable(model)}", style="bold"), highlight=False)
     console.print(Padding(table, (0, 0, 1, 2)), highlight=False)
-
-
-def terminated(*_: object) -> None:
-    """End as after Ctrl-C: the record is closed, and no server of this process is left running."""
-    raise SystemExit(128 + signal.SIGTERM)

@@ -8,8 +8,7 @@ from pathlib import Path
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.run_report import RunReport, StageEntry
 from gauntlet.core.shipping import shipping_stages
-from gauntlet.reporting import pareto_plot
-from gauntlet.reporting.drawing import standalone
+from gauntlet.reporting.drawing import drawn, standalone
 from gauntlet.reporting.html_report import render_html
 from gauntlet.reporting.markdown_report import render_markdown
 
@@ -28,7 +27,7 @@ def write_report(report: RunReport, folder: Path, store: Path) -> str:
     write_atomically(folder / "report.md", summary)
     write_atomically(folder / "report.html", render_html(report, store))
     write_atomically(folder / "environment.json", json.dumps(report.environment, indent=1))
-    if (drawing := pareto_plot.draw(report)) is not None:
+    if (drawing := drawn("pareto", report)) is not None:
         write_atomically(folder / PARETO_FILE, standalone(drawing))
     return summary
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from frameworks.keras.tensorflow_setup import start_tensorflow
+from frameworks.trust import untrusted_code
 from gauntlet.core.errors import StageError, one_line
-from gauntlet.frameworks.trust import untrusted_code
 
 KERAS = ".keras"
 SAVED_MODEL = ".zip"

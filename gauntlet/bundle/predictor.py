@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from gauntlet.runtime.embedding_session import open_embedding_session
 from gauntlet.runtime.engines.base import Engine
 from gauntlet.runtime.resources import usable_threads
 
-if TYPE_CHECKING:
-    from gauntlet.bundle.video_prediction import VideoPredictions
-
 Image = bytes | str | Path | Array
 """An image file's bytes, its path, or decoded pixels, shape (height, width, channels).
 
@@ -39,8 +36,6 @@ Sample = tuple[Array, tuple[int, int]]
 """A model's input made from an image, and the image's height and width."""
 
 THREADS = ("intra_op_num_threads", "inter_op_num_threads")
-SILENCE_S = 10.0
-"""After which a live source that sends nothing is given up."""
 
 
 class Predictor:
@@ -97,27 +92,6 @@ class Predictor:
             for image, sample in zip(group, samples, strict=True):
                 yield image, sample if isinstance(sample, StageError) else next(predictions)
 
-    def video(
-        self, source: str | Path, *, frames: int | None = None, timeout_s: float = SILENCE_S
-    ) -> "VideoPredictions":
-        """Return the predictions of a video file, a camera (`camera:0`) or a stream (`rtsp://...`), to iterate over.
-
-        Args:
-            source: every frame of a file is predicted; of a live source always the newest, the others are dropped.
-            frames: to predict at most; by default all.
-            timeout_s: after which a live source that sends nothing is given up.
-
-        Raises:
-            ConfigError: when it cannot be opened or the model takes no images; while iterating, when it breaks off.
-        """
-        from gauntlet.bundle.video_prediction import VideoPredictions
-        from gauntlet.images.video import open_video
-
-        channels = len(self._preprocessing().mean)
-        opened = open_video(str(source), channels, timeout_s)
-        self(np.zeros((64, 64, channels), np.uint8))  # the first call is slow, and a camera does not wait for it
-        return VideoPredictions(opened, self, frames)
-
     def run(self, inputs: NamedArrays, batch: int | None = None) -> NamedArrays:
         """Run the model on samples, arrays of shape (n, ...) by input; return the outputs by name, shape (n, ...).
 
@@ -165,7 +139,8 @@ class Predictor:
         """Whether the model has one input, with a known preprocessing."""
         return self.signature.preprocessing is not None and len(self.signature.inputs) == 1
 
-    def _preprocessing(self) -> Preprocessing:
+    def preprocessing(self) -> Preprocessing:
+        """Return how an image becomes the input; `ConfigError` for a model that takes no images."""
         how = self.signature.preprocessing
         if how is None or not self.takes_images:
             expected = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
@@ -173,7 +148,7 @@ class Predictor:
         return how
 
     def _sample(self, image: Image) -> Sample:
-        how = self._preprocessing()
+        how = self.preprocessing()
         pixels = pixels_of(image, len(how.mean))
         if pixels.dtype == np.uint8:  # the training data may have had another scale
             how = how.replace(scale=1 / 255)

@@ -1,7 +1,7 @@
 """Writes the request log in a thread of its own: a slow or full disk costs entries, never a request.
 
 A request only joins a bounded queue. The thread writes what has queued, a few times a second, into the last of the
-log's SQLite files (`gauntlet.request_log.reader`), and removes the first ones before the log is too large.
+log's SQLite files (`wings.lifecycle.library.log_reader`), and removes the first ones before the log is too large.
 """
 
 import fcntl

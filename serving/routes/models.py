@@ -15,12 +15,14 @@ router = APIRouter(prefix="/v2", tags=["models"])
 
 
 @router.get("/health/live")
+@router.head("/health/live", include_in_schema=False)
 async def live() -> Response:
     """Answer while the process does."""
     return Response()
 
 
 @router.get("/health/ready")
+@router.head("/health/ready", include_in_schema=False)
 async def ready(request: Request) -> Response:
     """Answer 200 when every loaded model can answer, else 503."""
     if not _repository(request).ready:

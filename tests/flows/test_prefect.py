@@ -63,7 +63,7 @@ def worker_home(
     )
     yield home
     stop(psutil.Process(worker.pid))  # with the runs that the schedule started meanwhile
-    worker.wait(timeout=10)
+    worker.wait(timeout=60)
 
 
 def start(client: SyncPrefectClient, *settings: str) -> FlowRun:
@@ -213,7 +213,7 @@ def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
     client.set_flow_run_state(run.id, Cancelling())
     final = wait(client, lambda: ended(client, run))
     assert final.state.type.value == "CANCELLED"
-    psutil.wait_procs([flow, *workers], timeout=20)
+    psutil.wait_procs([flow, *workers], timeout=120)
     assert not [process for process in (flow, *workers) if process.is_running()]
     report = RunReport.model_validate_json((folder / "report.json").read_bytes())
     assert (report.verdict, report.reason) == ("failed", CANCELLED)

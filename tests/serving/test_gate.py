@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,12 +147,20 @@ def test_load_takes_no_settings_from_a_client(server: ServerProcess) -> None:
         (["a", "b", "--name", "x"], "it names one bundle, and 2 are given"),
         (["--repository", "missing"], "no such folder"),
         (["a", "--token-file", "missing"], "missing: no such file"),
-        (["a", "--token-file", "short"], "at least 16"),
+        (["a", "--token-file", "short"], "--token-file short, line 1: a token has at least 16"),
+        (
+            ["a", "--token-file", "rights"],
+            "--token-file rights, line 2: 'read' is no right; allowed are infer, feedback",
+        ),
+        (["a", "--token-file", "none"], "--token-file none: it has no token"),
+        (["a", "--tls-cert", "short"], "--tls-cert and --tls-key: one is given"),
+        (["a", "--tls-cert", "short", "--tls-key", "short"], "not a certificate and its key in PEM"),
         (["a", "--host", "0.0.0.0"], "--host 0.0.0.0: others can reach it"),
         (["a", "--host", "::"], "--host ::: others can reach it"),
         (["a", "--host", "example.org"], "--token-file"),
         (["a", "--deadline-ms", "0"], "--deadline-ms 0.0: Input should be greater than 0"),
         (["a", "--port", "99999"], "--port 99999: allowed are 1 to 65535"),
+        (["a", "--fd", "999"], "--fd 999: Bad file descriptor; expected a TCP socket that listens"),
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line(
@@ -159,9 +168,26 @@ def test_wrong_arguments_are_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short").write_text("short")
+    (tmp_path / "rights").write_text(f"# clients\n{TOKEN} read\n")
+    (tmp_path / "none").write_text("# nobody yet\n")
     assert main(["serve", *words]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert told in line
+
+
+@pytest.mark.parametrize(
+    ("host", "listens", "told"),
+    [("127.0.0.1", False, "expected a TCP socket that listens"), ("0.0.0.0", True, "--host 0.0.0.0: others can reach")],
+)
+def test_open_socket_is_refused_where_it_does_not_listen_or_others_can_reach_it(
+    capsys: pytest.CaptureFixture[str], host: str, listens: bool, told: str
+) -> None:
+    inherited = socket.socket()
+    inherited.bind((host, 0))
+    if listens:
+        inherited.listen()
+    assert main(["serve", "a", "--fd", str(inherited.detach())]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_token_may_come_from_the_environment(
@@ -170,7 +196,7 @@ def test_token_may_come_from_the_environment(
     arguments = ["serve", str(tmp_path / "missing.zip"), "--host", "0.0.0.0"]
     monkeypatch.setenv("GAUNTLET_TOKEN", "short")
     assert main(arguments) == 2
-    assert "GAUNTLET_TOKEN: a token has at least 16" in capsys.readouterr().err
+    assert "GAUNTLET_TOKEN, line 1: a token has at least 16" in capsys.readouterr().err
     monkeypatch.setenv("GAUNTLET_TOKEN", "x" * 16)
     assert main(arguments) != 0
     assert "missing.zip" in capsys.readouterr().err  # the host is accepted, so the bundle is looked for

@@ -23,11 +23,11 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
 from gauntlet.request_log.features import input_statistics
 from gauntlet.request_log.log_format import log_files
-from gauntlet.request_log.reader import LoggedRequest, RequestLogReader
 from serving.observations import Metrics
 from serving.request_log import writer
 from serving.request_log.log_file import LogFile
 from serving.request_log.writer import RequestLog, RequestLogConfig
+from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
 
 WAIT_S = 60
 Value = TypeVar("Value")

@@ -3,7 +3,6 @@
 import argparse
 import importlib
 import os
-import signal
 from pathlib import Path
 
 from rich import box
@@ -13,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.console import CLOSE, folded, live
-from flows.cli.run import terminated
 from flows.cli.shared import counted, plain
 from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
 from gauntlet.core.errors import GateFailed
 from gauntlet.reporting.text_format import percent, printable, ratio, size
+from gauntlet.runtime.signals import end_in_order
 from wings.fleet.fleet_record import last_fleet
 from wings.fleet.library.fleet_models import find_models
 from wings.fleet.library.fleet_report import FleetReport, FleetResult
@@ -33,7 +32,7 @@ def run_fleet(options: argparse.Namespace) -> int:
     console, home, folder, settings = Console(), Home.find(), Path(options.folder), tuple(options.set)
     find_models(folder)  # nothing is started for an empty folder
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # Prefect reads it when imported
-    signal.signal(signal.SIGTERM, terminated)
+    end_in_order()
     code = 0
     with explain_full_disk(home), prefect_server(home, while_starting=_prepare) as api, live(console):
         from wings.fleet.fleet_flow import fleet

@@ -19,7 +19,7 @@ def add_commands(commands: Commands) -> None:
     )
     which += "one target of each kind"
     diagnose.add_argument("--targets", type=names, nargs="?", const=[], metavar="NAME,...", help=which)
-    diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="by default 7, more for large files")
+    diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="by default 30, more for large files")
     diagnose.add_argument("--json", action="store_true", help="print JSON")
     part = "write the part of a model between tensors inside it as a model of its own"
     cut = add("cut", "cut_command:cut", part, f"exit codes: 0 written, {INVALID}, 3 the file cannot be read")

@@ -4,10 +4,9 @@
 """
 
 import threading
-import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from flows.record.home import Home
 from gauntlet.bundle.bundle import Bundle
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from wings.lifecycle.registry.bundle_cache import ResolvedBundle  # loads MLflow
 
 POLL_S = 5.0
-LOAD_TIMEOUT_S = 600.0
 
 
 class RegisteredModel:
@@ -41,26 +39,22 @@ class RegisteredModel:
         self.loaded = resolve(Home.find(), self.source)
         return self.loaded.folder
 
-    def follow(self, address: str, name: str | None, token: str | None) -> None:
-        """Let the server load every bundle that the alias comes to name, as long as this process lives."""
+    def follow(self, name: str | None, load: Callable[[str], None]) -> None:
+        """Call `load` for every bundle that the alias comes to name, as long as this process lives."""
         from wings.lifecycle.registry.bundle_cache import follow
 
         if name is None:
             assert self.loaded is not None
             name = Bundle.open(self.loaded.folder).contract.name
-        request = urllib.request.Request(f"{address}/v2/repository/models/{quote(name)}/load", b"{}", method="POST")
-        request.add_header("Content-Type", "application/json")
-        if token is not None:
-            request.add_header("Authorization", f"Bearer {token}")
 
-        def load(bundle: "ResolvedBundle") -> None:
+        def serve(bundle: "ResolvedBundle") -> None:
             try:
-                urllib.request.urlopen(request, timeout=LOAD_TIMEOUT_S).close()
+                load(name)
             except OSError as error:
                 raise StageError(f"version {bundle.version} is not served, the one before stays: {error}") from error
 
         options = {"poll_s": POLL_S, "known": self.loaded.digest if self.loaded else None}
-        arguments = (Home.find(), self.source, load, threading.Event())
+        arguments = (Home.find(), self.source, serve, threading.Event())
         threading.Thread(target=follow, args=arguments, kwargs=options, daemon=True).start()
 
 

@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -14,7 +15,8 @@ from pydantic import Field
 
 from flows.cli.shared import given_limits, plain
 from flows.record.home import Home
-from flows.servers.local_servers import HOST, free_port, launch, wait_until_up
+from flows.servers.local_servers import launch, wait_until_up
+from flows.servers.ports import Port
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.core.kinds import removed
@@ -38,7 +40,7 @@ class ServedChampion(Frozen):
 
 
 def settings(options: argparse.Namespace) -> JsonObject | None:
-    """Return the champion that `--serve` names, with a free port; None without it."""
+    """Return the champion that `--serve` names; None without it."""
     given_limits(ReplayLimits, options)
     given_limits(MonitorLimits, options)
     replay = _given(options, ReplayLimits.model_fields)
@@ -50,9 +52,9 @@ def settings(options: argparse.Namespace) -> JsonObject | None:
         if missing := removed("command.serving"):
             raise ConfigError(f"--serve {options.serve}: {missing}")
         every = {} if options.watch_every is None else {"watch_every_s": options.watch_every}
-        name, port = checked_name(options.serve), free_port(options.serve_port)
-        if not 0 < logged.get("log_share", 1) <= 1:
-            raise ConfigError(f"--log-share {logged['log_share']}: it has to be above 0 and at most 1")
+        name, port, share = checked_name(options.serve), options.serve_port, getattr(options, "log_share", None)
+        if share is not None and not 0 < share <= 1:
+            raise ConfigError(f"--log-share {share}: it has to be above 0 and at most 1")
         return ServedChampion(name=name, port=port, replay=replay, limits=limits, **logged, **every).model_dump()
     if flags:
         raise ConfigError(f"{flags[0]}: nothing is served and watched. Fix: name a model with --serve NAME")
@@ -74,7 +76,8 @@ def require_same(settings: JsonObject, serves: str) -> None:
 def parts(home: Home, settings: JsonObject) -> list[tuple[str, Callable[[], psutil.Process], str, str]]:
     """Return the champion's server: its name, what starts it, its address and the model that it serves."""
     served = ServedChampion.model_validate(settings)
-    return [("serving", lambda: start_serving(home, served), f"http://{HOST}:{served.port}", served.name)]
+    port = Port.take(served.port)
+    return [("serving", partial(start_serving, home, served, port), port.address, served.name)]
 
 
 def logged_requests(home: Home, model: str) -> Path:
@@ -82,18 +85,18 @@ def logged_requests(home: Home, model: str) -> Path:
     return home.root / "request-logs" / model
 
 
-def start_serving(home: Home, served: ServedChampion) -> psutil.Popen:
+def start_serving(home: Home, served: ServedChampion, port: Port) -> psutil.Popen:
     """Serve a champion with a request log, and wait until the server answers; `StageError` when it does not.
 
     Where there is no champion yet, the server waits for the first one.
     """
     log, model = home.root / "platform" / "serving.log", f"models:/{served.name}@champion"
     command = [sys.executable, "-m", "flows.cli.main", "serve", model, "--wait", "--name", served.name]
-    command += ["--port", str(served.port)]
+    command += ["--fd", "0"]
     command += ["--request-log", str(logged_requests(home, served.name))]
     command += ["--log-inputs", "all", "--log-share", str(served.log_share)]  # a retraining needs inputs
-    process = launch(command, dict(os.environ), log)
-    wait_until_up(process, f"http://{HOST}:{served.port}/v2/health/live", f"gauntlet serve {model}", log)
+    process = launch(command, dict(os.environ), log, port.listener())
+    wait_until_up(process, f"{port.address}/v2/health/live", f"gauntlet serve {model}", log)
     return process
 
 

@@ -203,11 +203,11 @@ def test_installation_of_an_unknown_environment_is_refused(tmp_path: Path) -> No
 
 
 def test_targets_are_a_table_with_a_reason_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = tuple(map(by_name, ("ort-cpu", "openvino-bf16", "ort-rocm-f32")))
+    few = tuple(map(by_name, ("ort-cpu", "openvino-bf16", "ort-openvino-f32")))
     monkeypatch.setattr(targets, "default_targets", lambda: few)
     done = called(tmp_path, "targets")
     assert done.returncode == 0
     lines = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("│")}
     assert "yes" in lines["ort-cpu"]
     assert "no: its environment is not installed; install it with: gauntlet targets install" in lines["openvino-bf16"]
-    assert "no: " in lines["ort-rocm-f32"]
+    assert "no: " in lines["ort-openvino-f32"]

@@ -34,7 +34,6 @@ def bundle_for(trained: "Trained", space: Workspace, target: str) -> Path:
     [
         ("openvino-f32", "its environment is not installed; install it with: gauntlet targets install openvino"),
         ("abacus", "unknown target 'abacus'"),
-        ("ort-coreml", "was built without CoreMLExecutionProvider"),
     ],
 )
 def test_target_that_cannot_run_here_is_said_in_one_line(

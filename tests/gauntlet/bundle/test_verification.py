@@ -115,8 +115,8 @@ def test_full_disk_is_no_damage(packed: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_added_and_missing_files_are_named(folder: Path) -> None:
     (folder / "extra.py").write_text("")
-    (folder / "bom.json").unlink()
-    assert {line.partition(":")[0] for line in verify(folder).damage} == {"extra.py", "bom.json"}
+    (folder / "README.md").unlink()
+    assert {line.partition(":")[0] for line in verify(folder).damage} == {"extra.py", "README.md"}
 
 
 def test_other_outputs_than_the_golden_ones_fail(packed: Path, tmp_path: Path) -> None:

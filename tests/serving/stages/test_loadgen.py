@@ -15,8 +15,8 @@ from gauntlet.core.errors import GateFailed, StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.runtime.session import open_session
-from gauntlet.targets import OrtCuda
 from serving.stages.loadgen import LoadGenFacts, Scenario, loadgen
+from wings.providers.cuda import OrtCuda
 
 if find_spec("mlperf_loadgen") is None:
     needs.missing("mlperf_loadgen is not installed; install it with: make loadgen")

@@ -41,7 +41,7 @@ def deploy_all(home: Home, served: ServedChampion | None = None) -> None:
     deploy(home, PlatformSettings(prefect_port=1, mlflow_port=1, wings=wings))
 
 
-def until(ready: Callable[[], Any], seconds: float = 120) -> Any:
+def until(ready: Callable[[], Any], seconds: float = 400) -> Any:
     deadline = time.monotonic() + seconds
     while not (result := ready()):
         assert time.monotonic() < deadline

@@ -2,7 +2,7 @@
 
 import argparse
 
-from flows.cli.argument_types import at_least
+from flows.cli.argument_types import at_least, port
 from flows.cli.commands import INVALID, AddCommand, Commands, adder
 
 
@@ -115,7 +115,7 @@ def add_options(commands: Commands) -> None:
         return
     served = "serve this registered model's champion with a request log, watch it, and retrain it when harm is proven"
     up.add_argument("--serve", metavar="NAME", default="", help=served)
-    up.add_argument("--serve-port", type=int, default=8080, help="by default 8080, or a free one")
+    up.add_argument("--serve-port", type=port, default=8080, help="by default 8080, or a free one")
     every = "with --serve: seconds between two looks at the champion; by default 300"
     up.add_argument("--watch-every", type=at_least(1), metavar="S", help=every)
     share = "with --serve: share of the requests that is logged, and so watched; by default 1"

@@ -20,7 +20,7 @@ from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import GateFailed, without_password
 from gauntlet.reporting.markdown_report import escape
 from gauntlet.request_log.log_format import VERSION_DIGITS
-from gauntlet.request_log.reader import RequestLogReader
+from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests, read_labeled_requests
 from wings.lifecycle.library.promotion.ledger import Entry, checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits

@@ -10,7 +10,7 @@ from harness import command
 from gauntlet.core.errors import ConfigError
 from wings.lifecycle.served_champion import require_same, settings
 
-HIDDEN = dict.fromkeys(("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI"), "")
+HIDDEN = dict.fromkeys(("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME", "MLFLOW_TRACKING_URI"), "")
 
 
 @pytest.mark.parametrize("words", [("--watch-every", "60"), ("--rounds", "6"), ("--season-h", "24")])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.problems.base import Floats
-from gauntlet.request_log.reader import Feedback, LoggedRequest, RequestLogReader
+from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, RequestLogReader
 
 NEAR = 0.05
 """Distance of near copies, as a share of what is usual between two samples."""

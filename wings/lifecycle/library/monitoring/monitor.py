@@ -12,8 +12,8 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import RunReport
 from gauntlet.request_log.features import feature_names
 from gauntlet.request_log.log_format import VERSION_DIGITS
-from gauntlet.request_log.reader import RequestLogReader
 from gauntlet.request_log.reference import REFERENCE, MonitoringReference
+from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.judged_samples import judged_labels
 from wings.lifecycle.library.monitoring.judgment import gather, judge
 from wings.lifecycle.library.monitoring.monitor_history import MAX_SAMPLES, MonitorHistory

@@ -29,7 +29,7 @@ from gauntlet.request_log.features import (
     output_features,
 )
 from gauntlet.request_log.log_format import REFUSED
-from gauntlet.request_log.reader import Feedback, LoggedRequest, Outcome, RequestLogReader
+from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, Outcome, RequestLogReader
 
 MAX_SAMPLES = 1_000_000
 """More are not tested, so that a look takes seconds."""

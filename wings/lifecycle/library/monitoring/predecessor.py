@@ -23,7 +23,7 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
 from gauntlet.request_log.features import are_broken
 from gauntlet.request_log.log_format import VERSION_DIGITS
-from gauntlet.request_log.reader import RequestLogReader
+from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth
 from wings.lifecycle.library.monitoring.monitor_history import Indices, MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, PreviousResult

@@ -9,8 +9,8 @@ from monitored_bundles import images, log_requests
 from served_bundles import brightness_bundle
 
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.request_log.reader import RequestLogReader
 from serving.request_log.writer import RequestLog, RequestLogConfig
+from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests, _copies, read_labeled_requests
 
 

@@ -1,0 +1,106 @@
+"""Tokens with rights of their own, which change without a restart, and TLS."""
+
+import ssl
+import urllib.request
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from served_bundles import brightness_bundle
+from server_process import serving
+
+from serving.errors import NotAllowed, NoToken
+from serving.serve_command import _load
+from serving.server import ServerConfig
+from serving.tokens import RIGHTS, Tokens
+
+NAMES = ("everything", *RIGHTS)
+TOKENS = {name: name.ljust(20, "0") for name in NAMES}
+ROUTES = {
+    "infer": ("POST", "/v2/models/brightness/infer"),
+    "feedback": ("POST", "/v2/models/brightness/feedback"),
+    "operate": ("POST", "/v2/repository/models/brightness/unload"),
+    "metrics": ("GET", "/metrics"),
+}
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return brightness_bundle(tmp_path / "b", latencies=[(1, 1.0)])
+
+
+def token_file(path: Path) -> Path:
+    """Write a token of each right, and one of all."""
+    path.write_text("".join(f"{token} {name if name in RIGHTS else ''}\n" for name, token in TOKENS.items()))
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("right", RIGHTS)
+def test_token_does_what_its_rights_say_and_nothing_else(tmp_path: Path, name: str, right: str) -> None:
+    tokens = Tokens.read(token_file(tmp_path / "tokens"))
+    method, path = ROUTES[right]
+    if name in (right, "everything"):
+        tokens.require_right(f"Bearer {TOKENS[name]}", method, path)
+    else:
+        with pytest.raises(NotAllowed, match=f"has the rights {name}; .* needs {right}"):
+            tokens.require_right(f"Bearer {TOKENS[name]}", method, path)
+    tokens.require_right(f"Bearer {TOKENS[name]}", "GET", "/v2/models/brightness")
+
+
+def test_client_cannot_unload_a_model_and_an_operator_leaves_the_server_not_ready(tmp_path: Path, bundle: Path) -> None:
+    unload = ROUTES["operate"][1]
+    with serving(tmp_path, bundle, "--token-file", token_file(tmp_path / "tokens")) as server:
+        refused = server.post(unload, "{}", authorization=f"Bearer {TOKENS['infer']}")
+        assert (refused.status, "needs operate" in refused.error) == (403, True)
+        assert server.request("HEAD", "/v2/health/ready").status == 200
+        assert server.post(unload, "{}", authorization=f"Bearer {TOKENS['operate']}").status == 200
+        assert server.get("/v2/health/ready").status == 503
+
+
+def test_tokens_change_without_a_restart_and_a_damaged_file_changes_nothing(tmp_path: Path) -> None:
+    file = token_file(tmp_path / "tokens")
+    tokens = Tokens.read(file)
+    file.write_text("another-token-0123 infer\n")
+    tokens.require_right("Bearer another-token-0123", *ROUTES["infer"])
+    with pytest.raises(NoToken):
+        tokens.require_right(f"Bearer {TOKENS['infer']}", *ROUTES["infer"])
+    for damage in ("short", "", None):
+        file.unlink() if damage is None else file.write_text(damage)
+        tokens.require_right("Bearer another-token-0123", *ROUTES["infer"])
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """Write a certificate for localhost that signs itself, and its key."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "here")])
+    begin = datetime.now(UTC) - timedelta(minutes=5)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    files = folder / "cert.pem", folder / "key.pem"
+    files[0].write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
+    return files
+
+
+def test_server_speaks_tls_and_loads_a_new_version_over_it(tmp_path: Path, bundle: Path) -> None:
+    cert, key = certificate(tmp_path)
+    with serving(tmp_path, bundle, "--tls-cert", cert, "--tls-key", key) as server:
+        address = f"https://localhost:{server.port}"
+        context = ssl.create_default_context(cafile=cert)
+        with urllib.request.urlopen(f"{address}/v2/models/brightness/ready", context=context) as response:
+            assert response.status == 200
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            urllib.request.urlopen(f"{address}/v2", context=ssl.create_default_context())
+        _load(ServerConfig(tls=(cert, key)), address, "brightness")
+        with pytest.raises(OSError, match="404"):
+            _load(ServerConfig(tls=(cert, key)), address, "another")
