@@ -62,7 +62,7 @@ class RunningPlatform:
         """Start everything on free ports, and return what was printed."""
         ports = [word for part in ("prefect", "mlflow", "serve") for word in (f"--{part}-port", str(free_port()))]
         for _ in range(STARTS):
-            done = self.gauntlet("up", "--serve", self.name, *ports, *words)
+            done = self.gauntlet("up", "--serve", self.name, "--label-window-h", "0", *ports, *words)
             if done.returncode == 0:
                 break
         else:

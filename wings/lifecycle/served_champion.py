@@ -6,7 +6,7 @@ This module is the object of the entry point `platform.lifecycle`, for the wing 
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from flows.servers.ports import Port
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.core.kinds import removed
+from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.promotion.ledger import checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 
@@ -33,24 +34,35 @@ class ServedChampion(Frozen):
     name: str
     port: int
     watch_every_s: int = Field(300, ge=1, description="between two looks")
+    log_share: float = Field(1.0, gt=0, le=1, description="of the requests that is logged")
+    limits: JsonObject = Field({}, description="limits of the watch that were given")
     replay: JsonObject = Field({}, description="limits of a retraining that were given")
 
 
 def settings(options: argparse.Namespace) -> JsonObject | None:
     """Return the champion that `--serve` names; None without it."""
     given_limits(ReplayLimits, options)
-    replay = {name: value for name in ReplayLimits.model_fields if (value := getattr(options, name, None)) is not None}
-    flags = [f"--{name.replace('_', '-')}" for name in replay]
+    given_limits(MonitorLimits, options)
+    replay = _given(options, ReplayLimits.model_fields)
+    limits = _given(options, [name for name in MonitorLimits.model_fields if name not in replay])
+    logged = _given(options, ["log_share"])
+    flags = [f"--{name.replace('_', '-')}" for name in (*replay, *limits, *logged)]
     flags += ["--watch-every"] if options.watch_every is not None else []
     if options.serve:
         if missing := removed("command.serving"):
             raise ConfigError(f"--serve {options.serve}: {missing}")
         every = {} if options.watch_every is None else {"watch_every_s": options.watch_every}
-        name, port = checked_name(options.serve), options.serve_port
-        return ServedChampion(name=name, port=port, replay=replay, **every).model_dump()
+        name, port, share = checked_name(options.serve), options.serve_port, getattr(options, "log_share", None)
+        if share is not None and not 0 < share <= 1:
+            raise ConfigError(f"--log-share {share}: it has to be above 0 and at most 1")
+        return ServedChampion(name=name, port=port, replay=replay, limits=limits, **logged, **every).model_dump()
     if flags:
         raise ConfigError(f"{flags[0]}: nothing is served and watched. Fix: name a model with --serve NAME")
     return None
+
+
+def _given(options: argparse.Namespace, names: Iterable[str]) -> JsonObject:
+    return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
 def require_same(settings: JsonObject, serves: str) -> None:
@@ -82,7 +94,7 @@ def start_serving(home: Home, served: ServedChampion, port: Port) -> psutil.Pope
     command = [sys.executable, "-m", "flows.cli.main", "serve", model, "--wait", "--name", served.name]
     command += ["--fd", "0"]
     command += ["--request-log", str(logged_requests(home, served.name))]
-    command += ["--log-inputs", "all"]  # a retraining needs inputs
+    command += ["--log-inputs", "all", "--log-share", str(served.log_share)]  # a retraining needs inputs
     process = launch(command, dict(os.environ), log, port.listener())
     wait_until_up(process, f"{port.address}/v2/health/live", f"gauntlet serve {model}", log)
     return process

@@ -19,7 +19,7 @@ WHERE version = :version AND id > :row AND failure IS NULL ORDER BY id
 OUTCOMES = """
 SELECT id, time, milliseconds, failure FROM request WHERE version = :version AND id > :row ORDER BY id
 """
-FEEDBACK = "SELECT id, request_id, labels FROM feedback WHERE id > :row ORDER BY id"
+FEEDBACK = "SELECT * FROM feedback WHERE id > :row ORDER BY id"
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class Feedback:
     place: tuple[int, int]
     request_id: str
     labels: tuple[int, ...]
+    time: float = 0.0
+    """When they came, in seconds since 1970; 0 where an older server did not log it."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,8 @@ class RequestLogReader:
 
     def feedback(self, after: tuple[int, int] = (0, 0)) -> Iterator[Feedback]:
         """Yield labels, of requests to any version, in the order in which they came, behind a place."""
-        for number, (key, request_id, labels) in self._rows(FEEDBACK, "", after):
-            yield Feedback((number, key), request_id, tuple(json.loads(labels)))
+        for number, (key, request_id, labels, *time) in self._rows(FEEDBACK, "", after):
+            yield Feedback((number, key), request_id, tuple(json.loads(labels)), *time)
 
     def inputs(self, place: tuple[int, int]) -> NamedArrays | None:
         """Return the inputs of one request; None where the log does not keep them, or no longer."""

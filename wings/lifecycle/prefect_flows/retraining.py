@@ -143,7 +143,8 @@ def _samples(champion: ResolvedBundle, request: RetrainRequest) -> LabeledReques
     reader.require()
     samples = read_labeled_requests(reader, champion.digest[:VERSION_DIGITS], signature, request.limits.held_back)
     aside = int(samples.held_back.sum())
-    require_enough(request.name, samples.labeled, samples.usable, (len(samples.labels) - aside, aside), request.limits)
+    sides = (len(samples.labels) - aside, aside)
+    require_enough(request.name, samples.labeled, samples.usable, sides, request.limits, samples.copies)
     return samples
 
 
