@@ -6,9 +6,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # It asks for a second onnxruntime, which would overwrite the first.
 JAX2ONNX := $(PIP) --no-deps jax2onnx
+EXTRAS := torch tensorflow sklearn boosting jax loadgen serving dask store video signing
 ARGS ?=
 
-.PHONY: demo onnx test test-all nightly check docs up clean zoo torch tensorflow sklearn boosting jax loadgen serving dask store arm64
+.PHONY: demo onnx test test-all nightly check docs up clean zoo $(EXTRAS) arm64
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
@@ -38,7 +39,7 @@ check: .venv/dev  ## style, types, import floors, documentation
 	$(BIN)/python docs/generate --check
 	$(BIN)/zensical build --strict
 
-docs: .venv/dev  ## the documentation with a search box, in site/; generated pages are written anew
+docs: .venv/docs  ## the documentation with a search box, in site/; generated pages are written anew
 	$(BIN)/python docs/generate
 	$(BIN)/zensical build --clean --strict
 	@echo "Read it: $(BIN)/python -m http.server --directory site"
@@ -46,7 +47,7 @@ docs: .venv/dev  ## the documentation with a search box, in site/; generated pag
 up: .venv/core  ## Prefect, MLflow, the deployments and workers on this machine, until `gauntlet down`
 	$(BIN)/gauntlet up
 
-torch tensorflow sklearn boosting jax loadgen serving dask store: %: .venv/with-%  ## what not every user needs
+$(EXTRAS): %: .venv/with-%  ## what not every user needs
 
 arm64:  ## an Arm Python with ONNX Runtime in ~/.cache, for portability.emulate
 	PYTHON=$(BIN)/python .ci/arm64
@@ -64,12 +65,17 @@ clean:  ## remove the environment and all runs
 	@$(BIN)/python -m flows.servers.build_templates
 	@touch $@
 
+.venv/docs: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) --editable . zensical
+	@touch $@
+
 .venv/core: .venv/onnx
 	@echo "Installing PyTorch; about 5.6 GB more, a few minutes, once ..."
 	$(PIP) --editable '.[pipeline,torch]'
 	@touch $@
 
-.venv/with-%: .venv/core
+.venv/with-%: .venv/onnx
 	$(PIP) --editable '.[$*]'
 	@$(if $(filter jax,$*),$(JAX2ONNX))
 	@touch $@

@@ -13,7 +13,8 @@ sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("t
 from object_server import BUCKET, CREDENTIALS, ObjectServer, object_server
 from postgres_cluster import PostgresCluster, postgres_cluster
 
-from flows.servers.local_servers import HOST, free_port, launch, stop, wait_until_up
+from flows.servers.local_servers import launch, stop, wait_until_up
+from flows.servers.ports import HOST, free_port
 from wings.platform.prepare_databases import MLFLOW, PREFECT
 
 ADDRESS = f"s3://{BUCKET}/shared"

@@ -37,9 +37,9 @@ from gauntlet.runtime.resources import usable_threads
 from tasks.accuracy import AccuracyConfig, accuracy
 from tasks.quantize import quantize
 from tasks.quantize.static import StaticInt8
-from tasks.repair import RepairConfig, repair
-from tasks.repair.quality import ReferenceOutputs
-from tasks.repair.trial import PREDICTION_IMAGES, RANKING_IMAGES
+from wings.repair import RepairConfig, repair
+from wings.repair.quality import ReferenceOutputs
+from wings.repair.trial import PREDICTION_IMAGES, RANKING_IMAGES
 
 CONTROL = Path(__file__).with_name("nncf_accuracy_control.py")
 TORCHVISION = ("mobilenet_v3_large", "mobilenet_v2", "efficientnet_b0")

@@ -16,13 +16,14 @@ import psutil
 import requests
 
 from flows.record.home import Home
-from flows.servers.local_servers import free_port
-from gauntlet.request_log.reader import RequestLogReader
+from flows.servers.password import password_file
+from flows.servers.ports import free_port
+from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
 from wings.lifecycle.served_champion import logged_requests
 
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
-HIDDEN = ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI")
+HIDDEN = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME", "MLFLOW_TRACKING_URI")
 BATCH = 5
 """Images of a request."""
 POLL_S = 0.1
@@ -61,7 +62,7 @@ class RunningPlatform:
         """Start everything on free ports, and return what was printed."""
         ports = [word for part in ("prefect", "mlflow", "serve") for word in (f"--{part}-port", str(free_port()))]
         for _ in range(STARTS):
-            done = self.gauntlet("up", "--serve", self.name, *ports, *words)
+            done = self.gauntlet("up", "--serve", self.name, "--label-window-h", "0", *ports, *words)
             if done.returncode == 0:
                 break
         else:
@@ -155,9 +156,12 @@ class RunningPlatform:
         return until(answer, f"{verb} is answered")  # type: ignore[no-any-return]
 
     def _api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        name, secret = password_file(self.home).read_text().strip().split(":")
+
         def answer() -> requests.Response | None:
             try:
-                return requests.request(method, f"{self.prefect}/api/{path}", json=body, timeout=60)
+                address = f"{self.prefect}/api/{path}"
+                return requests.request(method, address, json=body, timeout=60, auth=(name, secret))
             except requests.ConnectionError:
                 return None
 

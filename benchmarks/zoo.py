@@ -21,7 +21,7 @@ from zoo_models import MODELS
 from zoo_models.zoo_model import ZooModel, run_file
 
 from flows.record.home import Home
-from flows.servers.local_servers import prefect_server
+from flows.servers.local_servers import free_port, prefect_server
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 
@@ -46,7 +46,8 @@ def judged(name: str, folder: Path, home: Home) -> Row:
     """Run the product on one model, which is made in the folder; return its row of the table."""
     model = MODELS[name](folder)
     np.savez(folder / "samples.npz", **model.seen)
-    words = (str(model.source), "--data", str(folder / "samples.npz"), *model.words)
+    data = () if model.source.suffix == ".yaml" else ("--data", str(folder / "samples.npz"))
+    words = (str(model.source), *data, *model.words)
     log, started, problem = folder / "log.txt", time.monotonic(), ""
     try:
         report = run_product(home, log, *words, *settings(*SHARED, *QUICK, *LOSSLESS))
@@ -97,17 +98,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"by default all: {', '.join(MODELS)}")
     parser.add_argument("--folder", type=Path, help="keep models and runs here")
-    parser.add_argument("--rows", type=Path, help="append each row to this file, as JSON, when it is there")
+    parser.add_argument("--rows", type=Path, help="append each row to this file; models that it has are not run again")
     add_result_option(parser)
     options = parser.parse_args()
     if unknown := set(options.models) - MODELS.keys():
         parser.error(f"unknown models {', '.join(sorted(unknown))}; available: {', '.join(MODELS)}")
-    rows = []
+    known = json_rows(options.rows)
+    rows = [known[name] for name in options.models or MODELS if name in known]
     with tempfile.TemporaryDirectory() as temporary:
         root = (options.folder or Path(temporary)).resolve()
         home = Home(root / "home")
-        with prefect_server(home):  # else each run starts one
-            for name in options.models or MODELS:
+        with prefect_server(home, free_port()):  # else each run starts one
+            for name in [name for name in options.models or MODELS if name not in known]:
                 (root / name).mkdir(parents=True, exist_ok=True)
                 rows.append(judged(name, root / name, home))
                 print(*rows[-1], sep="  ", flush=True)
@@ -117,6 +119,13 @@ def main() -> int:
     measured = Measured(CLAIM, CONDITIONS, figures(rows), TABLE, table(rows))
     conclude(measured, "corpus", options.result)
     return int(any(row[1] not in ("right", AS_MEANT) for row in rows))
+
+
+def json_rows(file: Path | None) -> dict[str, Row]:
+    """Return the rows of a file by model, the last one of each; none without a file."""
+    lines = file.read_text().splitlines() if file is not None and file.exists() else []
+    found = [json.loads(line) for line in lines]
+    return {each["model"]: tuple(each[column] for column in COLUMNS) for each in found}
 
 
 def table(rows: list[Row]) -> list[tuple[str, ...]]:

@@ -153,7 +153,7 @@ def read_labels(path: Path | None) -> tuple[str, ...]:
 
 def _try_onnx(model: Path, data: Path | None, arrays: NamedArrays | None, shapes: Shapes) -> BroughtModel:
     if data is not None and arrays is not None:
-        names = _input_names(model)
+        names = input_names(model)
         _require_inputs(data, arrays, names)
         shapes = shapes or {name: arrays[name].shape[1:] for name in names}
     trial = try_model(model, shapes)
@@ -199,7 +199,8 @@ def _described(trial: TrialRun) -> dict[str, str]:
     return notes
 
 
-def _input_names(model: Path) -> list[str]:
+def input_names(model: Path) -> list[str]:
+    """Return the inputs that an ONNX file needs; raise `ConfigError` where it cannot be read."""
     try:
         return [value.name for value in required_inputs(read_untrusted_graph(model).graph)]
     except StageError as error:

@@ -2,6 +2,7 @@
 
 import difflib
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,16 @@ def validated(path: Path, values: dict[str, Any], settings: tuple[str, ...] = ()
             messages.setdefault(subject, []).append(message)
         lines = [f"{path}: {subject}{': ' if subject else ''}{', or '.join(m)}" for subject, m in messages.items()]
         raise ConfigError("\n".join(lines)) from error
+
+
+def given_libraries(model: str, settings: Iterable[str]) -> tuple[Path, ...]:
+    """Return the `operator_libraries` of the settings: a model is tried with them before it has a configuration.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    own = [setting for setting in settings if setting.partition("=")[0] == "operator_libraries"]
+    return validated(Path(model), {"name": "model"}, tuple(own)).operator_libraries if own else ()
 
 
 def presets() -> dict[str, Path]:

@@ -13,8 +13,6 @@ from tasks.quantize.auto import recommended_recipes
 
 AUTO = "auto"
 AUTO_BUDGET_S = 60
-AUTO_REPAIR_S = 10
-"""A recipe's repair is given less time than by default, because `auto` tries several recipes."""
 
 
 def expand_recipes(recipes: Any, info: ValidationInfo) -> Any:
@@ -44,8 +42,9 @@ def with_auto_limits(values: dict[str, Any]) -> dict[str, Any]:
     """
     if values.get("quantize", AUTO) == AUTO:
         values = {"quantize_budget_s": AUTO_BUDGET_S} | values
-        if isinstance(repair := values.get("repair", {}), dict):
-            values = values | {"repair": {"budget_s": AUTO_REPAIR_S} | repair}
+        for name, stage in shipping_stages().items():
+            if stage.under_auto and isinstance(value := values.get(name, {}), dict):
+                values = values | {name: {**stage.under_auto, **value}}
     benchmark = values.get("benchmark")
     here = any(values.get(name) for name, stage in shipping_stages().items() if stage.takes == "winner")
     if here and isinstance(benchmark, dict) and benchmark.get("deploy_targets") == AUTO:

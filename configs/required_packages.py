@@ -6,7 +6,7 @@ from typing import Any
 
 from configs.schema import PipelineConfig
 from gauntlet.core.errors import ConfigError
-from gauntlet.core.extras import with_make
+from gauntlet.core.extras import install_command
 from gauntlet.core.shipping import configured_stages
 
 
@@ -48,5 +48,5 @@ def _require(name: str, needed: Mapping[str, tuple[str, str]]) -> None:
     for package, (part, extra) in needed.items():
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
-                f"{name}: {part} needs {package}, which is not installed; install it with: {with_make(extra)}"
+                f"{name}: {part} needs {package}, which is not installed; install it with: {install_command(extra)}"
             )

@@ -31,14 +31,11 @@ from tasks.optimize.ort import OrtGraph
 from tasks.package import PackageConfig
 from tasks.prune import PruneConfig
 from tasks.quantize import QuantizeConfig
-from tasks.repair import REPAIRED, RepairConfig
 from tasks.select.config import SelectConfig
 from tasks.structure import StructureConfig
 from tasks.train import TrainConfig
 
 REFERENCE = "fp32"
-FROM_IMAGES = "-uint8"
-"""Behind the winner's name: the same with its preprocessing in the graph."""
 NORMALIZED = "normalized"
 """The reference as the stage `normalize` made it, where the runtime makes another graph of that."""
 
@@ -59,6 +56,7 @@ class TrackingConfig(Frozen):
         description="MLflow server; by default MLFLOW_TRACKING_URI, or SQLite in the gauntlet's home",
     )
     experiment: str | None = Field(None, description="MLflow experiment; by default the name of the run")
+    rejected_files: bool = Field(True, description="also send the files of candidates that were not accepted")
 
     @field_validator("uri")
     @classmethod
@@ -90,7 +88,6 @@ class PipelineConfig(Frozen):
         "quantize": [{"kind": "dynamic"}, {"kind": "static", "per_channel": [True, False]}],
         "quantize_budget_s": 600,
         "prune": [{"kind": "structured", "macs_fraction": 0.5}],
-        "preprocess_in_graph": True,
         "overrides": [{"check": "evaluate.min_recall", "reason": "the worst class has 5 images"}],
     }
     name: str = Field(
@@ -140,13 +137,7 @@ class PipelineConfig(Frozen):
     )
     prune: tuple[PruneConfig, ...] = Field((), description="pruned networks, each a candidate that is also quantized")
     accuracy: AccuracyConfig = Field(default_factory=AccuracyConfig)
-    repair: RepairConfig = Field(default_factory=RepairConfig)
     select: SelectConfig = Field(default_factory=SelectConfig)
-    preprocess_in_graph: bool = Field(
-        False,
-        description="also try the winner with its preprocessing in the graph, from the resized uint8 image to the "
-        "outputs",
-    )
     budget: Budget = Field(default_factory=Budget, description="limits that the winner must keep; a gate")
     package: PackageConfig = Field(default_factory=PackageConfig)
     runner: Runner = Field(default_factory=Threads, description="what does independent work side by side")
@@ -172,8 +163,13 @@ class PipelineConfig(Frozen):
     def _repaired(self) -> tuple[str, ...]:
         """The names of the candidates that a repair may make."""
         networks = ("", *(f"{pruning.name}-" for pruning in self.prune))
-        repairable = [recipe.name for recipe in self.quantize if self.repair.can_repair(recipe)]
-        return tuple(f"{network}{name}{REPAIRED}" for network in networks for name in repairable)
+        return tuple(
+            f"{network}{recipe.name}{stage.suffix}"
+            for name, stage in configured_stages(self, "rejected").items()
+            for network in networks
+            for recipe in self.quantize
+            if stage.fits(getattr(self, name), recipe, ())
+        )
 
     @property
     def race(self) -> BenchmarkConfig:
@@ -228,13 +224,12 @@ class PipelineConfig(Frozen):
 
     def _require_distinct_candidates(self) -> None:
         names = (*self.candidates, NORMALIZED, *self._repaired)
-        from_images = (name + FROM_IMAGES for name in names if self.preprocess_in_graph)
-        duplicates = [name for name, count in Counter((*names, *from_images)).items() if count > 1]
+        further = {key: stage.suffix for key, stage in configured_stages(self, "chosen").items()}
+        made = (name + suffix for name in names for suffix in further.values())
+        duplicates = [name for name, count in Counter((*names, *made)).items() if count > 1]
         if duplicates:
-            raise ValueError(
-                "optimize, quantize, prune, repair and preprocess_in_graph make two candidates named "
-                f"{duplicates[0]!r}; remove one of them, or rename it"
-            )
+            keys = ", ".join(("optimize", "quantize", "prune", *configured_stages(self, "rejected"), *further))
+            raise ValueError(f"two candidates named {duplicates[0]!r}; remove one of them, or rename it ({keys})")
 
     def _require_measured_batch(self) -> None:
         if self.select.batch not in self.benchmark.batch_sizes:

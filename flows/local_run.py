@@ -15,6 +15,7 @@ from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.servers.local_servers import prefect_server, responds
+from flows.servers.password import authorization
 from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.runtime.signals import signals_held_back
 
@@ -23,8 +24,8 @@ FULL_BYTES = 1_000_000
 """With less free space, a disk counts as full."""
 
 
-def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path, int]:
-    """Run the flow; return the run's folder, which holds its report, and the exit code.
+def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path, PipelineError | None]:
+    """Run the flow; return the run's folder, which holds its report, and what failed it.
 
     With `fresh`, results of earlier runs are not used.
     """
@@ -54,7 +55,7 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
             wait_for_prefect_events(api, folder)
         if folder is None:
             raise problem or StageError("the run left no report")
-    return folder, problem.exit_code if problem and not _passed(folder) else 0
+    return folder, None if _passed(folder) else problem
 
 
 def _cause(error: BaseException) -> PipelineError:
@@ -118,9 +119,8 @@ def wait_for_prefect_events(api: str, folder: Path | None) -> None:
         "flow_runs": {"id": {"any_": [flow_run]}},
         "task_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}},
     }
-    request = urllib.request.Request(
-        f"{api}/task_runs/count", json.dumps(query).encode(), {"Content-Type": "application/json"}
-    )
+    headers = {"Content-Type": "application/json", **authorization()}
+    request = urllib.request.Request(f"{api}/task_runs/count", json.dumps(query).encode(), headers)
     deadline = time.monotonic() + SETTLE_TIMEOUT_S
     while flow_run and time.monotonic() < deadline:
         try:

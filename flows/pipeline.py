@@ -8,9 +8,10 @@ from prefect import flow
 
 from configs.required_packages import require_packages
 from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
+from flows.failure import fails_with_its_reason
 from flows.recording import recording
 from flows.search.base import Reference, Shipped, export_network
-from flows.search.candidates import Candidates, move_preprocessing, search_candidates
+from flows.search.candidates import Candidates, search_candidates
 from flows.stage import Line
 from gauntlet.core.candidate import Candidate, contenders_of
 from gauntlet.core.kinds import kinds
@@ -19,7 +20,6 @@ from gauntlet.runtime.operator_libraries import operator_libraries, with_operato
 from tasks.benchmark import benchmark
 from tasks.data import data
 from tasks.evaluate import evaluate
-from tasks.explain import explain
 from tasks.package import package
 from tasks.select import select
 from tasks.select.decision import Fidelity
@@ -27,6 +27,7 @@ from tasks.train import train
 
 
 @flow(name="gauntlet", flow_run_name="{config.name}", persist_result=False, log_prints=False)
+@fails_with_its_reason
 def pipeline(config: PipelineConfig, *, fresh: bool = False) -> str:
     """Run a model through every stage; return the run's id. A gate that fails raises `GateFailed`.
 
@@ -85,7 +86,7 @@ def make_reference(line: Line, config: PipelineConfig) -> Reference:
 
 
 def choose_winner(line: Line, config: PipelineConfig, reference: Reference, candidates: Candidates) -> None:
-    """Race the candidates that passed every gate, explain the slow ones, select and ship the winner."""
+    """Race the candidates that passed every gate, let packages explain the slow ones, select and ship the winner."""
     golden, test = reference.golden, reference.splits["test"]
     contenders = contenders_of(candidates)
     raced = {name: model for name, candidate in contenders.items() if (model := candidate.model)}
@@ -104,15 +105,18 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference, cand
         ).facts
         for record_race in races:
             record_race()
-    reasons = line.stage(
-        explain,
-        config.benchmark,
-        models=raced,
-        race=race,
-        golden=golden,
-        batch=config.select.deciding_batch(race),
-        min_speedup=config.select.min_speedup,
-    ).facts
+    reasons = [
+        line.stage(
+            kinds("explanation")[name],
+            config.benchmark,
+            models=raced,
+            race=race,
+            golden=golden,
+            batch=config.select.deciding_batch(race),
+            min_speedup=config.select.min_speedup,
+        ).facts
+        for name in kinds("explanation")
+    ]
     final = line.stage(
         select,
         config.select,
@@ -120,14 +124,14 @@ def choose_winner(line: Line, config: PipelineConfig, reference: Reference, cand
         benchmark=config.race,
         models=raced,
         golden=golden,
-        explanations=reasons,
+        explanations=next(iter(reasons), None),
         fidelities=fidelities_of(candidates),
         normalized={NORMALIZED: raced[NORMALIZED]} if NORMALIZED in raced else {},
         budget=config.budget,
     ).facts
     shipped = Shipped(final, contenders[final.winner], raced[final.winner], golden, test)
-    if config.preprocess_in_graph:
-        shipped = move_preprocessing(line, config, reference, shipped)
+    for stage in configured_stages(config, "chosen").values():
+        shipped = stage.function(line, config, reference, shipped)
     ship(line, config, shipped)
 
 

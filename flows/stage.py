@@ -20,6 +20,7 @@ from prefect.states import Completed
 from prefect.tasks import Task
 
 from configs.runner import RunnerConfig
+from flows.failure import fails_with_its_reason
 from flows.record.cache_key import cache_key
 from flows.record.progress import relay_progress
 from flows.record.run import Place, Run
@@ -237,6 +238,7 @@ def _work_node(label: str, do: Callable[[], Report[Any]]) -> Any:
 
 
 @task(**UNCACHED | {"task_run_name": "{label} gate"}, retries=0)  # whatever Prefect's settings say
+@fails_with_its_reason
 def _gate_node(label: str, report: Report[Any], judge: Callable[[Report[Any]], None]) -> None:
     judge(report)
 

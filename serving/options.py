@@ -1,13 +1,17 @@
 """The options of `gauntlet serve`."""
 
 from flows.cli.argument_types import at_least
-from flows.cli.commands import INVALID, Commands, adder
+from flows.cli.commands import INVALID, USE, Commands, adder
+
+USES = {
+    "serve": (USE, "gauntlet serve winner.zip"),
+}
 
 
 def add_commands(commands: Commands) -> None:
     """Add the command."""
     codes = f"exit codes: 0 stopped, 1 a bundle cannot be served, {INVALID}"
-    add = adder(commands, "serving")
+    add = adder(commands, "serving", USES)
     serve = add("serve", "serve_command:serve_bundles", "serve bundles over HTTP (Open Inference Protocol v2)", codes)
     serve.add_argument("bundles", nargs="*", metavar="BUNDLE", help="folder or .zip of a bundle, or models:/NAME@ALIAS")
     serve.add_argument("--name", help="name of the model in addresses; by default the bundle's")
@@ -16,6 +20,8 @@ def add_commands(commands: Commands) -> None:
     serve.add_argument("--repository", metavar="FOLDER", help="bundles that clients may load by name")
     serve.add_argument("--host", default="127.0.0.1", help="by default 127.0.0.1; any other needs --token-file")
     serve.add_argument("--port", type=int, default=8080, help="by default 8080; 0 takes a free one")
+    inherited = "listen on this open socket in place of --host and --port, as a service manager or inetd hands it over"
+    serve.add_argument("--fd", type=at_least(0), metavar="N", help=inherited)
     tokens = "tokens that clients send as `Bearer`, one a line, each with its rights or all; or one in $GAUNTLET_TOKEN"
     serve.add_argument("--token-file", metavar="FILE", help=tokens)
     serve.add_argument("--tls-cert", metavar="FILE", help="serve over HTTPS with this certificate chain, in PEM")

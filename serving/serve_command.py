@@ -40,6 +40,7 @@ def serve_bundles(options: argparse.Namespace) -> int:
     config = ServerConfig(
         host=options.host,
         port=options.port,
+        fd=options.fd,
         tokens=_tokens(options.token_file),
         tls=_tls(options),
         repository=Path(options.repository) if options.repository else None,

@@ -13,6 +13,7 @@ from gauntlet.bundle.predictor import Predictor
 from gauntlet.bundle.signing import refusals
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, PipelineError, StageError, one_line
+from gauntlet.core.extras import install_command
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.embedding_output import NoEmbedding
 from gauntlet.request_log.log_format import VERSION_DIGITS
@@ -56,7 +57,7 @@ class ServedModel:
     @property
     def takes_images(self) -> bool:
         """Whether images can be turned into its input."""
-        return self.signature.preprocessing is not None and len(self.signature.inputs) == 1
+        return self.signature.takes_images
 
     @property
     def fixed_batch(self) -> int:
@@ -151,13 +152,13 @@ def _require_servable(name: str, signature: Signature) -> None:
 def _require_preprocessing(predictor: Predictor, name: str) -> None:
     """Raise `LoadFailed` unless a blank image can be made an input here; features may need another package."""
     how = predictor.signature.preprocessing
-    if how is None or len(predictor.signature.inputs) != 1:
+    if how is None or not predictor.takes_images:
         return
     try:
         predictor.inputs_of([np.zeros((how.height, how.width, len(how.mean)), np.uint8)])
     except ModuleNotFoundError as error:
-        fix = "pip install 'onnx-gauntlet[sklearn]'"
-        raise LoadFailed(f"{name}: its preprocessing needs {error.name}. Fix: {fix}") from error
+        fix = f"Fix: {install_command('sklearn')}"
+        raise LoadFailed(f"{name}: its preprocessing needs {error.name}. {fix}") from error
 
 
 def _joins(signature: Signature) -> bool:

@@ -40,6 +40,7 @@ class ServerConfig(Frozen):
 
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=0, le=65535, description="0 takes a free one")
+    fd: int | None = Field(None, ge=0, description="of a socket that listens already, in place of host and port")
     tokens: InstanceOf[Tokens] | None = None
     tls: tuple[Path, Path] | None = Field(None, description="files of the certificate chain and of its key, in PEM")
     repository: Path | None = None
@@ -65,11 +66,13 @@ def serve(
         ConfigError: when the address, the files for TLS or the folder of the request log cannot be used.
         GateFailed: when a bundle cannot be served.
     """
-    require_safe(config)
+    inherited = None if config.fd is None else _inherited(config.fd)
+    require_safe(config.tokens, inherited.getsockname()[0] if inherited else config.host)
     tls = _tls(config.tls)
     log_as_json(config.log_level)
     start = perf_counter()
-    listener = _listener(config)
+    listener = inherited or _listener(config)
+    listener.setblocking(False)
     embeds = config.request_log is not None and config.request_log.keeps_embeddings
     repository = Repository(Metrics(), config.limits, folder=config.repository, threads=config.threads, embeds=embeds)
     try:
@@ -110,11 +113,11 @@ def serve(
     log.info("stopped")
 
 
-def require_safe(config: ServerConfig) -> None:
+def require_safe(tokens: Tokens | None, host: str) -> None:
     """Raise `ConfigError` for a host that others can reach, unless there is a token."""
-    if config.tokens is None and not _is_loopback(config.host):
+    if tokens is None and not _is_loopback(host):
         raise ConfigError(
-            f"--host {config.host}: others can reach it, so a token is needed; allowed without one: 127.0.0.1, ::1, "
+            f"--host {host}: others can reach it, so a token is needed; allowed without one: 127.0.0.1, ::1, "
             "localhost. Fix: --token-file FILE, with a line that only your clients know, or the same in GAUNTLET_TOKEN"
         )
 
@@ -143,8 +146,17 @@ def _is_loopback(host: str) -> bool:
 def _listener(config: ServerConfig) -> socket.socket:
     try:
         family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
+        return socket.create_server((config.host, config.port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigError(f"--host {config.host} --port {config.port}: {error.strerror or error}") from error
-    listener.setblocking(False)
+
+
+def _inherited(fd: int) -> socket.socket:
+    try:
+        listener = socket.socket(fileno=fd)
+        listens = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise ConfigError(f"--fd {fd}: {error.strerror}; expected a TCP socket that listens") from error
+    if not listens or listener.family not in (socket.AF_INET, socket.AF_INET6):
+        raise ConfigError(f"--fd {fd}: expected a TCP socket that listens")
     return listener

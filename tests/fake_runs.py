@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,13 +15,13 @@ from fake_stages import Nothing, begin, make, race
 from prefect import flow
 
 from configs.schema import PipelineConfig
-from flows.cli.run import terminated
 from flows.record.home import Home
 from flows.record.run import Run
 from flows.recording import recording
 from flows.stage import Line
 from gauntlet.core.candidate import Candidate
 from gauntlet.core.report import Report
+from gauntlet.runtime.signals import end_in_order
 
 Seam = Callable[..., Run]
 
@@ -84,7 +83,7 @@ def waiting_run(folder: Path, stage_name: str, **config: Any) -> tuple["subproce
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 300
     while not (file.exists() and file.read_text().endswith(" ")):
         assert process.poll() is None
         assert time.monotonic() < deadline
@@ -94,5 +93,5 @@ def waiting_run(folder: Path, stage_name: str, **config: Any) -> tuple["subproce
 
 def main() -> None:
     """Run as the command line does: SIGTERM ends the run, and its record is closed."""
-    signal.signal(signal.SIGTERM, terminated)
+    end_in_order()
     fake_run(PipelineConfig.model_validate(json.loads(sys.argv[1])))

@@ -13,6 +13,7 @@ from workers import made_once
 from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.servers import local_servers
+from flows.servers.password import CLIENT
 from gauntlet.core.run_report import RunReport
 
 
@@ -25,10 +26,10 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
     os.environ["PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS"] = "5"  # a minute by default: too long for a test
     os.environ["PREFECT_SERVER_SERVICES_FOREMAN_LOOP_SECONDS"] = "1"  # how soon it notices that a worker is silent
-    with local_servers.prefect_server(home, local_servers.free_port()) as url:
-        from prefect.settings import PREFECT_API_URL, temporary_settings
+    with local_servers.prefect_server(home, 0) as url:
+        from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-        with temporary_settings({PREFECT_API_URL: url}):
+        with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: os.environ[CLIENT]}):
             yield url
         from prefect.events.worker import EventsWorker
         from prefect.logging.handlers import APILogWorker

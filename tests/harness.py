@@ -7,7 +7,7 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,11 +15,19 @@ from configs.loader import load
 from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.report_files import read_report
+from flows.servers.password import password_file
 from gauntlet.core.run_report import RunReport
+from gauntlet.core.shipping import shipping_stages
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
 QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=5", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=8", "train.epochs=6", "repair.enabled=false")  # it depends on the processor who needs one
+QUICK += ("numerics.samples=8", "train.epochs=6")
+WITHOUT_REPAIR = ("repair.enabled=false",) if "repair" in shipping_stages() else ()
+"""The processor decides who needs a repair."""
+QUICK += WITHOUT_REPAIR
 
 
 def quick_config(*settings: str) -> PipelineConfig:
@@ -34,7 +42,7 @@ def command(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
         env={**os.environ, "GAUNTLET_HOME": str(folder / ".gauntlet"), "COLUMNS": "200", **environment},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
 
@@ -53,6 +61,19 @@ def called(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
         except SystemExit as error:  # argparse's
             code = int(str(error.code or 0))
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
+
+
+def prefect_account(home: Home) -> tuple[str, str]:
+    """Return the name and the password of a home's own Prefect server."""
+    name, secret = password_file(home).read_text().strip().split(":")
+    return name, secret
+
+
+def sign_in(page: "Page", home: Home) -> None:
+    """Enter the password of a home on Prefect's page, which leads to the one that was asked for."""
+    field = page.get_by_placeholder("admin:pass")
+    field.fill(password_file(home).read_text().strip())
+    field.press("Enter")
 
 
 def sets(*settings: str) -> list[str]:

@@ -17,7 +17,7 @@ from gauntlet.images.preprocessing import preprocess_batch
 from gauntlet.metrics.output_comparison import Tolerances
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
-from tasks.preprocess import preprocess
+from wings.preprocessing.library.preprocess import preprocess
 
 SIZES = ((HEIGHT, WIDTH), (31, 17), (5, 40))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import needs
 import psutil
 
-from flows.servers.local_servers import HOST, free_port
+from flows.servers.ports import HOST, free_port
 
 INIT = Path(__file__).parents[1] / "docker" / "postgres-init.sql"
 SUPERUSER = "postgres"

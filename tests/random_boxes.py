@@ -1,4 +1,4 @@
-"""Objects in images, and the boxes of an imperfect detector, as `gauntlet.problems.detection` has them."""
+"""Objects in images, and the boxes of an imperfect detector, as `wings.detection.detection` has them."""
 
 import numpy as np
 

@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from gauntlet.core.kinds import kinds
 from gauntlet.core.shipping import shipping_stages
 from gauntlet.core.user_code import imported_modules
 
@@ -98,20 +99,30 @@ def stages_of_the_pipeline() -> set[str]:
     }
 
 
-def stages_of_the_diagram() -> set[str]:
-    """Return the nodes of the README's diagram, without the box around the candidates."""
+def boxes_of_the_diagram() -> list[list[str]]:
+    """Return the stages in each box of the README's diagram, in the order of its text."""
     diagram = re.search(r"```mermaid\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
     assert diagram is not None
-    lines = [line.strip() for line in diagram[1].splitlines() if "-->" in line or ".->" in line]
-    words = {word for line in lines for word in re.split(r"\s*(?:-->|-\..*?\.->|&)\s*", line)}
-    return {re.sub(r"^\w+\[(\w+)\]$", r"\1", word) for word in words} - {"candidates"}
+    return [box.split(", ") for box in re.findall(r"\w+\[(.*?)\]", diagram[1])]
 
 
 def test_pipeline_tasks_and_diagram_are_the_same_stages() -> None:
     modules = [*(PROJECT / "tasks").glob("*.py"), *(path.parent for path in (PROJECT / "tasks").glob("*/__init__.py"))]
     entries = {path.stem for path in modules} - {"__init__"}
     assert stages_of_the_pipeline() == entries
-    assert stages_of_the_diagram() == entries | {*shipping_stages()}
+    brought = [*(stage.function for stage in shipping_stages().values()), *kinds("explanation").values()]
+    drawn = [*chain(*boxes_of_the_diagram())]
+    assert sorted(drawn) == sorted(entries | {function.__name__ for function in brought})
+    assert len(boxes_of_the_diagram()) <= 10
+
+
+def test_diagram_has_the_order_of_the_flow() -> None:
+    """The main line's stages, in the order of the calls; candidates' branches have none."""
+    flow = (PROJECT / "flows" / "pipeline.py").read_text()
+    called = [name for name in re.findall(r"line\.(?:stage|make)\(\s*(\w+),", flow) if f"import {name}" in flow]
+    drawn = [stage for box in boxes_of_the_diagram() for stage in box if stage in called]
+    assert {"data", "train", "benchmark", "package"} <= {*called}
+    assert drawn == called
 
 
 def test_stage_bears_the_name_of_its_module() -> None:

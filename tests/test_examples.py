@@ -28,6 +28,7 @@ def test_notebook_runs_to_a_winner(path: Path, tmp_path: Path, monkeypatch: pyte
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     report = latest_report(Home(tmp_path / ".gauntlet"))
     assert report.verdict == "passed"
-    shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    tables = [output.data["text/markdown"] for output in shown if "text/markdown" in output.get("data", {})]
-    assert any(f"| {report.winner} |" in table and "**winner**" in table for table in tables)
+    shown = [output["data"] for cell in notebook.cells for output in cell.get("outputs", ()) if "data" in output]
+    assert any("winner" in data["text/plain"] for data in shown)  # the table
+    assert any(data.get("text/html", "").startswith("<iframe srcdoc=") for data in shown)  # the report
+    assert (tmp_path / "winner.zip").is_file()

@@ -1,5 +1,6 @@
 """The zoo of recognisable models: what counts as right there, and a few of its models through the product."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,14 @@ def test_table_and_figures_name_what_is_not_right() -> None:
     assert {each.name: each.met for each in zoo.figures(rows)} == {
         "models": False, "right": False, "right, or refused as meant": False, "wrong files": False, "tracebacks": True
     }  # fmt: skip
+
+
+def test_rows_of_a_file_are_kept_the_last_one_of_each_model(tmp_path: Path) -> None:
+    rows = [("onnx_a", "wrong", "arrays", "2", "1 differs"), ("onnx_a", "right", "arrays", "3", "")]
+    lines = [json.dumps(dict(zip(zoo.COLUMNS, row, strict=True))) for row in rows]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    assert zoo.json_rows(tmp_path / "rows.jsonl") == {"onnx_a": rows[1]}
+    assert zoo.json_rows(tmp_path / "none.jsonl") == {}
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from gauntlet.datasets.golden import Golden
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, compare_accuracy
 from gauntlet.problems.base import Problem
-from gauntlet.problems.detection import Detection
+from wings.detection.detection import Detection
 
 LIMITS = AccuracyLimits()
 LIMIT = LIMITS.max_accuracy_drop

@@ -38,12 +38,15 @@ TREES: dict[str, tuple[str, dict[str, Any], Callable[[], tuple[Array, Array]], s
     "lightgbm_gaps": ("LGBMClassifier", {}, with_gaps, ""),
     "lightgbm_categories": ("LGBMClassifier", {"categorical_feature": [0]}, _categories, ""),
     "lightgbm_rounds": ("LGBMClassifier", {"n_estimators": 60}, iris, ""),
-    "lightgbm_sigmoid": ("LGBMClassifier", {"sigmoid": 2.0}, _two, "a sigmoid of another slope"),
-    "lightgbm_forest": ("LGBMClassifier", FOREST, iris, "averaged trees"),
+    "lightgbm_sigmoid": ("LGBMClassifier", {"sigmoid": 2.0}, _two, ""),
+    "lightgbm_forest": ("LGBMClassifier", FOREST, iris, ""),
     "lightgbm_linear": ("LGBMRegressor", {"linear_tree": True}, diabetes, "linear models in its leaves"),
-    "lightgbm_zero": ("LGBMClassifier", {"zero_as_missing": True}, iris, "zeros that are missing values"),
-    "lightgbm_counts": ("LGBMRegressor", {"objective": "poisson"}, _counts, "its objective is poisson"),
-    "lightgbm_ranking": ("LGBMRanker", {}, _counts, "its objective is lambdarank"),
+    "lightgbm_zero": ("LGBMClassifier", {"zero_as_missing": True}, iris, ""),
+    "lightgbm_counts": ("LGBMRegressor", {"objective": "poisson"}, _counts, ""),
+    "lightgbm_gamma": ("LGBMRegressor", {"objective": "gamma"}, diabetes, ""),
+    "lightgbm_tweedie": ("LGBMRegressor", {"objective": "tweedie"}, _counts, ""),
+    "lightgbm_ranking": ("LGBMRanker", {}, _counts, ""),
+    "lightgbm_value_forest": ("LGBMRegressor", FOREST, diabetes, ""),
     "xgboost_classes": ("XGBClassifier", {}, iris, ""),
     "xgboost_two_classes": ("XGBClassifier", {}, _two, ""),
     "xgboost_values": ("XGBRegressor", {}, diabetes, ""),
@@ -54,12 +57,18 @@ TREES: dict[str, tuple[str, dict[str, Any], Callable[[], tuple[Array, Array]], s
     "xgboost_lossguide": ("XGBClassifier", {"grow_policy": "lossguide", "max_leaves": 5}, iris, ""),
     "xgboost_two_class_forest": ("XGBRFClassifier", {}, _two, ""),
     "xgboost_value_forest": ("XGBRFRegressor", {}, diabetes, ""),
-    "xgboost_forest": ("XGBRFClassifier", {}, iris, "num_parallel_tree: "),
-    "xgboost_dart": ("XGBClassifier", {"booster": "dart"}, iris, "the booster dart"),
-    "xgboost_linear": ("XGBRegressor", {"booster": "gblinear"}, diabetes, "it is linear"),
-    "xgboost_counts": ("XGBRegressor", {"objective": "count:poisson"}, _counts, "its objective is count:poisson"),
-    "xgboost_ranking": ("XGBRanker", {}, _counts, "its objective is rank:ndcg"),
-    "xgboost_categories": ("XGBClassifier", CATEGORIES, _categories, "splits of categories"),
+    "xgboost_forest": ("XGBRFClassifier", {}, iris, ""),
+    "xgboost_dart": ("XGBClassifier", {"booster": "dart"}, iris, ""),
+    "xgboost_linear": ("XGBRegressor", {"booster": "gblinear"}, diabetes, ""),
+    "xgboost_linear_classes": ("XGBClassifier", {"booster": "gblinear"}, iris, ""),
+    "xgboost_linear_two_classes": ("XGBClassifier", {"booster": "gblinear"}, _two, ""),
+    "xgboost_counts": ("XGBRegressor", {"objective": "count:poisson"}, _counts, ""),
+    "xgboost_gamma": ("XGBRegressor", {"objective": "reg:gamma"}, diabetes, ""),
+    "xgboost_tweedie": ("XGBRegressor", {"objective": "reg:tweedie"}, _counts, ""),
+    "xgboost_quantile": ("XGBRegressor", {"objective": "reg:quantileerror", "quantile_alpha": 0.3}, diabetes, ""),
+    "xgboost_ranking": ("XGBRanker", {}, _counts, ""),
+    "xgboost_pairs": ("XGBRanker", {"objective": "rank:pairwise"}, _counts, ""),
+    "xgboost_categories": ("XGBClassifier", CATEGORIES, _categories, ""),
 }
 """By name: the estimator, its arguments, its samples, and part of the reason for which it is refused."""
 
@@ -83,5 +92,6 @@ def _trees(name: str, folder: Path) -> ZooModel:
         return [first, model.predict_proba(samples["x"])] if hasattr(model, "classes_") else [first.reshape(-1, 1)]
 
     words = MISSING if has_gaps(inputs) else ()
-    made = with_samples(path, lambda count: {"x": inputs[:count]}, outputs, truth, words)
+    labels = None if kind.endswith("Ranker") else truth  # the order of scores is no value of a label
+    made = with_samples(path, lambda count: {"x": inputs[:count]}, outputs, labels, words)
     return ZooModel(made.source, made.seen, made.unseen, made.expected, words, refusal)

@@ -57,8 +57,7 @@ def _activated(name: str, folder: Path) -> ZooModel:
     function = (lambda x: keras.activations.threshold(x, 0.1, 0.0)) if name == "threshold" else name
     x = keras.Input((8,))
     y = keras.layers.Activation(function)(keras.layers.Dense(6)(x)) if name != "threshold" else function(x)
-    made = keras_model(folder, keras.Model(x, y), floats(8))
-    return replace(made, refusal="cannot convert Expm1") if name == "celu" else made
+    return keras_model(folder, keras.Model(x, y), floats(8))
 
 
 def _classifier(name: str, folder: Path) -> ZooModel:

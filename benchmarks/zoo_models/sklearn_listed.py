@@ -57,11 +57,9 @@ NO_ARRAYS = ("CastRegressor", "CastTransformer", "DictVectorizer", "FeatureHashe
 """Estimators of skl2onnx's own, and of dictionaries."""
 REFUSED = {
     "GaussianProcessClassifier": "com.microsoft::Solve",
-    "MultiOutputClassifier": "several labels per sample",
     "NearestNeighbors": "can neither predict nor transform",
     "RadiusNeighborsClassifier": "outside the radius",
     "RadiusNeighborsRegressor": "outside the radius",
-    "TunedThresholdClassifierCV": "skl2onnx leaves out the threshold",
 }
 """Part of the reason for which a run refuses an estimator."""
 
@@ -79,8 +77,11 @@ def samples_for(name: str, estimator: Any) -> tuple[Array, Array]:
         inputs, truth = 20 * inputs, truth / 100
     if name in TWO_CLASSES:
         truth = (truth == 1).astype(np.int64)
-    several = name in TWO_VALUES or name.startswith("MultiOutput")
-    return np.round(inputs) if name in ROUNDED else inputs, np.stack([truth, truth % 2], 1) if several else truth
+    if name == "MultiOutputClassifier":
+        truth = np.stack([truth > 0, truth % 2], 1).astype(np.int64)
+    if name in TWO_VALUES or name == "MultiOutputRegressor":
+        truth = np.stack([truth, truth % 2], 1)
+    return np.round(inputs) if name in ROUNDED else inputs, truth
 
 
 def listed(name: str, cls: type, folder: Path) -> ZooModel:

@@ -15,7 +15,9 @@ from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.feature_selection import RFE
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
@@ -42,6 +44,8 @@ def methods_of(estimator: Any) -> tuple[str, ...]:
 def called(estimator: Any, method: str, inputs: Any) -> Array:
     """Return a method's result as an ONNX file can hold it: dense, and a score for each of two classes."""
     result = getattr(estimator, method)(inputs)
+    if isinstance(result, list):  # of several labels, an array each
+        return np.stack([each[:, 1] for each in result], 1)
     array = np.asarray(result.toarray() if hasattr(result, "toarray") else result)
     if method == "decision_function" and array.ndim == 1 and base.is_classifier(estimator):
         return np.stack([-array, array], 1)
@@ -119,6 +123,17 @@ def several() -> tuple[Array, Array]:
     return flowers(lambda truth: np.stack([truth == 0, truth < 2], 1).astype(np.int64))
 
 
+def several_classes() -> tuple[Array, Array]:
+    """Return iris, and two classes a flower, one of three."""
+    return flowers(lambda truth: np.stack([truth, truth == 1], 1).astype(np.int64))
+
+
+def two() -> tuple[Array, Array]:
+    """Return iris, and two classes."""
+    return flowers(lambda truth: (truth == 1).astype(np.int64))
+
+
+GROWN = ensemble.GradientBoostingRegressor(n_estimators=6, random_state=0)
 SCALE, TREE = preprocessing.StandardScaler(), ensemble.RandomForestClassifier(4, random_state=0)
 PIPELINES: dict[str, tuple[Any, Callable[[], tuple[Any, Array]], str]] = {
     "names": (LINE, lambda: flowers(lambda t: np.array(["setosa", "versicolor", "virginica"])[t]), ""),
@@ -128,7 +143,7 @@ PIPELINES: dict[str, tuple[Any, Callable[[], tuple[Any, Array]], str]] = {
     "double": (LINE, lambda: (iris()[0].astype(np.float64), iris()[1]), ""),
     "one_column": (LINE, lambda: (iris()[0][:, 2:3], iris()[1]), ""),
     "values_whole": (ensemble.RandomForestRegressor(8), lambda: (diabetes()[0], diabetes()[1].astype(np.int64)), ""),
-    "calibrated": (CalibratedClassifierCV(SVC(), method="isotonic", cv=3), iris, "does not interpolate an isotonic"),
+    "calibrated": (CalibratedClassifierCV(SVC(), method="isotonic", cv=3), iris, ""),
     "soft_votes": (ensemble.VotingClassifier([("a", LINE), ("b", TREE)], voting="soft"), iris, ""),
     "reduced": (make_pipeline(SCALE, PCA(2), SVC()), iris, ""),
     "two_class_scores": (SVC(), lambda: flowers(lambda t: (t == 1).astype(int)), ""),
@@ -136,11 +151,7 @@ PIPELINES: dict[str, tuple[Any, Callable[[], tuple[Any, Array]], str]] = {
     "polynomial": (make_pipeline(preprocessing.PolynomialFeatures(), linear_model.Ridge()), diabetes, ""),
     "searched": (GridSearchCV(make_pipeline(SCALE, SVC()), {"svc__C": [1, 9]}, cv=2), iris, ""),
     "gaps": (make_pipeline(SimpleImputer(), LINE), with_gaps, ""),
-    "gaps_marked": (
-        make_pipeline(SimpleImputer(add_indicator=True), LINE),
-        with_gaps,
-        "leaves out the columns that mark",
-    ),
+    "gaps_marked": (make_pipeline(SimpleImputer(add_indicator=True), LINE), with_gaps, ""),
     "gaps_trees": (ensemble.HistGradientBoostingClassifier(max_iter=3), with_gaps, ""),
     "gaps_forest": (ensemble.RandomForestClassifier(4, random_state=0), with_gaps, ""),
     "whole": (make_pipeline(preprocessing.OneHotEncoder(), LINE), whole, ""),
@@ -151,18 +162,25 @@ PIPELINES: dict[str, tuple[Any, Callable[[], tuple[Any, Array]], str]] = {
     "table_values": (columns(linear_model.Ridge()), passengers, ""),
     "reviews": (make_pipeline(TfidfVectorizer(), LINE), reviews, ""),
     "reviews_pairs": (make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LINE), reviews, ""),
-    "reviews_logs": (make_pipeline(TfidfVectorizer(sublinear_tf=True), LINE), reviews, "takes another logarithm"),
-    "logarithm": (
-        make_pipeline(preprocessing.FunctionTransformer(np.log1p), LINE),
-        iris,
-        "skl2onnx cannot convert",
-    ),
+    "reviews_logs": (make_pipeline(TfidfVectorizer(sublinear_tf=True), LINE), reviews, ""),
+    "logarithm": (make_pipeline(preprocessing.FunctionTransformer(np.log1p), LINE), iris, ""),
+    "own_function": (make_pipeline(preprocessing.FunctionTransformer(np.cbrt), LINE), iris, "the function cbrt"),
     "target_scaled": (
         compose.TransformedTargetRegressor(linear_model.Ridge(), transformer=preprocessing.StandardScaler()),
         diabetes,
-        "skl2onnx cannot convert TransformedTargetRegressor",
+        "",
     ),
-    "several_labels": (MLPClassifier(max_iter=30), several, "several labels per sample"),
+    "target_logarithm": (
+        make_pipeline(SCALE, compose.TransformedTargetRegressor(GROWN, func=np.log1p, inverse_func=np.expm1)),
+        diabetes,
+        "",
+    ),
+    "threshold": (make_pipeline(SCALE, FixedThresholdClassifier(LINE, threshold=0.2)), two, ""),
+    "several_labels": (MLPClassifier(max_iter=30), several, ""),
+    "several_labels_trees": (ensemble.ExtraTreesClassifier(6, random_state=0), several, ""),
+    "several_labels_lines": (make_pipeline(SCALE, OneVsRestClassifier(LINE)), several, ""),
+    "several_labels_neighbors": (KNeighborsClassifier(), several, ""),
+    "several_classes": (ensemble.ExtraTreesClassifier(6), several_classes, "returns several classes for each sample"),
     "no_prediction": (DBSCAN(), iris, "can neither predict nor transform"),
 }
 """By name: the estimator, its samples, and part of the reason for which it is refused."""

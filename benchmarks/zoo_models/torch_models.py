@@ -7,7 +7,8 @@ from gauntlet.core.arrays import NamedArrays
 from zoo_models.zoo_model import Outputs, ZooModel, floats, with_samples
 
 
-def _torch_outputs(network: Any) -> Outputs:
+def computed_by(network: Any) -> Outputs:
+    """Return a network's outputs for samples, as arrays."""
     import torch
 
     def outputs(samples: NamedArrays) -> list[Any]:
@@ -38,7 +39,7 @@ def program(
 
     name = "x" if scripted else next(iter(torch.export.load(path).graph_signature.user_inputs))
     samples = draw if scripted or dtype == "float32" else lambda count: {name: draw(count)[name].astype(dtype)}
-    return with_samples(path, samples, _torch_outputs(network))
+    return with_samples(path, samples, computed_by(network))
 
 
 def torch_layers(folder: Path) -> ZooModel:

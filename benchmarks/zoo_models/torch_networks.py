@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zoo_models.torch_models import program
-from zoo_models.zoo_model import ZooModel
+from zoo_models.torch_models import computed_by, program
+from zoo_models.zoo_model import ZooModel, floats, with_samples
 
 LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Any], list[Any]]]] = {
     "conv1d": ((4, 12), lambda n: [n.Conv1d(4, 6, 3), n.MaxPool1d(2), n.Flatten(), n.Linear(30, 3)]),
@@ -59,7 +59,7 @@ def _random_slope(folder: Path) -> ZooModel:
     from torch import nn
 
     made = program(folder, nn.Sequential(nn.Linear(8, 8), nn.RReLU(), nn.Linear(8, 3)), 8)
-    return replace(made, refusal="No ONNX function found for <OpOverload(op='aten.rrelu")
+    return replace(made, refusal="it has no translation of the operator aten.rrelu")
 
 
 def _segmenter(folder: Path) -> ZooModel:
@@ -132,6 +132,60 @@ def _u_net(folder: Path) -> ZooModel:
     return program(folder, UNet(), 3, 16, 16)
 
 
+NETWORK = """from torch import nn
+class Tied(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(8, width), nn.Linear(8, width)
+        self.norm, self.head = nn.BatchNorm1d(width), nn.Linear(width, 3)
+        self.outer.weight = self.inner.weight
+    def forward(self, x):
+        return self.head(self.norm(self.outer(x) + self.inner(x).relu()))
+def make(width):
+    return Tied(width)
+"""
+CONFIGURATION = """name: zoo
+data: {{kind: arrays, path: {0}/samples.npz, layout: none}}
+train: {{kind: torch-model, factory: "zoo_net:make", code_folder: {0}, arguments: {{width: 16}}, weights: {0}/{1}{2}}}
+"""
+
+
+def _factory(file: str, folder: Path) -> ZooModel:
+    """A network by its code and a file of weights, of which two are tied."""
+    import torch
+    from safetensors.torch import save_model
+
+    torch.manual_seed(0)
+    module: dict[str, Any] = {}
+    exec(NETWORK, module)
+    network = module["make"](16).eval()
+    (folder / "zoo_net.py").write_text(NETWORK)
+    if file == "safetensors":
+        save_model(network, str(folder / "weights.safetensors"))
+    else:
+        state = network.state_dict()
+        torch.save({"state_dict": state} if file == "ckpt" else state, folder / f"weights.{file}")
+    key = ", weights_key: state_dict" if file == "ckpt" else ""
+    (folder / "zoo.yaml").write_text(CONFIGURATION.format(folder, f"weights.{file}", key))
+    return with_samples(folder / "zoo.yaml", floats(8), computed_by(network), words=())
+
+
+def _weights(folder: Path) -> ZooModel:
+    made = _factory("pt", folder)
+    return replace(made, source=folder / "weights.pt", refusal="weights alone need the code of their network")
+
+
+def _brain_half(folder: Path) -> ZooModel:
+    import torch
+    from torch import nn
+
+    network = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).bfloat16()
+    example = torch.randn(2, 8, dtype=torch.bfloat16)
+    torch.export.save(torch.export.export(network, (example,)), folder / "model.pt2")
+    made = with_samples(folder / "model.pt2", floats(8), lambda _: [])
+    return replace(made, refusal="bfloat16")
+
+
 def networks() -> dict[str, Callable[[Path], ZooModel]]:
     """Return the networks by name."""
     return (
@@ -140,4 +194,6 @@ def networks() -> dict[str, Callable[[Path], ZooModel]]:
         | {f"torch_{kind.lower()}": partial(_recurrent, kind) for kind in ("GRU", "LSTM", "RNN")}
         | {"torch_decoder": _decoder, "torch_attention": _attention, "torch_u_net": _u_net}
         | {"torchvision_lraspp": _segmenter, "torch_random_slope": _random_slope}
+        | {f"torch_factory_{file}": partial(_factory, file) for file in ("pt", "ckpt", "safetensors")}
+        | {"torch_weights": _weights, "torch_bfloat16": _brain_half}
     )

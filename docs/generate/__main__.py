@@ -2,8 +2,9 @@
 
     python docs/generate [--check]
 
-The reference pages come from the configuration schema, the report schema and the parser of the command line;
-docs/benchmarks.md comes from docs/results/*.json, and the index of decisions from their headings.
+The reference pages come from the configuration schema, the report schema, the parser of the command line and the
+docstrings of `gauntlet`; docs/benchmarks.md comes from docs/results/*.json, and the index of decisions from their
+headings.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from benchmark_page import benchmark_page
 from command_line import command_line
+from python_page import python_page
 from reference_pages import configuration, everyday, report
 
 from gauntlet.core.run_report import RunReport
@@ -32,6 +34,7 @@ def pages() -> dict[str, str]:
         "reference/configuration.md": NOTE + configuration(),
         "reference/everyday-options.md": NOTE + everyday(),
         "reference/command-line.md": NOTE + command_line(),
+        "reference/python.md": NOTE + python_page(),
         "reference/report.md": NOTE + report(),
         "report.schema.json": json.dumps(RunReport.model_json_schema(mode="serialization"), indent=2) + "\n",
     }

@@ -11,7 +11,27 @@ INTRODUCTION = """\
 Every command is `gauntlet COMMAND`; in a checkout, `.venv/bin/gauntlet COMMAND`. `gauntlet --help` and `gauntlet
 COMMAND --help` print the same information. `GAUNTLET_HOME` names the folder of all runs; by default, `.gauntlet` in
 the current folder. Defaults are in parentheses.
+
+```console
+gauntlet run model.onnx --data images             # the winner among its faster and smaller forms
+gauntlet diagnose model.onnx                      # faults, causes and fixes
+gauntlet inspect model.onnx                       # inputs, outputs, sizes, MACs
+gauntlet bench model.onnx --targets ort-cpu,openvino
+gauntlet targets                                  # runtimes that work here
+gauntlet show                                     # the newest run's table
+gauntlet bundle --out winner.zip                  # the winner with all that it needs
+gauntlet verify winner.zip                        # its digests and outputs, on any machine
+gauntlet predict winner.zip image.png
+gauntlet validate configs/digits-resnet18.yaml
+gauntlet up                                       # Prefect, MLflow and workers
+gauntlet status
+gauntlet down
+gauntlet sync                                     # send MLflow what it missed
+gauntlet worker --pool jetson                     # race here for other machines
+gauntlet clean --older-than 30 --dry-run          # what old runs would free
+```
 """
+EXAMPLE = "example: "
 
 
 def command_line() -> str:
@@ -32,12 +52,21 @@ def section(command: argparse.ArgumentParser, summary: str = "") -> Iterator[str
     rows = [row(action) for action in command._actions if action not in below and action.help not in hidden]
     if rows:
         yield table(("argument", "meaning"), rows)
-    if command.epilog:
-        yield sentence(command.epilog).rstrip(".") + "."
+    example, codes = example_and_codes(command.epilog or "")
+    if example:
+        yield f"```console\n{example}\n```"
+    if codes:
+        yield sentence(codes).rstrip(".") + "."
     for action in below:
         told = {choice.dest: choice.help or "" for choice in action._choices_actions}
         for name, one in action.choices.items():
             yield from section(one, told.get(name, ""))
+
+
+def example_and_codes(epilog: str) -> tuple[str, str]:
+    """Return a command's example and its exit codes, each on one line; empty where there are none."""
+    first, _, rest = epilog.partition("\n") if epilog.startswith(EXAMPLE) else ("", "", epilog)
+    return first.removeprefix(EXAMPLE), " ".join(rest.split())
 
 
 def usage(command: argparse.ArgumentParser) -> str:

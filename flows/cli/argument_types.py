@@ -20,6 +20,13 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
+def port(text: str) -> int:
+    """Return the number of a port."""
+    if not text.strip().isdecimal() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: allowed are 1 to 65535")
+    return int(text)
+
+
 def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Return an input's name and the shape of a sample."""
     name, _, axes = text.rpartition("=")

@@ -1,7 +1,9 @@
 """What the options of every command use. Like them, it imports nothing that takes long."""
 
 import argparse
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
 INVALID = "2 invalid configuration or arguments"
@@ -9,14 +11,45 @@ EXIT_CODES = f"exit codes: 0 passed, 1 a gate failed, {INVALID}, 3 a stage broke
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 AddCommand = Callable[..., argparse.ArgumentParser]
 """Takes the name of a command, its function as `module:function`, its help, and an epilog."""
+FIND, LOOK, MODELS, USE = "find the winner", "look at runs", "look at models", "use the winner"
+WATCH, SERVERS, MORE = "promote and watch", "servers and disk", "more"
+GROUPS = (FIND, LOOK, MODELS, USE, WATCH, SERVERS, MORE)
+"""Of the commands, in the order of `gauntlet --help`."""
+Uses = Mapping[str, tuple[str, str]]
+"""Command -> its group, and an example of how it is called."""
 
 
-def adder(commands: Commands, package: str) -> AddCommand:
+def adder(commands: Commands, package: str, uses: Uses = MappingProxyType({})) -> AddCommand:
     """Return a function that adds commands whose functions are in modules of a package."""
 
     def add(name: str, function: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, epilog=epilog)
+        group, example = uses.get(name, (MORE, ""))
+        ends = ([f"example: {example}"] if example else []) + ([textwrap.fill(epilog, 78)] if epilog else [])
+        raw = argparse.RawDescriptionHelpFormatter
+        command = commands.add_parser(name, help=text, epilog="\n".join(ends) or None, formatter_class=raw)
         command.set_defaults(command=f"{package}.{function}")
+        command.set_defaults(group=group)
         return command
 
     return add
+
+
+class GroupedParser(argparse.ArgumentParser):
+    """Prints the commands in groups."""
+
+    def format_help(self) -> str:
+        """Return the usage, the commands of each group, the options and the epilog."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        [commands] = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        groups = {name: command.get_default("group") or MORE for name, command in commands.choices.items()}
+        sections = {group: [c for c in commands._choices_actions if groups[c.dest] == group] for group in GROUPS}
+        sections["options"] = [action for action in self._actions if action is not commands]
+        for title, actions in sections.items():
+            if actions:
+                formatter.start_section(title)
+                formatter.add_arguments(actions)
+                formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()

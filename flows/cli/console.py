@@ -1,12 +1,10 @@
 """What a person sees on the terminal: a line a verdict, a bar for long work, and the table at the end."""
 
 import logging
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -14,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.report_tables import latency_table, print_sections
+from flows.cli.report_tables import NAME_WIDTH, folded, latency_table, plain_table, print_sections
 from flows.record.home import Home
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, CandidateEntry, RunReport
@@ -22,9 +20,8 @@ from gauntlet.core.workspace import steps_log
 from gauntlet.reporting import timeline
 from gauntlet.reporting.text_format import metric_name, milliseconds, number, percent, size, speedup
 
-NAME_WIDTH, MIN_WIDTH = 28, 12
-"""Names are folded to no less than the first while a column can be left out, and never to less than the second."""
-CLOSE = (0, 1, 0, 0)  # padding of a cell: one column to its right, beside the one that the border takes
+MIN_WIDTH = 12
+"""Names are folded to no less than NAME_WIDTH while a column can be left out, and never to less than this."""
 STYLES = {logging.WARNING: "yellow", logging.ERROR: "bold red"}
 
 
@@ -93,7 +90,7 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
     if report.candidates:
         console.print(candidates_table(report, console.width))
     compared = {c.name: c for c in (timeline.reference(report), timeline.winner(report)) if c}
-    if rows := [((name,), row) for name, c in compared.items() for row in timeline.own_rows(c).values()]:
+    if rows := [((name,), row) for name, c in compared.items() for _, row in sorted(timeline.own_rows(c).items())]:
         console.print(latency_table(rows, ("candidate",), console.width))
     print_sections(console, report)
     for title, status in (("Not raced:", "unchanged"), ("Rejected:", "rejected")):
@@ -110,6 +107,9 @@ def print_report(console: Console, report: RunReport, home: Home) -> None:
         console.print(f"[bold green]Winner: {escape(report.winner or '')}[/], {escape(report.reason)}", highlight=False)
         if words := timeline.differences(report):
             console.print(f"Beside the original: {escape(words)}", highlight=False)
+    elif report.verdict == "cancelled":
+        place = escape(report.stopped_at or "the start")
+        console.print(f"[bold yellow]Cancelled at {place}[/]; the same command continues it", highlight=False)
     else:
         place = report.stopped_at or "the start"
         console.print(f"[bold red]Failed at {place}:[/] {escape(report.reason)}", highlight=False)
@@ -145,7 +145,7 @@ def candidates_table(report: RunReport, width: int) -> Table:
 
 def _table(report: RunReport, batches: list[int], *, times: bool, sqnr: bool, name_width: int = 1000) -> Table:
     title = f"{report.name}, run {report.run_id}"
-    table = Table(title=escape(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=CLOSE)
+    table = plain_table(escape(title))
     for title in ("candidate", "verdict"):
         table.add_column(title, no_wrap=True)
     scored = any(candidate.accuracy is not None for candidate in report.candidates)
@@ -162,16 +162,6 @@ def _table(report: RunReport, batches: list[int], *, times: bool, sqnr: bool, na
         cells = map(escape, (*words, *numbers[: len(quality)], *_speeds(candidate, batches, times=times)))
         table.add_row(*cells, style=style)
     return table
-
-
-def folded(name: str, width: int) -> str:
-    """Return a name on as many lines as it takes, broken behind hyphens where it has them."""
-    lines = [""]
-    for part in re.findall(r"[^-]*-|[^-]+", name):
-        if lines[-1] and len(lines[-1] + part) > width:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(line[start : start + width] for line in lines for start in range(0, max(1, len(line)), width))
 
 
 def reasons(report: RunReport, status: str = "rejected") -> dict[str, list[str]]:

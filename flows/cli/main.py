@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from flows.cli.options import parser
 from gauntlet.core.errors import ConfigError, PipelineError
-from gauntlet.core.extras import with_pip
+from gauntlet.core.extras import install_command
 
 EXTRAS = {
     **dict.fromkeys(("prefect", "mlflow", "httpx", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),
@@ -30,17 +30,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gauntlet: {error}", file=sys.stderr)  # noqa: T201
         return error.exit_code
     except ModuleNotFoundError as error:
-        extra = extras().get((error.name or "").partition(".")[0])
-        if extra is None:
+        if (missing := missing_package(error)) is None:
             raise
-        fix = with_pip(extra)
-        print(f"gauntlet: this needs {error.name}, which is not installed; install it with: {fix}", file=sys.stderr)  # noqa: T201
-        return ConfigError.exit_code
+        print(f"gauntlet: {missing}", file=sys.stderr)  # noqa: T201
+        return missing.exit_code
     except KeyboardInterrupt:
         print("gauntlet: interrupted; run the same command again to continue", file=sys.stderr)  # noqa: T201
         return 130
     except BrokenPipeError:  # the reader of our output has closed it
         return 0
+
+
+def missing_package(error: ModuleNotFoundError) -> ConfigError | None:
+    """Return how to install the package that a module is of; None where no extra brings it."""
+    extra = extras().get((error.name or "").partition(".")[0])
+    if extra is None:
+        return None
+    return ConfigError(f"this needs {error.name}, which is not installed; install it with: {install_command(extra)}")
 
 
 def extras() -> dict[str, str]:

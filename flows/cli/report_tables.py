@@ -1,5 +1,6 @@
 """Tables on a terminal: of latencies, and of the sections that wings and packages add to a report."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich import box
@@ -8,25 +9,47 @@ from rich.table import Table
 
 from flows.cli.shared import plain
 from gauntlet.core.run_report import BenchmarkRow, RunReport
-from gauntlet.reporting.latency_table import HEADINGS, cells
+from gauntlet.reporting.latency_table import HEADINGS, cells, measured_columns
 from gauntlet.reporting.section import SectionTable, sections
 
 NARROW = 100
+NAME_WIDTH = 28
 LEFT_OUT = ("Mean", "p90")
 """Columns that a narrow terminal has no room for."""
 
 
+def plain_table(title: str | None = None) -> Table:
+    """Return an empty table in the one style that commands print."""
+    style = {"title_justify": "left", "header_style": "bold"}
+    return Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), **style)  # type: ignore[arg-type]
+
+
+def folded(name: str, width: int) -> str:
+    """Return a name on as many lines as it takes, broken behind hyphens, underscores and slashes where it has them."""
+    lines = [""]
+    for part in re.findall(r"[^-_/]*[-_/]|[^-_/]+", name):
+        if lines[-1] and len(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line[start : start + width] for line in lines for start in range(0, max(1, len(line)), width))
+
+
 def latency_table(rows: Iterable[tuple[Sequence[str], BenchmarkRow]], headings: Sequence[str], width: int) -> Table:
-    """Return a table of rows, each with the words that name it under `headings`."""
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    """Return a table of rows, each with the words that name it under `headings`.
+
+    A column without any figure is left out.
+    """
+    table, rows = plain_table(), [*rows]
     for heading in headings:
-        table.add_column(heading, overflow="fold")
-    columns = [i for i, heading in enumerate(HEADINGS) if width >= NARROW or heading not in LEFT_OUT]
+        table.add_column(heading, no_wrap=True)
+    known = measured_columns(row for _, row in rows)
+    columns = [i for i in known if width >= NARROW or HEADINGS[i] not in LEFT_OUT]
     for heading in ("batch", *(HEADINGS[i] for i in columns)):
         table.add_column(heading.lower(), justify="right", no_wrap=True)
+    room = NAME_WIDTH if width >= NARROW else NAME_WIDTH // len(headings)
     for words, row in rows:
-        figures = cells(row)
-        table.add_row(*map(plain, words), str(row.batch), *(figures[i] for i in columns))
+        names, figures = [plain(folded(word, room)) for word in words], cells(row)
+        table.add_row(*names, str(row.batch), *(figures[i] for i in columns))
     return table
 
 
@@ -39,7 +62,7 @@ def print_sections(console: Console, report: RunReport) -> None:
 
 
 def _table(content: SectionTable, width: int) -> Table:
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = plain_table()
     left_out = content.only_where_wide if width < NARROW else ()
     columns = [i for i, heading in enumerate(content.headings) if heading not in left_out]
     for i in columns:

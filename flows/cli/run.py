@@ -1,7 +1,6 @@
 """`gauntlet run`: the pipeline in this process, with a Prefect server of its own where there is none."""
 
 import argparse
-import signal
 from pathlib import Path
 
 import yaml
@@ -11,16 +10,19 @@ from rich.table import Table
 from rich.text import Text
 
 from configs.brought_model import InferredConfig, infer_config, is_model
-from configs.loader import load, validated
+from configs.loader import given_libraries, load, validated
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
 from flows.cli.console import live, print_report
+from flows.cli.winner_file import new_model_file, write_winner
 from flows.local_run import run_local
 from flows.record.home import Home
 from flows.record.journal import everything_sent
 from flows.record.report_files import read_report
-from gauntlet.core.errors import ConfigError
+from gauntlet.core.errors import ConfigError, PipelineError
 from gauntlet.reporting.text_format import printable
+from gauntlet.runtime.operator_libraries import with_operator_libraries
+from gauntlet.runtime.signals import end_in_order
 
 MODEL_OPTIONS = {
     "data": "the key under data",
@@ -37,47 +39,75 @@ CONFIG_FILE = "config.yaml"
 
 def run_pipeline(options: argparse.Namespace) -> int:
     """Run the pipeline and print its report; the exit code is the verdict."""
-    console, home, inferred = Console(), Home.find(), None
-    if is_model(options.config):
-        inferred, config = _infer(options, home)
-        require_packages(config)
-        print_inferred(console, options.config, inferred, config)
-    else:
-        _refuse_model_options(options)
-        config = load(options.config, tuple(options.set))
-        require_packages(config)
-    signal.signal(signal.SIGTERM, terminated)
-    with live(console):
-        folder, code = run_local(config, home, fresh=options.fresh)
-    print_report(console, read_report((folder / "report.json").read_bytes()), home)
+    console, home = Console(), Home.find()
+    out = new_model_file(options.out)
+    config, inferred = configured(options, home, console)
+    end_in_order()
+    folder, error = completed_run(config, inferred, home, console, fresh=options.fresh)
+    report = read_report((folder / "report.json").read_bytes())
+    print_report(console, report, home)
+    if out is not None:
+        write_winner(console, report, home, out)
     if inferred is not None:
         path = folder / CONFIG_FILE
-        path.write_text(yaml.safe_dump(inferred.values, sort_keys=False), encoding="utf-8")
         relative = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         console.print(f"Configuration: {relative}", markup=False, highlight=False, soft_wrap=True)
     console.print("More: gauntlet show, gauntlet up", highlight=False)
     if not everything_sent(folder):
         console.print("MLflow did not receive everything; send the rest with: gauntlet sync", style="yellow")
-    return code
+    return error.exit_code if error is not None else 0
 
 
-def _infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
+def configured(
+    options: argparse.Namespace, home: Home, console: Console
+) -> tuple[PipelineConfig, InferredConfig | None]:
+    """Return the configuration that the options name, or that of a model, and then what was inferred of it.
+
+    Raises:
+        ConfigError: when it is invalid, or needs a package that is not installed.
+    """
+    if not is_model(options.config):
+        refuse_model_options(options)
+        config = load(options.config, tuple(options.set))
+        require_packages(config)
+        return config, None
+    inferred, config = infer(options, home)
+    require_packages(config)
+    print_inferred(console, options.config, inferred, config)
+    return config, inferred
+
+
+def completed_run(
+    config: PipelineConfig, inferred: InferredConfig | None, home: Home, console: Console, *, fresh: bool
+) -> tuple[Path, PipelineError | None]:
+    """Run, and show the progress; return the run's folder, with the configuration of a model, and what failed it."""
+    with live(console):
+        folder, error = run_local(config, home, fresh=fresh)
+    if inferred is not None:
+        text = yaml.safe_dump(inferred.values, sort_keys=False)
+        (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
+    return folder, error
+
+
+def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
+    """Return what was inferred for a model, and its configuration with the settings of the command."""
     files = (options.data, options.labels, options.parameters)
     data, labels, parameters = (Path(name) if name else None for name in files)
-    inferred = infer_config(
-        Path(options.config),
-        data,
-        labels,
-        dict(options.shape),
-        parameters,
-        task=options.task,
-        trust=options.trust,
-        store=home.store,
-    )
+    with with_operator_libraries(given_libraries(options.config, options.set)):
+        inferred = infer_config(
+            Path(options.config),
+            data,
+            labels,
+            dict(options.shape),
+            parameters,
+            task=options.task,
+            trust=options.trust,
+            store=home.store,
+        )
     return inferred, validated(Path(options.config), inferred.values, tuple(options.set))
 
 
-def _refuse_model_options(options: argparse.Namespace) -> None:
+def refuse_model_options(options: argparse.Namespace) -> None:
     """Refuse what is for models alone; a configuration has keys for it."""
     for name, key in MODEL_OPTIONS.items():
         if getattr(options, name):
@@ -98,8 +128,3 @@ def print_inferred(console: Console, model: str, inferred: InferredConfig, confi
         table.add_row(Text(printable(subject)), Text(printable(text), style="yellow" if assumed else ""))
     console.print(Text(f"{config.name}: inferred from {printable(model)}", style="bold"), highlight=False)
     console.print(Padding(table, (0, 0, 1, 2)), highlight=False)
-
-
-def terminated(*_: object) -> None:
-    """End as after Ctrl-C: the record is closed, and no server of this process is left running."""
-    raise SystemExit(128 + signal.SIGTERM)

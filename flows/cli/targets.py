@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from flows.cli.report_tables import plain_table
 from flows.cli.shared import plain
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.targets import default_targets
@@ -29,7 +29,7 @@ def show_targets(options: argparse.Namespace) -> int:
         ]
         print(json.dumps(entries, indent=2))  # noqa: T201
         return 0
-    table = Table(header_style="bold")
+    table = plain_table()
     table.add_column("target", no_wrap=True)
     table.add_column("precision", no_wrap=True)
     table.add_column("can run here", overflow="fold")

@@ -1,22 +1,36 @@
-"""`gauntlet validate`: a configuration is checked, or its JSON Schema printed, without running anything."""
+"""`gauntlet validate`: what a run would try is printed, or the JSON Schema, without running the pipeline."""
 
 import argparse
 import json
 
+from rich.console import Console
+
+from configs.brought_model import is_model
 from configs.loader import load, presets
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
+from flows.cli.run import infer, print_inferred, refuse_model_options
+from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
 
 
 def validate_config(options: argparse.Namespace) -> int:
-    """List the candidates of a configuration, or print the schema; raise `ConfigError` when it is invalid."""
+    """List the candidates of a configuration, or of what a model's would be, or print the schema.
+
+    Raises:
+        ConfigError: when the configuration is invalid, or none can be inferred.
+    """
     if options.schema:
         print(json.dumps(PipelineConfig.model_json_schema(), indent=2))  # noqa: T201
         return 0
     if options.config is None:
-        raise ConfigError(f"validate needs a YAML file or a preset ({', '.join(presets())}), or --schema")
-    config = load(options.config, tuple(options.set))
+        raise ConfigError(f"validate needs a model, a YAML file or a preset ({', '.join(presets())}), or --schema")
+    if is_model(options.config):
+        inferred, config = infer(options, Home.find())
+        print_inferred(Console(), options.config, inferred, config)
+    else:
+        refuse_model_options(options)
+        config = load(options.config, tuple(options.set))
     print(f"{options.config}: valid; {len(config.candidates)} candidates: {', '.join(config.candidates)}")  # noqa: T201
     try:
         require_packages(config)

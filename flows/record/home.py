@@ -9,6 +9,9 @@ from gauntlet.core.artifact import STORE_ADDRESS, open_store
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.workspace import gauntlet_home
 
+MAX_NAMED = 3
+"""Runs that a refusal names."""
+
 
 class Home:
     """Paths under one root. Deleting `work` and `results` is always safe: they are computed again.
@@ -43,20 +46,23 @@ class Home:
         """Return the folders of all runs, oldest first."""
         return sorted(p for p in self.runs.glob("*") if p.is_dir()) if self.runs.exists() else []
 
+    def finished_runs(self, run: str = "") -> list[Path]:
+        """Return the folders of the runs that have a report and whose id starts with `run`, newest first."""
+        return [f for f in self.run_folders()[::-1] if (f / "report.json").exists() and f.name.startswith(run)]
+
     def finished_run(self, run: str | None = None) -> Path | None:
         """Return the folder of the newest run that has a report and whose id starts with `run`."""
-        done = [f for f in self.run_folders() if (f / "report.json").exists() and f.name.startswith(run or "")]
-        return done[-1] if done else None
+        return next(iter(self.finished_runs(run or "")), None)
 
     def require_run(self, run: str | None = None) -> Path:
         """Return the folder of `finished_run`; `ConfigError` when there is none."""
         folder = self.finished_run(run)
-        if folder is None:
-            which = f"a run '{run}'" if run else "a finished run"
-            raise ConfigError(
-                f"{self.runs}: there is no report of {which}; start one with: gauntlet run digits-resnet18"
-            )
-        return folder
+        if folder is not None:
+            return folder
+        if not (known := [other.name for other in self.finished_runs()]):
+            raise ConfigError(f"{self.runs}: no finished run. Fix: start one with: gauntlet run digits-resnet18")
+        newest = f"available: {', '.join(known[:MAX_NAMED])}"
+        raise ConfigError(f"{self.runs}: no report of a run '{run}'; {newest}. Fix: list all with: gauntlet runs")
 
 
 def new_run_id(name: str) -> str:

@@ -32,18 +32,18 @@ def _create_artifacts(report: RunReport, summary: str) -> None:
         create_table_artifact(key="candidates", table=[_row(c) for c in report.candidates], description=report.reason)
     url = report.links.get(MLFLOW_RUN)
     if url:
-        create_link_artifact(key="mlflow-run", link=url, link_text=f"MLflow: {report.run_id}")
+        about = "Metrics, files and models of this run"
+        create_link_artifact(key="mlflow-run", link=url, link_text=f"MLflow: {report.run_id}", description=about)
         charts = f"{url.partition('/runs/')[0]}/models?viewMode=CHART&workflowType=machine_learning"
-        create_link_artifact(
-            key="mlflow-candidates", link=charts, link_text="MLflow: the accepted candidates side by side"
-        )
+        text, about = "MLflow: the accepted candidates side by side", "Accepted candidates of all runs, as charts"
+        create_link_artifact(key="mlflow-candidates", link=charts, link_text=text, description=about)
 
 
 def _row(candidate: CandidateEntry) -> dict[str, Any]:
     accuracy = candidate.accuracy
     speedups = {
         f"speed-up, batch {row.batch} on {row.target}": speedup(row.speedup, row.speedup_low, row.speedup_high)
-        for row in candidate.benchmark
+        for row in candidate.side_by_side
     }
     return {
         "candidate": candidate.name,

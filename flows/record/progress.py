@@ -44,7 +44,8 @@ class ProgressRelay(logging.Handler):
 
     def _move_bar(self, percent: float) -> None:
         if self.artifact is None:
-            self.artifact = create_progress_artifact(percent, key=f"{self.stage}-progress")  # type: ignore[assignment]
+            about = f"Progress of the stage {self.stage}"
+            self.artifact = create_progress_artifact(percent, key=f"{self.stage}-progress", description=about)  # type: ignore[assignment]
         else:
             update_progress_artifact(self.artifact, percent)
 

@@ -6,10 +6,10 @@ import pkgutil
 from pathlib import Path
 
 from gauntlet.core.artifact import write_atomically
+from gauntlet.core.kinds import kinds
 from gauntlet.core.run_report import RunReport, StageEntry
 from gauntlet.core.shipping import shipping_stages
-from gauntlet.reporting import pareto_plot
-from gauntlet.reporting.drawing import standalone
+from gauntlet.reporting.drawing import drawn, standalone
 from gauntlet.reporting.html_report import render_html
 from gauntlet.reporting.markdown_report import render_markdown
 
@@ -28,7 +28,7 @@ def write_report(report: RunReport, folder: Path, store: Path) -> str:
     write_atomically(folder / "report.md", summary)
     write_atomically(folder / "report.html", render_html(report, store))
     write_atomically(folder / "environment.json", json.dumps(report.environment, indent=1))
-    if (drawing := pareto_plot.draw(report)) is not None:
+    if (drawing := drawn("pareto", report)) is not None:
         write_atomically(folder / PARETO_FILE, standalone(drawing))
     return summary
 
@@ -41,8 +41,9 @@ def read_report(text: bytes | str) -> RunReport:
 
 def _with_facts(entry: StageEntry) -> StageEntry:
     try:
-        brought = shipping_stages().get(entry.stage)
-        function = brought.function if brought else pkgutil.resolve_name(f"tasks.{entry.stage}:{entry.stage}")
+        brought = {stage.function.__name__: stage.function for stage in shipping_stages().values()}
+        brought |= {function.__name__: function for function in kinds("explanation").values()}
+        function = brought.get(entry.stage) or pkgutil.resolve_name(f"tasks.{entry.stage}:{entry.stage}")
         report = inspect.get_annotations(function, eval_str=True)["return"]
         facts = report.model_fields["facts"].annotation.model_validate_json(json.dumps(entry.facts))
     except (ImportError, AttributeError, KeyError, ValueError):

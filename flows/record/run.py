@@ -176,7 +176,7 @@ class Run:
             run_id=self.id,
             name=self.config.name,
             started_at=self.started_at,
-            verdict="failed" if error is not None else "passed",
+            verdict="passed" if error is None else "cancelled" if self.reason == CANCELLED else "failed",
             stopped_at=self.at_stage if error is not None else None,
             reason=self.reason,
             winner=self.winner if error is None else None,

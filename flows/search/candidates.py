@@ -7,27 +7,24 @@ from functools import partial
 from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar
 
-from configs.schema import FROM_IMAGES, NORMALIZED, REFERENCE, PipelineConfig
+from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
 from flows.record.waits import work_clock
-from flows.search.base import Base, Reference, Shipped, export_network
+from flows.search.base import Base, Reference, export_network
 from flows.search.time_budget import TimeBudget
 from flows.stage import Line
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.candidate import Candidate
 from gauntlet.core.errors import GateFailed, NothingToGain
 from gauntlet.core.report import Report
-from gauntlet.core.shipping import configured_stages
+from gauntlet.core.shipping import configured_stages, shipping_stages
 from gauntlet.runtime.operator_libraries import operator_libraries
 from tasks.accuracy import accuracy
 from tasks.calibrate import calibrate
 from tasks.evaluate import evaluate
 from tasks.numerics import numerics
 from tasks.optimize import OptimizeConfig, OptimizeFacts, optimize, user_files
-from tasks.preprocess import preprocess
 from tasks.prune import PruneConfig, prune
 from tasks.quantize import QuantizeConfig, methods_of, quantize
-from tasks.repair import REPAIRED, repair
-from tasks.select import select
 from tasks.structure import structure
 
 Candidates = tuple[Candidate, ...]
@@ -168,7 +165,7 @@ class Search:
         return calibrated
 
     def quantize_with(self, recipe: QuantizeConfig, place: int) -> Candidates:
-        """Make a candidate with a recipe, run its gates, and repair it if it loses too much accuracy."""
+        """Make a candidate with a recipe, and run its gates; packages may repair it if it loses too much accuracy."""
         base, (parent, model) = self.base, self.base.source(recipe)
         inaccurate: Artifact | None = None
         with self.line.attempt(base.candidate(base.made_by(recipe), parent)) as attempt:
@@ -188,20 +185,24 @@ class Search:
                 except AccuracyLost:
                     inaccurate = quantized.artifacts["model"]
                     raise
-        repaired = self.repair_with(recipe, place, attempt.made.name, inaccurate) if inaccurate else ()
-        return (attempt.made, *repaired)
+        stages = configured_stages(self.config, "rejected") if inaccurate and base.calibrated else {}
+        repaired = [self.repair_with(name, recipe, place, attempt.made.name, inaccurate) for name in stages]
+        return (attempt.made, *chain.from_iterable(repaired))
 
-    def repair_with(self, recipe: QuantizeConfig, place: int, rejected: str, quantized: Artifact) -> Candidates:
-        """Make a candidate with a recipe that leaves some nodes of a rejected one's in float, where it can be."""
+    def repair_with(
+        self, name: str, recipe: QuantizeConfig, place: int, rejected: str, quantized: Artifact | None
+    ) -> Candidates:
+        """Make a candidate of a rejected one with a package's stage, where it can be."""
         config, base, splits = self.config, self.base, self.reference.splits
+        stage, value = shipping_stages()[name], getattr(self.config, name)
         images = splits.get("validation", splits.get("calibration"))
-        if not images or not base.calibrated or not config.repair.can_repair(recipe, base.recipes(config)):
+        if not images or not stage.fits(value, recipe, base.recipes(config)):
             return ()
-        time = self.time.repair(place, config.repair.budget_s)
-        with self.line.attempt(base.candidate(rejected + REPAIRED, rejected)) as attempt, time:
+        time = self.time.repair(place, value.budget_s, f"{name}.budget_s")
+        with self.line.attempt(base.candidate(rejected + stage.suffix, rejected)) as attempt, time:
             repaired = attempt.make(
-                repair,
-                config.repair,
+                stage.function,
+                value,
                 recipe=recipe,
                 accuracy=config.accuracy,
                 model=base.model,
@@ -251,39 +252,3 @@ class Search:
             search, passed = Search.start(attempt, config, reference, base).optimize(self.base.passes)
             own = (*passed, *search.quantize())
         return (attempt.made, *own)
-
-
-def move_preprocessing(line: Line, config: PipelineConfig, reference: Reference, shipped: Shipped) -> Shipped:
-    """Make a candidate of the winner with its preprocessing in the graph; return what of both is to be packaged.
-
-    Where the candidate fails a gate, or is not proven faster from image to output, the winner stays.
-    """
-    final, winner, packaged = shipped.final, shipped.winner, shipped
-    name = winner.name + FROM_IMAGES
-    with line.attempt(Candidate(name, winner.name, winner.network)) as candidate:
-        if final.target not in [session.name for session in config.benchmark.all_sessions if session.env is None]:
-            raise GateFailed(f"the preprocessing stays outside of the graph: the winner runs on {final.target}")
-        made = candidate.make(
-            preprocess,
-            reference.base.facts.limits(config.numerics),
-            model=shipped.model,
-            golden=shipped.golden,
-            test=shipped.test,
-        ).artifacts
-        images = replace(shipped, model=made["model"], golden=made["golden"], test=made["test"])
-        candidate.stage(structure, config.structure, model=images.model)
-        base = replace(reference.base, golden=winner.golden, temperature=winner.temperature)
-        of_images = replace(reference, golden=images.golden, splits={**reference.splits, "test": images.test})
-        check_accuracy(candidate, config, of_images, base, images.model)
-        decision = candidate.stage(
-            select,
-            config.select,
-            after=final,
-            benchmark=config.race,
-            models={REFERENCE: reference.base.exported, final.winner: shipped.model, name: images.model},
-            golden=images.golden,
-            budget=config.budget,
-        ).facts
-        if decision.winner == name:
-            packaged = replace(images, final=decision)
-    return packaged

@@ -74,15 +74,15 @@ class TimeBudget:
                 self.longest = max(self.longest, self.clock() - start)
 
     @contextmanager
-    def repair(self, place: int, repair_s: float) -> Iterator[None]:
-        """Try a repair of a time limit, of the recipe at a place, inside.
+    def repair(self, place: int, repair_s: float, key: str) -> Iterator[None]:
+        """Try a repair of a time limit, which a key of the configuration holds, of the recipe at a place, inside.
 
         Raises:
             GateFailed: when it would end too late.
         """
         with self._in_turn(place):
             if self.seconds is not None and self.used + repair_s > self.seconds:
-                raise self._too_late(f"a repair may take {repair_s:g} s (repair.budget_s)")
+                raise self._too_late(f"a repair may take {repair_s:g} s ({key})")
             yield
 
     @contextmanager

@@ -9,7 +9,8 @@ from mlflow import MlflowClient
 
 from flows.record.home import Home
 from flows.servers.database_templates import template_path
-from flows.servers.local_servers import free_port, start_prefect, stop_prefect
+from flows.servers.local_servers import start_prefect, stop_prefect
+from flows.servers.ports import Port
 
 
 def build_templates() -> None:
@@ -20,7 +21,7 @@ def build_templates() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder))
         home.prefect.mkdir(parents=True)
-        start_prefect(home, free_port(), lambda: MlflowClient(home.mlflow_uri).search_experiments())
+        start_prefect(home, Port.take(), lambda: MlflowClient(home.mlflow_uri).search_experiments())
         stop_prefect(home)
         for package, made in {"prefect": home.prefect / "prefect.db", "mlflow": home.mlflow_db}.items():
             with closing(sqlite3.connect(made)) as connection:  # includes what is still in its write-ahead log

@@ -9,20 +9,20 @@ import sys
 import time
 import tomllib
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil
 
 from flows.record.home import Home
 from flows.record.locks import locked, try_exclusive
 from flows.servers.database_templates import copy_template
+from flows.servers.password import SERVER, password, prefect_variables, require_access
+from flows.servers.ports import HOST, Port
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import StageError
 
-HOST = "127.0.0.1"
 PREFECT_PORT = 4200
 START_TIMEOUT_S = 120
 
@@ -42,22 +42,33 @@ def prefect_server(home: Home, port: int = PREFECT_PORT, while_starting: Callabl
         return
     home.create()
     home.prefect.mkdir(exist_ok=True)
-    os.environ["PREFECT_HOME"] = str(home.prefect)
-    with locked(home.prefect / "users.lock", shared=True) as users:
+    with locked(home.prefect / "users.lock", shared=True) as users, ExitStack() as changed:
         try:  # from here on, so that an interrupted start leaves no server behind either
             with locked(home.prefect / "start.lock"):
-                url = running(home)
-                port = free_port(port)
-                os.environ["PREFECT_API_URL"] = url or f"http://{HOST}:{port}/api"
-                if url is None:
-                    start_prefect(home, port, while_starting)
-                else:
+                if url := running(home):
+                    changed.enter_context(_variables(prefect_variables(home, url)))
                     while_starting()
+                else:
+                    taken = Port.take(port)
+                    changed.enter_context(_variables(prefect_variables(home, f"{taken.address}/api")))
+                    start_prefect(home, taken, while_starting)
             yield os.environ["PREFECT_API_URL"]
         finally:
-            os.environ.pop("PREFECT_API_URL", None)
             if try_exclusive(users):
                 stop_prefect(home)
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and restore them at the end."""
+    before = {name: os.environ[name] for name in values if name in os.environ}
+    os.environ |= values
+    try:
+        yield
+    finally:
+        for name in values.keys() - before.keys():
+            os.environ.pop(name, None)
+        os.environ |= before
 
 
 def profile_api_url() -> str | None:
@@ -76,6 +87,7 @@ def running(home: Home) -> str | None:
     """Return the API address of this home's server, if it runs; wait for one that is slow.
 
     Raises:
+        ConfigError: when it has another password than the environment names.
         StageError: when it runs and does not respond: a second server on its database would damage it.
     """
     process = recorded_process(home)
@@ -83,6 +95,7 @@ def running(home: Home) -> str | None:
         return None
     url = str(json.loads((home.prefect / "server.json").read_text())["url"])
     if comes_up(process, f"{url}/health"):
+        require_access(home, url)
         return url
     if not is_alive(process):
         return None
@@ -93,14 +106,11 @@ def running(home: Home) -> str | None:
 
 
 def comes_up(process: psutil.Process, url: str) -> bool:
-    """Wait until a server responds; return whether it does before it ends and in time.
-
-    Another program may have taken the port since it was found free: its responses do not count.
-    """
+    """Wait until a server responds; return whether it does before it ends and in time."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not (up := responds(url) and listens(process, url)) and is_alive(process) and time.monotonic() < deadline:
+    while not (up := responds(url)) and is_alive(process) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return up
+    return up and is_alive(process)
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -110,25 +120,25 @@ def is_alive(process: psutil.Process) -> bool:
     return False
 
 
-def start_prefect(home: Home, port: int, while_starting: Callable[[], object]) -> psutil.Popen:
+def start_prefect(home: Home, port: Port, while_starting: Callable[[], object]) -> psutil.Popen:
     """Start the server, note its process and address, and wait until it responds."""
-    origin = f"http://{HOST}:{port}"
     environment = os.environ | {
         "PREFECT_HOME": str(home.prefect),
         "PREFECT_SERVER_API_HOST": HOST,
-        "PREFECT_SERVER_API_PORT": str(port),  # without it, the page calls port 4200 on whatever port it is served
-        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin,  # the default lets any page that a user visits read it
+        "PREFECT_SERVER_API_PORT": str(port.number),  # without it, the page calls port 4200 wherever it is
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": port.address,  # the default lets any page that a user visits read it
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
         # In memory, the default, a killed server forgets who holds a concurrency limit: it would stay taken forever.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+        SERVER: password(home),
     }
-    command = [sys.executable, "-m", "flows.servers.prefect_app", str(port)]
+    command = [sys.executable, "-m", "flows.servers.prefect_app"]
     copy_template("prefect", home.prefect / "prefect.db")
-    process = launch(command, environment, home.prefect / "server.log")
-    note = {"pid": process.pid, "created": process.create_time(), "url": f"{origin}/api"}
+    process = launch(command, environment, home.prefect / "server.log", port.listener())
+    note = {"pid": process.pid, "created": process.create_time(), "url": f"{port.address}/api"}
     write_atomically(home.prefect / "server.json", json.dumps(note))
     while_starting()
-    wait_until_up(process, f"{origin}/api/health", "Prefect server", home.prefect / "server.log")
+    wait_until_up(process, f"{port.address}/api/health", "Prefect server", home.prefect / "server.log")
     return process
 
 
@@ -150,22 +160,35 @@ def recorded_process(home: Home) -> psutil.Process | None:
         return None
 
 
-def start_mlflow(home: Home, port: int) -> psutil.Popen:
-    """Start MLflow's server on this home's store and wait until it responds."""
+def start_mlflow(home: Home, port: Port) -> psutil.Popen:
+    """Start MLflow's server on this home's store and wait until it responds.
+
+    Files of its experiments are in the home's folder, as those of runs that write the store themselves: with MLflow's
+    own addresses of files, a run in a terminal could not add any.
+    """
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # saves eight processes
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", home.mlflow_uri, "--artifacts-destination", (home.root / "mlartifacts").as_uri()]
-    process = launch(command, environment, home.root / "mlflow-server.log")
-    wait_until_up(process, f"http://{HOST}:{port}/health", "MLflow server", home.root / "mlflow-server.log")
+    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port.number)]
+    command += ["--workers", "1", "--uvicorn-opts", "--fd 0"]
+    command += ["--backend-store-uri", home.mlflow_uri, "--default-artifact-root", (home.root / "mlartifacts").as_uri()]
+    process = launch(command, environment, home.root / "mlflow-server.log", port.listener())
+    wait_until_up(process, f"{port.address}/health", "MLflow server", home.root / "mlflow-server.log")
     return process
 
 
-def launch(command: list[str], environment: dict[str, str], log: Path) -> psutil.Popen:
-    """Start a server in a session of its own: Ctrl-C reaches this process only, which stops the server in order."""
+def launch(
+    command: list[str], environment: dict[str, str], log: Path, listener: socket.socket | None = None
+) -> psutil.Popen:
+    """Start a server in a session of its own: Ctrl-C reaches this process only, which stops the server in order.
+
+    A `listener` becomes the server's standard input, which is then its socket, as with inetd, and is closed here.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        return psutil.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+    with log.open("ab") as output, listener or contextlib.nullcontext():
+        socket_or_ours = None if listener is None else listener.fileno()
+        return psutil.Popen(
+            command, env=environment, stdin=socket_or_ours, stdout=output, stderr=output, start_new_session=True
+        )
 
 
 def wait_until_up(process: psutil.Popen, url: str, name: str, log: Path) -> None:
@@ -198,21 +221,3 @@ def responds(url: str) -> bool:
             return bool(response.status == 200)
     except OSError:
         return False
-
-
-def listens(process: psutil.Process, url: str) -> bool:
-    """Tell whether a process, or one that it has started, listens on the port of an address."""
-    with contextlib.suppress(psutil.Error):
-        opened = [each.net_connections("tcp") for each in (process, *process.children(recursive=True))]
-        return any(c.status == psutil.CONN_LISTEN and c.laddr.port == urlsplit(url).port for cs in opened for c in cs)
-    return False
-
-
-def free_port(preferred: int | None = None) -> int:
-    """Return a port that nothing listens on: the preferred one where possible."""
-    with socket.socket() as probe:
-        if preferred is not None and probe.connect_ex((HOST, preferred)) != 0:
-            return preferred
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

@@ -1,10 +1,10 @@
-"""Prefect's server as `local_servers` starts it: `python -m flows.servers.prefect_app PORT`.
+"""Prefect's server as `local_servers` starts it: its socket as standard input.
 
 Prefect takes a JSON body without a content type, which a browser sends for any page that its user visits, and responds
 to any host name. Whoever may create a deployment's run may run a shell command, so both are refused here.
 """
 
-import sys
+import socket
 
 import uvicorn
 from starlette.datastructures import Headers
@@ -12,7 +12,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from flows.servers.local_servers import HOST
+from flows.servers.ports import HOST
 
 
 class SameOrigin:
@@ -40,7 +40,8 @@ def main() -> None:
     """Run the server until SIGTERM."""
     from prefect.server.api.server import create_app
 
-    uvicorn.run(guarded(create_app(final=True)), host=HOST, port=int(sys.argv[1]), log_level="warning")
+    config = uvicorn.Config(guarded(create_app(final=True)), log_level="warning")
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=0)])
 
 
 if __name__ == "__main__":

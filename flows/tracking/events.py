@@ -128,9 +128,9 @@ class TrackingEvents:
         if (pareto := self.journal.path.with_name(PARETO_FILE)).is_file():
             self._file(PARENT, pareto, "pictures")
         winner = next((c for c in report.candidates if c.name == report.winner), None)
-        best = candidate_metrics(winner, self.quality[winner.name]) if winner else {}
+        best = candidate_metrics(winner, self.quality[winner.name], confirmed=True) if winner else {}
         self.journal.append("metrics", run=PARENT, metrics=parent_metrics(report, best), step=0)
-        failed = report.verdict == "failed"
+        failed = report.verdict != "passed"
         tags = {
             "gate": "fail" if failed else "pass",
             "gate.reason": report.reason[:5000],
@@ -172,10 +172,12 @@ class TrackingEvents:
                 continue
             if key in ("model", "normalized") and artifact.name.endswith(".onnx"):
                 continue
-            path, run = self._relative(self.home.store.path(artifact)), report.candidate or PARENT
-            content = {"sha256": artifact.sha256, "size_bytes": artifact.size_bytes}
-            what = {**content, "uri": self.home.store.uri(artifact)}
-            self.journal.append("artifact", run=run, path=path, folder=f"artifacts/{report.stage}/{key}", **what)
+            self._artifact(report.candidate or PARENT, artifact, f"artifacts/{report.stage}/{key}")
+
+    def _artifact(self, run: str, artifact: Artifact, folder: str) -> None:
+        content = {"sha256": artifact.sha256, "size_bytes": artifact.size_bytes, "uri": self.home.store.uri(artifact)}
+        path = self._relative(self.home.store.path(artifact))
+        self.journal.append("artifact", run=run, path=path, folder=folder, **content)
 
     def _close_candidate(self, candidate: CandidateEntry, *, won: bool) -> None:
         tags = {"gate": GATE[candidate.status], "gate.reason": candidate.reason[:5000], "winner": str(won).lower()}
@@ -195,6 +197,8 @@ class TrackingEvents:
                 tags=tags,
                 providers=providers(self.config.benchmark.target_named(candidate.target) if candidate.target else None),
             )
+        elif candidate.artifact is not None and self.config.tracking.rejected_files:
+            self._artifact(candidate.name, candidate.artifact, "artifacts/rejected")
         metrics = candidate_metrics(candidate, self.quality[candidate.name]) | self.details[candidate.name]
         self.journal.append("metrics", run=candidate.name, metrics=metrics, step=0)
         self.journal.append("tags", run=candidate.name, tags=tags)

@@ -37,9 +37,13 @@ def class_metrics(facts: Facts) -> Metrics:
     return finite({f"class.{distinct_label(s.label)}.{name}": getattr(s, name, None) for s in worst for name in names})
 
 
-def candidate_metrics(candidate: CandidateEntry, quality: Metrics) -> Metrics:
-    """Return a candidate's headline numbers; `quality` holds the `quality` of its stages' facts."""
-    values = speed_metrics(candidate.benchmark)  # first: MLflow draws the charts in this order
+def candidate_metrics(candidate: CandidateEntry, quality: Metrics, *, confirmed: bool = False) -> Metrics:
+    """Return a candidate's numbers, of the race of all candidates or of its confirmation.
+
+    `quality` holds the `quality` of its stages' facts.
+    """
+    rows = candidate.benchmark if confirmed else candidate.side_by_side
+    values = speed_metrics(rows)  # first: MLflow draws the charts in this order
     values |= {"quality.sqnr_db": candidate.sqnr_db}
     values["size.mb"] = None if candidate.size_bytes is None else candidate.size_bytes / 1e6
     return finite(values) | quality

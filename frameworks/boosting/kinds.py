@@ -1,6 +1,8 @@
 """Gradient-boosted trees of LightGBM and XGBoost."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 from frameworks.boosting.onnxmltools import OnnxMlTools
 from frameworks.boosting.training import BoostingModel, BoostingTraining
@@ -20,10 +22,24 @@ def recognize(source: str) -> str | None:
         return "boosting-model" if file.read(len(beginning)) == beginning else None
 
 
+def save_trees(model: Any, sample: object, folder: Path) -> Path | None:
+    """Save trees that Python holds, also those in a wrapper for scikit-learn; see `Framework.save`."""
+    lightgbm, xgboost = sys.modules.get("lightgbm"), sys.modules.get("xgboost")
+    if lightgbm is not None and isinstance(model, lightgbm.Booster | lightgbm.LGBMModel):
+        path, booster = folder / "lightgbm.txt", getattr(model, "booster_", model)
+    elif xgboost is not None and isinstance(model, xgboost.Booster | xgboost.XGBModel):
+        path, booster = folder / "xgboost.json", model.get_booster() if hasattr(model, "get_booster") else model
+    else:
+        return None
+    booster.save_model(path)
+    return path
+
+
 BOOSTING = Framework(
     name="boosting",
     train=(BoostingTraining, BoostingModel),
     export=(OnnxMlTools,),
     modules=dict.fromkeys(("lightgbm", "xgboost", "onnxmltools"), "boosting"),
     recognize=recognize,
+    save=save_trees,
 )

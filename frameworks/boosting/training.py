@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from frameworks.boosting.trees import PROBABILITIES, VARIABLE, BoostedTrees, LightGbm, XgBoost, load
+from frameworks.boosting.trees import PROBABILITIES, RANKINGS, VARIABLE, BoostedTrees, LightGbm, XgBoost, load
+from frameworks.vectors import read_vectors, require_all_classes, require_vectors
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import StageError, one_line
@@ -22,7 +23,6 @@ from gauntlet.runtime.resources import usable_threads
 from tasks.train.base import Brought, Training
 from tasks.train.facts import TrainFacts, report_model, single_input
 from tasks.train.input_sizes import outputs_of
-from tasks.train.vectors import read_vectors, require_all_classes, require_vectors
 
 Samples = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 """Vectors, shape (n, features), and classes, shape (n,)."""
@@ -164,6 +164,11 @@ def report_boosted(
 
     # Far from the training data, outputs mean nothing: random features must be observed values.
     golden = record_golden(predict, splits["test"], observed_values_only=True)
+    if golden.labels is not None and model.objective in RANKINGS:
+        raise StageError(
+            f"{path.name}: a ranker ({model.objective}): only the order of its scores within a group means anything, "
+            "and the labels would be taken for values. Fix: remove the labels; the scores are then compared as values"
+        )
     if regressor and golden.labels is not None and signature.task != "regression":
         raise StageError(f"{path.name}: a regressor, and the data's labels are classes. Fix: set data.task: regression")
     classes = () if regressor else tuple(str(number) for number in range(model.classes))
@@ -181,4 +186,6 @@ def report_boosted(
 def _size_of(model: BoostedTrees) -> tuple[str, int]:
     """Return the trees in words, and how many numbers they hold: a value a leaf, and a threshold a split."""
     leaves = model.leaves
-    return f"{len(leaves)} trees of at most {max(leaves, default=0)} leaves", 2 * sum(leaves) - len(leaves)
+    if not leaves:
+        return "linear", model.features + 1
+    return f"{len(leaves)} trees of at most {max(leaves)} leaves", 2 * sum(leaves) - len(leaves)

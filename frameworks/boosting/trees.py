@@ -1,7 +1,6 @@
 """Classifiers and regressors of LightGBM and XGBoost, in the libraries' own files: numbers, and no code."""
 
 import json
-import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +8,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from frameworks.boosting.plain_trees import plain_lightgbm, plain_xgboost, values_of
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
 
 LABEL, PROBABILITIES, VARIABLE = "label", "probabilities", "variable"
-LIGHTGBM_VALUES = ("regression", "regression_l1", "huber", "fair", "quantile", "mape")
-XGBOOST_VALUES = ("reg:squarederror", "reg:absoluteerror", "reg:pseudohubererror")
-"""Objectives of regressors whose values are the sums of their trees."""
-NUMBERS = re.compile(r"^(?P<key>\w+)=(?P<values>.*)$", re.MULTILINE)
+RANKINGS = ("lambdarank", "rank_xendcg", "rank:ndcg", "rank:map", "rank:pairwise")
+"""Objectives of rankers: their values are scores, of which only the order within a group means anything."""
+LIGHTGBM_VALUES = (
+    *("regression", "regression_l1", "huber", "fair", "quantile", "mape"),
+    *("poisson", "gamma", "tweedie"),
+    *RANKINGS[:2],
+)
+XGBOOST_SUMS = (
+    *("reg:squarederror", "reg:absoluteerror", "reg:pseudohubererror", "reg:squaredlogerror", "reg:quantileerror"),
+    *RANKINGS[2:],
+)
+"""Objectives whose values are the sums of the trees."""
+XGBOOST_VALUES = (*XGBOOST_SUMS, "count:poisson", "reg:gamma", "reg:tweedie")
+"""Objectives of one value a sample."""
 ZERO_IS_MISSING = 1
 """How LightGBM stores, in bits 2 and 3 of a split's decision type, that it takes 0 for a missing value."""
 
@@ -56,13 +66,18 @@ class BoostedTrees(ABC):
         These are probabilities, shape (n, classes), or (n,) of the second of two classes; or values, shape (n,).
         """
 
+    @property
+    @abstractmethod
+    def objective(self) -> str:
+        """The name of what was minimized."""
+
     @abstractmethod
     def save(self, path: Path) -> None:
         """Write the library's own file."""
 
-    @abstractmethod
     def unsupported(self) -> str | None:
         """Return what onnxmltools converts wrongly without saying so, or None."""
+        return None
 
     def predict(self, inputs: Array) -> NamedArrays:
         """Return the outputs of the ONNX model: `label`, int64 (n,), and `probabilities`, float32 (n, classes).
@@ -94,13 +109,18 @@ class LightGbm(BoostedTrees):
         booster = lightgbm.Booster(model_str=text)
         model = cls(booster)
         known = ("binary", "multiclass", *LIGHTGBM_VALUES)
-        if model._objective.split()[0] not in known or "sqrt" in model._objective.split():
-            raise ValueError(f"its objective is {model._objective}; expected one of {', '.join(known)}")
+        if model.objective not in known or "sqrt" in model._settings:
+            raise ValueError(f"its objective is {' '.join(model._settings)}; expected one of {', '.join(known)}")
         return model
 
     @property
-    def _objective(self) -> str:
-        return (_values(self.text, "objective") or ["none"])[0]
+    def objective(self) -> str:
+        """The name of what was minimized."""
+        return self._settings[0]
+
+    @property
+    def _settings(self) -> list[str]:
+        return (values_of(self.text, "objective") or [""])[0].split() or ["none"]
 
     @property
     def text(self) -> str:
@@ -115,13 +135,12 @@ class LightGbm(BoostedTrees):
     @property
     def classes(self) -> int:
         """The number of classes, or 1."""
-        regressor = self._objective.split()[0] in LIGHTGBM_VALUES
-        return 1 if regressor else max(2, int(self.booster.num_model_per_iteration()))
+        return 1 if self.objective in LIGHTGBM_VALUES else max(2, int(self.booster.num_model_per_iteration()))
 
     @property
     def leaves(self) -> list[int]:
         """The number of leaves of each tree."""
-        return [int(value) for value in _values(self.text, "num_leaves")]
+        return [int(value) for value in values_of(self.text, "num_leaves")]
 
     @property
     def version(self) -> str:
@@ -139,37 +158,27 @@ class LightGbm(BoostedTrees):
         path.write_text(self.text, "utf-8")
 
     def unsupported(self) -> str | None:
-        """Name linear leaves, averaged trees, another sigmoid, and zeros that are missing values."""
-        text = self.text
-        if (sigmoid := re.search(r"^objective=binary sigmoid:(.*)$", text, re.MULTILINE)) and float(sigmoid[1]) != 1:
-            return f"a sigmoid of another slope (sigmoid: {sigmoid[1]})"
-        if "1" in _values(text, "is_linear"):
+        """Name linear leaves, and categories beside zeros that are missing values."""
+        if "1" in values_of(self.text, "is_linear"):
             return "linear models in its leaves (linear_tree)"
-        if re.search(r"^average_output$", text, re.MULTILINE):
-            return "averaged trees (boosting: rf)"
-        kinds = " ".join(_values(text, "decision_type")).split()
-        if any(int(kind) >> 2 & 3 == ZERO_IS_MISSING for kind in kinds):
-            return "zeros that are missing values (zero_as_missing)"
+        if self.zero_is_missing and any(kind & 1 for kind in self._splits):
+            return "categories beside zeros that are missing values (zero_as_missing)"
         return None
 
-    def with_float32_thresholds(self) -> "LightGbm":
-        """Return the classifier with thresholds that float32 can hold, and the same predictions for float32 samples.
+    @property
+    def zero_is_missing(self) -> bool:
+        """Whether 0 goes where a missing value goes."""
+        return any(kind >> 2 & 3 == ZERO_IS_MISSING for kind in self._splits)
 
-        A float32 value is at most a threshold exactly if it is at most the largest float32 value up to it. An exporter
-        rounds to the nearest one, which moves samples to the other side of a split where that lies above.
-        """
+    @property
+    def _splits(self) -> list[int]:
+        return [int(kind) for line in values_of(self.text, "decision_type") for kind in line.split()]
+
+    def plain(self) -> "LightGbm":
+        """Return a plain sum of trees with the same predictions for float32 samples."""
         import lightgbm
 
-        def rounded(line: re.Match[str]) -> str:
-            if line["key"] != "threshold":
-                return line[0]
-            exact = np.array(line["values"].split(), np.float64)
-            nearest = exact.astype(np.float32)
-            down = np.where(nearest > exact, np.nextafter(nearest, np.float32(-np.inf)), nearest)
-            return f"threshold={' '.join(repr(float(value)) for value in down)}"
-
-        # The text says how many characters each tree has; without that line, LightGBM reads them one after the other.
-        text = re.sub(r"^tree_sizes=.*\n", "", NUMBERS.sub(rounded, self.text), flags=re.MULTILINE)
+        text = plain_lightgbm(self.text, int(self.booster.num_model_per_iteration()))
         return LightGbm(lightgbm.Booster(model_str=text))
 
 
@@ -189,22 +198,37 @@ class XgBoost(BoostedTrees):
 
     @classmethod
     def of(cls, booster: Any) -> "XgBoost":
-        """Return a model without the rounds after its best one, which XGBoost keeps, and without feature names."""
-        best = booster.attr("best_iteration")
-        classifier = cls(booster if best is None else booster[: int(best) + 1])
+        """Return a model without the rounds after its best one, which XGBoost keeps, and without feature names.
+
+        One that returns classes (multi:softmax) returns the same classes as probabilities.
+        """
+        best, classifier = booster.attr("best_iteration"), cls(booster)
+        if best is not None and not classifier.is_linear:
+            classifier = cls(booster[: int(best) + 1])
         classifier.booster.feature_names = None
-        objective, kind = (classifier._learner[part]["name"] for part in ("objective", "gradient_booster"))
-        if kind == "gblinear":
-            raise ValueError("it is linear (booster: gblinear) and has no trees")
+        if classifier.objective == "multi:softmax":
+            classifier.booster.set_param({"objective": "multi:softprob"})
+        objective = classifier.objective
         known = ("binary:logistic", "multi:softprob", *XGBOOST_VALUES)
-        targets = int(classifier._learner["learner_model_param"].get("num_target", 1))
+        targets = int(classifier.learner["learner_model_param"].get("num_target", 1))
         if objective not in known or targets > 1:
             what = f"it has {targets} targets" if targets > 1 else f"its objective is {objective}"
             raise ValueError(f"{what}; expected one target and one of {', '.join(known)}")
         return classifier
 
     @property
-    def _learner(self) -> dict[str, Any]:
+    def objective(self) -> str:
+        """The name of what was minimized."""
+        return str(self.learner["objective"]["name"])
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is a linear model (booster: gblinear) instead of trees."""
+        return str(self.learner["gradient_booster"]["name"]) == "gblinear"
+
+    @property
+    def learner(self) -> dict[str, Any]:
+        """What its file holds."""
         learner: dict[str, Any] = json.loads(self.booster.save_raw("json"))["learner"]
         return learner
 
@@ -216,14 +240,13 @@ class XgBoost(BoostedTrees):
     @property
     def classes(self) -> int:
         """The number of classes, or 1."""
-        learner = self._learner
-        regressor = learner["objective"]["name"] in XGBOOST_VALUES
-        return 1 if regressor else max(2, int(learner["learner_model_param"]["num_class"]))
+        learner = self.learner
+        return 1 if self.objective in XGBOOST_VALUES else max(2, int(learner["learner_model_param"]["num_class"]))
 
     @property
     def leaves(self) -> list[int]:
         """The number of leaves of each tree."""
-        return [tree.count("leaf=") for tree in self.booster.get_dump()]
+        return [] if self.is_linear else [tree.count("leaf=") for tree in self.booster.get_dump()]
 
     @property
     def version(self) -> str:
@@ -234,22 +257,23 @@ class XgBoost(BoostedTrees):
 
     def scores(self, inputs: Array) -> Array:
         """Return the probabilities, or the values."""
+        import xgboost
+
+        if self.is_linear:
+            return np.asarray(self.booster.predict(xgboost.DMatrix(inputs)))
         return np.asarray(self.booster.inplace_predict(inputs, validate_features=False))
 
     def save(self, path: Path) -> None:
         """Write a JSON file, or a UBJSON file if the suffix says so."""
         self.booster.save_model(path)
 
-    def unsupported(self) -> str | None:
-        """Name boosters that are no plain sum of trees, forests of several classes, and splits of categories."""
-        kind = self._learner["gradient_booster"]["name"]
-        if kind != "gbtree":
-            return f"the booster {kind}"
-        model = self._learner["gradient_booster"]["model"]
-        trees, parallel = model["trees"], int(model["gbtree_model_param"]["num_parallel_tree"])
-        if parallel > 1 and self.classes > 2:
-            return f"several trees for each class in a round (num_parallel_tree: {parallel})"
-        return "splits of categories" if any(1 in tree["split_type"] for tree in trees) else None
+    def plain(self) -> "XgBoost":
+        """Return a plain sum of trees with the same predictions."""
+        import xgboost
+
+        model = json.loads(self.booster.save_raw("json"))
+        plain_xgboost(model["learner"], "reg:squarederror" if self.objective in XGBOOST_SUMS else self.objective)
+        return XgBoost(xgboost.Booster(model_file=bytearray(json.dumps(model).encode())))
 
 
 LIBRARIES: tuple[type[LightGbm | XgBoost], ...] = (LightGbm, XgBoost)
@@ -268,7 +292,3 @@ def load(path: Path) -> LightGbm | XgBoost:
                 ) from error
     known = "; ".join(f"{', '.join(library.suffixes)} for {library.library}" for library in LIBRARIES)
     raise StageError(f"{path}: the suffix names the library: {known}. Fix: save it with the booster's save_model")
-
-
-def _values(text: str, key: str) -> list[str]:
-    return [line["values"] for line in NUMBERS.finditer(text) if line["key"] == key]

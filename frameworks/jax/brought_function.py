@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from frameworks.jax import function as jax_function
+from frameworks.loaded_model import report_loaded
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
@@ -17,7 +18,6 @@ from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.session import LoadedModel
 from tasks.train.base import Brought
 from tasks.train.facts import TrainFacts
-from tasks.train.loaded_model import report_loaded
 from tasks.train.states import StatePairs
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from frameworks.jax.network import use_cpu
+from frameworks.trust import untrusted_code
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
@@ -14,7 +15,6 @@ from gauntlet.core.signature import TensorSpec
 from gauntlet.core.user_code import UserCode
 from gauntlet.frameworks.arguments import Arguments
 from gauntlet.frameworks.session import LoadedModel
-from gauntlet.frameworks.trust import untrusted_code
 
 SUFFIX = ".jax"
 """Of a function saved by this project: an `.npz` file of its parameters, and `JaxFunction` as JSON."""

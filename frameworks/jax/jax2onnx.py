@@ -9,6 +9,7 @@ from pydantic import Field
 
 from frameworks.jax import function as jax_function
 from frameworks.jax import network as flax_network
+from frameworks.jax import remainder
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import Signature
 from tasks.export.base import Exporter
@@ -26,6 +27,7 @@ class Jax2Onnx(Exporter):
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Export what is saved in `model` to `path`. Raises StageError when jax2onnx cannot convert it."""
         flax_network.use_cpu()
+        remainder.register()
         proto = (
             self._function(model, signature) if model.suffix == jax_function.SUFFIX else self._flax(model, signature)
         )

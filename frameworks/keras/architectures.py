@@ -5,11 +5,11 @@ import zlib
 from functools import lru_cache
 from typing import Any
 
+from frameworks.architecture_names import names_in_source, unknown_architecture
 from frameworks.keras.initial_weights import SUFFIX, load_published
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
-from gauntlet.frameworks.architecture_names import names_in_source, unknown_architecture
 
 SMALL = "small-cnn"
 EXPORTED = re.compile(r'"keras\.applications\.([A-Z]\w+)"')

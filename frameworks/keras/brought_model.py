@@ -10,6 +10,7 @@ from pydantic import Field
 from frameworks.keras import files
 from frameworks.keras.model import CallableModel, from_network, from_saved_model, nhwc
 from frameworks.keras.tensorflow_setup import start_tensorflow
+from frameworks.trust import untrusted_code
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.report import Report
@@ -19,7 +20,6 @@ from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.session import LoadedModel
 from gauntlet.frameworks.training import require_test_split, splits_to_score
-from gauntlet.frameworks.trust import untrusted_code
 from tasks.train.base import Brought
 from tasks.train.facts import TrainFacts, report_model
 from tasks.train.input_sizes import InputSizes, outputs_of, resized_samples, with_dynamic_size

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
+from frameworks.architecture_names import operators_of
 from frameworks.keras import initial_weights
 from frameworks.keras.architectures import KerasNetworkSpec, check_name
 from frameworks.keras.conversion import require_convertible
@@ -19,7 +20,6 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.architecture_names import operators_of
 from gauntlet.frameworks.training import require_labelled, require_weights_to_freeze
 from gauntlet.onnx_model.attention import Operators
 from tasks.train.base import Training

@@ -15,6 +15,9 @@ from gauntlet.core.errors import StageError, one_line
 from gauntlet.runtime.operator_libraries import operator_libraries
 from gauntlet.runtime.operator_support import unsupported_nodes
 
+OF_TEXTS = ("String", "Regex", "Lookup", "Ragged", "Unicode")
+"""Words in the names of operators that read texts."""
+
 
 @contextlib.contextmanager
 def converting() -> Iterator[Any]:
@@ -23,7 +26,7 @@ def converting() -> Iterator[Any]:
     import tf2onnx
     import tf2onnx.tfonnx
 
-    _register_erfc()
+    _register_operators()
     logger = logging.getLogger("tf2onnx")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -75,9 +78,11 @@ def require_converted(proto: onnx.ModelProto) -> None:
 
     operators = sorted({node.op_type for node in unsupported_nodes(proto)})
     if operators and not operator_libraries():
+        texts = any(word in name for name in operators for word in OF_TEXTS)
+        note = " (texts are prepared outside of the model)" if texts else ""
         raise StageError(
-            f"tf2onnx {__version__} cannot convert {', '.join(operators)}. Fix: use layers without it (texts are "
-            "prepared outside of the model), or name the library that implements it under operator_libraries"
+            f"tf2onnx {__version__} cannot convert {', '.join(operators)}. Fix: use layers without it{note}, or name "
+            "the library that implements it under operator_libraries"
         )
 
 
@@ -87,20 +92,32 @@ def _operators(network: Any) -> set[str]:
 
 
 @cache
-def _register_erfc() -> None:
-    """Teach tf2onnx the complementary error function, 1 - Erf, which GELU is made of."""
+def _register_operators() -> None:
+    """Teach tf2onnx 1 - Erf(x), which GELU is made of, and Exp(x) - 1, of which CELU is made."""
+    _register("Erfc", "Erf", one_first=True)
+    _register("Expm1", "Exp", one_first=False)
+
+
+def _register(operator: str, function: str, *, one_first: bool) -> None:
+    """Teach tf2onnx an operator that is the difference between 1 and a function."""
     from tf2onnx import utils
     from tf2onnx.handler import tf_op
 
-    @tf_op("Erfc")
-    class Erfc:
+    @tf_op(operator)
+    class Difference:
         @classmethod
         def version_9(cls, ctx: Any, node: Any, **_: Any) -> None:
             (output,) = node.output
             dtype, shape = ctx.get_dtype(output), ctx.get_shape(output)
             one = ctx.make_const(utils.make_name("one"), np.array(1, utils.map_onnx_to_numpy_type(dtype)))
-            erf = ctx.make_node("Erf", node.input, dtypes=[dtype], shapes=[shape])
+            value = ctx.make_node(function, node.input, dtypes=[dtype], shapes=[shape])
+            terms = [one.output[0], value.output[0]]
             ctx.remove_node(node.name)
             ctx.make_node(
-                "Sub", [one.output[0], *erf.output], name=node.name, outputs=[output], dtypes=[dtype], shapes=[shape]
+                "Sub",
+                terms if one_first else terms[::-1],
+                name=node.name,
+                outputs=[output],
+                dtypes=[dtype],
+                shapes=[shape],
             )

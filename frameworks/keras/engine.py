@@ -9,10 +9,10 @@ from typing import Any
 from frameworks.keras import files
 from frameworks.keras.model import CallableModel, from_network, from_saved_model
 from frameworks.keras.tensorflow_setup import start_tensorflow
+from frameworks.trust import untrusted_code
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import Signature, TensorSpec
-from gauntlet.frameworks.trust import untrusted_code
 from gauntlet.runtime.engines.base import Engine, TensorInfo, type_name
 
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import onnx
 from pydantic import Field
 
+from frameworks.graph_interface import rename_tensors, set_shapes
 from frameworks.keras import files
 from frameworks.keras.conversion import converting, require_converted
 from frameworks.keras.model import from_saved_model
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
 from tasks.export.base import Exporter
-from tasks.export.graph_interface import rename_tensors, set_shapes
 
 UNNAMED = "unk__"  # prefix of tf2onnx's names of dynamic axes
 

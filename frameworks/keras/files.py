@@ -1,13 +1,14 @@
 """Keras files: `.keras` as it is, and a SavedModel, which is a folder, in one zip file."""
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 from frameworks.keras.tensorflow_setup import start_tensorflow
+from frameworks.trust import untrusted_code
 from gauntlet.core.errors import StageError, one_line
-from gauntlet.frameworks.trust import untrusted_code
 
 KERAS = ".keras"
 SAVED_MODEL = ".zip"
@@ -25,6 +26,16 @@ def save(path: Path, network: Any) -> None:
     metadata = json.dumps(json.loads(contents["metadata.json"]) | {"date_saved": ""})
     config = json.dumps(json.loads(contents["config.json"], object_hook=_without_address))
     _zip(path, contents | {"metadata.json": metadata.encode(), "config.json": config.encode()})
+
+
+def save_model(model: Any, sample: object, folder: Path) -> Path | None:
+    """Save a model that Python holds, under its name; see `Framework.save`."""
+    keras = sys.modules.get("keras")
+    if keras is None or not isinstance(model, keras.Model):
+        return None
+    path = folder / f"{model.name}{KERAS}"
+    save(path, model)
+    return path
 
 
 def load(path: Path, *, trust: bool = False) -> Any:

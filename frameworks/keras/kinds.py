@@ -4,7 +4,7 @@ from pathlib import Path
 
 from frameworks.keras.brought_model import KerasModel, SavedModelFolder
 from frameworks.keras.classifier_training import KerasTraining
-from frameworks.keras.files import GRAPHS
+from frameworks.keras.files import GRAPHS, save_model
 from frameworks.keras.saved_model import SavedModel
 from frameworks.keras.target import KerasCompiled, KerasEager
 from frameworks.keras.tf2onnx import Tf2Onnx
@@ -25,4 +25,5 @@ KERAS = Framework(
     archives=(".keras",),
     modules=dict.fromkeys(("tensorflow", "keras", "tf2onnx"), "tensorflow"),
     recognize=recognize,
+    save=save_model,
 )

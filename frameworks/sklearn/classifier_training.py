@@ -7,6 +7,8 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from frameworks.sklearn import estimator as sklearn_estimator
+from frameworks.sklearn.labels import label_count
+from frameworks.vectors import read_vectors, require_all_classes, require_vectors
 from gauntlet.core.arrays import NamedArrays, as_float32
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Check, Report
@@ -20,7 +22,6 @@ from gauntlet.onnx_model.attention import Operators
 from tasks.train.base import Training
 from tasks.train.facts import TrainFacts, find_primary_output, report_model, single_input
 from tasks.train.input_sizes import outputs_of
-from tasks.train.vectors import read_vectors, require_all_classes, require_vectors
 
 PACKAGES = {"skops": "sklearn"}
 FOLDS = 5
@@ -126,11 +127,14 @@ def _complete(signature: Signature, golden: Golden, model: Any, primary_output: 
         if signature.task == "regression":
             primary_output = find_primary_output(primary_output, golden.test_outputs, signature)
         return signature.replace(primary_output=primary_output)
+    if count := label_count(model):
+        labels = signature.labels or tuple(map(str, range(count)))
+        return signature.replace(primary_output=primary_output or signature.outputs[-1].name, labels=labels)
     names = sklearn_estimator.class_names(classes)
     labels = signature.labels or names
     in_order = names == labels or names == tuple(str(number) for number in range(len(names)))
     scores = signature.outputs[-1].name
-    by_class = in_order and not sklearn_estimator.scores_pairs(model)
+    by_class = in_order and sklearn_estimator.label_is_highest(model)
     primary_output = primary_output or (scores if by_class else sklearn_estimator.LABEL)
     if primary_output == sklearn_estimator.LABEL:
         _require_known_labels(golden, labels, names)

@@ -1,6 +1,7 @@
 """scikit-learn models: save and load without pickle, their inputs and their outputs."""
 
 import re
+import sys
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from frameworks.sklearn.labels import Threshold, label_count, last_step, probability_of_each
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import TensorSpec
@@ -37,6 +39,16 @@ def save(path: Path, estimator: Any) -> None:
             stem, dot, suffix = name.partition(".")
             archive.writestr(zipfile.ZipInfo(numbers.get(stem, stem) + dot + suffix), data)
         archive.writestr(zipfile.ZipInfo("schema.json"), schema)
+
+
+def save_estimator(estimator: Any, sample: object, folder: Path) -> Path | None:
+    """Save an estimator that Python holds; see `Framework.save`."""
+    base = sys.modules.get("sklearn.base")
+    if base is None or not isinstance(estimator, base.BaseEstimator):
+        return None
+    path = folder / f"{type(last_step(estimator)).__name__}.skops"
+    save(path, estimator)
+    return path
 
 
 def load(path: Path, trusted: Sequence[str] | None) -> Any:
@@ -82,12 +94,6 @@ def describe(estimator: Any) -> str:
     return f"{type(estimator).__name__}({describe(inner)})" if inner is not None else type(estimator).__name__
 
 
-def last_step(estimator: Any) -> Any:
-    """Return the last step of a pipeline, or the estimator itself."""
-    steps = getattr(estimator, "steps", None)
-    return last_step(steps[-1][1]) if steps else estimator
-
-
 def class_names(classes: Any) -> tuple[str, ...]:
     """Return the names of classes; booleans and whole numbers, of any type, are called `0`, `1`, ..."""
     array = np.asarray(classes)
@@ -95,11 +101,17 @@ def class_names(classes: Any) -> tuple[str, ...]:
     return tuple(map(str, (array.astype(np.int64) if whole else array).tolist()))
 
 
-def scores_pairs(estimator: Any) -> bool:
-    """Return whether a classifier's scores are those of the pairs of its classes: an SVC that is asked for them."""
-    model = last_step(getattr(estimator, "best_estimator_", estimator))
+def label_is_highest(estimator: Any) -> bool:
+    """Return whether a classifier's label is the class of its highest score.
+
+    It is not where a threshold decides, and where the scores are those of pairs of classes: an SVC that is asked for
+    them.
+    """
+    model = last_step(estimator)
+    if Threshold.of(model) is not None:
+        return False
     pairs = getattr(model, "decision_function_shape", "ovr") == "ovo" and len(model.classes_) > 2
-    return pairs and not hasattr(model, "predict_proba")
+    return not pairs or hasattr(model, "predict_proba")
 
 
 @dataclass(frozen=True)
@@ -161,12 +173,17 @@ class EstimatorOutput:
 def estimator_outputs(estimator: Any) -> tuple[EstimatorOutput, ...]:
     """Return the outputs of a fitted estimator's ONNX model, the most informative one last, or raise StageError.
 
-    A classifier has `label` (n,) and `probabilities`, or else `scores`, (n, classes), unless it has neither; a
-    regressor and a transformer `variable` (n, values); a clusterer `label` (n,), and its distances as `scores` if it
-    has them; an outlier detector `label` and `scores`, each (n, 1); a mixture `label` (n,), and `probabilities`.
+    A classifier has `label` (n,) and `probabilities`, or else `scores`, (n, classes), unless it has neither; one of
+    several labels `label` and, if it has them, `probabilities`, (n, labels); a regressor and a transformer `variable`
+    (n, values); a clusterer `label` (n,), and its distances as `scores` if it has them; an outlier detector `label` and
+    `scores`, each (n, 1); a mixture `label` (n,), and `probabilities`.
     """
     from sklearn.base import is_classifier, is_clusterer, is_outlier_detector, is_regressor
 
+    if is_classifier(estimator) and label_count(estimator):
+        label, each = EstimatorOutput(LABEL, "predict"), probability_of_each
+        has_them = hasattr(estimator, "predict_proba")
+        return (label, EstimatorOutput("probabilities", "predict_proba", each)) if has_them else (label,)
     if is_classifier(estimator):
         label = EstimatorOutput(LABEL, "predict", partial(_single_label, estimator))
         if hasattr(estimator, "predict_proba"):
@@ -199,12 +216,13 @@ def predict(estimator: Any, inputs: Any) -> NamedArrays:
 def loaded(estimator: Any, parameters: int) -> LoadedModel:
     """Return a fitted estimator as a model: of a matrix, where it knows its width, or of whatever the data has."""
     import sklearn
-    from sklearn.base import is_regressor
+    from sklearn.base import is_classifier, is_regressor
 
     def call(feed: NamedArrays) -> NamedArrays:
         return predict(estimator, estimator_inputs(estimator, feed))
 
     width, classes = getattr(estimator, "n_features_in_", None), getattr(estimator, "classes_", None)
+    several = is_classifier(estimator) and label_count(estimator) > 0
     matrix = () if width is None else (TensorSpec(name="input", dtype="float32", shape=("batch", int(width))),)
     return LoadedModel(
         framework=f"scikit-learn {sklearn.__version__}",
@@ -212,8 +230,8 @@ def loaded(estimator: Any, parameters: int) -> LoadedModel:
         parameters=parameters,
         call=call,
         arguments=Columns.of_estimator(estimator),
-        class_count=None if classes is None else len(classes),
-        task="regression" if is_regressor(estimator) else None,
+        class_count=None if classes is None or several else len(classes),
+        task="regression" if is_regressor(estimator) else "multi-label" if several else None,
         declared=matrix,
     )
 

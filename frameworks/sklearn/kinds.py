@@ -5,6 +5,7 @@ from pathlib import Path
 from frameworks.sklearn.brought_estimator import SklearnModel
 from frameworks.sklearn.classifier_training import SklearnTraining
 from frameworks.sklearn.cross_validation import cross_validate
+from frameworks.sklearn.estimator import save_estimator
 from frameworks.sklearn.skl2onnx import Skl2Onnx
 from frameworks.sklearn.target import Sklearn
 from gauntlet.core.errors import ConfigError
@@ -32,5 +33,6 @@ SKLEARN = Framework(
     archives=(".skops",),
     modules=dict.fromkeys(("skops", "skl2onnx"), "sklearn"),
     recognize=recognize,
+    save=save_estimator,
     cross_validate=cross_validate,
 )

@@ -10,20 +10,16 @@ import numpy as np
 import onnx
 from pydantic import Field
 
+from frameworks.graph_interface import at_opset, rename_tensors, set_shapes
+from frameworks.sklearn import converters
 from frameworks.sklearn import estimator as sklearn_estimator
+from frameworks.sklearn.labels import Threshold, join_probabilities, label_count, last_step
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from tasks.export.base import Exporter
-from tasks.export.graph_interface import at_opset, rename_tensors, set_shapes
 
 ML_OPSET = 3
 """Opset of `ai.onnx.ml`. Newer ones replace the tree operators, which skl2onnx does not yet support for all models."""
-WRONG = {
-    ("add_indicator", True): ("leaves out the columns that mark missing values", "fit it without add_indicator"),
-    ("method", "isotonic"): ("does not interpolate an isotonic calibration", "fit it with method='sigmoid'"),
-    ("sublinear_tf", True): ("takes another logarithm of a word's count", "fit it without sublinear_tf"),
-}
-"""Parameters and values that skl2onnx converts to another function without saying so: what is wrong, and a way out."""
 DENSE = {("flatten_transform", True): False, ("sparse_output", True): False, ("encode", "onehot"): "onehot-dense"}
 """Parameters and values that skl2onnx refuses: the value with which it converts what they compute."""
 
@@ -40,10 +36,10 @@ class Skl2Onnx(Exporter):
     def write(self, model: Path, signature: Signature, path: Path) -> None:
         """Convert the estimator saved in `model` to `path`. Raises StageError when skl2onnx cannot convert it."""
         estimator = sklearn_estimator.load(model, None)
+        _require_marks(estimator)
+        _round_thresholds(last_step(estimator))
         for name, value in estimator.get_params().items():
             setting = (name.rpartition("__")[2], value)
-            for reason, fix in (wrong for key, wrong in WRONG.items() if key == setting):
-                raise StageError(f"skl2onnx {reason} ({name}={value!r}). Fix: {fix}, or provide the model as ONNX")
             for dense in (dense for key, dense in DENSE.items() if key == setting):
                 estimator.set_params(**{name: dense})
         proto = at_opset(self._convert(_with_its_model(estimator), signature), self.opset)
@@ -55,19 +51,24 @@ class Skl2Onnx(Exporter):
             raise StageError(f"skl2onnx gives the outputs {actual} for {name}, not {expected}")
         pairs = zip(proto.graph.output, signature.outputs, strict=True)
         rename_tensors(proto.graph, {value.name: spec.name for value, spec in pairs})
+        if len(signature.outputs) > 1 and label_count(estimator):
+            join_probabilities(proto.graph, estimator)
+        if (threshold := Threshold.of(last_step(estimator))) is not None:
+            threshold.apply(proto.graph)
         _reshape_outputs(proto, signature)
-        _follow_missing_values(proto.graph, sklearn_estimator.last_step(estimator))
+        _follow_missing_values(proto.graph, last_step(estimator))
         set_shapes(proto.graph, (*signature.inputs, *signature.outputs))
         onnx.save(proto, path)
 
     def _convert(self, estimator: Any, signature: Signature) -> onnx.ModelProto:
         from skl2onnx import convert_sklearn
 
+        converters.register()
         attempts: list[dict[str, bool]] = [{}]
         if hasattr(estimator, "classes_"):
             raw = {"raw_scores": True} if "scores" in {spec.name for spec in signature.outputs} else {}
             attempts = [{"zipmap": False, **raw}, {"zipmap": False}, raw]
-        last = id(sklearn_estimator.last_step(estimator))
+        last = id(last_step(estimator))
         # skl2onnx takes a selector by a classifier for a classifier, if it has no options of its own.
         selectors: dict[int, dict[str, bool]] = {id(step): {} for _, step in getattr(estimator, "steps", ())[:-1]}
         converted = _converted_inputs(estimator, signature)
@@ -78,7 +79,7 @@ class Skl2Onnx(Exporter):
         ]
         for options in attempts:
             try:
-                with warnings.catch_warnings(), _booleans_as_integers():
+                with warnings.catch_warnings(), _booleans_as_integers(), converters.interpolated_calibration():
                     warnings.simplefilter("ignore", FutureWarning)  # about attributes that skl2onnx reads
                     proto: onnx.ModelProto = convert_sklearn(
                         estimator,
@@ -94,30 +95,42 @@ class Skl2Onnx(Exporter):
                     break
         line = next(iter(str(failure).strip().splitlines()), "no reason given").rstrip(" .")
         fix = "Fix: use a supported estimator (skl2onnx.supported_converters()), or provide the model as ONNX"
-        if type(sklearn_estimator.last_step(estimator)).__module__.startswith(("lightgbm.", "xgboost.")):
+        if type(last_step(estimator)).__module__.startswith(("lightgbm.", "xgboost.")):
             fix = "Fix: save the booster itself, with its save_model, and bring that file"
         name = sklearn_estimator.describe(estimator)
         raise StageError(f"skl2onnx cannot convert {name}: {line}. {fix}") from failure
 
 
+def _require_marks(estimator: Any) -> None:
+    """Raise StageError for an imputer whose columns that mark missing values skl2onnx leaves out."""
+    from sklearn.impute import SimpleImputer
+
+    parts = estimator.get_params()
+    for name, value in parts.items():
+        owner = parts.get(name.rpartition("__")[0], estimator)
+        if name.endswith("add_indicator") and value and not isinstance(owner, SimpleImputer):
+            raise StageError(
+                f"skl2onnx leaves out the columns that mark missing values ({name}=True). Fix: fit it without "
+                "add_indicator, or with a SimpleImputer"
+            )
+
+
 def _with_its_model(estimator: Any) -> Any:
     """Return an estimator that selects features and predicts from them as two steps: skl2onnx converts the first only.
 
-    Raises StageError for a threshold of the label, which skl2onnx leaves out, and for neighbors in a radius, whose
-    graph ONNX Runtime refuses for a sample that is not everyone's neighbor.
+    Of a search, return its best estimator, of a classifier with a threshold the inner one. Raises StageError for
+    neighbors in a radius, whose graph ONNX Runtime refuses for a sample that is not everyone's neighbor.
     """
     from sklearn.feature_selection import RFE
-    from sklearn.model_selection import TunedThresholdClassifierCV
     from sklearn.neighbors import RadiusNeighborsClassifier, RadiusNeighborsRegressor
     from sklearn.pipeline import Pipeline
 
     steps = getattr(estimator, "steps", None) or [("model", estimator)]
     last = steps[-1][1]
-    if isinstance(last, TunedThresholdClassifierCV):
-        raise StageError(
-            f"skl2onnx leaves out the threshold ({last.best_threshold_:.3g}) of TunedThresholdClassifierCV. Fix: bring "
-            "the classifier that it holds, its estimator_, and compare the probabilities with the threshold"
-        )
+    if hasattr(last, "best_estimator_") or hasattr(last, "steps"):
+        return Pipeline([*steps[:-1], ("model", _with_its_model(getattr(last, "best_estimator_", last)))])
+    if (threshold := Threshold.of(last)) is not None:
+        return Pipeline([*steps[:-1], ("model", threshold.estimator)])
     if isinstance(last, RadiusNeighborsClassifier | RadiusNeighborsRegressor):
         raise StageError(
             f"skl2onnx looks up neighbors outside the radius of a {type(last).__name__} at -1, which ONNX Runtime "
@@ -170,12 +183,27 @@ def _reshape_outputs(proto: onnx.ModelProto, signature: Signature) -> None:
             node.attribute.append(onnx.helper.make_attribute("locale", "C.UTF-8"))
 
 
-def _follow_missing_values(graph: onnx.GraphProto, model: Any) -> None:
-    """Send missing values where a tree, or a forest, sends them, in place; skl2onnx sends all to the right."""
+def _trees(model: Any) -> list[Any]:
+    """Return the trees of a tree or of a forest, and none of other models."""
     estimators = getattr(model, "estimators_", [model])
     flat = estimators.ravel() if isinstance(estimators, np.ndarray) else estimators
-    trees = [each.tree_ for each in flat if hasattr(each, "tree_")]
-    to_left = [int(flag) for tree in trees for flag in tree.missing_go_to_left]
+    return [each.tree_ for each in flat if hasattr(each, "tree_")]
+
+
+def _round_thresholds(model: Any) -> None:
+    """Round thresholds of trees down to float32, in place; scikit-learn's trees take float32 samples.
+
+    Of trees with several labels, skl2onnx rounds them to the nearest value, which may lie beyond a sample.
+    """
+    for tree in _trees(model):
+        nearest = tree.threshold.astype(np.float32)
+        down = np.where(nearest > tree.threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)
+        tree.threshold[:] = down
+
+
+def _follow_missing_values(graph: onnx.GraphProto, model: Any) -> None:
+    """Send missing values where a tree, or a forest, sends them, in place; skl2onnx sends all to the right."""
+    to_left = [int(flag) for tree in _trees(model) for flag in tree.missing_go_to_left]
     for node in graph.node if to_left and model.__sklearn_tags__().input_tags.allow_nan else ():
         for attribute in node.attribute:
             if attribute.name == "nodes_missing_value_tracks_true" and len(attribute.ints) == len(to_left):

@@ -5,10 +5,10 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from frameworks.architecture_names import names_in_source, unknown_architecture
 from frameworks.torch.vision_transformer import small_vit
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
-from gauntlet.frameworks.architecture_names import names_in_source, unknown_architecture
 
 if TYPE_CHECKING:
     import torch

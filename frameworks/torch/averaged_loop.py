@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from frameworks.augmentation import ColorAugmentation
 from frameworks.torch.network import tensor
 from frameworks.torch.training_loop import TorchLoop, WarmupConfig
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Split, Splits
-from gauntlet.images.augmentation import ColorAugmentation
 
 if TYPE_CHECKING:
     import torch

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from frameworks.loaded_model import report_loaded
 from frameworks.torch import program
 from gauntlet.core.artifact import Store
 from gauntlet.core.report import Report
@@ -15,7 +16,6 @@ from gauntlet.datasets.splits import Splits
 from gauntlet.frameworks.session import LoadedModel
 from tasks.train.base import Brought
 from tasks.train.facts import TrainFacts
-from tasks.train.loaded_model import report_loaded
 from tasks.train.states import StatePairs
 
 

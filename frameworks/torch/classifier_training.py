@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
+from frameworks.architecture_names import operators_of
 from frameworks.torch import network as torch_network
 from frameworks.torch.architectures import NamedArchitecture, check_name
 from frameworks.torch.freezing import Trainable, freeze
@@ -19,7 +20,6 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import record_golden
 from gauntlet.datasets.splits import Splits
-from gauntlet.frameworks.architecture_names import operators_of
 from gauntlet.frameworks.training import require_labelled, require_weights_to_freeze
 from gauntlet.onnx_model.attention import Operators
 from tasks.train.base import Training

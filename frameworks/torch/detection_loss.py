@@ -32,7 +32,7 @@ def cell_centers(rows: int, columns: int) -> "torch.Tensor":
 def assign_targets(truth: "torch.Tensor", centers: "torch.Tensor") -> Targets:
     """Give each cell near the center of an object, and within its box, the smallest such object.
 
-    `truth` has shape (n, m, 6), see `gauntlet.problems.detection`; objects that do not count are left out.
+    `truth` has shape (n, m, 6), see `wings.detection.detection`; objects that do not count are left out.
     """
     import torch
 

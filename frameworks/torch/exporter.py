@@ -19,6 +19,7 @@ from tasks.export.base import Exporter
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 LOCATION = re.compile(r'File "(?!<)([^"]+)", line (\d+)')
+UNTRANSLATED = re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)'")
 LIBRARIES = ("site-packages", "dist-packages", "lib/python")
 MAX_TEXT = 300
 
@@ -130,6 +131,8 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     text = COLOR.sub("", str(error))
+    if missing := UNTRANSLATED.search(text):
+        return f"it has no translation of the operator {missing[1]}"
     lines = [(path, line) for path, line in LOCATION.findall(text) if not any(name in path for name in LIBRARIES)]
     location = f", at {Path(lines[-1][0]).name}:{lines[-1][1]}" if lines else ""
     short = " ".join(text.partition("\n\n")[0].split())

@@ -9,6 +9,7 @@ from frameworks.torch.classifier_training import TorchTraining
 from frameworks.torch.dense_training import DenseTraining
 from frameworks.torch.dynamo import Dynamo
 from frameworks.torch.program import is_scripted
+from frameworks.torch.saved_module import save_module
 from frameworks.torch.structured_pruning import Structured
 from frameworks.torch.target import TorchCompiled, TorchEager
 from frameworks.torch.torchscript import TorchScript
@@ -42,4 +43,5 @@ TORCH = Framework(
     archives=(".pt2", ".torchscript"),
     modules=dict.fromkeys(("torch", "torchvision", "torch_pruning", "safetensors"), "torch"),
     recognize=recognize,
+    save=save_module,
 )

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from frameworks.torch.network_spec import NetworkSpec, code_of
+from frameworks.trust import untrusted_code
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature
-from gauntlet.frameworks.trust import untrusted_code
 
 if TYPE_CHECKING:
     import torch

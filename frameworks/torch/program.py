@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from frameworks.torch.network import named_outputs
+from frameworks.trust import untrusted_code
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.signature import TensorSpec
 from gauntlet.frameworks.arguments import Arguments
 from gauntlet.frameworks.session import LoadedModel
-from gauntlet.frameworks.trust import untrusted_code
 
 if TYPE_CHECKING:
     import torch

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from frameworks.augmentation import Augmentation
 from frameworks.torch.device import float32_kernels, training_device
 from frameworks.torch.freed_memory import freed_memory_kept
 from frameworks.torch.network import named_outputs, ordered_inputs, run_network, tensor
@@ -18,7 +19,6 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Split, Splits, require_labels
 from gauntlet.frameworks.training import LABEL_SMOOTHING, ClassifierLoop, LoopConfig, TrainingLoop, shuffled
-from gauntlet.images.augmentation import Augmentation
 
 if TYPE_CHECKING:
     import torch

@@ -48,8 +48,7 @@ class CardConfig(Frozen):
     description: str = Field("", description="what the model does, in a sentence or two")
     developed_by: str = Field("", description="person or organization, and where questions about the model go")
     license: str = Field("", description="of the model: an SPDX identifier such as apache-2.0")
-    intended_use: str = Field("", description="what the model is for, and for whom")
-    out_of_scope_use: str = Field("", description="what the model must not be used for")
+    intended_use: str = Field("", description="what the model is for, for whom, and what it must not be used for")
     limitations: str = Field(
         "",
         description="known limits and risks that no test measures",
@@ -58,7 +57,7 @@ class CardConfig(Frozen):
 
 def model_card(contract: Contract, report: RunReport, card: CardConfig | None = None) -> str:
     """Return the text of `README.md`."""
-    card, images = card or CardConfig(), contract.signature.preprocessing is not None
+    card, images = card or CardConfig(), contract.signature.takes_images
     passed = sum(not any(check.blocks for check in entry.checks) for entry in gates_of(report))
     text = _template().render(
         metadata=yaml.safe_dump(_metadata(contract, report, card), sort_keys=False, allow_unicode=True).strip(),

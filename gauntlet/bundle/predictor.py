@@ -1,21 +1,22 @@
 """A bundle's model, ready to predict; `gauntlet predict`, `gauntlet.load` and serving all use it."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import PIL.Image
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.raced_session import open_raced
-from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays, as_array, require_range
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Preprocessing
-from gauntlet.images.decoding import decode_image
+from gauntlet.images.decoding import decode_image, pixels_of_image
 from gauntlet.images.preprocessing import preprocess
 from gauntlet.onnx_model.embedding_output import EmbeddingOutput, NoEmbedding
 from gauntlet.problems import problem_of
@@ -26,21 +27,17 @@ from gauntlet.runtime.embedding_session import open_embedding_session
 from gauntlet.runtime.engines.base import Engine
 from gauntlet.runtime.resources import usable_threads
 
-if TYPE_CHECKING:
-    from gauntlet.bundle.video_prediction import VideoPredictions
+Image = bytes | str | Path | PIL.Image.Image | Any
+"""An image file's bytes, its path, Pillow's image, or decoded pixels, shape (height, width, channels).
 
-Image = bytes | str | Path | Array
-"""An image file's bytes, its path, or decoded pixels, shape (height, width, channels).
-
-Pixels of type uint8 are 0 to 255, as image files have them; those of another type have the scale of the training data.
+Pixels are an array, a tensor or a list. Those of type uint8 are 0 to 255, as image files have them; those of another
+type have the scale of the training data.
 """
 AnyImage = TypeVar("AnyImage", bound=Image)
 Sample = tuple[Array, tuple[int, int]]
 """A model's input made from an image, and the image's height and width."""
 
 THREADS = ("intra_op_num_threads", "inter_op_num_threads")
-SILENCE_S = 10.0
-"""After which a live source that sends nothing is given up."""
 
 
 class Predictor:
@@ -68,14 +65,18 @@ class Predictor:
 
     def __call__(self, image: Image) -> Prediction:
         """Return the prediction for one image; `StageError` when it cannot be read."""
+        self.preprocessing()  # `ConfigError` for a model that takes no images
         return self.predict([image])[0]
 
-    def predict(self, images: Sequence[Image], batch: int | None = None) -> list[Prediction]:
+    def predict(self, images: Sequence[Image] | Mapping[str, Any], batch: int | None = None) -> list[Prediction]:
         """Return one prediction per image; `StageError` when one cannot be read.
 
-        `batch` is the number of images per call, by default the one with the best throughput in the race.
+        `batch` is the number of images per call, by default the one with the best throughput in the race. A model that
+        takes no images takes samples instead, as `run` does.
         """
-        if not images:
+        if isinstance(images, Mapping) or not self.takes_images:
+            return self.decode(self.run(images, batch))
+        if not len(images):
             return []
         samples = [self._sample(image) for image in images]
         return self.decode(self.run(self._stacked(samples), batch), [size for _, size in samples])
@@ -97,33 +98,22 @@ class Predictor:
             for image, sample in zip(group, samples, strict=True):
                 yield image, sample if isinstance(sample, StageError) else next(predictions)
 
-    def video(
-        self, source: str | Path, *, frames: int | None = None, timeout_s: float = SILENCE_S
-    ) -> "VideoPredictions":
-        """Return the predictions of a video file, a camera (`camera:0`) or a stream (`rtsp://...`), to iterate over.
+    def run(self, inputs: Mapping[str, Any] | Any, batch: int | None = None) -> NamedArrays:
+        """Run the model on samples, shape (n, ...) by input; return the outputs by name, shape (n, ...).
 
-        Args:
-            source: every frame of a file is predicted; of a live source always the newest, the others are dropped.
-            frames: to predict at most; by default all.
-            timeout_s: after which a live source that sends nothing is given up.
-
-        Raises:
-            ConfigError: when it cannot be opened or the model takes no images; while iterating, when it breaks off.
-        """
-        from gauntlet.bundle.video_prediction import VideoPredictions
-        from gauntlet.images.video import open_video
-
-        channels = len(self._preprocessing().mean)
-        opened = open_video(str(source), channels, timeout_s)
-        self(np.zeros((64, 64, channels), np.uint8))  # the first call is slow, and a camera does not wait for it
-        return VideoPredictions(opened, self, frames)
-
-    def run(self, inputs: NamedArrays, batch: int | None = None) -> NamedArrays:
-        """Run the model on samples, arrays of shape (n, ...) by input; return the outputs by name, shape (n, ...).
+        Samples are arrays, tensors or lists; those of a model's only input need no name.
 
         Raises `StageError` when the samples do not fit the inputs, or when the runtime fails.
         """
-        return batched_inference(self.session, inputs).run(batch or self.contract.best_batch)
+        return batched_inference(self.session, self._by_input(inputs)).run(batch or self.contract.best_batch)
+
+    def _by_input(self, samples: Mapping[str, Any] | Any) -> NamedArrays:
+        names = [spec.name for spec in self.signature.inputs]
+        if not isinstance(samples, Mapping):
+            if len(names) > 1:
+                raise StageError(f"the model takes {', '.join(names)}. Fix: give a dictionary of arrays by these names")
+            samples = {names[0]: samples}
+        return {name: as_array(array) for name, array in samples.items()}
 
     def decode(self, outputs: NamedArrays, sizes: Sequence[tuple[int, int]] = ()) -> list[Prediction]:
         """Return one prediction per sample of the outputs of `run`.
@@ -163,9 +153,10 @@ class Predictor:
     @property
     def takes_images(self) -> bool:
         """Whether the model has one input, with a known preprocessing."""
-        return self.signature.preprocessing is not None and len(self.signature.inputs) == 1
+        return self.signature.takes_images
 
-    def _preprocessing(self) -> Preprocessing:
+    def preprocessing(self) -> Preprocessing:
+        """Return how an image becomes the input; `ConfigError` for a model that takes no images."""
         how = self.signature.preprocessing
         if how is None or not self.takes_images:
             expected = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in self.signature.inputs)
@@ -173,7 +164,7 @@ class Predictor:
         return how
 
     def _sample(self, image: Image) -> Sample:
-        how = self._preprocessing()
+        how = self.preprocessing()
         pixels = pixels_of(image, len(how.mean))
         if pixels.dtype == np.uint8:  # the training data may have had another scale
             how = how.replace(scale=1 / 255)
@@ -191,13 +182,24 @@ class Predictor:
 
 def pixels_of(image: Image, channels: int) -> Array:
     """Return an image's pixels, shape (height, width, channels); `StageError` when it cannot be read."""
-    if isinstance(image, np.ndarray):
-        return image
     if isinstance(image, bytes):
         return decode_image(image, channels)
+    if isinstance(image, PIL.Image.Image):
+        return pixels_of_image(image, channels)
+    if not isinstance(image, str | Path):
+        return _listed_pixels(image) if isinstance(image, list | tuple) else as_array(image)
     try:
         return decode_image(Path(image).read_bytes(), channels)
     except OSError as error:
         raise StageError(f"{image}: {error.strerror or error}") from error
     except StageError as error:
         raise StageError(f"{image}: {error}") from error
+
+
+def _listed_pixels(image: Sequence[Any]) -> Array:
+    """Return pixels of lists, which have no type: integers are levels from 0 to 255."""
+    pixels = as_array(image)
+    if pixels.dtype.kind != "i":
+        return pixels
+    require_range("image", pixels, np.uint8)
+    return pixels.astype(np.uint8)

@@ -20,6 +20,7 @@ from pydantic import Field
 from gauntlet.bundle.bundle import MANIFEST, SIGNATURES, Bundle
 from gauntlet.core.artifact import sha256_of, write_atomically
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.extras import install_command
 from gauntlet.core.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def _pem(key: "EllipticCurvePublicKey") -> bytes:
 
 def _require_cryptography() -> None:
     if importlib.util.find_spec("cryptography") is None:
-        raise ConfigError("signatures need the package cryptography. Fix: pip install 'onnx-gauntlet[signing]'")
+        raise ConfigError(f"signatures need the package cryptography. Fix: {install_command('signing')}")
 
 
 def _digest(public: bytes) -> str:

@@ -10,16 +10,15 @@ import onnx
 import onnxruntime
 from onnx import TensorProto
 
-from gauntlet.bundle.bill_of_materials import bill_of_materials
 from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, REPORT
 from gauntlet.bundle.contract import BatchLatency, Contract
 from gauntlet.bundle.evidence import temperature, winner_of
 from gauntlet.bundle.golden_check import differences
-from gauntlet.bundle.mlflow_flavor import MLMODEL, mlmodel_text
 from gauntlet.bundle.model_card import CardConfig, model_card
 from gauntlet.bundle.provenance import statements
 from gauntlet.core.artifact import sha256_of
 from gauntlet.core.errors import StageError
+from gauntlet.core.kinds import kinds
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden, first_samples
@@ -103,18 +102,17 @@ def save_golden(
 
 
 def write_documents(contract: Contract, report: RunReport, card: CardConfig, folder: Path) -> None:
-    """Write everything but the model and arrays: contract, report, provenance, bill of materials, model card."""
+    """Write everything but the model and arrays: contract, report, provenance, model card, and what packages bring."""
     weights = [path for path in sorted(folder.rglob("*")) if path.is_symlink() and path.name != MODEL]
     files = {p.relative_to(folder).as_posix(): sha256_of([p]) for p in (folder / MODEL, *weights)}
     (folder / CONTRACT).write_text(contract.model_dump_json(indent=1) + "\n", encoding="utf-8")
     (folder / REPORT).write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
     proof = {name: sha256_of([folder / name]) for name in (REPORT, GOLDEN)}
-    documents: dict[str, Any] = {
-        f"provenance/{name}": statement for name, statement in statements(report, files, proof).items()
-    }
     (folder / "provenance").mkdir()
-    for name, document in {**documents, "bom.json": bill_of_materials(contract, report, files)}.items():
-        (folder / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    size = sum((folder / name).stat().st_size for name in files)
-    (folder / MLMODEL).write_text(mlmodel_text(contract, report.started_at, size), encoding="utf-8")
+    for name, statement in statements(report, files, proof).items():
+        (folder / "provenance" / name).write_text(json.dumps(statement, indent=1) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(model_card(contract, report, card), encoding="utf-8")
+    size_bytes = sum((folder / name).stat().st_size for name in files)
+    for documents in kinds("document").values():
+        for name, text in documents(contract, report, files, size_bytes).items():
+            (folder / name).write_text(text, encoding="utf-8")

@@ -1,15 +1,34 @@
 """Type aliases for NumPy arrays, conversion without a loss, and random values of any element type."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from gauntlet.core.errors import StageError
+from gauntlet.core.errors import StageError, one_line
 
 Array = npt.NDArray[np.generic]
 NamedArrays = dict[str, Array]
 
 INDEX_LIMIT = 2
 """Integers may index a table of unknown length; 0 and 1 are valid in nearly every table."""
+
+
+def as_array(value: Any) -> Array:
+    """Return what other libraries have as arrays, on any device: tensors, lists, tables, images.
+
+    Raises:
+        StageError: when it is none, for example a list of lists of different lengths, or of a type that NumPy lacks.
+    """
+    try:
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)  # PyTorch's
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise StageError(f"a {type(value).__name__} cannot be read as an array: {one_line(error)}") from error
+    if array.dtype.kind != "O":
+        return array
+    if array.ndim and all(isinstance(one, str) for one in array.flat):
+        return array.astype(np.str_)
+    raise StageError(f"a {type(value).__name__} is no array of numbers or texts. Fix: convert it with numpy.asarray")
 
 
 def require_range(name: str, array: Array, dtype: npt.DTypeLike) -> None:

@@ -1,15 +1,17 @@
-"""How to get the packages of an extra; in a container there is no Makefile, and nothing can be installed."""
+"""The command that installs an extra, which depends on how this package was installed."""
+
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+"""Of a checkout, and of the container image, which has no Makefile; of a wheel, the folder of packages."""
+TARGETS = {"pipeline": "onnx"}
+"""Extra -> the Makefile's target, where it has another name."""
 
 
-def with_make(extra: str) -> str:
-    """Return how to install an extra in a checkout, and in a container."""
-    return f"make {extra} {_in_a_container(extra)}"
-
-
-def with_pip(extra: str) -> str:
-    """Return how to install an extra with pip, and in a container."""
-    return f"pip install 'onnx-gauntlet[{extra}]' {_in_a_container(extra)}"
-
-
-def _in_a_container(extra: str) -> str:
-    return f"(in a container: build the image again with {extra} among the EXTRAS of docker/.env)"
+def install_command(extra: str, project: Path = PROJECT) -> str:
+    """Return the command that installs an extra here."""
+    if (project / "Makefile").is_file():
+        return f"make {TARGETS.get(extra, extra)}"
+    if (project / "pyproject.toml").is_file():
+        return f"docker compose build, with {extra} among the EXTRAS of docker/.env"
+    return f"pip install 'onnx-gauntlet[{extra}]'"

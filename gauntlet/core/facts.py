@@ -41,6 +41,8 @@ class Outcome:
     required_speedup: float | None = None
     noise: float | None = None
     """How far the reference was from itself in the race."""
+    confirmation_noise: float | None = None
+    """The same in the race that confirmed the winner."""
     other_load_cores: float | None = None
     """Cores that were busy with other work during the race."""
     beside: str | None = None

@@ -70,10 +70,12 @@ class Check(Frozen):
         return self if self.passed else self.replace(detail=detail, remedy=remedy)
 
     def __str__(self) -> str:
+        fix = f". Fix: {self.remedy}" if self.remedy else ""
+        if self.detail and not self.unit and self.op == "==" and {self.value, self.limit} == {0, 1}:
+            return f"{self.name}: {self.detail}{fix}"  # it says whether, not how many
         value = "missing" if self.value is None else f"{self.value:.6g}"
         unit = f" {self.unit}" if self.unit else ""
         detail = f"; {self.detail}" if self.detail else ""
-        fix = f". Fix: {self.remedy}" if self.remedy else ""
         return f"{self.name}: {value}{unit} must be {self.op} {self.limit:.6g}{unit}{detail}{fix}"
 
 

@@ -109,14 +109,16 @@ class BenchmarkRow(Frozen):
 
     def with_witness(self, witness: "BenchmarkRow") -> Self:
         """Return this row with an interval that covers a witness's; where both are apart, with its speed-up."""
-        apart = max(self.speedup_low, witness.speedup_low) > min(self.speedup_high, witness.speedup_high)
-        proven = self.verdict if witness.verdict == self.verdict else "not resolved"
+        return self.covering(witness, witness.speedup).replace(witness_speedup=witness.speedup)
+
+    def covering(self, other: "BenchmarkRow", speedup_if_apart: float) -> Self:
+        """Return this row with an interval that covers another's; where both are apart, with the given speed-up."""
+        apart = max(self.speedup_low, other.speedup_low) > min(self.speedup_high, other.speedup_high)
         return self.replace(
-            witness_speedup=witness.speedup,
-            speedup=witness.speedup if apart else self.speedup,
-            speedup_low=min(self.speedup_low, witness.speedup_low),
-            speedup_high=max(self.speedup_high, witness.speedup_high),
-            verdict=proven,
+            speedup=speedup_if_apart if apart else self.speedup,
+            speedup_low=min(self.speedup_low, other.speedup_low),
+            speedup_high=max(self.speedup_high, other.speedup_high),
+            verdict=self.verdict if other.verdict == self.verdict else "not resolved",
         )
 
 
@@ -135,11 +137,21 @@ class CandidateEntry(Frozen):
     differences: str = Field("", description="how its predictions differ from the FP32 model's, in words")
     size_bytes: int | None = None
     artifact: Artifact | None = None
-    benchmark: tuple[BenchmarkRow, ...] = ()
+    benchmark: tuple[BenchmarkRow, ...] = Field(
+        (), description="what counts: of its confirmation, alone with the reference, where it was raced again"
+    )
+    first_race: tuple[BenchmarkRow, ...] = Field(
+        (), description="of one that was raced again: its rows in the race of all candidates"
+    )
     target: str | None = Field(None, description="the target to deploy to: that of its first benchmark rows")
     session: dict[str, str | int | bool] | None = Field(
         None, description="settings of ONNX Runtime's SessionOptions, by name; None for another kind of target"
     )
+
+    @property
+    def side_by_side(self) -> tuple[BenchmarkRow, ...]:
+        """The rows that may stand beside those of other candidates: all are of the same rounds."""
+        return self.first_race or self.benchmark
 
 
 class RunReport(Frozen):
@@ -149,8 +161,10 @@ class RunReport(Frozen):
     run_id: str
     name: str
     started_at: str = Field(description="ISO 8601, UTC")
-    verdict: Literal["passed", "failed"]
-    stopped_at: str | None = Field(description="the stage that failed the run")
+    verdict: Literal["passed", "failed", "cancelled"] = Field(
+        description="cancelled: a person or a signal ended it, and no gate"
+    )
+    stopped_at: str | None = Field(description="the stage that failed the run, or at which it was cancelled")
     reason: str = Field(description="why the winner won, or why the run stopped")
     winner: str | None
     metric: str = Field("accuracy", description="the primary metric of the problem; 1 is perfect")

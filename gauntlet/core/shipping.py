@@ -1,16 +1,15 @@
-"""Stages that packages bring: for each quantized candidate, for the winner before it is packaged, or for its bundle."""
+"""Stages that packages bring: for quantized or rejected candidates, for the winner, or for its bundle."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, create_model
 
 from gauntlet.core.kinds import kinds
-from gauntlet.core.report import Report
 
 Model = TypeVar("Model", bound=BaseModel)
-Taken = Literal["quantized", "winner", "bundle"]
+Taken = Literal["quantized", "rejected", "chosen", "winner", "bundle"]
 
 
 @dataclass(frozen=True)
@@ -20,12 +19,18 @@ class ShippingStage:
     Its module imports nothing of `configs`, which is built from it.
     """
 
-    function: Callable[..., Report[Any]]
+    function: Callable[..., Any]
     takes: Taken
     """What the function is called with, by name.
 
     quantized: `model`, a candidate that kept its accuracy, the splits `samples` and `test`, and its `inputs`. Its gate
     can reject the candidate, whose file is its artifact `model` from then on.
+    rejected: what its accuracy gate rejected, to make another candidate of it: `model`, from which `recipe` quantized
+    `quantized`, the calibration's `prepared` and `ranges`, the limits `accuracy`, and the splits `images`, which no
+    gate uses, and `test`. If `model` was pruned, `whole` is the unpruned one. The new candidate's file is its artifact
+    `model`; its key's `budget_s` limits its time.
+    chosen: a function of the flow, which runs stages of its own: the line, the configuration, the reference and what is
+    shipped so far, by place. It returns what is to be shipped.
     winner: `model`, `test`, `golden` and `target`.
     bundle: `bundle`.
     """
@@ -41,6 +46,12 @@ class ShippingStage:
     """What else it is called with, for a value of its key: what of this machine decides its result."""
     without_vnni: Callable[[Any], bool] = lambda _: False
     """Whether `quantize: auto` must suit processors without VNNI, for a value of its key."""
+    under_auto: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of its key under `quantize: auto`, which tries several recipes, where they are not set."""
+    suffix: str = ""
+    """Behind the name of the rejected or chosen candidate: the name of the one that it makes."""
+    fits: Callable[[Any, Any, Collection[Any]], bool] = lambda *_: True
+    """Whether it can make one, for a value of its key, the recipe of the rejected one, and all recipes of the run."""
     before: str = ""
     """The key that this one stands before, such as one that reads it; the last by default."""
 

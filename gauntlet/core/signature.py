@@ -106,6 +106,11 @@ class Signature(Frozen):
     )
 
     @property
+    def takes_images(self) -> bool:
+        """Whether callers may give images: the model has one input, with a known preprocessing."""
+        return self.preprocessing is not None and len(self.inputs) == 1
+
+    @property
     def class_output(self) -> str | None:
         """The output whose largest value is the predicted class; None for models that are no classifiers."""
         if self.task != "classification":

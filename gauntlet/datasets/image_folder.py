@@ -1,9 +1,9 @@
 """The user's own images, in one folder per class or with boxes; only the images of one batch are in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,8 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
+from gauntlet.core.kinds import kinds, removed
 from gauntlet.core.signature import ChannelOrder, Interpolation, Preprocessing, Resize, Task
-from gauntlet.datasets.annotated_images import BoxedImages
-from gauntlet.datasets.annotations import SplitName
-from gauntlet.datasets.coco import read_coco
 from gauntlet.datasets.directory_index import (
     DirectoryState,
     directory_state,
@@ -27,10 +25,8 @@ from gauntlet.datasets.image_arrays import ImageTransform
 from gauntlet.datasets.image_files import ImageFileSplit
 from gauntlet.datasets.image_scan import ScannedImage, scan
 from gauntlet.datasets.normalized_images import NormalizedImages
-from gauntlet.datasets.splits import SPLITS, Dataset, skipped_check, summary
+from gauntlet.datasets.splits import SPLITS, Dataset, SplitName, skipped_check, summary
 from gauntlet.datasets.splitting import Indices, SplitFractions, complete_splits
-from gauntlet.datasets.truth import padded_boxes
-from gauntlet.datasets.voc import read_voc
 
 _Square = BeforeValidator(lambda size: (size, size) if isinstance(size, int) else size)
 ImageSize = Annotated[tuple[PositiveInt, PositiveInt], _Square]
@@ -138,7 +134,7 @@ class ImageFolder(NormalizedImages):
     def load(self) -> Dataset:
         """Decode every file once and split the usable ones; raise StageError without two classes or enough images."""
         if self.annotations is not None:
-            return self._load_boxes(self.annotations)
+            return _reader_of_annotations()(self)
         index = index_directory(self.path) if self.labelled else index_images(self.path)
         labels = self._class_names(tuple(map(printable_name, index.classes))) if self.labelled else self.labels
         root, transform = self.path.resolve(), self.transform
@@ -153,7 +149,7 @@ class ImageFolder(NormalizedImages):
         named = index.classes if self.labelled else ()
         places = {index.classes.index(name): labels.index(printable_name(name)) for name in named}
         splits = {
-            name: _file_split(
+            name: file_split(
                 root, part, transform, np.array([places[i.label] for i in part], np.int64) if places else None
             )
             for name, part in parts.items()
@@ -162,33 +158,12 @@ class ImageFolder(NormalizedImages):
         task = self.task or signature.task
         return Dataset(splits, signature.replace(task=task, decode=self.decode), (check,), tuple(skipped))
 
-    def _load_boxes(self, where: Path | str | Mapping[SplitName, Path]) -> Dataset:
-        """Read the annotations, decode every image once, and split the usable ones."""
-        if not self.path.is_dir():
-            raise StageError(f"{self.path}: no such folder. Fix: set data.path to the folder of the dataset")
-        annotations = read_voc(self.path) if isinstance(where, str) else read_coco(self.path, where, self.images)
-        labels, root, transform = self.labels or annotations.labels, self.path.resolve(), self.transform
-        images, boxes = BoxedImages(root, annotations, labels, transform).scan()
-        check = skipped_check(annotations.defects, self.max_skipped, "annotations and images")
-        if not images:
-            raise StageError(f"{self.path}: no usable image; {summary(annotations.defects) or 'no image is annotated'}")
-        names, digests = np.array([image.split for image in images]), [image.pixel_digest for image in images]
-        indices = complete_splits(names, None, self.split_fractions, self.seed, digests)
-        if "test" not in indices:
-            raise StageError(f"{self.path}: no image is in the split 'test'. Fix: name one for it, or name no splits")
-        splits = {
-            name: _file_split(root, [images[i] for i in chosen], transform, padded_boxes([boxes[i] for i in chosen]))
-            for name, chosen in ((name, indices[name]) for name in SPLITS if name in indices)
-        }
-        signature = transform.signature(labels).replace(task="detection", decode=self.decode)
-        return Dataset(splits, signature, (check,), tuple(annotations.defects))
-
     def some_inputs(self, most: int) -> NamedArrays:
         """Return the inputs for some images, evenly spaced over the folder; none where no image can be read."""
         index = index_images(self.path)
         chosen = index.files[:: max(1, len(index.files) // most)][:most]
         images, _ = scan(self.path.resolve(), replace(index, files=chosen), len(self.mean))
-        return _file_split(self.path.resolve(), images, self.transform).take(slice(None)) if images else {}
+        return file_split(self.path.resolve(), images, self.transform).take(slice(None)) if images else {}
 
     def _class_names(self, folders: tuple[str, ...]) -> tuple[str, ...]:
         """Return the class names by class index."""
@@ -213,9 +188,17 @@ class ImageFolder(NormalizedImages):
         return complete_splits(np.array(names), classes, self.split_fractions, self.seed, digests)
 
 
-def _file_split(
+def _reader_of_annotations() -> Callable[[ImageFolder], Dataset]:
+    """Return what reads annotated images: what an installed package brings as `annotations.NAME`."""
+    if reader := next(iter(kinds("annotations").values()), None):
+        return cast("Callable[[ImageFolder], Dataset]", reader)
+    raise StageError(f"data.annotations: nothing is installed that reads them. {removed('annotations.*')}")
+
+
+def file_split(
     root: Path, images: list[ScannedImage], transform: ImageTransform, labels: npt.NDArray[Any] | None = None
 ) -> ImageFileSplit:
+    """Return the split of some images below a folder, with their labels or boxes, if any."""
     return ImageFileSplit(
         root,
         tuple(image.file for image in images),

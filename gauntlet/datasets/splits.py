@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,8 @@ from gauntlet.core.report import Check
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.truth import class_indices
 
-SPLITS = ("train", "validation", "calibration", "test")
+SplitName = Literal["train", "validation", "calibration", "test"]
+SPLITS = get_args(SplitName)
 MAX_NAMED = 5
 """Files named in a message."""
 NPZ_ERRORS = (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)

@@ -3,10 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.kinds import kinds
+
+Sample = tuple[Array, ...] | NamedArrays
+"""Inputs of a model, shape (n, ...): in the order of its call, or by name."""
+TakeSample = Callable[[], Sample]
+"""Returns some; raises ConfigError where the user gave none."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,9 @@ class Framework:
     recognize: Callable[[str], str | None] = lambda source: None
     """The kind of `train` for what no suffix tells; None for what is of another framework. Raises ConfigError for what
     is of this framework, but cannot be used."""
+    save: Callable[[Any, TakeSample, Path], Path | None] = lambda model, sample, folder: None
+    """Saves a model that Python holds into a folder, as a file that a run takes; None for an object of another
+    framework. Raises StageError where the framework cannot."""
     cross_validate: Callable[[int, Path, NamedArrays, Array], list[float]] | None = None
     """The accuracies on so many parts of labelled samples, by models with the settings of the one in a file."""
 

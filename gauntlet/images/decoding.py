@@ -34,8 +34,7 @@ def decode_image(content: bytes, channels: int, max_pixels: int = MAX_PIXELS) ->
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             reason = _rejection_reason(image, max_pixels)
             if reason is None:
-                upright = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
-                return np.asarray(upright).reshape(upright.height, upright.width, channels)
+                return pixels_of_image(image, channels)
     except UnidentifiedImageError as error:
         raise StageError(f"not an image, or a damaged one (supported formats: {', '.join(FORMATS)})") from error
     except Exception as error:  # Pillow's readers raise many types
@@ -43,9 +42,21 @@ def decode_image(content: bytes, channels: int, max_pixels: int = MAX_PIXELS) ->
     raise StageError(reason)
 
 
+def pixels_of_image(image: Image.Image, channels: int) -> npt.NDArray[np.uint8]:
+    """Return the pixels of Pillow's image as `decode_image` does; StageError for more than 8 bits per channel."""
+    if image.mode not in MODES:
+        raise StageError(_wrong_mode(image.mode))
+    upright = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
+    return np.asarray(upright).reshape(upright.height, upright.width, channels)
+
+
 def gray_image(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Return the luma of an RGB image, shape (height, width, 3), as `decode_image` does: (height, width, 1)."""
     return np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None]
+
+
+def _wrong_mode(mode: str) -> str:
+    return f"pixel mode {mode}; expected at most 8 bits per channel"
 
 
 def _has_second_frame(image: Image.Image) -> bool:
@@ -63,7 +74,7 @@ def _rejection_reason(image: Image.Image, max_pixels: int) -> str | None:
     if image.format != "MPO" and _has_second_frame(image):  # MPO: a phone's JPEG with a second image
         return "several frames (animated or several pages); expected one"
     if image.mode not in MODES:
-        return f"pixel mode {image.mode}; expected at most 8 bits per channel"
+        return _wrong_mode(image.mode)
     if any(
         ";16" in str(tile[3]) for tile in getattr(image, "tile", ())
     ):  # Pillow would keep the high byte of each value

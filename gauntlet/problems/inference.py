@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
+from gauntlet.core.kinds import kinds, removed
 from gauntlet.core.signature import Task
-from gauntlet.problems.box_inference import infer_boxes
-from gauntlet.problems.dense_inference import infer_maps, infer_texts, texts_with_last_blank
+from gauntlet.problems.dense_inference import infer_texts, texts_with_last_blank
 from gauntlet.problems.output_evidence import (
     CLASS_NAMES,
     EMBEDDING_NAMES,
@@ -30,6 +30,9 @@ from gauntlet.problems.output_evidence import (
 
 if TYPE_CHECKING:
     import onnx
+
+Infer = Callable[[Evidence, bool], Iterator[InferredProblem]]
+"""From the evidence, and whether the problem is certain, to what the outputs mean, the likeliest output first."""
 
 KNOWN_CLASSES = (100, 365, 1000, 1001, 21841, 21843)
 """Of CIFAR-100, Places365 and ImageNet: an image that becomes so many numbers is classified."""
@@ -66,12 +69,15 @@ def infer_problem(
         StageError: when the outputs do not fit `task`.
     """
     known = Evidence(inputs, outputs, graph, real, classes)
+    tasks: dict[str, Infer] = {**TASKS, **kinds("inference")}
     if task is not None:
-        if (named := next(TASKS[task](known, True), None)) is None:
+        if task not in tasks:
+            raise StageError(f"nothing is installed that knows the task {task}. {removed(f'inference.{task}')}")
+        if (named := next(tasks[task](known, True), None)) is None:
             shapes = ", ".join(f"{name} {array.dtype}{['n', *array.shape[1:]]}" for name, array in outputs.items())
             raise StageError(f"no output has the form of the problem {task}: {shapes}")
         return named
-    inferred = (problem for kind in ORDER for problem in TASKS[kind](known, False))
+    inferred = (problem for kind in ORDER if kind in tasks for problem in tasks[kind](known, False))
     return next(inferred, InferredProblem("arrays", _undecided(known)))
 
 
@@ -82,18 +88,11 @@ def _undecided(known: Evidence) -> str:
         return f"{copies[0]} has the size or the channels of an input"
     if last_blank := texts_with_last_blank(known):
         return f"{last_blank[0]} looks like texts whose blank is the last class; only the first can be"
-    if not known.real and next(_detection(known, True), None):
+    boxes: Infer | None = kinds("inference").get("detection")
+    if not known.real and boxes and next(boxes(known, True), None):
         reason = "the shapes are those of a detector, which random samples do not prove"
         return f"{reason}; bring real ones with --data, or name it with --task detection"
     return "neither the graph nor the values say more" if known.real else "random samples say little"
-
-
-def _detection(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
-    size = known.image_size
-    form = infer_boxes(known.outputs, size) if size and (known.real or certain) else None
-    if form is not None:
-        labels = tuple(map(str, range(form.classes)))
-        yield InferredProblem("detection", form.reason, form.decode.scores, form.decode, labels)
 
 
 def _classification(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
@@ -175,16 +174,14 @@ def _arrays(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
         yield InferredProblem("arrays", "as requested")
 
 
-TASKS: dict[Task, Callable[[Evidence, bool], Iterator[InferredProblem]]] = {
+TASKS: dict[str, Infer] = {
     "classification": _classification,
     "multi-label": _multi_label,
     "regression": _regression,
-    "detection": _detection,
-    "segmentation": infer_maps,
     "text": infer_texts,
     "embedding": _embedding,
     "arrays": _arrays,
 }
-"""From the evidence, and whether the problem is certain, to what the outputs mean, the likeliest output first."""
+"""The core's own; packages bring others (entry points `inference.TASK`)."""
 ORDER: tuple[Task, ...] = ("detection", "text", "segmentation", "classification", "multi-label", "embedding")
 """Boxes and texts first: their outputs would pass for maps, or several of their outputs for classes."""

@@ -10,11 +10,12 @@ import numpy as np
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.signature import Task
-from gauntlet.problems.box_decoding import Size
 
 if TYPE_CHECKING:
     import onnx
 
+Size = tuple[int, int]
+"""Height and width, in pixels."""
 PASSED = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Dropout")
 PASSED_QUANTIZED = ("QuantizeLinear", "DequantizeLinear")
 """Operators that change an output's form, type or precision, and not its meaning."""

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
+from gauntlet.core.kinds import kinds
 from gauntlet.reporting.text_format import printable
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ NAMESPACES = {"": "http://www.w3.org/2000/svg", "xlink": "http://www.w3.org/1999
 VARIABLE = re.compile(r"--(\w+): (#[0-9a-f]{6})")
 USED_VARIABLE = re.compile(r"var\(--(\w+)\)")
 PLACEHOLDER = re.compile(r"#0000([0-9a-f]{2})")
+
+
+def drawn(name: str, *values: Any) -> Markup | None:
+    """Return what an installed package draws (entry point `drawing.NAME`); None where nothing does."""
+    draw: Callable[..., Markup | None] = kinds("drawing").get(name, lambda *_: None)
+    return draw(*values)
 
 
 @contextmanager

@@ -12,15 +12,12 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.core.run_report import RunReport, StageEntry
 from gauntlet.problems.prediction_sheet import DRAWINGS
 from gauntlet.reporting import (
-    forest_plot,
     latency_table,
-    operator_times,
-    pareto_plot,
-    score_plots,
+    scores,
     timeline,
-    training_curves,
 )
 from gauntlet.reporting import text_format as written
+from gauntlet.reporting.drawing import drawn
 from gauntlet.reporting.section import sections
 from gauntlet.reporting.summary_cards import summary_cards
 from gauntlet.reporting.text_format import is_web
@@ -46,14 +43,14 @@ def render_html(report: RunReport, store: Path | None = None) -> str:
         uses=timeline.bundle_uses(report),
         tiles=summary_cards(report),
         obstacles=obstacles,
-        reason_is_repeated=timeline.only_repeats(obstacles, report.reason),
+        reason=timeline.own_reason(report),
         steps=timeline.timeline(report),
         candidates=candidates,
         reference=reference,
         batch_sizes=batch_sizes[:MAX_BATCH_SIZES],
         targets=len({candidate.target for candidate in candidates if candidate.target}),
-        forest=forest_plot.draw(candidates, reference, outcome.required_speedup),
-        pareto=pareto_plot.draw(report),
+        forest=drawn("forest", candidates, reference, outcome.required_speedup),
+        pareto=drawn("pareto", report),
         latencies=latency_table.lines(report),
         noise=outcome.noise,
         sections=[
@@ -106,9 +103,9 @@ def _environment(folder: Path | None) -> Environment:
     loader = FileSystemLoader([*([folder] if folder else []), Path(__file__).with_name("templates")])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable)
     environment.trim_blocks = environment.lstrip_blocks = True
-    environment.globals.update(latency=latency_table, curves=training_curves, scores=score_plots)
+    environment.globals.update(latency=latency_table, drawn=drawn, scores=scores)
     environment.globals.update(format=written, story=timeline, marks=timeline.MARKS, flatten=written.flatten)
-    environment.globals.update(kernels=operator_times, most_names=MAX_NAMES, most_obstacles=MAX_OBSTACLES)
+    environment.globals.update(most_names=MAX_NAMES, most_obstacles=MAX_OBSTACLES)
     return environment
 
 

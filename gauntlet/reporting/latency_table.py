@@ -1,6 +1,7 @@
 """Every latency of a run with its mean, percentiles, throughput and memory, the same columns in every view."""
 
 import math
+from collections.abc import Iterable
 
 from gauntlet.core.run_report import BenchmarkRow, RunReport
 from gauntlet.reporting import text_format as written
@@ -19,6 +20,12 @@ def cells(row: BenchmarkRow) -> tuple[str, ...]:
     return (*map(written.milliseconds, times), throughput(row.images_per_second), written.size(row.peak_rss_bytes))
 
 
+def measured_columns(rows: Iterable[BenchmarkRow]) -> list[int]:
+    """Return the places of the headings that some row has a figure for: short calls leave no p99."""
+    all_cells = [cells(row) for row in rows]
+    return [i for i in range(len(HEADINGS)) if any(figures[i] != written.MISSING for figures in all_cells)]
+
+
 def throughput(images_per_second: float | None) -> str:
     """Write images a second with three significant digits, and whole from 100 on."""
     whole = images_per_second is not None and 100 <= images_per_second < math.inf
@@ -27,4 +34,4 @@ def throughput(images_per_second: float | None) -> str:
 
 def lines(report: RunReport) -> list[tuple[str, BenchmarkRow]]:
     """Return every measured row with its candidate's name, in the order of the table of candidates."""
-    return [(c.name, row) for c in timeline.ordered_candidates(report) for row in c.benchmark]
+    return [(c.name, row) for c in timeline.ordered_candidates(report) for row in c.side_by_side]

@@ -11,7 +11,7 @@ from gauntlet.reporting import text_format as written
 from gauntlet.reporting.section import Section, sections
 from gauntlet.reporting.text_format import MISSING, is_web
 
-MAX_ROWS = 30
+MAX_ROWS, MAX_OBSTACLES = 30, 6
 OPERATORS = written.OPERATORS | {"<": "&lt;", ">": "&gt;"}
 ROUND = str.maketrans("[]", "()")
 SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|^[#+-]|^=(?==*$)|(?<=^\d)[.)](?=\s|$)")
@@ -21,8 +21,11 @@ SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|^[#+-]|^=(
 def render_markdown(report: RunReport, store: Path | None = None) -> str:
     """Return the run as Markdown; with the artifact store's folder, file paths are absolute."""
     parts = [f"# {timeline.MARKS[report.verdict]} {escape(report.name)}: {report.verdict}", _outcome(report)]
-    if report.reason and not timeline.only_repeats(timeline.blocking_checks(report), report.reason):
-        parts.append("  \n".join(escape(line) for line in report.reason.splitlines() if line.strip()))
+    if reason := timeline.own_reason(report):
+        parts.append("  \n".join(escape(line) for line in reason.splitlines() if line.strip()))
+    obstacles = timeline.blocking_checks(report)
+    if obstacles:
+        parts += ["## What stopped the run", "\n".join(map(_obstacle, obstacles[:MAX_OBSTACLES]))]
     if model := timeline.model_file(report, store or Path()):
         parts.append(f"Model: {escape(str(model))}")
     if bundle := timeline.bundle_file(report, store or Path()):
@@ -35,7 +38,8 @@ def render_markdown(report: RunReport, store: Path | None = None) -> str:
     for section in sections(report).values():
         parts += _brought(section)
     parts += _sections(report)
-    if failed := [gate for gate in timeline.gates(report) if gate.state != "passed"]:
+    told = obstacles[:MAX_OBSTACLES]
+    if failed := [gate for gate in timeline.gates(report) if gate.state != "passed" and gate not in told]:
         head = ("Result", "Check", "Candidate", "Value", "Must be", "Evidence", "Fix")
         parts += ["## Checks that did not pass", _table(head, "lllrrll", [_check(gate) for gate in failed])]
     if steps := timeline.timeline(report):
@@ -55,8 +59,9 @@ def escape(text: str) -> str:
 
 
 def _outcome(report: RunReport) -> str:
-    if report.verdict == "failed":
-        return f"**Stopped at {escape(report.stopped_at)}.**" if report.stopped_at else "**Stopped.**"
+    if report.verdict != "passed":
+        word = "Cancelled" if report.verdict == "cancelled" else "Stopped"
+        return f"**{word} at {escape(report.stopped_at)}.**" if report.stopped_at else f"**{word}.**"
     if report.winner is None:
         return "No winner."
     best, base = timeline.winner(report), timeline.reference(report)
@@ -65,7 +70,7 @@ def _outcome(report: RunReport) -> str:
 
 
 def _facts(report: RunReport, best: CandidateEntry, base: CandidateEntry | None) -> list[str]:
-    row = timeline.deciding_row(report, best)
+    row = timeline.headline_row(report, best)
     facts = [] if row is None else [f"**{timeline.speedup_of(row)}** at batch {row.batch} on {escape(row.target)}"]
     metric = written.metric_name(report.metric, short=True)
     for name, text, other in (
@@ -97,9 +102,11 @@ def _candidate(report: RunReport, candidate: CandidateEntry) -> tuple[str, ...]:
 
 
 def _latencies(measured: Sequence[tuple[str, BenchmarkRow]]) -> str:
-    head = ("Candidate", "Target", "Batch", *latency_table.HEADINGS)
-    rows = [(escape(name), escape(row.target), str(row.batch), *latency_table.cells(row)) for name, row in measured]
-    return _table(head, "llrrrrrrr", rows)
+    known = latency_table.measured_columns(row for _, row in measured)
+    head = ("Candidate", "Target", "Batch", *(latency_table.HEADINGS[i] for i in known))
+    figures = [(name, row, latency_table.cells(row)) for name, row in measured]
+    rows = [(escape(name), escape(row.target), str(row.batch), *(own[i] for i in known)) for name, row, own in figures]
+    return _table(head, "llr" + "r" * len(known), rows)
 
 
 def _brought(section: Section) -> list[str]:
@@ -122,6 +129,14 @@ def _sections(report: RunReport) -> list[str]:
             parts += [f"## {escape(section.title)}", _table(section.headings, "l" * len(section.headings), rows)]
             parts += map(escape, section.notes)
     return parts
+
+
+def _obstacle(gate: timeline.CheckOutcome) -> str:
+    """Return a check that ended the run in one point of a list: a table would cut the fix off."""
+    _, name, candidate, value, limit, evidence, fix = _check(gate)
+    of = "" if candidate == MISSING else f" of {candidate}"
+    why = "" if evidence == MISSING else f"; {evidence}"
+    return f"- **{name}**{of}: {value} must be {limit}{why}" + ("" if fix == MISSING else f".  \n  **Fix:** {fix}")
 
 
 def _check(gate: timeline.CheckOutcome) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ def summary_cards(report: RunReport) -> list[SummaryCard]:
     best, base = timeline.winner(report), timeline.reference(report)
     if best is None:
         return []
-    row, others = timeline.deciding_row(report, best), [base] if base and base is not best else []
+    others = [base] if base and base is not best else []
     accuracies = tuple(f"{c.name}: {written.percent(c.accuracy)}" for c in others if c.accuracy is not None)
     sizes = tuple(f"{c.name}: {written.size(c.size_bytes)}" for c in others if c.size_bytes is not None)
     quality = SummaryCard(written.metric_name(report.metric), written.percent(best.accuracy), accuracies)
@@ -34,7 +34,7 @@ def summary_cards(report: RunReport) -> list[SummaryCard]:
     elif best.accuracy is None and best.sqnr_db is not None:
         quality = SummaryCard("SQNR", f"{written.fixed(best.sqnr_db, 1)} dB", ("of the worst output and slice",))
     return [
-        *(_race(report, row, best) if row else []),
+        *_race(report, best, others),
         quality,
         SummaryCard("Size", written.size(best.size_bytes), sizes),
     ]
@@ -47,14 +47,31 @@ def _tail(row: BenchmarkRow) -> list[str]:
     return [", ".join([*tail, *speed])] if tail or speed else []
 
 
-def _race(report: RunReport, row: BenchmarkRow, best: CandidateEntry) -> list[SummaryCard]:
-    others = [other for other in best.benchmark if other is not row and other.target == row.target][:MAX_OTHERS]
-    times = [f"{written.milliseconds(other.median_ms)} at batch {other.batch}" for other in others]
-    median = f"median, batch {row.batch} on {row.target}"
-    latency = SummaryCard("Latency", written.milliseconds(row.median_ms), (median, *_tail(row), *times))
+def _race(report: RunReport, best: CandidateEntry, others: list[CandidateEntry]) -> list[SummaryCard]:
+    """Return the speed-up, as confirmed, and the latency beside that of the reference, of the race of all."""
+    row, raced = timeline.headline_row(report, best), timeline.deciding_row(report, best)
+    if row is None or raced is None:
+        return []
+    times = [f"{written.milliseconds(o.median_ms)} at batch {o.batch}" for o in _further(best.side_by_side, raced)]
+    same = [(c.name, timeline.own_rows(c).get(raced.batch)) for c in others]
+    base = [f"{name}: {written.milliseconds(other.median_ms)}" for name, other in same if other]
+    median = f"median, batch {raced.batch} on {raced.target}"
+    latency = SummaryCard("Latency", written.milliseconds(raced.median_ms), (median, *base, *_tail(raced), *times))
     if row.verdict == "reference":
         return [SummaryCard("Speed", "1.00x", ("the reference itself",)), latency]
+    further = _further(best.benchmark, row)
+    ratios = [f"{written.speedup(o.speedup, o.speedup_low, o.speedup_high)} at batch {o.batch}" for o in further]
+    return [SummaryCard("Speed", written.ratio(row.speedup), (*_proof(report, row, best), *ratios)), latency]
+
+
+def _further(rows: tuple[BenchmarkRow, ...], row: BenchmarkRow) -> list[BenchmarkRow]:
+    """Return the rows at other batch sizes on the same target."""
+    return [other for other in rows if other is not row and other.target == row.target][:MAX_OTHERS]
+
+
+def _proof(report: RunReport, row: BenchmarkRow, best: CandidateEntry) -> list[str]:
+    """Return the interval of the speed-up, and the race that it is of."""
     interval = f"95 % interval {written.interval(row.speedup_low, row.speedup_high)}, batch {row.batch}"
-    ratios = [f"{written.speedup(o.speedup, o.speedup_low, o.speedup_high)} at batch {o.batch}" for o in others]
-    beside = [note] if (note := report.outcome.beside) else []
-    return [SummaryCard("Speed", written.ratio(row.speedup), (interval, *beside, *ratios)), latency]
+    noise = report.outcome.confirmation_noise
+    alone = [f"raced again alone, noise {written.percent(noise)}"] if best.first_race and noise is not None else []
+    return [interval, *alone, *([note] if (note := report.outcome.beside) else [])]

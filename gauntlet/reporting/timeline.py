@@ -7,10 +7,10 @@ from gauntlet.core.report import Check
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport, StageEntry
 from gauntlet.reporting.text_format import milliseconds, speedup
 
-MARKS = {"passed": "✓", "failed": "✗", "rejected": "✗", "cached": "↺"}
+MARKS = {"passed": "✓", "failed": "✗", "rejected": "✗", "cached": "↺", "cancelled": "○"}
 MARKS |= {"warning": "!", "overridden": "≈", "accepted": "✓", "not decided": "○", "unchanged": "="}
 STATUSES = ("accepted", "unchanged", "not decided", "rejected")
-SEVEREST_FIRST = ("failed", "warning", "overridden", "passed")
+SEVEREST_FIRST = ("failed", "warning", "overridden", "rejected", "passed")
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,15 @@ class CheckOutcome:
     state: str
 
 
-def state_of(check: Check) -> str:
-    """Return the outcome of a check: passed, overridden, failed or warning."""
+def state_of(check: Check, candidate: str | None = None) -> str:
+    """Return the outcome of a check: passed, overridden, failed or warning; rejected where it rejects a candidate."""
     if check.passed:
         return "passed"
     if check.override is not None:
         return "overridden"
-    return "failed" if check.severity == "error" else "warning"
+    if check.severity == "warning":
+        return "warning"
+    return "failed" if candidate is None else "rejected"
 
 
 def timeline(report: RunReport) -> list[TimelineStep]:
@@ -65,28 +67,34 @@ def timeline(report: RunReport) -> list[TimelineStep]:
     stop = report.stopped_at
     steps = [_step(stage, tuple(entries), stop) for (stage, _), entries in groups.items()]
     if stop is not None and stop not in {stage for stage, _ in groups}:
-        steps.append(TimelineStep(stop, "failed", None, stopped_here=True))
+        state = "cancelled" if report.verdict == "cancelled" else "failed"
+        steps.append(TimelineStep(stop, state, None, stopped_here=True))
     return steps
 
 
 def gates(report: RunReport) -> list[CheckOutcome]:
-    """Return every check, the failed ones first."""
-    outcomes = [CheckOutcome(e.stage, e.candidate, check, state_of(check)) for e in report.stages for check in e.checks]
+    """Return every check, those that failed the run first."""
+    outcomes = [
+        CheckOutcome(e.stage, e.candidate, check, state_of(check, e.candidate))
+        for e in report.stages
+        for check in e.checks
+    ]
     return sorted(outcomes, key=lambda gate: SEVEREST_FIRST.index(gate.state))
 
 
 def blocking_checks(report: RunReport) -> list[CheckOutcome]:
     """Return the checks that ended a failed run: those of its main line, or else those of its candidates."""
-    if report.verdict == "passed":
+    if report.verdict != "failed":
         return []
-    failed = [gate for gate in gates(report) if gate.state == "failed"]
+    failed = [gate for gate in gates(report) if gate.check.blocks]
     return [gate for gate in failed if gate.candidate is None] or failed
 
 
-def only_repeats(gates: list[CheckOutcome], reason: str) -> bool:
-    """Return whether a run's reason repeats these checks only."""
-    lines = {line.strip() for line in reason.splitlines() if line.strip()}
-    return bool(lines) and lines <= {line.strip() for g in gates for line in str(g.check).splitlines()}
+def own_reason(report: RunReport) -> str:
+    """Return the run's reason; empty where the verdict, or the checks that ended the run, say the same."""
+    lines = {line.strip() for line in report.reason.splitlines() if line.strip()}
+    told = {line.strip() for gate in blocking_checks(report) for line in str(gate.check).splitlines()}
+    return "" if lines <= told | {report.verdict} else report.reason
 
 
 def winner(report: RunReport) -> CandidateEntry | None:
@@ -121,7 +129,7 @@ def bundle_uses(report: RunReport) -> tuple[str, ...]:
 
 def reference(report: RunReport) -> CandidateEntry | None:
     """Return the reference of the race: the entry with that verdict, or else the first without a parent."""
-    raced = (c for c in report.candidates if any(row.verdict == "reference" for row in c.benchmark))
+    raced = (c for c in report.candidates if any(row.verdict == "reference" for row in c.side_by_side))
     return next(raced, None) or next((c for c in report.candidates if c.parent is None), None)
 
 
@@ -130,12 +138,22 @@ def ordered_candidates(report: RunReport) -> list[CandidateEntry]:
     return sorted(report.candidates, key=lambda c: (c.name != report.winner, STATUSES.index(c.status)))
 
 
+def headline_row(report: RunReport, candidate: CandidateEntry) -> BenchmarkRow | None:
+    """Return the row that decided, of its confirmation where it was raced again."""
+    return _deciding(report, candidate.benchmark)
+
+
 def deciding_row(report: RunReport, candidate: CandidateEntry) -> BenchmarkRow | None:
+    """Return the row at the batch size that decided, of the race of all candidates."""
+    return _deciding(report, candidate.side_by_side)
+
+
+def _deciding(report: RunReport, rows: tuple[BenchmarkRow, ...]) -> BenchmarkRow | None:
     """Return the row at the batch size that decided, before a selection at the configured one; or the first row."""
     config = report.config.get("select")
     configured = config.get("batch") if isinstance(config, dict) else None
     batch = report.outcome.batch or configured
-    return next((row for row in candidate.benchmark if row.batch == batch), next(iter(candidate.benchmark), None))
+    return next((row for row in rows if row.batch == batch), next(iter(rows), None))
 
 
 def objective(report: RunReport) -> str:
@@ -146,12 +164,12 @@ def objective(report: RunReport) -> str:
 
 def own_rows(candidate: CandidateEntry) -> dict[int, BenchmarkRow]:
     """Return a candidate's rows by batch size, on its first target."""
-    return {row.batch: row for row in reversed(candidate.benchmark)}
+    return {row.batch: row for row in reversed(candidate.side_by_side)}
 
 
 def batch_sizes(report: RunReport) -> list[int]:
     """Return every batch size that was measured."""
-    return sorted({row.batch for candidate in report.candidates for row in candidate.benchmark})
+    return sorted({row.batch for candidate in report.candidates for row in candidate.side_by_side})
 
 
 def remarks(report: RunReport, candidate: CandidateEntry, batches: list[int]) -> list[str]:
@@ -160,7 +178,7 @@ def remarks(report: RunReport, candidate: CandidateEntry, batches: list[int]) ->
     The candidate's reason already has those of the deciding row.
     """
     own, deciding, texts = own_rows(candidate), deciding_row(report, candidate), []
-    for row in candidate.benchmark:
+    for row in candidate.side_by_side:
         parts = [] if own[row.batch] is row and row.batch in batches else [measured(row)]
         parts += [] if row is deciding else _events(row)
         if parts:

@@ -18,7 +18,7 @@ SCHEMA = """
 CREATE TABLE request (
   id INTEGER PRIMARY KEY, request_id TEXT NOT NULL, time REAL NOT NULL, version TEXT NOT NULL,
   milliseconds REAL NOT NULL, failure TEXT, outputs BLOB, inputs BLOB, statistics BLOB);
-CREATE TABLE feedback (id INTEGER PRIMARY KEY, request_id TEXT NOT NULL, labels TEXT NOT NULL);
+CREATE TABLE feedback (id INTEGER PRIMARY KEY, request_id TEXT NOT NULL, labels TEXT NOT NULL, time REAL NOT NULL);
 """
 """Tensors are packed by `pack`; `version` is the beginning of the bundle's digest, `labels` a JSON list of classes.
 
@@ -36,9 +36,9 @@ PREFIX, SUFFIX = "requests-", ".sqlite"
 VERSION_DIGITS = 12
 
 
-def is_in_share(request_id: str, share: float, purpose: bytes = b"") -> bool:
-    """Return whether a request is among a share of all, by its id alone: the same everywhere, for one purpose."""
-    digest = hashlib.blake2b(request_id.encode(), digest_size=8, person=purpose).digest()
+def is_in_share(request_id: str, share: float) -> bool:
+    """Return whether a request is among a share of all, by its id alone: the same everywhere."""
+    digest = hashlib.blake2b(request_id.encode(), digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64
 
 

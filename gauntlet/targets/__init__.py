@@ -10,22 +10,16 @@ from typing import Annotated
 from pydantic import ValidationError
 
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.kinds import removed
 from gauntlet.core.unions import OneOf
 from gauntlet.runtime.processor import Processor
 from gauntlet.targets.base import BaseTarget, FrameworkTarget
 from gauntlet.targets.environments import missing
 from gauntlet.targets.openvino import OpenVino
-from gauntlet.targets.ort_coreml import OrtCoreMl
 from gauntlet.targets.ort_cpu import OrtCpu
-from gauntlet.targets.ort_cuda import OrtCuda
 from gauntlet.targets.ort_openvino import OrtOpenVino
-from gauntlet.targets.ort_providers import OrtProviders
-from gauntlet.targets.ort_qnn import OrtQnn
-from gauntlet.targets.ort_rocm import OrtRocm
-from gauntlet.targets.ort_tensorrt import OrtTensorRt
 
-OWN = OrtCpu, OpenVino, OrtOpenVino, OrtProviders, OrtCuda, OrtTensorRt, OrtCoreMl, OrtQnn, OrtRocm
-ANY = OneOf("target", OWN)
+ANY = OneOf("target", (OrtCpu, OpenVino, OrtOpenVino))
 Target = Annotated[BaseTarget, ANY]
 
 
@@ -56,7 +50,8 @@ def by_name(name: str) -> Target:
     named = {target.name: target for target in default_targets()}
     known: dict[str, Target] = {kind: target() for kind, target in ANY.kinds().items()} | named
     if name not in known:
-        raise ConfigError(f"unknown target {name!r}; available: {', '.join(named)}")
+        fix = removed(f"target.{name}")
+        raise ConfigError(f"unknown target {name!r}; available: {', '.join(named)}" + (f". {fix}" if fix else ""))
     return known[name]
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Self, cast
 from pydantic import Field, PrivateAttr
 
 from gauntlet.core.errors import ConfigError, one_line
-from gauntlet.core.extras import with_make
+from gauntlet.core.extras import install_command
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.runtime import worker
 from gauntlet.targets import environments
@@ -113,7 +113,9 @@ class BaseTarget(Frozen):
 
     def _missing_package(self) -> str | None:
         missing = next((package for package in self.packages if importlib.util.find_spec(package) is None), None)
-        return f"{missing} is not installed; install it with: {with_make(self.packages[missing])}" if missing else None
+        if missing is None:
+            return None
+        return f"{missing} is not installed; install it with: {install_command(self.packages[missing])}"
 
     def rejection_reason(self, framework_model: Path | None) -> str | None:
         """Return why the target cannot run the framework's file, in one line, or None; None for targets of ONNX."""

@@ -16,7 +16,7 @@ INSERT_REQUEST = """
 INSERT INTO request (request_id, time, version, milliseconds, failure, outputs, inputs, statistics)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
-INSERT_FEEDBACK = "INSERT INTO feedback (request_id, labels) VALUES (?, ?)"
+INSERT_FEEDBACK = "INSERT INTO feedback (request_id, labels, time) VALUES (?, ?, ?)"
 Row = tuple[object, ...]
 
 

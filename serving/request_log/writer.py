@@ -1,7 +1,7 @@
 """Writes the request log in a thread of its own: a slow or full disk costs entries, never a request.
 
 A request only joins a bounded queue. The thread writes what has queued, a few times a second, into the last of the
-log's SQLite files (`gauntlet.request_log.reader`), and removes the first ones before the log is too large.
+log's SQLite files (`wings.lifecycle.library.log_reader`), and removes the first ones before the log is too large.
 """
 
 import fcntl
@@ -87,6 +87,7 @@ class _Failure:
 class _Feedback:
     id: str
     labels: tuple[int, ...]
+    time: float
     size: int = ENTRY_BYTES
 
 
@@ -142,7 +143,7 @@ class RequestLog:
 
     def add_feedback(self, request_id: str, labels: tuple[int, ...]) -> bool:
         """Log labels of a request; return False when there is no room in the queue."""
-        return self._put(_Feedback(request_id, labels))
+        return self._put(_Feedback(request_id, labels, time.time()))
 
     def close(self) -> None:
         """Write what is queued and end the thread; a disk that does not respond is left alone after a while."""
@@ -191,7 +192,7 @@ class RequestLog:
                 self._begin_file()
             assert self._file is not None
             requests = self._rows([entry for entry in entries if not isinstance(entry, _Feedback)])
-            feedback = [(e.id, json.dumps(e.labels)) for e in entries if isinstance(e, _Feedback)]
+            feedback = [(e.id, json.dumps(e.labels), e.time) for e in entries if isinstance(e, _Feedback)]
             self._file.write(requests, feedback)
         except (sqlite3.Error, OSError) as error:
             return f"{self.config.folder}: {error}"

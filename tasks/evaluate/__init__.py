@@ -1,6 +1,7 @@
 """Check the quality of the trained model before it is exported."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
+from gauntlet.core.kinds import kinds
 from gauntlet.core.report import Check, Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
@@ -21,7 +23,6 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.prediction_sheet import store_drawing
-from gauntlet.reporting.score_plots import save_calibration, save_ranking
 from tasks.evaluate.confusion import MAX_CLASSES, draw_confusion, largest_confusions
 from tasks.evaluate.cross_validation import cross_validate
 from tasks.evaluate.facts import EvaluateConfig, EvaluateFacts
@@ -48,7 +49,7 @@ def evaluate(
     artifact `drawings`: test images with the truth and the predictions, the worst ones and typical ones. For classes,
     the artifact `confusion` holds the counts, shape (classes, classes); `confusion_matrix` is an image of it, or, with
     many classes, of those with the most mistakes. With a score per class, `reliability_diagram` and `curves` are images
-    of the calibration, and of ROC and precision-recall.
+    of the calibration, and of ROC and precision-recall, where a package draws them.
     """
     problem = problem_of(signature)
     with np.load(workspace.path(predictions), allow_pickle=False) as file:
@@ -111,11 +112,11 @@ def _score_classes(
     scores = stored.get("test_scores")
     if scores is not None and (calibration := calibrate_confidence(scores, truth, _held_out(stored))):
         changes["calibration"] = calibration
-        images["reliability_diagram"] = save_calibration(calibration, folder / "reliability_diagram.png")
+        images |= _drawn("reliability_diagram", calibration, folder)
         if len(labels) <= scores.shape[1]:
             changes["classes"], changes["ranking"] = rank_classes(scores, truth, classes)
         if ranking := changes.get("ranking"):
-            images["curves"] = save_ranking(ranking, folder / "curves.png")
+            images |= _drawn("curves", ranking, folder)
     facts = facts.replace(
         macro_f1=float(np.mean([score.f1 for score in classes])),
         confusion=tuple(map(tuple, confusion.tolist())) if len(labels) <= MAX_CLASSES else (),
@@ -125,6 +126,12 @@ def _score_classes(
     np.savez_compressed(folder / "confusion.npz", confusion=confusion, labels=np.array(labels))
     images["confusion"] = folder / "confusion.npz"
     return facts, {name: workspace.store_file(path) for name, path in images.items()}
+
+
+def _drawn(name: str, value: Any, folder: Path) -> dict[str, Path]:
+    """Return the image file that an installed package draws of a value (entry point `image.NAME`), by its name."""
+    save = kinds("image").get(name)
+    return {} if save is None else {name: save(value, folder / f"{name}.png")}
 
 
 def _held_out(stored: NamedArrays) -> tuple[str, Array, Array] | None:

@@ -9,12 +9,10 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.race.budget import NO_BUDGET, Budget
 from tasks.benchmark.config import BenchmarkConfig
 from tasks.benchmark.facts import BenchmarkFacts
-from tasks.explain import ExplainFacts
-from tasks.select.choose import choose
+from tasks.select.choose import Explanations, choose
 from tasks.select.config import SelectConfig
 from tasks.select.confirm import confirm
 from tasks.select.decision import Decision, Fidelity
-from tasks.select.from_images import race_from_images
 
 
 @stage(measured=True)
@@ -22,39 +20,30 @@ def select(
     config: SelectConfig,
     workspace: Workspace,
     *,
-    after: BenchmarkFacts | Decision,
+    after: BenchmarkFacts,
     benchmark: BenchmarkConfig,
     models: Mapping[str, Artifact],
     golden: Artifact,
-    explanations: ExplainFacts | None = None,
+    explanations: Explanations | None = None,
     fidelities: Mapping[str, Fidelity] | None = None,
     normalized: Mapping[str, Artifact] | None = None,
     budget: Budget = NO_BUDGET,
 ) -> Report[Decision]:
-    """Choose a winner after a race and confirm it; or, after such a decision, race the last model from images.
+    """Choose a winner after a race and confirm it.
 
     Args:
         config: the objective and the margin.
         workspace: of the stage.
-        after: the race of all candidates, or the decision which that of the last model with its preprocessing in the
-            graph may change.
+        after: the race of all candidates.
         benchmark: settings of the first race; these have other orders and no early stopping.
         models: by candidate name, the reference first.
-        golden: real inputs; images after a decision.
+        golden: real inputs.
         explanations: why candidates are slow, for the reasons.
         fidelities: SQNR by candidate name; among tied candidates, the highest wins.
         normalized: the normalized file by its candidate's name. It runs in the rounds of the confirmation, so that the
             reason can say how much of the speed-up is due to normalization.
         budget: limits that the winner keeps, where a model does.
-
-    Raises:
-        StageError: when a model cannot be measured from images.
     """
-    if isinstance(after, Decision):
-        decision, checks = race_from_images(
-            config, benchmark, workspace, decision=after, models=models, golden=golden, budget=budget
-        )
-        return Report(facts=decision, checks=checks)
     decision, checks = choose(config, after, explanations=explanations, fidelities=fidelities, budget=budget)
     if (decision.winner, decision.target) != (after.reference, benchmark.targets[0].name):
         limits = [check for check in checks if check.name.startswith("budget.")]
@@ -67,6 +56,7 @@ def select(
             golden=golden,
             normalized=normalized or {},
             budget=budget,
+            first_rows={result.candidate: result.rows for result in after.results},
         )
         if any(check.blocks for check in limits):  # no candidate is within the budget
             checks = (*(check for check in checks if not check.name.startswith("budget.")), *limits)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from gauntlet.race.budget import NO_BUDGET, Budget, over_budget
 from gauntlet.race.confidence import median_shift_interval, rounds_to_resolve
 from gauntlet.race.objective import BEST, BETTER, EQUALLY, Comparison, Objective, decides_by_speed
 from tasks.benchmark.facts import BenchmarkFacts
-from tasks.explain import ExplainFacts
 from tasks.select.config import SelectConfig
 from tasks.select.decision import Choice, Decision, Fidelity, Verdict
 
@@ -20,11 +20,18 @@ IsSlower = Callable[[str, str], bool]
 """Whether a candidate, by name, is proven slower than another one."""
 
 
+class Explanations(Protocol):
+    """Why candidates are slow, as a package found out behind the race."""
+
+    def text(self, candidate: str, batch: int) -> str:
+        """Return the reasons in one line; empty for a candidate without an explanation at this batch size."""
+
+
 def choose(
     config: SelectConfig,
     race: BenchmarkFacts,
     *,
-    explanations: ExplainFacts | None = None,
+    explanations: Explanations | None = None,
     fidelities: Mapping[str, Fidelity] | None = None,
     budget: Budget = NO_BUDGET,
 ) -> tuple[Decision, tuple[Check, ...]]:
@@ -114,7 +121,7 @@ def _judge(
     comparison: Comparison | None,
     race: BenchmarkFacts,
     required: float,
-    explanations: ExplainFacts | None,
+    explanations: Explanations | None,
 ) -> Verdict:
     """Judge one candidate by its comparison at the deciding batch size."""
     if candidate == race.reference:

@@ -5,11 +5,15 @@ to look proven. A fresh race of the chosen one alone decides once, whatever the 
 has no such bias. Where it is not proven again, the next candidate in the order of the selection is raced. Each of these
 races is one more chance to be lucky, so they share the risk of a single one: the more of them there may be, the higher
 is the confidence of each, and the more rounds it has.
+
+A race that was disturbed is repeated once: its control is off, or its interval lies above that of the first race. If it
+is disturbed again, the interval covers the first race, too, and of two estimates that are apart the smaller one stands.
 """
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -26,6 +30,7 @@ from tasks.benchmark.facts import BenchmarkFacts
 from tasks.select.config import SelectConfig
 from tasks.select.decision import Choice, Confirmation, Decision, OverNormalized
 
+DISTURBED = "other work disturbed the winner's own race; the interval of its speed-up covers the first race, too"
 MAX_CONFIRMATIONS = 3
 """Candidates that are raced again, best first, until one is confirmed; they share one risk."""
 
@@ -40,22 +45,29 @@ def confirm(
     golden: Artifact,
     normalized: Mapping[str, Artifact],
     budget: Budget = NO_BUDGET,
+    first_rows: Mapping[str, tuple[BenchmarkRow, ...]] = MappingProxyType({}),
 ) -> tuple[Decision, tuple[Check, ...]]:
     """Race the chosen candidate against the reference again, and the next one unless it is proven better.
 
     The reference wins when none is. `first` is the plan of the first race: these do not stop early. The winner must be
     within the budget as measured here; a candidate that is, while the reference is not, needs not be better.
-    `normalized` runs in the same rounds.
+    `normalized` runs in the same rounds. `first_rows` are those of the first race by candidate.
     """
     reference = next(iter(models))
 
     def race_again(choice: Choice, confidence: float) -> Confirmation:
         raced = {name: models[name] for name in (reference, choice.candidate)} | dict(normalized)
         alone = _alone(first, choice.target, confidence)
-        race = benchmark(
-            alone, workspace, models=raced, golden=golden, objective=config.objective, confidence=confidence
-        ).facts
-        return judge(race, config, choice, decision.batch, budget).replace(confidence=confidence)
+        before = tuple(row for row in first_rows.get(choice.candidate, ()) if row.target == choice.target)
+
+        def once() -> BenchmarkFacts:
+            return benchmark(
+                alone, workspace, models=raced, golden=golden, objective=config.objective, confidence=confidence
+            ).facts
+
+        race, disturbed = undisturbed(once, choice, before, first.max_aa_deviation, config.confirm_budget_s)
+        judged = judge(race, config, choice, decision.batch, budget, before if disturbed else ())
+        return judged.replace(confidence=confidence)
 
     decision = confirm_in_order(config, decision, race_again)
     final = _final(decision.confirmations)
@@ -64,9 +76,34 @@ def confirm(
         proven = config.compare(final.candidate, _deciding(final.rows, decision.batch), race).proven
     fix = f"{decision.winner} wins; more rounds on a quieter machine may decide it"
     check = config.check(proven, config.required_ratio(race), decision.reason, fix)
-    noise = Check.of("select.max_aa_deviation", race.aa_deviation, "<=", first.max_aa_deviation, severity="warning")
+    noise = Check.of(
+        "select.max_aa_deviation", race.aa_deviation, "<=", first.max_aa_deviation, severity="warning"
+    ).explained(DISTURBED, "run again while nothing else is at work, or race longer: benchmark.rounds")
     rows, size_bytes = _rows_on(race, decision.winner, decision.target), race.result(decision.winner).size_bytes
     return decision, (check, noise, *budget.checks(decision.winner, rows, size_bytes))
+
+
+def undisturbed(
+    race_once: Callable[[], BenchmarkFacts],
+    choice: Choice,
+    before: tuple[BenchmarkRow, ...],
+    max_aa_deviation: float,
+    budget_s: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[BenchmarkFacts, bool]:
+    """Return a race, repeated once if it was disturbed and the time suffices, and whether it was disturbed at last."""
+
+    def is_disturbed(race: BenchmarkFacts) -> bool:
+        highest = {row.batch: row.speedup_high for row in before}
+        rows = _rows_on(race, choice.candidate, choice.target)
+        above = any(row.speedup_low > highest.get(row.batch, math.inf) for row in rows)
+        return above or not race.aa_deviation <= max_aa_deviation
+
+    began = clock()
+    race = race_once()
+    if is_disturbed(race) and 2 * (clock() - began) <= budget_s:
+        race = race_once()
+    return race, is_disturbed(race)
 
 
 def confirm_in_order(
@@ -126,11 +163,24 @@ def _concluded(decision: Decision, raced: Sequence[Confirmation], not_tried: Seq
 
 
 def judge(
-    race: BenchmarkFacts, config: SelectConfig, choice: Choice, batch: int, budget: Budget = NO_BUDGET
+    race: BenchmarkFacts,
+    config: SelectConfig,
+    choice: Choice,
+    batch: int,
+    budget: Budget = NO_BUDGET,
+    covered: tuple[BenchmarkRow, ...] = (),
 ) -> Confirmation:
-    """Return whether a candidate is confirmed by its own race, at the batch size that decided the first."""
+    """Return whether a candidate is confirmed by its own race, at the batch size that decided the first.
+
+    The intervals cover those of the rows in `covered`, by batch size.
+    """
     chosen, base = race.result(choice.candidate), race.result(race.reference)
-    rows = tuple(row for row in _rows_on(race, chosen.candidate, choice.target) if row.verdict != "reference")
+    other = {row.batch: row for row in covered}
+    rows = tuple(
+        row.covering(other[row.batch], min(row.speedup, other[row.batch].speedup)) if row.batch in other else row
+        for row in _rows_on(race, chosen.candidate, choice.target)
+        if row.verdict != "reference"
+    )
     over, base_over = (
         over_budget(budget.checks(result.candidate, own, result.size_bytes))
         for result, own in ((chosen, rows), (base, race.chosen_rows(race.reference)))

@@ -107,11 +107,6 @@ class Decision(Facts):
 
     def candidate_changes(self, candidates: Mapping[str, CandidateEntry]) -> Mapping[str, Mapping[str, Any]]:
         """Return the verdicts, and what was measured of the candidates that were raced again."""
-        if images := self.from_images:
-            opponent = candidates[images.opponent]
-            status = "accepted" if images.won else "rejected"
-            change = {"benchmark": images.rows, "status": status, "reason": images.reason}
-            return {images.candidate: change | {"target": opponent.target, "session": opponent.session}}
         changes: dict[str, dict[str, Any]] = {
             verdict.candidate: {"status": "accepted" if verdict.accepted else "rejected", "reason": verdict.reason}
             for verdict in self.decisions
@@ -119,22 +114,27 @@ class Decision(Facts):
         for raced in self.confirmations:
             entry = candidates[raced.candidate]
             accepted = raced.confirmed or entry.parent is None
+            prefix = "raced again alone" if accepted else raced.objection
             changes[raced.candidate] = {
                 "benchmark": raced.rows + tuple(row for row in entry.benchmark if row.target != entry.target),
+                "first_race": entry.benchmark,
                 "status": "accepted" if accepted else "rejected",
-                "reason": raced.measured if accepted else f"{raced.objection}: {raced.measured}",
+                "reason": f"{prefix}: {raced.measured}",
             }
         return changes
 
     def outcome(self) -> Outcome:
         """Return the winner, and its speed-up over the normalized file where normalization made a part of it."""
-        if self.from_images:
-            return Outcome(winner=self.winner, reason=self.reason, beside="" if self.from_images.won else None)
         last = self.confirmations[-1] if self.confirmations else None
         beside = str(last.over_normalized) if last and last.confirmed and last.over_normalized else ""
         required = self.required_speedup if decides_by_speed(self.objective) else None
         return Outcome(
-            winner=self.winner, reason=self.reason, batch=self.batch, required_speedup=required, beside=beside
+            winner=self.winner,
+            reason=self.reason,
+            batch=self.batch,
+            required_speedup=required,
+            beside=beside,
+            confirmation_noise=last.race.aa_deviation if last and last.confirmed else None,
         )
 
 

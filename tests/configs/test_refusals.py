@@ -164,18 +164,6 @@ def test_every_fault_is_reported_when_there_are_several(tmp_path: Path) -> None:
         ),
         ({"quantize": [{"kind": "static"}, {"kind": "static", "weights": "s8"}]}, "two candidates named 'static-u8s8'"),
         (
-            {"optimize": [{"kind": "chain", "name": "static-u8s8-repaired"}], "quantize": [{"kind": "static"}]},
-            "two candidates named 'static-u8s8-repaired'; remove one of them, or rename it",
-        ),
-        (
-            {
-                "optimize": [{"kind": "chain", "name": "static-u8s8-uint8"}],
-                "quantize": [{"kind": "static"}],
-                "preprocess_in_graph": True,
-            },
-            "two candidates named 'static-u8s8-uint8'",
-        ),
-        (
             {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "int4"}]},
             "overrides: unknown candidate 'int4'; available: ['fp32', 'passes', 'ort-basic'",
         ),
@@ -197,14 +185,6 @@ def test_parts_that_do_not_fit_are_refused_when_each_is_right_alone(
         {"benchmark": {"batch_sizes": [4]}, "select": {"batch": 4}},
         {"structure": {"max_opset": 17, "max_ir_version": 8}},
         {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "ort-basic"}]},
-        {
-            "quantize": [{"kind": "static"}],
-            "prune": [{"kind": "structured", "macs_fraction": 0.5}],
-            "overrides": [
-                {"check": "a.b", "reason": "known and accepted", "candidate": name}
-                for name in ("static-u8s8-repaired", "pruned-50-static-u8s8-repaired")
-            ],
-        },
         {"quantize": [{"kind": "static"}, {"kind": "static", "per_channel": False}]},
     ],
 )

@@ -20,7 +20,6 @@ from flows.record.home import Home
 from flows.record.journal import everything_sent
 from flows.tracking.server import tracking_uri
 from gauntlet.core.run_report import RunReport
-from tasks.repair import REPAIRED
 
 QUICK = (
     "benchmark.rounds=6",
@@ -49,7 +48,7 @@ def test_brought_model_ends_with_a_winner_when_it_is_sound(
     report = run(brought(*make(tmp_path)))
     assert (report.verdict, report.stopped_at) == ("passed", None), report.reason
     assert report.winner is not None
-    assert {c.name for c in report.candidates if not c.name.endswith(REPAIRED)} - {"normalized"} == {
+    assert {c.name for c in report.candidates if not c.name.endswith("-repaired")} - {"normalized"} == {
         "fp32",
         "passes",
         "ort-extended",

@@ -6,7 +6,7 @@ import golden_reports
 import pytest
 
 NIGHTLY = ("digits-resnet18", "digits-detection")
-"""Further networks of PyTorch; test_detection.py runs a detector at every change."""
+"""Further networks of PyTorch; the wing of detection runs a detector at every change."""
 
 
 @pytest.mark.slow

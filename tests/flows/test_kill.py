@@ -54,7 +54,7 @@ def kill_in(stage: str, folder: Path) -> Path:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while time.monotonic() < deadline and process.poll() is None:
         for run in set(home.run_folders()) - before:
             events = journal(run) if (run / "journal.jsonl").exists() else []

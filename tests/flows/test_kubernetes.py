@@ -13,11 +13,12 @@ import yaml
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 
 from flows.record.home import Home
 from flows.servers import local_servers
+from flows.servers.password import CLIENT
 
 TOP = Path(__file__).parents[2]
 MANIFESTS = TOP / "docker" / "kubernetes"
@@ -47,15 +48,16 @@ async def job_of(pool: WorkPool, deployment: DeploymentResponse, run: FlowRun) -
 def test_run_of_every_deployment_becomes_a_valid_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PREFECT_API_URL", raising=False)  # the server of other tests has a pool of this name
     monkeypatch.setenv("PREFECT_HOME", "")  # restored at the end
-    with local_servers.prefect_server(Home(tmp_path), local_servers.free_port()) as url:
+    with local_servers.prefect_server(Home(tmp_path), 0) as url:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        environment = {**os.environ, "PREFECT_API_URL": url, "PATH": path}
+        environment = {**os.environ, "PATH": path}
+        server = {PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: os.environ[CLIENT]}
         for _ in range(2):  # a restarted worker repeats it
             done = subprocess.run(
                 ["sh", "-euc", deploying()], cwd=TOP, env=environment, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stdout + done.stderr
-        with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as client:
+        with temporary_settings(server), get_client(sync_client=True) as client:
             pool = client.read_work_pool("gauntlet")
             assert pool.type == "kubernetes"
             for deployment in client.read_deployments():

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
+from harness import WITHOUT_REPAIR
 from onnx import TensorProto, helper, numpy_helper
 
 from configs.loader import load
@@ -25,7 +26,7 @@ QUICK = (
     "numerics.samples=8",
     "optimize=[]",
     "quantize=[{kind: static}, {kind: dynamic}]",
-    "repair.enabled=false",
+    *WITHOUT_REPAIR,
 )
 COUNT = 24
 

@@ -1,14 +1,15 @@
 """What a person sees: both pages on a real run, in a real browser."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import requests
-from harness import QUICK, command, sets
+from harness import QUICK, command, prefect_account, sets, sign_in
 from playwright.sync_api import Browser, Page
 
 from flows.record.home import Home
-from flows.servers.local_servers import free_port
+from flows.servers.ports import free_port
 from gauntlet.core.run_report import RunReport
 
 pytestmark = [pytest.mark.nightly, pytest.mark.browser, pytest.mark.timeout(600)]
@@ -22,10 +23,14 @@ def page(browser: Browser) -> Page:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, RunReport]]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[tuple[str, str, RunReport]]:
     """A run of the command line with no server of ours about, and `gauntlet up` on its home."""
-    folder = tmp_path_factory.mktemp("pages")
-    hidden = dict.fromkeys(("PREFECT_API_URL", "PREFECT_HOME"), "")
+    hidden = dict.fromkeys(("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME"), "")
     done = command(folder, "run", "digits-small-cnn", *sets(*QUICK), **hidden)
     assert done.returncode == 0, done.stdout + done.stderr
     home = Home(folder / ".gauntlet")
@@ -41,9 +46,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str,
     assert command(folder, "down", **hidden).returncode == 0
 
 
-def test_prefect_page_shows_the_run_its_gates_and_its_artifacts(page: Page, served: tuple[str, str, RunReport]) -> None:
+def test_prefect_page_shows_the_run_its_gates_and_its_artifacts(
+    page: Page, folder: Path, served: tuple[str, str, RunReport]
+) -> None:
     prefect, _, report = served
     page.goto(f"{prefect}/runs")
+    sign_in(page, Home(folder / ".gauntlet"))
     page.get_by_text("digits-small-cnn").first.wait_for()
     page.get_by_text("digits-small-cnn").first.click()
     page.get_by_text("Completed").first.wait_for()
@@ -78,10 +86,13 @@ def test_link_in_the_report_opens_the_mlflow_run(page: Page, served: tuple[str, 
     page.get_by_text("quality.top1").first.wait_for()
 
 
-def test_page_of_another_origin_plants_nothing_in_prefect(page: Page, served: tuple[str, str, RunReport]) -> None:
+def test_page_of_another_origin_plants_nothing_in_prefect(
+    page: Page, folder: Path, served: tuple[str, str, RunReport]
+) -> None:
     prefect, mlflow, _ = served
     page.goto(f"{mlflow}/health")
     send = "url => fetch(url, {method: 'POST', mode: 'no-cors', body: new Blob(['{\"name\": \"planted\"}'])})"
     page.evaluate(send, f"{prefect}/api/flows/")
     planted = {"flows": {"name": {"any_": ["planted"]}}}
-    assert requests.post(f"{prefect}/api/flows/filter", json=planted, timeout=60).json() == []
+    account = prefect_account(Home(folder / ".gauntlet"))
+    assert requests.post(f"{prefect}/api/flows/filter", json=planted, auth=account, timeout=60).json() == []

@@ -14,7 +14,13 @@ import psutil
 import pytest
 from harness import journal, quick_config
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    FlowRunFilter,
+    LogFilter,
+    LogFilterFlowRunId,
+)
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import PrefectHTTPStatusError
@@ -63,7 +69,7 @@ def worker_home(
     )
     yield home
     stop(psutil.Process(worker.pid))  # with the runs that the schedule started meanwhile
-    worker.wait(timeout=10)
+    worker.wait(timeout=60)
 
 
 def start(client: SyncPrefectClient, *settings: str) -> FlowRun:
@@ -137,7 +143,8 @@ def test_failed_gate_fails_the_flow_run_with_its_reason_and_leaves_the_gate_tabl
     run = start(client, "numerics.max_rel_error=1e-12")
     final = wait(client, lambda: ended(client, run))
     assert final.state.type.value == "FAILED"
-    assert "numerics.max_rel_error" in final.state.message
+    assert final.state.message.startswith("numerics.max_rel_error: ")
+    assert "Fix: " in final.state.message
     artifacts = client.read_artifacts(
         artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
     )
@@ -148,6 +155,8 @@ def test_failed_gate_fails_the_flow_run_with_its_reason_and_leaves_the_gate_tabl
     assert states["numerics"] == "Completed"
     assert states["numerics gate"] == "Failed"
     assert states["train"] == "Cached"
+    log = client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run.id])))
+    assert not [line.message for line in log if "Traceback" in line.message]
     assert "optimize ort-extended" not in states
 
 
@@ -213,10 +222,10 @@ def test_cancelled_run_ends_as_cancelled_in_every_view_and_leaves_no_process(
     client.set_flow_run_state(run.id, Cancelling())
     final = wait(client, lambda: ended(client, run))
     assert final.state.type.value == "CANCELLED"
-    psutil.wait_procs([flow, *workers], timeout=20)
+    psutil.wait_procs([flow, *workers], timeout=120)
     assert not [process for process in (flow, *workers) if process.is_running()]
     report = RunReport.model_validate_json((folder / "report.json").read_bytes())
-    assert (report.verdict, report.reason) == ("failed", CANCELLED)
+    assert (report.verdict, report.reason) == ("cancelled", CANCELLED)
     assert [e["status"] for e in journal(folder) if e["op"] == "end" and e["run"] == "pipeline"] == ["KILLED"]
 
 

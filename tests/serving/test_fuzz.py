@@ -181,19 +181,19 @@ def test_five_hundred_malformed_requests_are_refused_with_a_reason(server: Serve
     ids=["noise", "version", "length"],
 )
 def test_what_is_no_http_is_refused(server: ServerProcess, raw: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(raw)
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
 
 
 def test_body_that_does_not_arrive_is_given_up(server: ServerProcess) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_large_body_without_a_length_is_refused(server: ServerProcess) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         connection.sendall(head.encode() + b"40000\r\n" + bytes(0x40000) + b"\r\n0\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 413")

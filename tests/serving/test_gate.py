@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,6 +160,7 @@ def test_load_takes_no_settings_from_a_client(server: ServerProcess) -> None:
         (["a", "--host", "example.org"], "--token-file"),
         (["a", "--deadline-ms", "0"], "--deadline-ms 0.0: Input should be greater than 0"),
         (["a", "--port", "99999"], "--port 99999: allowed are 1 to 65535"),
+        (["a", "--fd", "999"], "--fd 999: Bad file descriptor; expected a TCP socket that listens"),
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line(
@@ -171,6 +173,21 @@ def test_wrong_arguments_are_refused_in_one_line(
     assert main(["serve", *words]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert told in line
+
+
+@pytest.mark.parametrize(
+    ("host", "listens", "told"),
+    [("127.0.0.1", False, "expected a TCP socket that listens"), ("0.0.0.0", True, "--host 0.0.0.0: others can reach")],
+)
+def test_open_socket_is_refused_where_it_does_not_listen_or_others_can_reach_it(
+    capsys: pytest.CaptureFixture[str], host: str, listens: bool, told: str
+) -> None:
+    inherited = socket.socket()
+    inherited.bind((host, 0))
+    if listens:
+        inherited.listen()
+    assert main(["serve", "a", "--fd", str(inherited.detach())]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_token_may_come_from_the_environment(

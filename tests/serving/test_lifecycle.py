@@ -1,8 +1,10 @@
 """Load, swap, unload and stop: nothing that was admitted is lost."""
 
 import asyncio
+import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +17,8 @@ from harness import command
 from served_bundles import SIZE, brightness_bundle
 from server_process import ServerProcess, json_request, serving
 
+from flows.servers.local_servers import launch, stop, wait_until_up
+from flows.servers.ports import Port
 from gauntlet.bundle.bundle import GOLDEN, MODEL, archive, seal
 from serving.errors import LoadFailed, NotReady
 from serving.observations import Metrics
@@ -51,6 +55,17 @@ def test_load_swaps_in_the_bundle_that_lies_there_now(tmp_path: Path) -> None:
         assert np.argmax(first["data"]) == 2
         assert np.argmax(second["data"]) == 1
         assert server.metric("gauntlet_model_loads_total", model="brightness", outcome="success") == 2
+
+
+def test_server_takes_over_an_open_socket(tmp_path: Path) -> None:
+    port = Port.take()
+    command = [sys.executable, "-m", "flows.cli.main", "serve", str(brightness_bundle(tmp_path / "b")), "--fd", "0"]
+    process = launch(command, dict(os.environ), tmp_path / "log", port.listener())
+    try:
+        wait_until_up(process, f"{port.address}/v2/health/ready", "gauntlet serve", tmp_path / "log")
+        assert port.address in (tmp_path / "log").read_text()
+    finally:
+        stop(process)
 
 
 def damaged(folder: Path) -> str:

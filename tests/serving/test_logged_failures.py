@@ -11,7 +11,7 @@ from server_process import ServerProcess, json_request, serving
 
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.signature import Signature, TensorSpec
-from gauntlet.request_log.reader import RequestLogReader
+from wings.lifecycle.library.log_reader import RequestLogReader
 
 INFER = "/v2/models/table/infer"
 

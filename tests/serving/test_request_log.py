@@ -2,9 +2,11 @@
 
 import json
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,11 +23,11 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature
 from gauntlet.request_log.features import input_statistics
 from gauntlet.request_log.log_format import log_files
-from gauntlet.request_log.reader import LoggedRequest, RequestLogReader
 from serving.observations import Metrics
 from serving.request_log import writer
 from serving.request_log.log_file import LogFile
 from serving.request_log.writer import RequestLog, RequestLogConfig
+from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
 
 WAIT_S = 60
 Value = TypeVar("Value")
@@ -253,6 +255,18 @@ def test_slow_disk_costs_entries_and_never_a_request(
     log.close()
     assert written(metrics, "lost") + written(metrics, "written") == 3002
     assert len(list(RequestLogReader(tmp_path).requests(VERSION))) == written(metrics, "written") > 500
+
+
+def test_labels_have_the_time_at_which_they_came_and_those_of_an_older_server_none(tmp_path: Path) -> None:
+    log = RequestLog(RequestLogConfig(folder=tmp_path))
+    assert log.add_feedback("new", (1,))
+    log.close()
+    with closing(sqlite3.connect(tmp_path / "requests-1.sqlite")) as older, older:
+        older.execute("CREATE TABLE feedback (id INTEGER PRIMARY KEY, request_id TEXT NOT NULL, labels TEXT NOT NULL)")
+        older.execute("INSERT INTO feedback (request_id, labels) VALUES ('old', '[2]')")
+    found = {entry.request_id: entry.time for entry in RequestLogReader(tmp_path).feedback()}
+    assert found["old"] == 0
+    assert abs(found["new"] - time.time()) < 600
 
 
 def test_full_disk_costs_entries_until_there_is_room(

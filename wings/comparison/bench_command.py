@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from flows.cli.report_tables import latency_table
+from flows.cli.report_tables import folded, latency_table, plain_table
 from flows.cli.shared import existing_file, plain
 from flows.record.home import Home
 from flows.record.locks import host
@@ -36,21 +36,17 @@ from wings.comparison.library.target_comparison import BenchResult, compare_targ
 
 NOISY = 0.05  # deviation of the reference from itself
 READING_BYTES = 8 << 30
+MIN_NAME_WIDTH, SPEEDUP_WIDTH, OTHER_WIDTH = 16, 20, 23
+"""Characters of a line: at least for a name, for the cell of a batch size, and for precision and SQNR."""
 
 
 def bench(options: argparse.Namespace) -> int:
     """Measure, print, and return the exit code: 1 when a pair ran here and failed, or is not what it claims to be."""
-    threads = options.threads or [usable_threads()]
-    targets = resolve_targets(options.targets, options.target)
-    targets += extra_sessions(options.session, threads, targets)
-    if options.memory_gb:
-        os.environ[WORKER_GB] = str(options.memory_gb)
-    models = named([Path(name) for name in options.models])
     plot = Path(options.plot) if options.plot else None
     if plot is not None:
         require_image(plot)
     console = Console()
-    comparison = _race(options, console, models, targets, threads[0])
+    comparison = measured(options, console)
     if options.json:
         print(comparison.model_dump_json(indent=1))  # noqa: T201
     else:
@@ -64,6 +60,20 @@ def bench(options: argparse.Namespace) -> int:
         if not options.json:
             console.print(f"MLflow: {where}", highlight=False, soft_wrap=True)
     return 1 if comparison.failed or comparison.reference is None else 0
+
+
+def measured(options: argparse.Namespace, console: Console) -> BenchResult:
+    """Race what the options name, with a bar on a terminal.
+
+    Raises:
+        ConfigError: when a model, a target or an option is wrong.
+    """
+    threads = options.threads or [usable_threads()]
+    targets = resolve_targets(options.targets, options.target)
+    targets += extra_sessions(options.session, threads, targets)
+    if options.memory_gb:
+        os.environ[WORKER_GB] = str(options.memory_gb)
+    return _race(options, console, named([Path(name) for name in options.models]), targets, threads[0])
 
 
 def _race(
@@ -186,7 +196,7 @@ def print_comparison(console: Console, comparison: BenchResult) -> None:
     """Print the table, what is not in it and why, and how noisy the machine was."""
     measured = [pair for pair in comparison.pairs if pair.status == "measured"]
     if measured:
-        console.print(_table(comparison, measured))
+        console.print(_table(comparison, measured, console.width))
         rows = [((pair.candidate, pair.target), row) for pair in measured for row in pair.rows]
         console.print(latency_table(rows, ("model", "target"), console.width))
     for pair in comparison.pairs:
@@ -208,20 +218,22 @@ def print_comparison(console: Console, comparison: BenchResult) -> None:
     console.print(f"{threads}; {noise}; {load}", style=style, highlight=False)
 
 
-def _table(comparison: BenchResult, measured: list[ModelOnTarget]) -> Table:
-    table = Table(header_style="bold")
-    table.add_column("model", overflow="fold")
-    for title in ("target", "precision"):
-        table.add_column(title, no_wrap=True)
+def _table(comparison: BenchResult, measured: list[ModelOnTarget], width: int) -> Table:
+    table = plain_table()
+    table.add_column("model and target", no_wrap=True)
+    table.add_column("precision", no_wrap=True)
     batches = sorted({row.batch for pair in measured for row in pair.rows})
-    for title in ("SQNR dB", *(f"batch {batch}" for batch in batches)):
-        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("SQNR dB", justify="right", no_wrap=True)
+    for batch in batches:
+        table.add_column(f"batch {batch}", justify="right")
+    room = max(MIN_NAME_WIDTH, width - OTHER_WIDTH - SPEEDUP_WIDTH * len(batches))
     for pair in measured:
         results = {row.batch: f"{milliseconds(row.median_ms)}\n{_verdict(row)}" for row in pair.rows}
         cells = [results.get(batch, "[red]failed[/]") for batch in batches]
         truth = pair.validation
         quality = (truth.effective, number(truth.quality_db, 4)) if truth else ("", "")
-        table.add_row(*map(plain, (pair.candidate, pair.target, *quality)), *cells)
+        name = f"{folded(pair.candidate, room)}\non {folded(pair.target, room - 3)}"
+        table.add_row(*map(plain, (name, *quality)), *cells)
     return table
 
 
@@ -233,7 +245,7 @@ def _verdict(row: BenchmarkRow) -> str:
     if row.stopped_after_round is not None:
         return f"[red]{gain}\ndropped after round {row.stopped_after_round}[/]"
     if row.verdict == "not resolved":
-        return f"{gain}\nnot resolved" + (f", {row.more_rounds} more rounds" if row.more_rounds else "")
+        return f"{gain}\nnot resolved" + (f",\n{row.more_rounds} more rounds" if row.more_rounds else "")
     color = {"faster": "green", "slower": "red"}[row.verdict]
     return f"[{color}]{gain}\n{row.verdict}[/]"
 

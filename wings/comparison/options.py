@@ -3,12 +3,17 @@
 import argparse
 
 from flows.cli.argument_types import at_least, input_shape, names
-from flows.cli.commands import INVALID, AddCommand, Commands, adder
+from flows.cli.commands import INVALID, LOOK, MODELS, AddCommand, Commands, adder
+
+USES = {
+    "bench": (MODELS, "gauntlet bench model.onnx other.onnx --batch 1,8"),
+    "compare": (LOOK, "gauntlet compare 20260101 20260102"),
+}
 
 
 def add_commands(commands: Commands) -> None:
     """Add the commands."""
-    add = adder(commands, "wings.comparison")
+    add = adder(commands, "wings.comparison", USES)
     _add_bench(add)
     _add_compare(add)
 

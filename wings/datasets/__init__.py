@@ -1,1 +1,1 @@
-"""Data sets to try the product with: CIFAR, and scenes of digits for detection and segmentation."""
+"""Further data: images with boxes of COCO and Pascal VOC, CIFAR, and scenes of digits to try the product with."""

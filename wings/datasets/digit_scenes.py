@@ -96,7 +96,7 @@ class DigitScenes(DataSource):
         transform: ImageTransform,
         rng: np.random.Generator,
     ) -> ImageArraySplit:
-        """Draw `count` scenes; labels are boxes, see `gauntlet.problems.detection`, or masks, shape (count, h, w)."""
+        """Draw `count` scenes; labels are boxes, see `wings.detection.detection`, or masks, shape (count, h, w)."""
         size = self.image_size
         pixels, masks = np.empty((count, size, size, 3), np.uint8), np.empty((count, size, size), np.uint8)
         scenes = []

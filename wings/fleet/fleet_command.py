@@ -3,23 +3,22 @@
 import argparse
 import importlib
 import os
-import signal
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.console import CLOSE, folded, live
-from flows.cli.run import terminated
+from flows.cli.console import live
+from flows.cli.report_tables import folded, plain_table
 from flows.cli.shared import counted, plain
 from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
 from gauntlet.core.errors import GateFailed
 from gauntlet.reporting.text_format import percent, printable, ratio, size
+from gauntlet.runtime.signals import end_in_order
 from wings.fleet.fleet_record import last_fleet
 from wings.fleet.library.fleet_models import find_models
 from wings.fleet.library.fleet_report import FleetReport, FleetResult
@@ -33,7 +32,7 @@ def run_fleet(options: argparse.Namespace) -> int:
     console, home, folder, settings = Console(), Home.find(), Path(options.folder), tuple(options.set)
     find_models(folder)  # nothing is started for an empty folder
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # Prefect reads it when imported
-    signal.signal(signal.SIGTERM, terminated)
+    end_in_order()
     code = 0
     with explain_full_disk(home), prefect_server(home, while_starting=_prepare) as api, live(console):
         from wings.fleet.fleet_flow import fleet
@@ -73,7 +72,7 @@ def print_fleet(console: Console, report: FleetReport, page: Path) -> None:
 
 def fleet_table(report: FleetReport) -> Table:
     """Return the table, which fits 80 columns."""
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=CLOSE)
+    table = plain_table()
     for title in ("model", "verdict", "winner"):
         table.add_column(title, overflow="fold")
     for title in ("speed-up", "quality", "size"):

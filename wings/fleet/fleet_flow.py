@@ -14,6 +14,7 @@ from typing import Literal
 from prefect import flow
 from prefect.flow_engine import run_flow_in_subprocess
 
+from flows.failure import fails_with_its_reason
 from flows.local_run import find_own_run
 from flows.pipeline import pipeline
 from flows.record.home import Home
@@ -38,6 +39,7 @@ MAX_NAMED = 5
 
 
 @flow(name="gauntlet-fleet", flow_run_name="{folder}", persist_result=False, log_prints=False)
+@fails_with_its_reason
 def fleet(folder: Path, settings: tuple[str, ...] = (), workers: int = 1, *, fresh: bool = False) -> str:
     """Run every model of a folder through the pipeline; return the fleet's id.
 
@@ -118,7 +120,7 @@ def result_of(model: str, report: RunReport, error: PipelineError | None) -> Fle
         return result
     result = result.replace(winner=winner.name, metric=report.metric, quality=winner.accuracy)
     result = result.replace(size_bytes=winner.size_bytes, original_size_bytes=original.size_bytes)
-    row = timeline.deciding_row(report, winner)
+    row = timeline.headline_row(report, winner)
     if row is None or row.verdict == "reference":
         return result
     return result.replace(speedup=row.speedup, speedup_low=row.speedup_low, speedup_high=row.speedup_high)

@@ -1,14 +1,18 @@
 """The options of `gauntlet fleet`."""
 
 from flows.cli.argument_types import at_least
-from flows.cli.commands import INVALID, Commands, adder
+from flows.cli.commands import FIND, INVALID, Commands, adder
 from flows.cli.options import add_settings
+
+USES = {
+    "fleet": (FIND, "gauntlet fleet models"),
+}
 
 
 def add_commands(commands: Commands) -> None:
     """Add the command."""
     codes = f"exit codes: 0 every model passed, 1 one did not, {INVALID}, 130 interrupted, 143 terminated"
-    add = adder(commands, "wings.fleet")
+    add = adder(commands, "wings.fleet", USES)
     fleet = add("fleet", "fleet_command:run_fleet", "run the pipeline for every model of a folder", codes)
     models = "model files, each with its samples in an .npz file of the same name, or YAML files; also below it"
     fleet.add_argument("folder", metavar="FOLDER", help=models)

@@ -1,12 +1,18 @@
 """The commands of this wing; like all parsers, it imports nothing that takes long."""
 
 from flows.cli.argument_types import names
-from flows.cli.commands import INVALID, Commands, adder
+from flows.cli.commands import INVALID, MODELS, Commands, adder
+
+USES = {
+    "diagnose": (MODELS, "gauntlet diagnose model.onnx --fix fixed.onnx"),
+    "cut": (MODELS, "gauntlet cut model.onnx part.onnx --outputs features"),
+    "inspect": (MODELS, "gauntlet inspect model.onnx"),
+}
 
 
 def add_commands(commands: Commands) -> None:
     """Add `diagnose`, `cut` and `inspect`."""
-    add = adder(commands, "wings.inspection")
+    add = adder(commands, "wings.inspection", USES)
     codes = f"exit codes: 0 no error found, 1 an error found, {INVALID}, 3 the file cannot be read"
     diagnose = add("diagnose", "diagnose_command:diagnose_model", "find common faults of a model, and fix them", codes)
     diagnose.add_argument("model", metavar="MODEL", help="an .onnx file; it is opened in a process of its own")
@@ -16,7 +22,7 @@ def add_commands(commands: Commands) -> None:
     diagnose.add_argument("--fix", metavar="OUT.onnx", help="write a copy in which what can be fixed safely is fixed")
     which = "also say which nodes each target takes; by default one target of each kind"
     diagnose.add_argument("--targets", type=names, nargs="?", const=[], metavar="NAME,...", help=which)
-    diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="by default 7, more for large files")
+    diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="by default 30, more for large files")
     diagnose.add_argument("--json", action="store_true", help="print JSON")
     part = "write the part of a model between tensors inside it as a model of its own"
     cut = add("cut", "cut_command:cut", part, f"exit codes: 0 written, {INVALID}, 3 the file cannot be read")

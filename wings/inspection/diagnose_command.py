@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,36 @@ from wings.inspection.target_support_table import print_target_support
 MARKS = {"error": ("✗", "bold red"), "warning": ("!", "bold yellow")}
 
 
+@dataclass(frozen=True)
+class Examination:
+    """What was found in a model; with --fix, what was done about it and is left; with --targets, what each takes."""
+
+    before: Diagnosis
+    fixed: FixResult | None
+    after: Diagnosis | None
+    support: tuple[TargetSupport, ...] | None
+
+
 def diagnose_model(options: argparse.Namespace) -> int:
     """Diagnose, fix where asked to, print, and return the exit code: 1 when an error is left."""
+    found = examined(options)
+    if options.json:
+        parts = {"diagnosis": found.before, "fix": found.fixed, "after": found.after}
+        dumped: dict[str, Any] = {name: part.model_dump(mode="json") if part else None for name, part in parts.items()}
+        dumped |= {} if found.support is None else {"targets": [row.model_dump(mode="json") for row in found.support]}
+        print(json.dumps(dumped, indent=2))  # noqa: T201
+    else:
+        _print_all(options, found)
+    return 1 if (found.after or found.before).errors else 0
+
+
+def examined(options: argparse.Namespace) -> Examination:
+    """Diagnose, and fix where asked to.
+
+    Raises:
+        ConfigError: when a file or a target that the options name is not there.
+        StageError: when the model cannot be read.
+    """
     data, constants = existing_file(options.data), existing_file(options.constants)
     hints = CallerHints(data=data, layout=options.layout, constants=constants)
     model, target = Path(options.model), Path(options.fix) if options.fix else None
@@ -48,33 +77,20 @@ def diagnose_model(options: argparse.Namespace) -> int:
     support = None
     if targets is not None:
         support = check_targets(target if after is not None and target is not None else model, targets)
-    if options.json:
-        parts = {"diagnosis": before, "fix": fixed, "after": after}
-        dumped: dict[str, Any] = {name: part.model_dump(mode="json") if part else None for name, part in parts.items()}
-        dumped |= {} if support is None else {"targets": [row.model_dump(mode="json") for row in support]}
-        print(json.dumps(dumped, indent=2))  # noqa: T201
-    else:
-        _print_all(options, before, fixed, after, support)
-    return 1 if (after or before).errors else 0
+    return Examination(before, fixed, after, support)
 
 
-def _print_all(
-    options: argparse.Namespace,
-    before: Diagnosis,
-    fixed: FixResult | None,
-    after: Diagnosis | None,
-    support: tuple[TargetSupport, ...] | None,
-) -> None:
+def _print_all(options: argparse.Namespace, found: Examination) -> None:
     console = Console()
-    print_diagnosis(console, before)
-    if fixed is None:
-        _print_next_step(console, options, before)
+    print_diagnosis(console, found.before)
+    if found.fixed is None:
+        _print_next_step(console, options, found.before)
     else:
-        print_fixes(console, fixed)
-    if after is not None:
-        print_diagnosis(console, after)
-    if support is not None:
-        print_target_support(console, support)
+        print_fixes(console, found.fixed)
+    if found.after is not None:
+        print_diagnosis(console, found.after)
+    if found.support is not None:
+        print_target_support(console, found.support)
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:

@@ -6,12 +6,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from flows.cli.report_tables import NAME_WIDTH, NARROW, folded, plain_table
 from flows.cli.shared import plain
 from gauntlet.reporting.text_format import number, printable, size
 from wings.inspection.library.layers import Layer, OperatorRow
 from wings.inspection.library.summary import Inspection, inspect
 
 MAX_LAYERS = 40
+LAYER_WIDTH = 36
+"""Of a layer's name where the terminal is narrow; its operator and output are then below it."""
 MACS_UNKNOWN = "unknown"
 
 
@@ -32,8 +35,8 @@ def inspect_model(options: argparse.Namespace) -> int:
 
 def print_weights(console: Console, inspection: Inspection) -> None:
     """Print the statistics of each layer's largest stored tensor of floats."""
-    table = Table(title="Weights", title_justify="left", header_style="bold")
-    table.add_column("layer", overflow="fold")
+    table = plain_table("Weights")
+    table.add_column("layer", no_wrap=True)
     for column in ("min", "max", "mean", "std", "zeros"):
         table.add_column(column, justify="right", no_wrap=True)
     for layer in inspection.layers:
@@ -41,7 +44,8 @@ def print_weights(console: Console, inspection: Inspection) -> None:
         if values is not None:
             numbers = (values.minimum, values.maximum, values.mean, values.std)
             bad = f" {values.non_finite} not finite" if values.non_finite else ""
-            table.add_row(plain(layer.name), *(f"{each:.3g}" for each in numbers), f"{values.zeros:.0%}{bad}")
+            name = plain(folded(layer.name, NAME_WIDTH))
+            table.add_row(name, *(f"{each:.3g}" for each in numbers), f"{values.zeros:.0%}{bad}")
     console.print(table)
 
 
@@ -71,9 +75,12 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
         operators.add_row(plain(row.operator), number(row.count), *_amounts(row))
     largest, total = inspection.layers[:MAX_LAYERS], len(inspection.layers)
     more = f", the first {MAX_LAYERS} of {total} (all of them: --json)" if total > MAX_LAYERS else ""
-    layers = _table(f"By layer{more}", "layer", "operator", "output")
+    wide = console.width >= NARROW
+    layers = _table(f"By layer{more}", "layer", *(("operator", "output") if wide else ()))
     for layer in largest:
-        layers.add_row(*map(plain, (layer.name, layer.operator, layer.output)), *_amounts(layer))
+        words = (layer.name, layer.operator, layer.output)
+        told = words if wide else (f"{folded(layer.name, LAYER_WIDTH)}\n  {layer.operator} {layer.output}",)
+        layers.add_row(*map(plain, told), *_amounts(layer))
     console.print(f"[bold]{plain(inspection.model)}[/]", highlight=False)
     for part in (sheet, operators, layers):
         console.print(part)
@@ -81,7 +88,7 @@ def print_inspection(console: Console, inspection: Inspection) -> None:
 
 
 def _table(title: str, name: str, *texts: str, numbers: tuple[str, ...] = ()) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = plain_table(title)
     table.add_column(name, overflow="fold")
     for column in texts:
         table.add_column(column, no_wrap=True)

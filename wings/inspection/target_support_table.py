@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from flows.cli.report_tables import plain_table
 from flows.cli.shared import counted
 from gauntlet.reporting.text_format import printable
 from wings.inspection.library.diagnosis.target_support import TargetSupport
@@ -13,7 +13,7 @@ from wings.inspection.library.diagnosis.target_support import TargetSupport
 
 def print_target_support(console: Console, support: Sequence[TargetSupport]) -> None:
     """Print what each target takes of the model, and what happens to the rest."""
-    table = Table(header_style="bold")
+    table = plain_table()
     table.add_column("target", no_wrap=True)
     table.add_column("takes", no_wrap=True, justify="right")
     table.add_column("expected", overflow="fold")

@@ -6,7 +6,8 @@ This module is the object of the entry point `platform.lifecycle`, for the wing 
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -14,10 +15,12 @@ from pydantic import Field
 
 from flows.cli.shared import given_limits, plain
 from flows.record.home import Home
-from flows.servers.local_servers import HOST, free_port, launch, wait_until_up
+from flows.servers.local_servers import launch, wait_until_up
+from flows.servers.ports import Port
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.core.kinds import removed
+from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
 from wings.lifecycle.library.promotion.ledger import checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 
@@ -31,24 +34,35 @@ class ServedChampion(Frozen):
     name: str
     port: int
     watch_every_s: int = Field(300, ge=1, description="between two looks")
+    log_share: float = Field(1.0, gt=0, le=1, description="of the requests that is logged")
+    limits: JsonObject = Field({}, description="limits of the watch that were given")
     replay: JsonObject = Field({}, description="limits of a retraining that were given")
 
 
 def settings(options: argparse.Namespace) -> JsonObject | None:
-    """Return the champion that `--serve` names, with a free port; None without it."""
+    """Return the champion that `--serve` names; None without it."""
     given_limits(ReplayLimits, options)
-    replay = {name: value for name in ReplayLimits.model_fields if (value := getattr(options, name, None)) is not None}
-    flags = [f"--{name.replace('_', '-')}" for name in replay]
+    given_limits(MonitorLimits, options)
+    replay = _given(options, ReplayLimits.model_fields)
+    limits = _given(options, [name for name in MonitorLimits.model_fields if name not in replay])
+    logged = _given(options, ["log_share"])
+    flags = [f"--{name.replace('_', '-')}" for name in (*replay, *limits, *logged)]
     flags += ["--watch-every"] if options.watch_every is not None else []
     if options.serve:
         if missing := removed("command.serving"):
             raise ConfigError(f"--serve {options.serve}: {missing}")
         every = {} if options.watch_every is None else {"watch_every_s": options.watch_every}
-        name, port = checked_name(options.serve), free_port(options.serve_port)
-        return ServedChampion(name=name, port=port, replay=replay, **every).model_dump()
+        name, port, share = checked_name(options.serve), options.serve_port, getattr(options, "log_share", None)
+        if share is not None and not 0 < share <= 1:
+            raise ConfigError(f"--log-share {share}: it has to be above 0 and at most 1")
+        return ServedChampion(name=name, port=port, replay=replay, limits=limits, **logged, **every).model_dump()
     if flags:
         raise ConfigError(f"{flags[0]}: nothing is served and watched. Fix: name a model with --serve NAME")
     return None
+
+
+def _given(options: argparse.Namespace, names: Iterable[str]) -> JsonObject:
+    return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
 def require_same(settings: JsonObject, serves: str) -> None:
@@ -62,7 +76,8 @@ def require_same(settings: JsonObject, serves: str) -> None:
 def parts(home: Home, settings: JsonObject) -> list[tuple[str, Callable[[], psutil.Process], str, str]]:
     """Return the champion's server: its name, what starts it, its address and the model that it serves."""
     served = ServedChampion.model_validate(settings)
-    return [("serving", lambda: start_serving(home, served), f"http://{HOST}:{served.port}", served.name)]
+    port = Port.take(served.port)
+    return [("serving", partial(start_serving, home, served, port), port.address, served.name)]
 
 
 def logged_requests(home: Home, model: str) -> Path:
@@ -70,18 +85,18 @@ def logged_requests(home: Home, model: str) -> Path:
     return home.root / "request-logs" / model
 
 
-def start_serving(home: Home, served: ServedChampion) -> psutil.Popen:
+def start_serving(home: Home, served: ServedChampion, port: Port) -> psutil.Popen:
     """Serve a champion with a request log, and wait until the server answers; `StageError` when it does not.
 
     Where there is no champion yet, the server waits for the first one.
     """
     log, model = home.root / "platform" / "serving.log", f"models:/{served.name}@champion"
     command = [sys.executable, "-m", "flows.cli.main", "serve", model, "--wait", "--name", served.name]
-    command += ["--port", str(served.port)]
+    command += ["--fd", "0"]
     command += ["--request-log", str(logged_requests(home, served.name))]
-    command += ["--log-inputs", "all"]  # a retraining needs inputs
-    process = launch(command, dict(os.environ), log)
-    wait_until_up(process, f"http://{HOST}:{served.port}/v2/health/live", f"gauntlet serve {model}", log)
+    command += ["--log-inputs", "all", "--log-share", str(served.log_share)]  # a retraining needs inputs
+    process = launch(command, dict(os.environ), log, port.listener())
+    wait_until_up(process, f"{port.address}/v2/health/live", f"gauntlet serve {model}", log)
     return process
 
 

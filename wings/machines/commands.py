@@ -2,13 +2,17 @@
 
 import argparse
 
-from flows.cli.commands import Commands, adder
+from flows.cli.commands import SERVERS, Commands, adder
+
+USES = {
+    "worker": (SERVERS, "gauntlet worker --pool jetson"),
+}
 
 
 def add_commands(commands: Commands) -> None:
     """Add `worker`, and the option of `clean` for the shared store, to argparse's sub-parsers."""
     text = "race targets on this machine for the runs of other machines, until Ctrl-C"
-    worker = adder(commands, "wings.machines")("worker", "worker:start_worker", text)
+    worker = adder(commands, "wings.machines", USES)("worker", "worker:start_worker", text)
     pool = "work pool of machines like this one (`on` of a target); created if missing"
     worker.add_argument("--pool", required=True, metavar="NAME", help=pool)
     store = "where this machine has the store of the runs; by default under the same path"

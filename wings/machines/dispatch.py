@@ -217,5 +217,4 @@ def races_elsewhere(
 def _why(flow_run: FlowRun) -> str:
     """Return why a flow run has no result, in one line."""
     state = flow_run.state
-    message = one_line(state.message or "no reason given") if state else "no reason given"
-    return message.removeprefix("Flow run encountered an exception: ").removeprefix("StageError: ")
+    return one_line(state.message or "no reason given") if state else "no reason given"

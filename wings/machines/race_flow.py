@@ -12,6 +12,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 from pydantic import Field
 
+from flows.failure import fails_with_its_reason
 from flows.record.benchmark_slot import benchmark_slot
 from flows.record.environment import environment
 from flows.record.home import Home
@@ -50,6 +51,7 @@ class RaceRequest(Frozen):
 
 
 @flow(name="gauntlet-race", flow_run_name="{request.target.name}", persist_result=False, log_prints=False)
+@fails_with_its_reason
 def race(request: RaceRequest) -> State[None]:
     """Race a target alone on this machine; the state's message is the artifact of the `RemoteRace`, as JSON.
 

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from flows.record.home import Home
 from flows.servers.local_servers import profile_api_url, running
+from flows.servers.password import prefect_variables
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.targets.base import POOL_NAME
 
@@ -25,7 +26,7 @@ def start_worker(options: argparse.Namespace) -> int:
         raise ConfigError(f"--pool {pool}: expected letters, digits, dots, dashes and underscores")
     if options.store and not Path(options.store).is_dir():
         raise ConfigError(f"--store {options.store}: no such folder; mount the store of the runs there")
-    os.environ["PREFECT_API_URL"] = _api_url(home)
+    os.environ |= _server(home)
     _deploy(pool, starts_worker=not options.deploy_only)
     print(f"Runs race here with `on: {pool}` at a target of benchmark.targets.", flush=True)  # noqa: T201
     if not options.deploy_only:
@@ -43,13 +44,15 @@ def _become_worker(pool: str, home: Home, store: str | None) -> NoReturn:
     os.execv(sys.executable, command)
 
 
-def _api_url(home: Home) -> str:
-    url = os.environ.get("PREFECT_API_URL") or profile_api_url() or running(home)
-    if not url:
-        raise ConfigError(
-            "no Prefect server is known; name that of the runs, for example PREFECT_API_URL=http://HOST:4200/api"
-        )
-    return url
+def _server(home: Home) -> dict[str, str]:
+    """Return the environment variables of the server that is named, or of the one that runs for this home."""
+    if named := os.environ.get("PREFECT_API_URL") or profile_api_url():
+        return {"PREFECT_API_URL": named}
+    if own := running(home):
+        return prefect_variables(home, own)
+    raise ConfigError(
+        "no Prefect server is known; name that of the runs, for example PREFECT_API_URL=http://HOST:4200/api"
+    )
 
 
 def _deploy(pool: str, *, starts_worker: bool) -> None:

@@ -25,7 +25,6 @@ from pydantic import Field
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.local_servers import (
-    HOST,
     is_alive,
     launch,
     recorded_process,
@@ -33,6 +32,8 @@ from flows.servers.local_servers import (
     start_mlflow,
     start_prefect,
 )
+from flows.servers.password import authorization, prefect_variables
+from flows.servers.ports import Port
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.core.kinds import kinds
@@ -71,7 +72,7 @@ class PlatformWing(Protocol):
 
 
 class PlatformSettings(Frozen):
-    """What `gauntlet up` was asked for."""
+    """What `gauntlet up` was asked for. Of ports, other ones are taken where these cannot be had."""
 
     prefect_port: int
     mlflow_port: int
@@ -85,19 +86,20 @@ def platform_wings() -> Mapping[str, PlatformWing]:
 
 def local_platform(home: Home, settings: PlatformSettings) -> Supervisor:
     """Return the supervisor of the servers, the deployments and the workers on the loopback."""
-    prefect, mlflow = (f"http://{HOST}:{port}" for port in (settings.prefect_port, settings.mlflow_port))
     home.prefect.mkdir(parents=True, exist_ok=True)
+    known = running(home)
+    prefect = Port(urlsplit(known).port or 0) if known else Port.take(settings.prefect_port)
+    mlflow = Port.take(settings.mlflow_port)
     os.environ |= {
-        "PREFECT_HOME": str(home.prefect),
-        "PREFECT_API_URL": f"{prefect}/api",
-        "MLFLOW_TRACKING_URI": mlflow,
+        **prefect_variables(home, f"{prefect.address}/api"),
+        "MLFLOW_TRACKING_URI": mlflow.address,
         "GAUNTLET_HOME": str(home.root),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PYTHONPATH": os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))),
     }
     servers = [
-        Part("prefect", lambda: share_prefect(home, settings.prefect_port), prefect),
-        Part("mlflow", lambda: start_mlflow(home, settings.mlflow_port), mlflow),
+        Part("prefect", partial(share_prefect, home, prefect), prefect.address),
+        Part("mlflow", partial(start_mlflow, home, mlflow), mlflow.address),
     ]
     clients = [Part("deployments", lambda: deploy(home, settings))]
     workers = dict(WORKERS)
@@ -109,7 +111,7 @@ def local_platform(home: Home, settings: PlatformSettings) -> Supervisor:
     return Supervisor(home, servers, clients)
 
 
-def share_prefect(home: Home, port: int) -> psutil.Process:
+def share_prefect(home: Home, port: Port) -> psutil.Process:
     """Start this home's Prefect server, or take over the one that a run has started; wait until it responds."""
     with locked(home.prefect / "start.lock"):
         known = recorded_process(home) if running(home) else None
@@ -160,8 +162,8 @@ def workers_online(since: datetime) -> set[str]:
     """Return the names of the pool's workers that Prefect counts as online and that it has heard from since then."""
     online = {"status": {"any_": ["ONLINE"]}, "last_heartbeat_time": {"after_": since.isoformat()}}
     address = f"{os.environ['PREFECT_API_URL']}/work_pools/{POOL}/workers/filter"
-    request = urllib.request.Request(address, json.dumps({"workers": online}).encode(), method="POST")
-    request.add_header("Content-Type", "application/json")
+    headers = {"Content-Type": "application/json", **authorization()}
+    request = urllib.request.Request(address, json.dumps({"workers": online}).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=10) as response:  # the server that we started
             return {str(worker["name"]) for worker in json.load(response)}
@@ -172,13 +174,11 @@ def workers_online(since: datetime) -> set[str]:
 def main() -> None:
     """Run the platform of this home until SIGTERM."""
     settings, home = PlatformSettings.model_validate_json(sys.argv[1]), Home.find()
-    if url := running(home):
-        settings = settings.replace(prefect_port=urlsplit(url).port or settings.prefect_port)
-    supervisor = local_platform(home, settings)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: supervisor.stopping.set())
     # The second lock keeps runs of the command line from stopping the Prefect server that they share.
     with locked(home.root / "platform" / "lock"), locked(home.prefect / "users.lock", shared=True):
+        supervisor = local_platform(home, settings)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: supervisor.stopping.set())
         supervisor.run()
     (home.prefect / "server.json").unlink(missing_ok=True)
 

@@ -1,14 +1,21 @@
 """The options of `gauntlet up`, `status` and `down`."""
 
-from flows.cli.commands import Commands, adder
+from flows.cli.argument_types import port
+from flows.cli.commands import SERVERS, Commands, adder
+
+USES = {
+    "up": (SERVERS, "gauntlet up"),
+    "status": (SERVERS, "gauntlet status"),
+    "down": (SERVERS, "gauntlet down"),
+}
 
 
 def add_commands(commands: Commands) -> None:
     """Add the commands."""
-    add = adder(commands, "wings.platform")
+    add = adder(commands, "wings.platform", USES)
     up = add("up", "up_command:start_platform", "start Prefect, MLflow, the deployments and workers on this machine")
-    up.add_argument("--prefect-port", type=int, default=4200, help="by default 4200, or a free one")
-    up.add_argument("--mlflow-port", type=int, default=5000, help="by default 5000, or a free one")
+    up.add_argument("--prefect-port", type=port, default=4200, help="by default 4200, or a free one")
+    up.add_argument("--mlflow-port", type=port, default=5000, help="by default 5000, or a free one")
     status = add("status", "up_command:show_status", "show what `gauntlet up` started")
     status.add_argument("--json", action="store_true", help="print JSON")
     add("down", "up_command:stop_platform", "stop what `gauntlet up` started")

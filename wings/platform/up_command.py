@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
+import psutil
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -14,7 +15,8 @@ from rich.table import Table
 
 from flows.record.home import Home
 from flows.record.locks import is_locked
-from flows.servers.local_servers import free_port, launch, profile_api_url, responds, stop
+from flows.servers.local_servers import is_alive, launch, profile_api_url, responds, stop
+from flows.servers.password import password_hint, prefect_variables
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.frozen import JsonObject
 from wings.platform.local_platform import PROJECT, PlatformSettings, deploy_again, platform_wings
@@ -37,7 +39,7 @@ def start_platform(options: argparse.Namespace) -> int:
         raise ConfigError(f"Prefect's settings name the server {named}; use it, or unset PREFECT_API_URL for `up`")
     if not (PROJECT / "prefect.yaml").is_file():
         raise ConfigError(f"{PROJECT / 'prefect.yaml'}: no such file; install the project from a checkout for `up`")
-    settings, runs = _settings(options), _supervised(home)
+    settings, runs, supervisor = _settings(options), _supervised(home), None
     if runs:
         _require_same(home, settings)
     else:
@@ -46,19 +48,20 @@ def start_platform(options: argparse.Namespace) -> int:
         log = home.root / "platform" / "supervisor.log"
         environment = {**os.environ, "GAUNTLET_HOME": str(home.root)}
         command = [sys.executable, "-m", "wings.platform.local_platform", settings.model_dump_json()]
-        launch(command, environment, log)
+        supervisor = launch(command, environment, log)
         console.print("Starting Prefect, MLflow, the deployments and the workers ...", highlight=False)
-    state = _wait_until_ready(home)
+    state = _wait_until_ready(home, supervisor)
     addresses = {part.name: part.address for part in state.parts}
     if runs and settings.wings:
         _use_prefect(home, addresses["prefect"])
         deploy_again(home, settings)
-    _print_addresses(console, addresses)
+    _print_addresses(console, addresses, password_hint(home))
     return 0
 
 
-def _print_addresses(console: Console, addresses: Mapping[str, str]) -> None:
+def _print_addresses(console: Console, addresses: Mapping[str, str], hint: str) -> None:
     console.print(f"Prefect  {addresses['prefect']}/deployments", highlight=False, soft_wrap=True)
+    console.print(f"         {escape(hint)}", highlight=False, soft_wrap=True)
     mlflow = f"{addresses['mlflow']}/#/experiments?workflowType=machine_learning"
     console.print(f"MLflow   {mlflow}", highlight=False, soft_wrap=True)
     if address := addresses.get("serving"):
@@ -81,6 +84,7 @@ def show_status(options: argparse.Namespace) -> int:
         Console().print("Nothing runs. Start it with: gauntlet up", highlight=False)
     else:
         Console().print(_table(state))
+        Console().print(escape(password_hint(home)), highlight=False, soft_wrap=True)
         for line in (line for _, line in notes if line):
             Console().print(line, highlight=False, soft_wrap=True)
         if not alive:
@@ -101,11 +105,10 @@ def stop_platform(options: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace) -> PlatformSettings:
-    """Return the settings of the platform, with free ports."""
+    """Return the settings of the platform."""
     settings = ((name, wing.settings(options)) for name, wing in platform_wings().items())
     wings = {name: wing_settings for name, wing_settings in settings if wing_settings is not None}
-    prefect_port, mlflow_port = free_port(options.prefect_port), free_port(options.mlflow_port)
-    return PlatformSettings(prefect_port=prefect_port, mlflow_port=mlflow_port, wings=wings)
+    return PlatformSettings(prefect_port=options.prefect_port, mlflow_port=options.mlflow_port, wings=wings)
 
 
 def _require_same(home: Home, settings: PlatformSettings) -> None:
@@ -125,7 +128,7 @@ def _notes(home: Home, state: PlatformState | None) -> list[tuple[JsonObject, st
 
 def _use_prefect(home: Home, address: str) -> None:
     """Let this process use the platform's server; Prefect reads the settings when it is imported."""
-    os.environ |= {"PREFECT_API_URL": f"{address}/api", "PREFECT_HOME": str(home.prefect)}
+    os.environ |= prefect_variables(home, f"{address}/api")
 
 
 def _supervised(home: Home) -> bool:
@@ -141,15 +144,17 @@ def _stop_left_over(home: Home) -> None:
     state_file(home).unlink(missing_ok=True)
 
 
-def _wait_until_ready(home: Home) -> PlatformState:
-    deadline = time.monotonic() + READY_TIMEOUT_S
+def _wait_until_ready(home: Home, supervisor: psutil.Process | None) -> PlatformState:
+    deadline, log = time.monotonic() + READY_TIMEOUT_S, home.root / "platform" / "supervisor.log"
     state = read_state(home)
     while time.monotonic() < deadline:
         state = read_state(home)
         if state is not None and state.is_ready:
             return state
+        if supervisor is not None and not is_alive(supervisor):
+            raise StageError(f"the supervisor has ended; see {log}")
         time.sleep(POLL_S)
-    errors = "; ".join(_problems(state)) if state else f"see {home.root / 'platform' / 'supervisor.log'}"
+    errors = "; ".join(_problems(state)) if state else f"see {log}"
     raise StageError(f"not ready after {READY_TIMEOUT_S:g} s: {errors}")
 
 

@@ -18,12 +18,12 @@ from gauntlet.core.report import Check, Report
 from gauntlet.core.shipping import ShippingStage
 from gauntlet.core.stage import stage
 from gauntlet.core.workspace import Workspace
-from gauntlet.race.percentile_interval import percentile_interval
 from gauntlet.runtime.subprocess_runner import run_in_subprocess
 from serving.stages.loadgen.driver import MEMORY_BYTES, Scenario
 from serving.stages.loadgen.logs import figures, unmet_conditions
 from serving.stages.serve.config import Objective, ServeConfig, ServeFacts, ServingCost, Verdict
 from serving.stages.serve.measurement import LoadResult, ServeJob, measure
+from serving.stages.serve.percentile_interval import percentile_interval
 from serving.stages.serve.server_process import running_server
 
 PACKAGES = {"mlperf_loadgen": "loadgen", "uvicorn": "serving"}

@@ -1,6 +1,7 @@
 """`gauntlet bundle`: what a real run has packaged leaves the store."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -12,7 +13,6 @@ from harness import command, latest_report
 from flows.cli.main import main
 from flows.record.home import Home
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.bundle.verification import verify
 from gauntlet.core.artifact import sha256_of
 from gauntlet.core.kinds import GROUP, kinds, points
 from gauntlet.core.run_report import RunReport
@@ -34,6 +34,8 @@ def change_report(home: Home, **changes: object) -> None:
 
 
 def test_bundle_of_a_run_is_its_winner_proven_again(here: Path, finished: RunReport) -> None:
+    from wings.verification.library.verification import verify
+
     private, public = make_keys(here)
     done = command(here, "bundle", "--key", str(private))
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
@@ -84,6 +86,16 @@ def test_run_without_a_bundle_is_told_what_to_do(here: Path, capsys: pytest.Capt
         assert words in capsys.readouterr().err
     assert main(["bundle", "1999"]) == 2
     assert "a run '1999'" in capsys.readouterr().err
+
+
+def test_bundle_without_a_run_is_of_the_newest_that_has_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = Home(here / ".gauntlet")
+    [passed] = home.run_folders()
+    shutil.copytree(passed, home.runs / "99990101-000000-digits-ffff")
+    change_report(home, verdict="failed", stopped_at="numerics", run_id="99990101-000000-digits-ffff")
+    assert main(["bundle"]) == 0
+    assert f"Run {passed.name}, the newest one with a bundle" in capsys.readouterr().out
+    assert (here / "digits-small-cnn.zip").is_file()
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from flows.cli.console import Lines, candidates_table, folded, live, print_report, reasons
+from flows.cli.console import Lines, candidates_table, live, print_report, reasons
+from flows.cli.report_tables import folded
 from flows.record.home import Home
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check

@@ -28,3 +28,20 @@ def test_table_has_what_the_width_has_room_for(width: int, *, all_columns: bool)
     assert "15.0 ms 762 150.0 MB" in text
     assert "batch median" in text
     assert text.endswith("– – –" if not all_columns else "– – – – –")
+
+
+def test_column_without_any_figure_is_left_out() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(latency_table([(("fp32",), UNKNOWN), (("small",), ROW.replace(p99_ms=None))], ("candidate",), 120))
+    assert "p99" not in console.file.getvalue()
+    assert "p90" in console.file.getvalue()
+
+
+def test_long_names_of_models_and_targets_leave_room_for_the_figures() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    words = ("mobilenet_v3_small_int8_static_percentile", "openvino-int8-throughput")
+    console.print(latency_table([(words, ROW)], ("model", "target"), 80))
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert "150.0 MB" in text

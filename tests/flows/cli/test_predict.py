@@ -1,10 +1,11 @@
-"""`gauntlet predict` and `gauntlet verify` as a person meets them."""
+"""`gauntlet predict` as a person meets it."""
 
 import io
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from bundles import keep, keep_golden, pack, png, samples
 from PIL import Image
 
+from flows.cli.bundle import uses
 from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.workspace import Workspace
@@ -33,6 +35,15 @@ def images(tmp_path: Path) -> Path:
 
 def lines(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
+
+
+def test_input_that_a_removed_wing_reads_names_the_wing(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = EntryPoint("input.video", "wings.gone.options:add_input", "gauntlet.kinds")
+    monkeypatch.setattr("gauntlet.core.kinds.points", lambda: (gone,))
+    assert main(["predict", str(packed), "camera:0"]) == 2
+    assert "camera:0: no such file or folder; input.video is in wings.gone.options" in capsys.readouterr().err
 
 
 def test_folder_is_predicted_and_nothing_is_dropped(
@@ -119,6 +130,12 @@ def test_invalid_arguments_are_refused_in_one_line(
         assert word in err
 
 
+def test_commands_that_bundle_names_fit_what_the_model_takes(packed: Path) -> None:
+    signature = Bundle.open(packed).contract.signature
+    assert uses(signature, Path("m.zip")).endswith("gauntlet predict m.zip IMAGE...")
+    assert uses(signature.replace(preprocessing=None), Path("m.zip")).endswith("gauntlet predict m.zip INPUTS.npz")
+
+
 def test_arrays_give_arrays(
     workspace: Callable[..., Workspace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,35 +156,8 @@ def test_arrays_give_arrays(
     assert "not images. Fix: give them in an .npz file" in capsys.readouterr().err
 
 
-def test_verified_bundle_and_a_damaged_one(
-    signed: Path, keys: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["verify", str(signed), "--key", str(keys[1])]) == 0
-    out = capsys.readouterr().out
-    for words in ("unchanged", "signature: valid", "golden output logits", "not proven here: accuracy", "Verified: "):
-        assert words in out
-    assert main(["verify", str(signed), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["digest"] == Bundle.open(signed).digest
-    damaged = bytearray(signed.read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    (tmp_path / "damaged.zip").write_bytes(damaged)
-    assert main(["verify", str(tmp_path / "damaged.zip")]) == 1
-    out = capsys.readouterr().out
-    assert ("damaged: " in out, "Not verified: " in out) == (True, True)
-
-
-@pytest.mark.parametrize(
-    "arguments", [["nothing.zip"], ["{signed}", "--key", "nothing.pem"], ["{signed}", "--key", "{signed}"]]
-)
-def test_verify_refuses_invalid_arguments(
-    signed: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
-    assert main(["verify", *(argument.format(signed=signed) for argument in arguments)]) == 2
-    assert "Traceback" not in capsys.readouterr().err
-
-
 def test_commands_load_neither_servers_nor_frameworks(packed: Path, images: Path) -> None:
-    for arguments in (["verify", str(packed)], ["predict", str(packed), str(images / "b.png")]):
+    for arguments in (["predict", str(packed), str(images / "b.png")],):
         code = (
             f"import sys; from flows.cli.main import main; assert main({arguments!r}) == 0; print('\\n', *sys.modules)"
         )

@@ -8,6 +8,7 @@ import detector_models
 import numpy as np
 import onnx
 import onnx_text
+import onnxruntime_extensions
 import pytest
 import written_models
 from harness import command, latest_report, sets
@@ -64,6 +65,9 @@ def test_what_was_inferred_fits_80_columns_and_names_what_was_assumed(folder: Pa
         (("digits-small-cnn", "--data", "x.npz"), "--data is for a model; digits-small-cnn is a configuration"),
         (("digits-small-cnn", "--shape", "x=3"), "--shape is for a model"),
         (("digits-small-cnn", "--task", "text"), "--task is for a model"),
+        (("model.onnx", "--out", "model.onnx"), "--out model.onnx: it exists. Fix: remove it"),
+        (("model.onnx", "--out", "no/w.onnx"), "--out no/w.onnx: no folder no"),
+        (("model.onnx", "--out", "w.zip"), "--out w.zip: expected a file that ends in .onnx. Fix: a bundle is written"),
         (("model.onnx", "--task", "text"), "--task text: no output has the form of the problem text"),
     ],
 )
@@ -78,6 +82,30 @@ def test_wrong_argument_is_one_line_and_exit_code_2(
     assert main(["run", *arguments]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def test_validate_shows_what_a_model_would_be_run_with(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(folder / "model.onnx"), "--set", "quantize=[{kind: static}]"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "model: inferred from" in out
+    assert "ASSUMED" in out or "random" in out
+    assert "model.onnx: valid; 4 candidates: fp32, passes, ort-extended, static-u8s8" in out
+
+
+def test_validate_refuses_a_models_options_beside_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "digits-small-cnn", "--task", "text"]) == 2
+    assert "--task is for a model; digits-small-cnn is a configuration" in capsys.readouterr().err
+
+
+def test_model_is_tried_with_the_operator_libraries_of_the_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "m (float[4] x) => (float[n] a, float[m] b) { a, b = ai.onnx.contrib.NegPos(x) }"
+    onnx.save(onnx_text.model(text, domains={"ai.onnx.contrib": 1}), tmp_path / "own.onnx")
+    arguments = ["validate", str(tmp_path / "own.onnx"), "--set", "quantize=[]"]
+    assert main(arguments) == 2
+    assert "ai.onnx.contrib" in capsys.readouterr().err
+    assert main([*arguments, "--set", f"operator_libraries=[{onnxruntime_extensions.get_library_path()}]"]) == 0
 
 
 def test_every_problem_can_be_requested() -> None:
@@ -102,12 +130,14 @@ def test_detector_without_labels_is_judged_shipped_and_used_as_a_detector(folder
 @pytest.mark.slow
 def test_model_file_ends_with_a_winner_and_a_configuration_to_keep(folder: Path) -> None:
     lock = {"GAUNTLET_HOST_LOCK": str(folder / "host.lock")}
-    done = command(folder, "run", "model.onnx", *sets(*QUICK), COLUMNS="80", **lock)
+    done = command(folder, "run", "model.onnx", "--out", "winner.onnx", *sets(*QUICK), COLUMNS="80", **lock)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "model: inferred from model.onnx" in done.stdout
     home = Home(folder / ".gauntlet")
     report = latest_report(home)
     assert report.winner is not None
+    assert f"Written: winner.onnx, which is {report.winner}" in done.stdout
+    onnx.checker.check_model(onnx.load(folder / "winner.onnx"))
     assert "data.random_samples" in done.stdout  # the winner's warning
     path = home.runs / report.run_id / CONFIG_FILE
     assert f"Configuration: {path.relative_to(folder)}" in done.stdout

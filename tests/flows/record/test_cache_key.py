@@ -17,7 +17,6 @@ from tasks.numerics import numerics
 from tasks.optimize import optimize
 from tasks.prune import prune
 from tasks.quantize import quantize
-from tasks.repair import repair
 from tasks.train import train
 
 TorchModel = pytest.importorskip("frameworks.torch.brought_network").TorchModel
@@ -41,7 +40,7 @@ HASWELL = Processor("x86_64", frozenset({"fpu", "avx2"}))
 CASCADE_LAKE = Processor("x86_64", HASWELL.flags | {"avx512f", "avx512_vnni"})
 
 
-@pytest.mark.parametrize("stage", [accuracy, optimize, repair, numerics])
+@pytest.mark.parametrize("stage", [accuracy, optimize, numerics])
 def test_work_is_done_again_when_the_processor_computes_with_other_instructions(stage) -> None:
     def key(here: Processor) -> str:
         return cache_key(stage, None, {"model": ARTIFACT}, here)

@@ -11,7 +11,7 @@ import pytest
 
 from configs.schema import PipelineConfig
 from flows.record.home import Home, new_run_id
-from flows.record.run import INTERRUPTED, Run
+from flows.record.run import CANCELLED, INTERRUPTED, Run
 from flows.record.saved_run import restore_run
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.candidate import Candidate, contenders_of
@@ -147,6 +147,11 @@ def test_report_of_a_run_that_ended_early_names_the_stage_and_the_reason(open_ru
     assert (report.verdict, report.stopped_at, report.winner) == ("failed", "numerics", None)
     assert report.reason == str(DROP)
     assert list(report.links) == ["MLflow run"]
+
+
+def test_report_of_a_run_that_a_signal_ended_is_cancelled(open_run: Callable[..., Run]) -> None:
+    assert open_run().report(StageError(CANCELLED)).verdict == "cancelled"
+    assert open_run().report(StageError(INTERRUPTED)).verdict == "failed"
 
 
 def test_run_that_was_killed_is_restored_from_what_it_saved(open_run: Callable[..., Run]) -> None:

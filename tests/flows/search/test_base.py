@@ -8,7 +8,7 @@ import onnx
 import onnx_text
 import pytest
 import transformer_models
-from harness import quick_config
+from harness import WITHOUT_REPAIR, quick_config
 
 from configs.loader import load
 from configs.schema import PipelineConfig
@@ -35,7 +35,7 @@ QUICK = (
     "benchmark.block_ms=2",
     "benchmark.restart_processes=false",
     "benchmark.profile=false",
-    "repair.enabled=false",
+    *WITHOUT_REPAIR,
 )
 PASS = '''
 def negated(model):

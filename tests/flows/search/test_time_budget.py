@@ -82,10 +82,10 @@ def test_repair_is_not_tried_where_it_may_end_too_late() -> None:
     clock = Clock()
     budget = TimeBudget(60, clock)
     clock.now += 50
-    with budget.repair(0, 10):
+    with budget.repair(0, 10, "repair.budget_s"):
         clock.now += 1
     late = r"^not tried: 51 s .* a repair may take 10 s \(repair.budget_s\)$"
-    with pytest.raises(GateFailed, match=late), budget.repair(0, 10):
+    with pytest.raises(GateFailed, match=late), budget.repair(0, 10, "repair.budget_s"):
         pass
 
 
@@ -141,7 +141,7 @@ def test_without_a_limit_everything_is_tried() -> None:
     clock = Clock()
     budget = TimeBudget(None, clock)
     clock.now += 1e9
-    with budget.graph_pass(9), budget.repair(9, 120):
+    with budget.graph_pass(9), budget.repair(9, 120, "repair.budget_s"):
         pass
     assert tried(budget, clock, 99, 1)
     assert budget.for_passes is None

@@ -11,7 +11,8 @@ from flows.record.home import Home
 from flows.servers import database_templates
 from flows.servers.build_templates import build_templates
 from flows.servers.database_templates import copy_template, template_path
-from flows.servers.local_servers import free_port, recorded_process, start_prefect, stop_prefect
+from flows.servers.local_servers import recorded_process, start_prefect, stop_prefect
+from flows.servers.ports import Port
 
 
 def tables(path: Path) -> set[tuple[str, str]]:
@@ -28,7 +29,7 @@ def test_databases_begin_as_copies_of_what_the_packages_make_themselves(
     build_templates()  # again: nothing is copied from the first ones
     home = Home(tmp_path / "home")
     home.prefect.mkdir(parents=True)
-    start_prefect(home, free_port(), int)
+    start_prefect(home, Port.take(), int)
     server = recorded_process(home)
     assert server is not None
     stop_prefect(home)

@@ -1,10 +1,13 @@
 """A Prefect server of our own: shared while it is needed, gone when it is not, whatever happened to its users."""
 
-import http.server
+import fcntl
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -12,15 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
-from harness import GAUNTLET
+from harness import GAUNTLET, prefect_account
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
 from flows.record.home import Home
 from flows.servers.local_servers import (
-    comes_up,
-    free_port,
-    listens,
     prefect_server,
     profile_api_url,
     recorded_process,
@@ -29,6 +29,8 @@ from flows.servers.local_servers import (
     stop,
     stop_prefect,
 )
+from flows.servers.ports import Port
+from gauntlet.runtime.signals import end_in_order, signals_held_back
 
 USER = """
 import sys, time
@@ -42,16 +44,24 @@ with prefect_server(Home(Path(sys.argv[1])), 4399) as url:
 
 
 def environment() -> dict[str, str]:
-    hidden = ("PREFECT_API_URL", "PREFECT_HOME")
+    hidden = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME")
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
-def use(home: Home, seconds: float) -> tuple[subprocess.Popen[str], str]:
-    process = subprocess.Popen(
+def start(home: Home, seconds: float) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-c", USER, home.root, str(seconds)], stdout=subprocess.PIPE, text=True, env=environment()
     )
-    assert process.stdout is not None
-    return process, process.stdout.readline().strip()
+
+
+def url_of(user: subprocess.Popen[str]) -> str:
+    assert user.stdout is not None
+    return user.stdout.readline().strip()
+
+
+def use(home: Home, seconds: float) -> tuple[subprocess.Popen[str], str]:
+    user = start(home, seconds)
+    return user, url_of(user)
 
 
 def test_server_is_shared_and_outlives_a_killed_user_but_not_the_last_one(tmp_path: Path) -> None:
@@ -71,14 +81,20 @@ def test_server_is_shared_and_outlives_a_killed_user_but_not_the_last_one(tmp_pa
     assert recorded_process(home) is None
 
 
-def test_response_of_another_program_on_the_port_is_not_taken_for_the_servers() -> None:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{other.server_address[1]}/"
-        assert responds(url)
-        assert listens(psutil.Process(), url)
-        assert not comes_up(psutil.Popen([sys.executable, "-c", "raise SystemExit(1)"]), url)
-        other.shutdown()
+@pytest.mark.slow
+def test_two_homes_that_start_at_once_get_servers_of_their_own(tmp_path: Path) -> None:
+    homes = [Home(tmp_path / name) for name in ("one", "two")]
+    users = [start(home, 600) for home in homes]
+    try:
+        urls = [url_of(user) for user in users]
+        assert len(set(urls)) == 2
+        for home, url in zip(homes, urls, strict=True):
+            assert requests.post(f"{url}/flows/filter", json={}, auth=prefect_account(home), timeout=60).json() == []
+    finally:
+        for home, user in zip(homes, users, strict=True):
+            user.terminate()
+            user.wait()
+            stop_prefect(home)
 
 
 def test_web_pages_of_other_origins_and_names_cannot_call_the_server(tmp_path: Path) -> None:
@@ -89,10 +105,12 @@ def test_web_pages_of_other_origins_and_names_cannot_call_the_server(tmp_path: P
         assert home.root.stat().st_mode & 0o077 == 0  # nor can other users of the machine read it
         own = url.removesuffix("/api")
         planted = {"data": b'{"name": "planted"}', "timeout": 60}  # as a browser sends it: without a content type
+        account = prefect_account(home)
         for headers in ({"Origin": "http://127.0.0.2:8000"}, {"Origin": "null"}, {"Host": "evil.example:4200"}):
-            assert requests.post(f"{url}/flows/", headers=headers, **planted).status_code in (400, 403)
-        assert requests.post(f"{url}/flows/filter", json={}, timeout=60).json() == []
-        assert requests.post(f"{url}/flows/", headers={"Origin": own}, **planted).status_code == 201
+            answer = requests.post(f"{url}/flows/", headers=headers, auth=account, **planted)
+            assert answer.status_code in (400, 403)
+        assert requests.post(f"{url}/flows/filter", json={}, auth=account, timeout=60).json() == []
+        assert requests.post(f"{url}/flows/", headers={"Origin": own}, auth=account, **planted).status_code == 201
         assert requests.get(own, timeout=60).text.startswith("<!")
     finally:
         user.terminate()
@@ -119,14 +137,15 @@ def test_server_that_does_not_respond_for_a_while_is_waited_for_and_not_doubled(
 @pytest.mark.slow
 def test_killed_server_still_knows_who_holds_a_concurrency_limit(tmp_path: Path) -> None:
     """Otherwise no lease is ever released: what waits for the limit waits forever."""
-    home, port = Home(tmp_path), free_port()
+    home, port = Home(tmp_path), Port.take()
     home.prefect.mkdir()
     server = start_prefect(home, port, int)
-    api = f"http://127.0.0.1:{port}/api/v2/concurrency_limits"
+    api = f"{port.address}/api/v2/concurrency_limits"
     again = Retry(total=10, status_forcelist=(423, 503), allowed_methods=None, backoff_factor=0.5)
     try:
         with requests.Session() as session:  # a busy server asks its clients to repeat a request, and Prefect's do
             session.mount("http://", HTTPAdapter(max_retries=again))
+            session.auth = prefect_account(home)
             session.post(f"{api}/", json={"name": "one", "limit": 1}, timeout=60).raise_for_status()
             taken = {"names": ["one"], "slots": 1, "mode": "concurrency", "lease_duration": 3600}
             response = session.post(f"{api}/increment-with-lease", json=taken, timeout=60)
@@ -135,7 +154,8 @@ def test_killed_server_still_knows_who_holds_a_concurrency_limit(tmp_path: Path)
         server.kill()
         server.wait()
         server = start_prefect(home, port, int)
-        renewed = requests.post(f"{api}/leases/{lease}/renew", json={"lease_duration": 3600}, timeout=60)
+        renewal = {"json": {"lease_duration": 3600}, "auth": prefect_account(home)}
+        renewed = requests.post(f"{api}/leases/{lease}/renew", timeout=60, **renewal)
         assert renewed.ok, renewed.text
     finally:
         stop(server)
@@ -164,19 +184,47 @@ def test_recorded_process_is_not_another_one_with_the_same_number(tmp_path: Path
     assert recorded_process(home) is None
 
 
-def test_terminated_command_leaves_no_server_behind_even_while_it_starts(tmp_path: Path) -> None:
+def run_until_server_starts(home: Path, terminal: int) -> tuple["subprocess.Popen[bytes]", psutil.Process]:
+    """Start a run with a terminal of its own; return it, and its Prefect server, which does not respond yet."""
     command = subprocess.Popen(
         [GAUNTLET, "run", "digits-small-cnn"],
-        env=environment() | {"GAUNTLET_HOME": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        env=environment() | {"GAUNTLET_HOME": str(home)},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
-    note = tmp_path / "prefect" / "server.json"
+    note = home / "prefect" / "server.json"
     while not note.exists():
         assert command.poll() is None
         time.sleep(0.05)
-    server = psutil.Process(json.loads(note.read_text())["pid"])
-    command.terminate()
-    assert command.wait(60) == 143
+    return command, psutil.Process(json.loads(note.read_text())["pid"])
+
+
+@pytest.mark.parametrize(("ended_by", "code"), [("SIGTERM", 143), ("closed terminal", 129)])
+def test_command_that_is_ended_leaves_no_server_behind_even_while_it_starts(
+    tmp_path: Path, ended_by: str, code: int
+) -> None:
+    screen, terminal = pty.openpty()
+    command, server = run_until_server_starts(tmp_path, terminal)
+    os.close(terminal)
+    if ended_by == "SIGTERM":
+        command.terminate()
+    else:
+        os.close(screen)
+    assert command.wait(60) == code
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
-    assert not note.exists()
+    assert not (tmp_path / "prefect" / "server.json").exists()
+
+
+def test_command_under_nohup_goes_on_when_its_terminal_is_closed() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)
+    try:
+        end_in_order()
+        with signals_held_back(""):
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is not before[1]
+    finally:
+        signal.signal(signal.SIGHUP, before[0])
+        signal.signal(signal.SIGTERM, before[1])

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pretrained_models
 import pytest
+from gpu_target import GpuTarget
 from mlflow import MlflowClient
 from pretrained_models import Made
 
@@ -20,7 +21,6 @@ from gauntlet.runtime.processor import portability_metadata
 from gauntlet.targets import Target
 from gauntlet.targets.openvino import OpenVino
 from gauntlet.targets.ort_cpu import OrtCpu
-from gauntlet.targets.ort_cuda import OrtCuda
 
 OPENED = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 
@@ -28,7 +28,7 @@ OPENED = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        (OrtCuda(), OPENED),
+        (GpuTarget(), OPENED),
         (OrtCpu(), ["CPUExecutionProvider"]),
         (OpenVino(precision="f32"), ["CPUExecutionProvider"]),  # not ONNX Runtime, which MLflow loads with
         (None, ["CPUExecutionProvider"]),

@@ -17,7 +17,8 @@ from mlflow.utils.validation import _validate_metric_name, _validate_param_name,
 
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
-from flows.servers.local_servers import free_port, start_mlflow, stop
+from flows.servers.local_servers import start_mlflow, stop
+from flows.servers.ports import Port
 from flows.tracking.events import TrackingEvents
 from flows.tracking.metric_names import legal
 from flows.tracking.sender import PARENT, PATIENCE_S, Sender
@@ -48,9 +49,9 @@ def local(folder: Path) -> tuple[Sender, Append, MlflowClient]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[str, psutil.Process]]:
-    port = free_port()
+    port = Port.take()
     process = psutil.Process(start_mlflow(Home(tmp_path / "server"), port).pid)
-    yield f"http://127.0.0.1:{port}", process
+    yield port.address, process
     stop(process)
 
 
@@ -138,3 +139,26 @@ def test_server_that_hangs_is_waited_for_ten_seconds_in_all(server: tuple[str, p
         for member in family:
             os.kill(member.pid, signal.SIGCONT)
     assert Sender(sender.home, folder).send()  # as `gauntlet sync` does
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [("terminal", "page"), ("page", "terminal")], ids="-then-".join)
+def test_runs_of_a_terminal_and_of_the_platform_share_one_experiment(tmp_path: Path, order: tuple[str, str]) -> None:
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    (home.root / "report.md").write_text("it passed")
+    port = Port.take()
+    process = start_mlflow(home, port)
+    client = MlflowClient(port.address)
+    try:
+        for name in order:
+            uri = client.tracking_uri if name == "page" else home.mlflow_uri
+            sender, append = sender_of(home.root / "runs" / name, uri)
+            append("file", run=PARENT, path="report.md", folder="report")
+            assert sender.send()
+            assert not json.loads(sender.state_path.read_text())["refused"]
+        runs = client.search_runs([client.get_experiment_by_name("first").experiment_id])
+        files = [Path(client.download_artifacts(run.info.run_id, "report/report.md")) for run in runs]
+        assert [file.read_text() for file in files] == ["it passed"] * 2
+    finally:
+        stop(process)

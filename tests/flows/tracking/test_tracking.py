@@ -12,7 +12,8 @@ from mlflow import MlflowClient
 from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.journal import everything_sent
-from flows.servers.local_servers import free_port, start_mlflow, stop
+from flows.servers.local_servers import start_mlflow, stop
+from flows.servers.ports import Port, free_port
 from flows.tracking.sender import Sender
 from gauntlet.core.run_report import RunReport
 
@@ -22,14 +23,13 @@ Run = Callable[[PipelineConfig], RunReport]
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[str, Callable[[], MlflowClient]]]:
     """The address of a tracking server that is down, and how to bring it up."""
-    port, processes = free_port(), []
-    uri = f"http://127.0.0.1:{port}"
+    port, processes = Port(free_port()), []
 
     def up() -> MlflowClient:
         processes.append(start_mlflow(Home(tmp_path / "server"), port))
-        return MlflowClient(uri)
+        return MlflowClient(port.address)
 
-    yield uri, up
+    yield port.address, up
     for process in processes:
         stop(psutil.Process(process.pid))
 
@@ -154,6 +154,11 @@ def test_mlflow_has_every_artifact_and_every_candidates_gates_and_classes(
             gates = {f"gate.{check.name}": check.value for check in entry.checks if check.value is not None}
             assert {name: run.data.metrics[name] for name in gates} == pytest.approx(gates)
     assert {("train", "model"), ("train", "golden"), ("calibrate", "ranges"), ("benchmark", "trace_reference")} <= seen
+    dropped = [c for c in report.candidates if c.status != "accepted" and c.artifact]
+    assert dropped
+    for candidate in dropped:
+        files = client.list_artifacts(runs[f"digits-small-cnn-{candidate.name}"].info.run_id, "artifacts/rejected")
+        assert [Path(file.path).name.partition(".onnx")[0] for file in files] == [Path(candidate.artifact.name).stem]
     reference = runs["digits-small-cnn-fp32"].data.metrics
     assert "gate.evaluate.min_accuracy" in reference
     scored = [c.name for c in report.candidates if report.stage("accuracy", c.name) or c.name == "fp32"]

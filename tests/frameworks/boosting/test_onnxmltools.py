@@ -99,7 +99,7 @@ def test_thresholds_between_neighboring_float32_values_split_as_in_lightgbm(conv
     assert np.abs(probabilities - source.predict(points)["probabilities"]).max() < 1e-5
     # Not so without the exporter's preparation: the nearest float32 value of a threshold is on its other side.
     assert isinstance(source, LightGbm)
-    rounded = [_as_float32(model.text) for model in (source, source.with_float32_thresholds())]
+    rounded = [_as_float32(model.text) for model in (source, source.plain())]
     errors = [np.abs(m.predict(points)["probabilities"] - source.predict(points)["probabilities"]) for m in rounded]
     assert errors[0].max() > 0.1
     assert errors[1].max() < 1e-6
@@ -180,45 +180,131 @@ def test_regressor_s_values_are_those_of_the_library(convert, workspace: Make, t
         model.fit(splits_of(points, labels), signature_of(10), workspace())
 
 
+FOREST = {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5}
+
+
 @pytest.mark.parametrize(
-    ("settings", "what"),
+    "settings",
     [
-        ({"linear_tree": True}, "linear models in its leaves"),
-        ({"sigmoid": 2}, r"a sigmoid of another slope \(sigmoid: 2\)"),
-        ({"zero_as_missing": True}, "zeros that are missing values"),
-        ({"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5}, "averaged trees"),
+        {"objective": "binary", "sigmoid": 2},
+        {"objective": "binary", "zero_as_missing": True},
+        {"objective": "multiclass", "num_class": 10, **FOREST},
+        {"objective": "regression", **FOREST},
+        {"objective": "poisson"},
+        {"objective": "gamma"},
+        {"objective": "tweedie"},
+        {"objective": "lambdarank"},
+    ],
+    ids=lambda settings: " ".join(map(str, settings.values())),
+)
+def test_lightgbm_objective_is_converted_to_the_library_s_own_outputs(
+    convert, workspace: Make, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    points, labels = digits(2 if settings["objective"] == "binary" else 10, 0.2)
+    group = [10] * (len(points) // 10) + [len(points) % 10] if settings["objective"] == "lambdarank" else None
+    labels += settings["objective"] == "gamma"
+    data = lightgbm.Dataset(points, labels, group=group, params={"verbosity": -1})
+    lightgbm.train(settings | {"verbosity": -1, "learning_rate": 0.3}, data, 5).save_model(tmp_path / "m.txt")
+    same_outputs(
+        convert, workspace, tmp_path / "m.txt", points, lightgbm.Booster(model_file=tmp_path / "m.txt").predict
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"objective": "multi:softprob", "num_class": 10, "booster": "dart", "rate_drop": 0.5},
+        {"objective": "multi:softprob", "num_class": 10, "num_parallel_tree": 3, "subsample": 0.5},
+        {"objective": "count:poisson"},
+        {"objective": "reg:gamma"},
+        {"objective": "reg:tweedie", "booster": "dart", "rate_drop": 0.5},
+        {"objective": "rank:ndcg"},
+        {"objective": "binary:logistic", "booster": "gblinear", "base_score": 0.3},
+        {"objective": "multi:softprob", "num_class": 10, "booster": "gblinear"},
+        {"objective": "reg:squarederror", "booster": "gblinear"},
+        {"objective": "count:poisson", "booster": "gblinear"},
+    ],
+    ids=lambda settings: " ".join(map(str, settings.values())),
+)
+def test_xgboost_objective_is_converted_to_the_library_s_own_outputs(
+    convert, workspace: Make, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    points, labels = digits(2 if settings["objective"] == "binary:logistic" else 10, 0.2)
+    data = xgboost.DMatrix(points, labels + (settings["objective"] == "reg:gamma"))
+    if settings["objective"] == "rank:ndcg":
+        data.set_group([10] * (len(points) // 10) + [len(points) % 10])
+    booster = xgboost.train(settings | {"verbosity": 0}, data, 5)
+    booster.save_model(tmp_path / "m.json")
+    same_outputs(convert, workspace, tmp_path / "m.json", points, lambda x: booster.predict(xgboost.DMatrix(x)))
+
+
+def test_xgboost_model_that_returns_classes_gets_their_probabilities_too(
+    convert, workspace: Make, tmp_path: Path
+) -> None:
+    points, labels = digits(3, 0.0)
+    booster = xgboost.train({"objective": "multi:softmax", "num_class": 3}, xgboost.DMatrix(points, labels), 3)
+    booster.save_model(tmp_path / "m.json")
+    report = BoostingModel(model=tmp_path / "m.json").fit(splits_of(points, labels), signature_of(3), workspace())
+    label, probabilities = open_session(convert(report)).run(None, {"pixels": points})
+    assert np.array_equal(label, booster.predict(xgboost.DMatrix(points)))
+    assert np.array_equal(label, probabilities.argmax(1))
+
+
+@pytest.mark.parametrize("one_by_one", [1, 100])
+def test_categories_split_as_in_xgboost(convert, workspace: Make, tmp_path: Path, one_by_one: int) -> None:
+    rng = np.random.default_rng(0)
+    points = np.stack([rng.integers(0, 12, 600), rng.random(600)], 1).astype(np.float32)
+    labels = ((points[:, 0] * 7 % 5 > 2) ^ (points[:, 1] > 0.7)).astype(np.int64)
+    data = xgboost.DMatrix(points, labels, feature_types=["c", "q"], enable_categorical=True)
+    booster = xgboost.train({"objective": "binary:logistic", "max_cat_to_onehot": one_by_one}, data, 5)
+    booster.save_model(tmp_path / "m.json")
+    unknown = points.copy()
+    unknown[::7, 0], unknown[1::7, 0], unknown[2::7, 0] = np.nan, 99, -3
+    report = BoostingModel(model=tmp_path / "m.json").fit(splits_of(unknown, labels), signature_of(2, 2), workspace())
+    assert convert(report).exists()
+
+
+def same_outputs(convert, workspace: Make, file: Path, points: np.ndarray, predict: Callable[..., Any]) -> None:
+    """Other values than those of the training, also missing where none was, and zeros that are not quite zero."""
+    others = points + np.random.default_rng(1).normal(0, 0.1, points.shape).astype(np.float32)
+    others[::5, ::3], others[1::5], others[2::5, ::2] = np.nan, points[1::5], 1e-36
+    expected = np.asarray(predict(others))
+    classes = expected.shape[1] if expected.ndim == 2 else 2 * (load(file).classes == 2)
+    signature = signature_of(classes) if classes else signature_of(0).replace(task="regression")
+    splits = dict.fromkeys(("train", "validation", "test"), ArraySplit({"pixels": others}))
+    session = open_session(convert(BoostingModel(model=file).fit(splits, signature, workspace())))
+    actual = session.run(None, {"pixels": others})[-1]
+    actual = actual[:, 1] if classes == 2 else actual
+    np.testing.assert_allclose(actual.reshape(expected.shape), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_ranker_s_labels_are_not_taken_for_values(workspace: Make, tmp_path: Path) -> None:
+    points, labels = digits(3, 0.0)
+    data = xgboost.DMatrix(points, labels)
+    data.set_group([len(points)])
+    xgboost.train({"objective": "rank:pairwise"}, data, 2).save_model(tmp_path / "m.json")
+    model, signature = BoostingModel(model=tmp_path / "m.json"), signature_of(0).replace(task="regression")
+    with pytest.raises(StageError, match=r"a ranker \(rank:pairwise\).* Fix: remove the labels"):
+        model.fit(splits_of(points, labels.astype(float)), signature, workspace())
+
+
+@pytest.mark.parametrize(
+    ("settings", "categories", "what"),
+    [
+        ({"linear_tree": True}, [], "linear models in its leaves"),
+        ({"zero_as_missing": True}, [5], "categories beside zeros that are missing values"),
     ],
 )
 def test_lightgbm_model_is_refused_when_the_exporter_would_write_another_function(
-    workspace: Make, tmp_path: Path, settings: dict[str, Any], what: str
+    workspace: Make, tmp_path: Path, settings: dict[str, Any], categories: list[int], what: str
 ) -> None:
     points, labels = digits(2, 0.0)
-    wanted = {"objective": "binary", "verbosity": -1} | settings
-    lightgbm.train(wanted, lightgbm.Dataset(points, labels, params={"verbosity": -1}), 5).save_model(tmp_path / "m.txt")
+    points[:, 5] = np.arange(len(points)) % 8  # a number, or a category, on which the labels depend
+    labels = ((points[:, 5] * 3 % 5 > 1) ^ (points[:, 20] > 0.5)).astype(np.int64)
+    wanted = {"objective": "binary", "verbosity": -1, "min_data_per_group": 1, "cat_smooth": 0} | settings
+    data = lightgbm.Dataset(points, labels, categorical_feature=categories, params=wanted)
+    lightgbm.train(wanted, data, 5).save_model(tmp_path / "m.txt")
     refuse(workspace, tmp_path / "m.txt", what)
-
-
-@pytest.mark.parametrize(
-    ("settings", "first", "what"),
-    [({"booster": "dart", "rate_drop": 0.5}, "q", "the booster dart"), ({}, "c", "splits of categories")],
-)
-def test_xgboost_model_is_refused_when_the_exporter_would_write_another_function(
-    workspace: Make, tmp_path: Path, settings: dict[str, Any], first: str, what: str
-) -> None:
-    points, labels = digits(2, 0.0)
-    points[:, 0] = np.arange(len(points)) % 8  # a number, or a category, and all that the labels depend on
-    labels = (points[:, 0] * 3 % 5 > 1).astype(np.int64)
-    kinds = [first, *"q" * (FEATURES - 1)]
-    data = xgboost.DMatrix(points, labels, feature_types=kinds, enable_categorical=True)
-    xgboost.train({"objective": "binary:logistic", "verbosity": 0} | settings, data, 5).save_model(tmp_path / "m.json")
-    refuse(workspace, tmp_path / "m.json", what)
-
-
-def test_xgboost_forest_of_several_classes_is_refused(workspace: Make, tmp_path: Path) -> None:
-    points, labels = digits(3, 0.0)
-    settings = {"objective": "multi:softprob", "num_class": 3, "num_parallel_tree": 2}
-    xgboost.train(settings, xgboost.DMatrix(points, labels), 2).save_model(tmp_path / "m.json")
-    refuse(workspace, tmp_path / "m.json", r"several trees for each class in a round \(num_parallel_tree: 2\)", 3)
 
 
 def refuse(workspace: Make, file: Path, what: str, classes: int = 2) -> None:

@@ -128,3 +128,19 @@ def test_function_that_becomes_an_invalid_graph_is_refused(workspace: Callable[.
         StageError, match=r"cannot convert train\.function: spectra:power.* Fix: compute this step with"
     ):
         brought.export(workspace(out.store))
+
+
+@pytest.mark.parametrize("divisor", ["2", "-1.5"])
+def test_remainder_has_the_sign_of_jax_s_at_any_batch_size(
+    workspace: Callable[..., Workspace], tmp_path: Path, divisor: str
+) -> None:
+    (tmp_path / "clock.py").write_text(f"def hand(x):\n    return x % {divisor}\n")
+    split = ArraySplit({"x": PICTURES[:, 0, 0] * 4}, None)
+    spec = TensorSpec(name="x", dtype="float32", shape=("batch", 3))
+    out, signature = workspace(), Signature(inputs=(spec,), outputs=(), layout="none")
+    brought = Source(out, JaxModel(function="clock:hand", code_folder=tmp_path).fit({"test": split}, signature, out))
+    later = workspace(out.store)
+    session = open_session(later.path(brought.export(later).artifacts["model"]))
+    samples = np.random.default_rng(0).normal(0, 5, (7, 3)).astype(np.float32)
+    for batch in (samples, samples[:1]):
+        np.testing.assert_allclose(session.run(None, {"x": batch})[0], batch % np.float32(divisor), atol=1e-6)

@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from frameworks.sklearn import estimator as source
+from frameworks.sklearn.labels import last_step
 from gauntlet.core.errors import StageError
 
 RNG = np.random.default_rng(0)
@@ -78,7 +79,7 @@ def test_description_names_every_part_when_estimators_are_nested() -> None:
 
     model = make_pipeline(StandardScaler(), "passthrough", CalibratedClassifierCV(SVC()))
     assert source.describe(model) == "StandardScaler + CalibratedClassifierCV(SVC)"
-    assert type(source.last_step(make_pipeline(StandardScaler(), model))).__name__ == "CalibratedClassifierCV"
+    assert type(last_step(make_pipeline(StandardScaler(), model))).__name__ == "CalibratedClassifierCV"
 
 
 def test_answers_have_one_score_a_class_when_there_are_two_classes() -> None:
@@ -91,9 +92,9 @@ def test_answers_have_one_score_a_class_when_there_are_two_classes() -> None:
 
 
 def test_answers_are_refused_when_the_estimator_gives_several_labels() -> None:
-    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.linear_model import RidgeClassifier
 
-    many = KNeighborsClassifier().fit(INPUTS, np.stack([LABELS, LABELS], axis=1))
+    many = RidgeClassifier().fit(INPUTS, np.stack([LABELS > 0, LABELS > 1], axis=1))
     with pytest.raises(StageError, match="several labels per sample"):
         source.predict(many, INPUTS)
 

@@ -1,19 +1,22 @@
 """PyTorch's newer exporter: same outputs, same bytes, named axes, and nothing of this machine in the file."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import numpy_helper
 from torch_networks import BODIES, bring
 
 from frameworks.torch.dynamo import Dynamo
+from frameworks.torch.exporter import clear_export_errors
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
-from gauntlet.core.signature import Signature
+from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
 from gauntlet.runtime.batched_inference import batched_inference
@@ -120,6 +123,16 @@ def test_export_is_refused_in_one_sentence_when_the_network_branches_on_values(
     assert "export.custom_translation_table" in fix
     assert len(reason) < 400
     assert capfd.readouterr() == ("", "")  # the exporter itself prints whole graphs
+
+
+def test_operator_without_a_translation_is_named_in_plain_words(tmp_path: Path) -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(8, 3), torch.nn.RReLU()).eval()
+    arguments = {"model": network, "args": (torch.zeros(2, 8),), "f": tmp_path / "m.onnx", "opset_version": 18}
+    signature = Signature(inputs=(TensorSpec(name="x", dtype="float32", shape=("n", 8)),), outputs=(), layout="none")
+    with pytest.raises(StageError) as refusal, clear_export_errors("dynamo", "write it with LeakyReLU"):
+        Dynamo().export(arguments, signature, {})
+    words = r"dynamo cannot export the network: it has no translation of the operator aten\.rrelu\w*\. Fix: write it"
+    assert re.match(words, str(refusal.value))
 
 
 @pytest.mark.parametrize("body", ["sound", "size_as_number"])

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx_text
+import pandas as pd
+import PIL.Image
 import pytest
+import torch
 from bundles import confirmation, keep, keep_golden, pack, png, run_report, samples
 from sklearn.datasets import load_digits
 
@@ -17,6 +20,7 @@ from gauntlet.bundle.contract import BatchLatency
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.workspace import Workspace
+from gauntlet.images.decoding import decode_image
 from gauntlet.problems.classification import ClassPrediction
 from gauntlet.runtime.session import open_session
 from gauntlet.targets.ort_cpu import OrtCpu
@@ -162,6 +166,39 @@ def test_model_of_arrays_takes_arrays_and_no_images(array_bundle: Path) -> None:
     assert predictor.decode(outputs)[0].text() == "y: 2, 2, 2"
     with pytest.raises(ConfigError, match="the model takes a float32"):
         predictor(png(0))
+
+
+@pytest.mark.parametrize("convert", [torch.from_numpy, np.ndarray.tolist, pd.DataFrame], ids=lambda one: one.__name__)
+def test_arrays_may_be_tensors_lists_and_tables(array_bundle: Path, convert: Callable[..., object]) -> None:
+    predictor = gauntlet.load(array_bundle)
+    inputs = {"a": convert(samples(4, 3)), "b": convert(samples(4, 3))}
+    assert predictor.run(inputs)["y"].tolist() == (2 * samples(4, 3)).tolist()
+    assert len(predictor.predict(inputs)) == 4
+    with pytest.raises(StageError, match=r"the model takes a, b\. Fix: give a dictionary"):
+        predictor.run(convert(samples(4, 3)))
+    with pytest.raises(StageError, match="a list cannot be read as an array"):
+        predictor.run({"a": [[1], [1, 2]], "b": [1]})
+
+
+@pytest.mark.parametrize("convert", [PIL.Image.fromarray, torch.from_numpy, np.ndarray.tolist])
+def test_image_may_be_pillows_a_tensor_or_a_list(predictor: Predictor, convert: Callable[..., object]) -> None:
+    pixels = decode_image(png(3), 1)[:, :, 0].copy()
+    assert predictor(convert(pixels)) == predictor(png(3))
+
+
+def test_listed_integers_are_levels_of_8_bits(predictor: Predictor) -> None:
+    with pytest.raises(StageError, match="takes uint8, 0 to 255; the samples are int64 from 0 to 300"):
+        predictor([[0, 300]])
+
+
+def test_images_may_be_one_array(predictor: Predictor) -> None:
+    images = np.stack([decode_image(png(number), 1) for number in range(3)])
+    assert predictor.predict(images) == predictor.predict([png(number) for number in range(3)])
+
+
+def test_image_of_pillow_with_16_bits_is_refused(predictor: Predictor) -> None:
+    with pytest.raises(StageError, match="pixel mode I;16; expected at most 8 bits"):
+        predictor(PIL.Image.new("I;16", (8, 8)))
 
 
 def test_damaged_bundle_is_not_loaded(folder: Path) -> None:

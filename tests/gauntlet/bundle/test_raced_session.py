@@ -14,7 +14,6 @@ from runtime_environments import home_with
 import gauntlet
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.predictor import Predictor
-from gauntlet.bundle.verification import verify
 from gauntlet.core.workspace import Workspace
 from gauntlet.targets import by_name
 
@@ -34,7 +33,6 @@ def bundle_for(trained: "Trained", space: Workspace, target: str) -> Path:
     [
         ("openvino-f32", "its environment is not installed; install it with: gauntlet targets install openvino"),
         ("abacus", "unknown target 'abacus'"),
-        ("ort-coreml", "was built without CoreMLExecutionProvider"),
     ],
 )
 def test_target_that_cannot_run_here_is_said_in_one_line(
@@ -46,6 +44,8 @@ def test_target_that_cannot_run_here_is_said_in_one_line(
     target: str,
     why: str,
 ) -> None:
+    from wings.verification.library.verification import verify
+
     monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "home"))
     bundle = bundle_for(trained, workspace(trained.store), target)
     predictor = gauntlet.load(bundle)
@@ -67,6 +67,8 @@ def test_winner_on_another_runtime_runs_there_and_is_proven_there(
     monkeypatch: pytest.MonkeyPatch,
     target: str,
 ) -> None:
+    from wings.verification.library.verification import verify
+
     with home_with(["openvino"], tmp_path / "home"):
         if (why := by_name(target).unavailable()) and "computes in" in why:
             pytest.skip(why)  # the processor lacks the instructions, which nothing can install

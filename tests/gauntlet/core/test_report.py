@@ -91,6 +91,13 @@ def test_check_text_tells_value_limit_and_way_out_when_it_fails(value: float | N
     assert str(check).endswith("must be >= 3 dB; sample 4. Fix: try again")
 
 
+def test_check_of_a_fact_is_told_in_words_without_its_number() -> None:
+    fact = Check(name="a.unresolved", value=1, op="==", limit=0, detail="nothing could be lost", remedy="bring more")
+    assert str(fact) == "a.unresolved: nothing could be lost. Fix: bring more"
+    assert "3 must be == 0" in str(fact.replace(value=3))
+    assert "1 must be == 0" in str(fact.replace(detail=""))
+
+
 @given(
     number=NUMBERS,
     series=st.lists(NUMBERS, max_size=4),

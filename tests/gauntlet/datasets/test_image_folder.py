@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from flows.record.cache_key import canonical_json
+from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
@@ -25,6 +26,12 @@ Make = Callable[..., Workspace]
 
 def config(path: Path, **changes: object) -> ImageFolder:
     return ImageFolder.model_validate({"path": path, "image_size": (8, 10)} | changes)
+
+
+def test_boxes_are_refused_where_nothing_reads_them(pictures: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gauntlet.datasets.image_folder.kinds", lambda _: {})
+    with pytest.raises(StageError, match=r"data\.annotations: nothing is installed that reads them"):
+        config(pictures("cat", "dog"), annotations="voc", resize="stretch").load()
 
 
 def test_class_folders_are_split_in_proportion_when_they_are_not_split_yet(pictures: Write) -> None:

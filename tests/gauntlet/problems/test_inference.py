@@ -16,6 +16,8 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.inference import infer_problem
 from gauntlet.problems.output_evidence import InferredProblem
 
+pytest.importorskip("wings.detection")  # boxes and masks are told from classes and numbers
+
 SAMPLES = 24
 SIZE = (64, 96)
 

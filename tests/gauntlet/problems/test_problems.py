@@ -7,15 +7,18 @@ from hypothesis import strategies as st
 from problem_samples import problem, sample
 from sklearn.metrics import f1_score, jaccard_score, mean_absolute_error, mean_squared_error, r2_score
 
+from gauntlet.core.errors import ConfigError
+from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import Signature, Task, TensorSpec
 from gauntlet.datasets.golden import Golden
-from gauntlet.problems import PROBLEMS
+from gauntlet.problems import PROBLEMS, problem_of
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.text import edit_distance
 
-SCORED = [task for task in PROBLEMS if task not in ("arrays", "detection")]  # boxes are in test_detection.py
+SCORED = [task for task in (*PROBLEMS, *kinds("problem")) if task not in ("arrays", "detection")]
+"""Boxes are in test_detection.py."""
 
 
 @pytest.mark.parametrize("task", SCORED)
@@ -139,3 +142,10 @@ def test_one_column_of_probabilities_is_that_of_the_second_class(shape: tuple[in
     drop = judge.expected_drop({"p": output}, predicted, np.array([0, 1, 1, 1]))
     assert drop(np.ones((1, 4)))[0] == pytest.approx(0.2 / 4)  # from 0.6 to 0.4
     assert judge.predictions(output * 4 - 2) is None  # no probabilities
+
+
+def test_task_that_nothing_installed_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gauntlet.problems.kinds", lambda _: {})
+    signature = Signature(inputs=(), outputs=(), layout="NCHW", labels=(), task="detection")
+    with pytest.raises(ConfigError, match="the task detection is unknown here"):
+        problem_of(signature)

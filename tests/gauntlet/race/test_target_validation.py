@@ -10,13 +10,14 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
+from gpu_target import GpuTarget, TensorRtTarget
 from validated_target import failed, look
 
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.macs import ModelMacs, read_model_macs
 from gauntlet.race.expected_outputs import ExpectedOutputs
 from gauntlet.race.target_validation import repeatability_check
-from gauntlet.targets import OrtCpu, OrtCuda, OrtTensorRt
+from gauntlet.targets import OrtCpu
 from gauntlet.targets.base import BaseTarget
 
 MACS = {"a": ("Conv", 900), "b": ("Conv", 50), "c": ("Gemm", 50)}
@@ -45,7 +46,7 @@ def test_target_passes_when_it_does_what_it_says(model: Path, inputs: Path, exac
 def test_session_that_asked_for_cuda_and_got_the_cpu_fails_its_check(
     model: Path, inputs: Path, exact: ExpectedOutputs
 ) -> None:
-    target = OrtCuda()
+    target = GpuTarget()
     if target.unavailable() is None:
         pytest.skip("CUDA runs here")
     truth = look(model, target, inputs, exact)
@@ -57,7 +58,7 @@ def test_session_that_asked_for_cuda_and_got_the_cpu_fails_its_check(
 def test_target_is_not_examined_further_when_its_session_is_refused(
     model: Path, inputs: Path, exact: ExpectedOutputs
 ) -> None:
-    target = OrtTensorRt()
+    target = TensorRtTarget()
     if target.unavailable() is None:
         pytest.skip("TensorRT runs here")
     truth = look(model, target, inputs, exact)

@@ -4,8 +4,12 @@ from pathlib import Path
 import pytest
 from recorded_facts import with_facts
 
+from gauntlet.reporting import text_format as written
+from gauntlet.reporting import timeline
 from gauntlet.reporting.html_report import render_html
 from gauntlet.reporting.markdown_report import render_markdown
+from gauntlet.reporting.summary_cards import summary_cards
+from tasks.benchmark.facts import BenchmarkFacts
 from tasks.select.decision import Confirmation, OverNormalized
 
 
@@ -32,8 +36,9 @@ def test_a_speed_up_over_a_slow_file_is_shown_beside_that_over_the_normalized_on
 
     def page(confirmed: bool) -> str:
         raced = Confirmation.model_construct(
-            candidate="static-u8s8", confirmed=confirmed, over_normalized=OverNormalized(**beside)
-        )
+            candidate="static-u8s8", confirmed=confirmed, over_normalized=OverNormalized(**beside),
+            race=BenchmarkFacts.model_construct(aa_deviation=0.012),
+        )  # fmt: skip
         stages = [
             with_facts(each, confirmations=(raced,)) if each.stage == "select" else each for each in passed.stages
         ]
@@ -41,6 +46,31 @@ def test_a_speed_up_over_a_slow_file_is_shown_beside_that_over_the_normalized_on
 
     assert "95 % interval [3.65, 3.80], batch 1 1.50x [1.45, 1.56] the speed of normalized" in page(confirmed=True)
     assert "the speed of normalized" not in page(confirmed=False)
+
+
+def test_a_cancelled_run_has_not_failed(passed):
+    changes = {"verdict": "cancelled", "reason": "cancelled", "stopped_at": "select", "winner": None}
+    report = passed.replace(**changes, stages=passed.stages[:-1])
+    page = plain(render_html(report))
+    assert "○ Cancelled" in page
+    assert "Cancelled at select" in page
+    assert "What stopped the run" not in page
+    assert timeline.timeline(report)[-1].state == "cancelled"
+    assert render_markdown(report).startswith("# ○ digits-resnet18: cancelled\n\n**Cancelled at select.**\n\n## Cand")
+
+
+def test_latencies_side_by_side_are_of_the_same_rounds_and_the_speed_up_is_the_confirmed_one(passed):
+    winner = timeline.winner(passed)
+    slower = tuple(row.replace(median_ms=99.0, speedup=1.5, speedup_low=1.4) for row in winner.benchmark)
+    confirmed = winner.replace(benchmark=slower, first_race=winner.benchmark)
+    changed = passed.replace(candidates=tuple(confirmed if c is winner else c for c in passed.candidates))
+    for page in (render_html(changed), render_markdown(changed)):
+        assert "99.0 ms" not in page
+        assert written.milliseconds(winner.benchmark[0].median_ms) in page
+    speed, latency = summary_cards(changed)[:2]
+    assert (speed.value, latency.value) == ("1.50x", written.milliseconds(winner.benchmark[0].median_ms))
+    base = timeline.deciding_row(passed, timeline.reference(passed))
+    assert f"fp32: {written.milliseconds(base.median_ms)}" in latency.notes
 
 
 def test_a_candidate_without_anything_to_gain_is_not_rejected(passed):
@@ -51,6 +81,11 @@ def test_a_candidate_without_anything_to_gain_is_not_rejected(passed):
     assert "nothing to gain here" in page
     assert "Rejected, 3 of 7 candidates: onnxslim, dynamic, static-s8s8." in page
     assert "| ort-extended | = unchanged |" in render_markdown(report)
+
+
+def test_reasons_are_shown_as_they_are_written(passed):
+    """Paths and keys begin with small letters."""
+    assert "text-transform" not in render_html(passed).partition(".reason")[2].partition(".model")[0]
 
 
 def test_a_failed_run_tells_where_it_stopped_and_how_to_fix_it(stopped_at_numerics):

@@ -10,7 +10,7 @@ def test_a_passed_run(passed):
     assert text.startswith("# ✓ digits-resnet18: passed\n\n**Winner: static-u8s8** · **3.72x [3.65, 3.80]** at batch 1")
     assert "98.9 % accuracy (fp32: 99.2 %) · 11.3 MB (fp32: 44.7 MB)" in text
     assert "| **static-u8s8** | ✓ winner | 98.9 % | 34.1 | 11.3 MB | 1 | 1.05 ms | 3.72x [3.65, 3.80] |" in text
-    assert "| ✗ failed | accuracy.max_accuracy_drop | static-s8s8 | 0.0417 | ≤ 0.01 | 360 images | calibrate" in text
+    assert "| ✗ rejected | accuracy.max_accuracy_drop | static-s8s8 | 0.0417 | ≤ 0.01 | 360 images | calibrate" in text
     assert "| accuracy | ✓ passed | 4.00 s | 5 candidates, 1 rejected |" in text
     assert "[MLflow](http://127.0.0.1:5000/#/experiments/1)" in text
     assert "javascript" not in text
@@ -19,15 +19,18 @@ def test_a_passed_run(passed):
 
 def test_a_failed_run(stopped_at_numerics):
     text = render_markdown(stopped_at_numerics)
-    assert text.startswith("# ✗ digits-resnet18: failed\n\n**Stopped at numerics.**\n\n## Checks that did not pass")
-    assert "| look at that node; if the difference is acceptable, set numerics.max_rel_error |" in text
+    assert text.startswith(
+        "# ✗ digits-resnet18: failed\n\n**Stopped at numerics.**\n\n## What stopped the run\n\n- **numerics."
+    )
+    assert ".  \n  **Fix:** look at that node; if the difference is acceptable, set numerics.max_rel_error\n" in text
+    assert text.count("look at that node") == 1
     assert "## Candidates" not in text
 
 
 def test_a_run_that_stopped_at_once(stopped_at_data):
     text = render_markdown(stopped_at_data)
     assert "2 images are in two splits" in text
-    assert "| 2 images | = 0 images | the same image is train[17] and test[203] |" in text
+    assert ": 2 images must be = 0 images; the same image is train[17] and test[203]" in text
 
 
 def test_the_winners_file_is_named_with_its_path(passed):

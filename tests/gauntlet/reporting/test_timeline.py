@@ -25,9 +25,14 @@ def test_a_stage_that_crashed_before_its_report_still_shows(stopped_at_data):
     assert (first.stage, first.state, first.note) == ("train", "failed", "left no report")
 
 
-def test_failed_gates_come_first(passed):
+def test_failed_gates_come_first(stopped_at_numerics):
+    assert timeline.gates(stopped_at_numerics)[0].state == "failed"
+
+
+def test_what_rejected_a_candidate_has_not_failed_a_passed_run(passed):
     states = [gate.state for gate in timeline.gates(passed)]
-    assert states[:2] == ["failed", "warning"]
+    assert states[:2] == ["warning", "rejected"]
+    assert "failed" not in states
     assert set(states[2:]) == {"passed"}
 
 

@@ -15,8 +15,8 @@ from gauntlet.core.errors import GateFailed, StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.runtime.session import open_session
-from gauntlet.targets import OrtCuda
 from serving.stages.loadgen import LoadGenFacts, Scenario, loadgen
+from wings.providers.accelerators import OrtCuda
 
 if find_spec("mlperf_loadgen") is None:
     needs.missing("mlperf_loadgen is not installed; install it with: make loadgen")
@@ -70,9 +70,7 @@ def test_gate_says_no_when_there_are_too_few_queries_for_the_duration(run: Run) 
     report = run({"scenario": "SingleStream", "expected_latency_ms": 1000, "min_queries": 1, "min_duration_s": 2})
     assert report.facts.results[0].valid is False
     assert "min duration not met" in report.facts.results[0].unmet_conditions
-    with pytest.raises(
-        GateFailed, match=r"loadgen\.valid: 0 must be == 1; .*LoadGen says INVALID: min duration not met"
-    ):
+    with pytest.raises(GateFailed, match=r"loadgen\.valid: .*LoadGen says INVALID: min duration not met"):
         report.raise_if_blocked()
 
 

@@ -20,13 +20,13 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import GateFailed, StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
-from gauntlet.race.percentile_interval import percentile_interval
 from gauntlet.runtime.subprocess_runner import run_in_subprocess
 from serving.stages.loadgen import Scenario
 from serving.stages.serve import judge, objective_check, serve
 from serving.stages.serve.config import ServeConfig, ServeFacts
 from serving.stages.serve.connection import http_request
 from serving.stages.serve.measurement import ServeJob, read_trace, run_server_scenario
+from serving.stages.serve.percentile_interval import percentile_interval
 
 if find_spec("mlperf_loadgen") is None:
     needs.missing("mlperf_loadgen is not installed; install it with: make loadgen")

@@ -9,6 +9,7 @@ import faulty_models
 import numpy as np
 import onnx
 import pytest
+from gpu_target import GpuTarget
 from pydantic import ValidationError
 
 from gauntlet.core.artifact import Artifact
@@ -16,7 +17,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.target_examiner import ModelOnTarget, TargetExaminer
-from gauntlet.targets import OpenVino, OrtCpu, OrtCuda, by_name
+from gauntlet.targets import OpenVino, OrtCpu, OrtOpenVino, by_name
 from gauntlet.targets.base import FrameworkTarget
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.other_targets import aa_checks, race_on_target
@@ -47,8 +48,8 @@ def test_targets_of_a_run_are_refused_when_they_make_no_sense(targets: list[obje
 
 
 def test_targets_are_named_or_written_out() -> None:
-    config = BenchmarkConfig.model_validate({"targets": ["ort-cpu", "openvino-bf16", {"kind": "ort-cuda"}]})
-    assert config.targets == (OrtCpu(), by_name("openvino-bf16"), OrtCuda())
+    config = BenchmarkConfig.model_validate({"targets": ["ort-cpu", "openvino-bf16", {"kind": "ort-openvino"}]})
+    assert config.targets == (OrtCpu(), by_name("openvino-bf16"), OrtOpenVino())
     assert BenchmarkConfig.model_validate_json(config.model_dump_json()) == config
     assert BenchmarkConfig().targets == (OrtCpu(),)
 
@@ -96,15 +97,15 @@ def go(tmp_path: Path, target) -> ModelOnTarget:
 
 @pytest.mark.slow
 def test_candidate_loses_its_rows_where_cuda_was_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if OrtCuda().unavailable() is None:
+    if GpuTarget().unavailable() is None:
         pytest.skip("CUDA runs here")
-    monkeypatch.setattr(OrtCuda, "unavailable", lambda _: None)
-    found = go(tmp_path, OrtCuda())
+    monkeypatch.setattr(GpuTarget, "unavailable", lambda _: None)
+    found = go(tmp_path, GpuTarget())
     assert found.rows == ()
     check = found.check
     assert check is not None
     assert (check.name, check.passed, check.severity) == ("target.macs_share", False, "warning")
-    assert check.detail.startswith("fp32 on ort-cuda: ")
+    assert check.detail.startswith("fp32 on gpu: ")
 
 
 def test_race_on_another_target_has_a_control_of_its_own(tmp_path: Path) -> None:

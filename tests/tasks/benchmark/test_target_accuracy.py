@@ -140,8 +140,8 @@ def test_race_warns_when_a_target_cannot_run_here(race, tmp_path, monkeypatch: p
     [
         ({"deploy_targets": ["openvino-f32"]}, "unknown target 'openvino-f32'; available: none"),
         (
-            {"targets": ["ort-cpu", "ort-cuda"], "deploy_targets": ["ort-cpu"]},
-            "unknown target 'ort-cpu'; available: ort-cuda",
+            {"targets": ["ort-cpu", "ort-openvino-f32"], "deploy_targets": ["ort-cpu"]},
+            "unknown target 'ort-cpu'; available: ort-openvino-f32",
         ),
         (
             {"targets": ["ort-cpu", "torch-eager"], "deploy_targets": ["torch-eager"]},

@@ -11,6 +11,7 @@ from synthetic_races import Interval, Outcome, synthetic_race
 
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
+from gauntlet.core.run_report import CandidateEntry
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.race.budget import NO_BUDGET, Budget
@@ -18,7 +19,7 @@ from gauntlet.race.confidence import median_shift_interval, rounds_for, shared_c
 from tasks.benchmark import BenchmarkConfig
 from tasks.benchmark.facts import BenchmarkFacts
 from tasks.select import Decision, SelectConfig, select
-from tasks.select.confirm import confirm, confirm_in_order, judge
+from tasks.select.confirm import confirm, confirm_in_order, judge, undisturbed
 from tasks.select.decision import Choice, Confirmation
 
 Confirm = Callable[..., Report[Decision]]
@@ -209,6 +210,55 @@ class Races:
 
 UNPROVEN: Interval = (1.01, 1.1, 1.2)
 PROVEN: Interval = (1.16, 1.2, 1.25)
+
+
+def test_rows_of_the_first_race_are_kept_beside_those_of_the_confirmation() -> None:
+    rows = synthetic_race({"static": FIRST}).result("static").rows
+    known = {"name": "static", "parent": "fp32", "status": "accepted", "reason": "", "target": "t"}
+    entry = CandidateEntry.model_validate(known | {"benchmark": rows})
+    changed = entry.replace(**Races({"static": PROVEN}).confirm().candidate_changes({"static": entry})["static"])
+    assert [row.speedup for row in changed.benchmark] == [1.2, 1.2]
+    assert changed.side_by_side == rows
+
+
+CHOICE = Choice(candidate="static", target="t", session=None, note="")
+FIRST: Interval = (3.95, 4.25, 5.55)
+
+
+def again(*races: tuple[Interval, float], budget_s: float = 300) -> tuple[Interval, bool]:
+    """Race a candidate that was `FIRST` again, 100 s a race; return the interval that counts, and if disturbed."""
+    left, now = list(races), [0.0]
+
+    def race_once() -> BenchmarkFacts:
+        now[0] += 100
+        interval, aa_deviation = left.pop(0)
+        return synthetic_race({"static": interval}, aa_deviation)
+
+    before = synthetic_race({"static": FIRST}).result("static").rows
+    race, disturbed = undisturbed(race_once, CHOICE, before, 0.05, budget_s, lambda: now[0])
+    row = judge(race, SelectConfig(), CHOICE, 1, covered=before if disturbed else ()).rows[0]
+    return (row.speedup_low, row.speedup, row.speedup_high), disturbed
+
+
+def test_race_whose_control_is_off_is_repeated_and_the_repetition_counts() -> None:
+    assert again(((5.65, 10.65, 14.49), 0.161), ((3.9, 4.1, 4.3), 0.02)) == ((3.9, 4.1, 4.3), False)
+
+
+def test_race_far_above_the_first_is_repeated() -> None:
+    assert again(((9.0, 9.5, 10.0), 0.01), ((3.9, 4.1, 4.3), 0.02)) == ((3.9, 4.1, 4.3), False)
+
+
+def test_twice_disturbed_race_shows_the_smaller_speed_up_and_covers_both_races() -> None:
+    wild = ((5.65, 10.65, 14.49), 0.161)
+    assert again(wild, wild) == ((3.95, 4.25, 14.49), True)
+
+
+def test_disturbed_race_is_not_repeated_beyond_the_time_budget() -> None:
+    assert again(((3.9, 4.1, 4.3), 0.161), budget_s=150) == ((3.9, 4.1, 5.55), True)
+
+
+def test_race_below_the_first_counts_at_once() -> None:
+    assert again(((2.0, 2.1, 2.2), 0.01)) == ((2.0, 2.1, 2.2), False)
 
 
 def test_next_candidate_is_confirmed_when_the_selected_one_is_not() -> None:

@@ -1,5 +1,6 @@
 """`gauntlet bench` as a person meets it."""
 
+import io
 import shutil
 import sys
 from pathlib import Path
@@ -10,10 +11,13 @@ import onnx
 import pytest
 from harness import called
 from PIL import Image
+from rich.console import Console
 
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.run_report import BenchmarkRow
+from gauntlet.race.target_examiner import ModelOnTarget
 from gauntlet.targets import OpenVino, OrtCpu, by_name
-from wings.comparison.bench_command import named, resolve_targets
+from wings.comparison.bench_command import named, print_comparison, resolve_targets
 from wings.comparison.library.latency_plot import plot_latency, require_image
 from wings.comparison.library.target_comparison import BenchResult
 
@@ -26,6 +30,24 @@ def folder(tmp_path: Path) -> Path:
     onnx.save(faulty_models.cnn(), tmp_path / "cnn.onnx")
     onnx.save(faulty_models.cnn(batch="n"), tmp_path / "again.onnx")
     return tmp_path
+
+
+def test_table_of_four_targets_fits_80_columns_and_names_the_models() -> None:
+    row = {"median_ms": 12.345, "speedup": 12.34, "speedup_low": 11.98, "speedup_high": 13.02, "verdict": "faster"}
+    rows = [BenchmarkRow.model_validate(row | {"target": "t", "batch": batch, "more_rounds": 12}) for batch in (1, 8)]
+    targets = ("ort-cpu", "openvino-f32", "openvino-bf16", "ort-openvino-int8-throughput")
+    pairs = tuple(
+        ModelOnTarget(candidate="mobilenet_v3_small", target=target, status="measured", rows=tuple(rows))
+        for target in targets
+    )
+    known = {"reference": "a", "inputs": "random", "threads": 2, "rounds": 6, "block_ms": 1, "resolution": 0.005}
+    console = Console(file=io.StringIO(), width=80)
+    print_comparison(console, BenchResult.model_validate(known | {"pairs": pairs}))
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert "mobilenet_v3_" in text
+    assert "on openvino-bf16" in text
 
 
 @pytest.mark.slow

@@ -14,10 +14,11 @@ import pytest
 
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.race.contender import Plan
-from gauntlet.targets import OpenVino, OrtCpu, OrtCuda
+from gauntlet.targets import OpenVino, OrtCpu
 from gauntlet.targets.base import BaseTarget, FrameworkTarget, Precision
 from wings.comparison.library.random_inputs import random_inputs
 from wings.comparison.library.target_comparison import BenchResult, compare_targets
+from wings.providers.accelerators import OrtCuda
 
 
 class OfFramework(FrameworkTarget):

@@ -86,5 +86,5 @@ def test_no_browser_is_left_when_its_worker_is_killed(home, trained, inputs: Pat
         assert worker.run(2, 1, 60)["repeatability_db"] == float("inf")
         browsers = psutil.Process(worker._process.pid).children(recursive=True)
         assert len(browsers) > 1
-    _, alive = psutil.wait_procs(browsers, timeout=10)
+    _, alive = psutil.wait_procs(browsers, timeout=60)
     assert alive == []

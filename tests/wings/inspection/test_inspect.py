@@ -8,6 +8,7 @@ import onnx
 import onnx_text
 import pytest
 
+from flows.cli.main import main
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.runtime.integer_share import measure_integer_share
 from wings.inspection.library.summary import Inspection, inspect
@@ -131,3 +132,19 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.onnx").write_text("hello")
     with pytest.raises(StageError, match=r"text\.onnx: not a readable ONNX model"):
         inspect(tmp_path / "text.onnx")
+
+
+def test_real_names_have_room_at_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proto = onnx_text.model(
+        "m (float[n,3,224,224] x) => (float[n,64,224,224] y) <float[64,3,3,3] w>{ y = Conv<pads=[1,1,1,1]>(x, w) }"
+    )
+    proto.graph.node[0].name = "/features/features.0/block/block.1/conv/Conv"
+    onnx.save(proto, tmp_path / "m.onnx")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["inspect", str(tmp_path / "m.onnx")]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "/features/features.0/block/block.1/" in out
+    assert "Conv [1, 64, 224, 224]" in out

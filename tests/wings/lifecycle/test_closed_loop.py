@@ -41,7 +41,7 @@ def deploy_all(home: Home, served: ServedChampion | None = None) -> None:
     deploy(home, PlatformSettings(prefect_port=1, mlflow_port=1, wings=wings))
 
 
-def until(ready: Callable[[], Any], seconds: float = 120) -> Any:
+def until(ready: Callable[[], Any], seconds: float = 400) -> Any:
     deadline = time.monotonic() + seconds
     while not (result := ready()):
         assert time.monotonic() < deadline
@@ -82,7 +82,16 @@ def test_harmful_alarm_starts_one_retraining_and_no_other_does(client: SyncPrefe
     mine = FlowRunFilter.model_validate({"deployment_id": {"any_": [str(deployment.id)]}})
     began = {"name": "digits", "version": "0123456789ab", "time": "2026-11-22T12:00:00+00:00", "reason": ""}
     began |= {"first": "2026-11-22T10:00:00+00:00", "samples": 9, "reference_samples": 9, "limits": {}, "features": ()}
-    risk = {"labeled": 9, "wrong": 8, "reference": 0, "bound": 0.1, "above": 0.2, "below": 1, "evidence": 2}
+    risk = {
+        "labeled": 9,
+        "wrong": 8,
+        "reference": 0,
+        "bound": 0.1,
+        "harm_bound": 0.1,
+        "above": 0.2,
+        "below": 1,
+        "evidence": 2,
+    }
     risk |= {"threshold": 1, "alarm_at": 7}
     for name, verdict, harm in (
         ("digits", "cannot tell", risk),

@@ -59,7 +59,7 @@ def _has_container(endpoint: str) -> bool:
     headers |= {"Authorization": f"SharedKey {ACCOUNT}:{signature}", "Content-Length": "0"}
     asked = urllib.request.Request(f"{endpoint}/{CONTAINER}?restype=container", method="PUT", headers=headers)
     try:
-        urllib.request.urlopen(asked, timeout=10).close()
+        urllib.request.urlopen(asked, timeout=60).close()
     except urllib.error.HTTPError:
         raise
     except OSError:

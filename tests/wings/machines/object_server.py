@@ -75,7 +75,7 @@ class ObjectServer:
 
     def _responds(self) -> bool:
         try:
-            urllib.request.urlopen(f"{self.url}/{BUCKET}", timeout=10).close()
+            urllib.request.urlopen(f"{self.url}/{BUCKET}", timeout=60).close()
         except OSError:
             return False
         return True

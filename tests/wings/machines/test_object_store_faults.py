@@ -233,7 +233,7 @@ def test_large_model_passes_through_with_little_memory(tmp_path: Path, kind: str
 
 def test_missing_package_is_named_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(ConfigError, match=r"needs obstore. Fix: pip install 'onnx-gauntlet\[store\]'"):
+    with pytest.raises(ConfigError, match=r"needs obstore. Fix: make store"):
         open_store(tmp_path, "s3://bucket/prefix")
 
 

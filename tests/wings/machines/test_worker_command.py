@@ -6,7 +6,7 @@ import pytest
 from harness import command
 
 from flows.cli.main import main
-from flows.servers.local_servers import free_port
+from flows.servers.ports import free_port
 
 
 @pytest.fixture(autouse=True)

@@ -10,16 +10,16 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from harness import command, quick_config
+from harness import command, prefect_account, quick_config, sign_in
 from playwright.sync_api import Browser
 
 from flows.record.home import Home
-from flows.servers.local_servers import free_port
+from flows.servers.ports import free_port
 from gauntlet.core.run_report import RunReport
 from wings.platform.local_platform import WORKERS, platform_wings
 
 pytestmark = [pytest.mark.nightly, pytest.mark.browser, pytest.mark.timeout(900)]
-HIDDEN = dict.fromkeys(("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI"), "")
+HIDDEN = dict.fromkeys(("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME", "MLFLOW_TRACKING_URI"), "")
 
 
 def gauntlet(folder: Path, *words: str) -> str:
@@ -51,28 +51,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert command(folder, "status", **HIDDEN).returncode == 1
 
 
-def configure(api: str, config: dict[str, Any]) -> str:
+def configure(api: str, config: dict[str, Any], account: tuple[str, str]) -> str:
     """Give the deployment small settings, as a person would in its form; return its id."""
     import requests
 
-    found = requests.get(f"{api}/deployments/name/gauntlet/on-demand", timeout=60).json()
+    found = requests.get(f"{api}/deployments/name/gauntlet/on-demand", auth=account, timeout=60).json()
     body = {"parameters": {"config": config}}
-    requests.patch(f"{api}/deployments/{found['id']}", json=body, timeout=60).raise_for_status()
+    requests.patch(f"{api}/deployments/{found['id']}", json=body, auth=account, timeout=60).raise_for_status()
     return str(found["id"])
 
 
 def test_a_click_on_run_ends_in_a_winner_that_mlflow_shows(browser: Browser, folder: Path) -> None:
     servers = parts(folder)
     prefect, mlflow = servers["prefect"]["address"], servers["mlflow"]["address"]
-    deployment = configure(f"{prefect}/api", quick_config().model_dump(mode="json"))
+    home = Home(folder / ".gauntlet")
+    deployment = configure(f"{prefect}/api", quick_config().model_dump(mode="json"), prefect_account(home))
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.set_default_timeout(120_000)
     page.goto(f"{prefect}/deployments/deployment/{deployment}")
+    sign_in(page, home)
     page.get_by_role("button", name="Run", exact=True).first.click()
     page.get_by_text("Quick run").click()
     page.get_by_text("Run Deployment").wait_for()  # the form, with the deployment's settings
     page.get_by_role("button", name="Run", exact=True).last.click()
-    home = Home(folder / ".gauntlet")
     until(home.finished_run, 400)
     run = home.finished_run()
     assert run is not None

@@ -22,7 +22,8 @@ from postgres_cluster import OWNERS, TLS, PostgresCluster, postgres_cluster, wri
 
 from flows.record.home import Home
 from flows.record.journal import everything_sent
-from flows.servers.local_servers import HOST, free_port, launch, stop, wait_until_up
+from flows.servers.local_servers import launch, stop, wait_until_up
+from flows.servers.ports import HOST, free_port
 from wings.platform.prepare_databases import FIX_TLS, MLFLOW, PREFECT, main
 
 QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=1", "benchmark.restart_processes=false")

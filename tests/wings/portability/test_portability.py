@@ -75,7 +75,7 @@ def test_verdict_is_in_the_model_beside_its_signature(twins: object, judge: Judg
 
 def test_candidate_is_rejected_when_it_needs_vnni_and_must_not(twins: object, judge: Judge) -> None:
     report = judge(twins.full, needs_vnni="reject")
-    with pytest.raises(GateFailed, match=r"portability.needs_vnni: 1 must be == 0.*reduce_range"):
+    with pytest.raises(GateFailed, match=r"portability.needs_vnni: .*reduce_range"):
         report.raise_if_blocked()
     judge(twins.full, needs_vnni="accept").raise_if_blocked()
     judge(twins.seven_bit, needs_vnni="reject").raise_if_blocked()

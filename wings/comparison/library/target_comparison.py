@@ -4,19 +4,21 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from gauntlet.core.arrays import Array
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.race.confidence import RESOLUTION
 from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.table import RaceTable, run_race
 from gauntlet.race.target_examiner import ModelOnTarget, TargetExaminer
 from gauntlet.race.target_validation import repeatability_check
+from gauntlet.run_result import data_table
 from gauntlet.targets.base import BaseTarget
 
 
@@ -42,6 +44,16 @@ class BenchResult(Frozen):
     def failed(self) -> tuple[ModelOnTarget, ...]:
         """The pairs that failed validation or crashed, at one batch size or at all."""
         return tuple(pair for pair in self.pairs if pair.status in ("failed", "measured") and pair.reason)
+
+    @property
+    def table(self) -> Any:
+        """The measured pairs by batch size: a pandas DataFrame where pandas is installed, or else a list of rows."""
+        return data_table([self._row(pair, row) for pair in self.pairs for row in pair.rows])
+
+    def _row(self, pair: ModelOnTarget, row: BenchmarkRow) -> dict[str, Any]:
+        shown = ("batch", "median_ms", "speedup", "speedup_low", "speedup_high", "verdict")
+        values = {name: getattr(row, name) for name in shown}
+        return {"model": pair.candidate, "target": pair.target, **values}
 
 
 def compare_targets(

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from configs.brought_model import infer_config
 from configs.frameworks import suffixes as model_suffixes
-from configs.loader import load, validated
+from configs.loader import given_libraries, load, validated
 from configs.schema import PipelineConfig
 from gauntlet.core.artifact import sha256_of
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen
+from gauntlet.runtime.operator_libraries import with_operator_libraries
 
 CONFIGS = (".yaml", ".yml")
 
@@ -28,7 +29,9 @@ class FleetModel(Frozen):
         """Return the configuration of its run; `ConfigError` when the file is invalid, or a setting."""
         if self.path.suffix.lower() in CONFIGS:
             return load(str(self.path), settings)
-        return validated(self.path, infer_config(self.path, self.data, None, {}).values, settings)
+        with with_operator_libraries(given_libraries(str(self.path), settings)):
+            inferred = infer_config(self.path, self.data, None, {})
+        return validated(self.path, inferred.values, settings)
 
     def digest(self, settings: tuple[str, ...]) -> str:
         """Return what names this model with its data, its weights beside it, and the settings, by content."""

@@ -12,7 +12,7 @@ from flows.record.home import Home
 from gauntlet.core.errors import ConfigError
 from gauntlet.request_log.features import PREDICTED
 from wings.lifecycle.library.monitoring.monitor import PAGE, monitor
-from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, MonitorResult
+from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, MonitorResult, RiskResult
 from wings.lifecycle.registered_model import named_bundle
 
 if TYPE_CHECKING:
@@ -71,6 +71,10 @@ def print_result(console: Console, result: MonitorResult, page: Path) -> None:
             medians += f"{feature.changed_at}"
             what = f"changed at about sample {feature.changed_at}" if feature.name == PREDICTED else medians
             console.print(f"{feature.name}: {what}; alarm at sample {feature.alarm_at}")
+    if risk := result.risk:
+        _print_labels(console, risk, result.limits.label_window_h)
+    if partly := [f"{one.name} ({one.samples})" for one in result.features if one.samples < result.samples]:
+        console.print(f"not in the log of all samples: {', '.join(partly)}", style="dim")
     if result.no_embedding:
         reason = plain(result.no_embedding)
         console.print(f"the network's penultimate outputs are not watched: {reason}", style="dim")
@@ -78,6 +82,17 @@ def print_result(console: Console, result: MonitorResult, page: Path) -> None:
         console.print(
             "further samples are not tested. Fix: --restart, and `gauntlet serve --log-share`", style="yellow"
         )
+
+
+def _print_labels(console: Console, risk: RiskResult, window_h: float) -> None:
+    """Print how many samples have no label, and which labels are not judged."""
+    if risk.waiting:
+        wait = f"earlier requests without one may get theirs for {window_h:g} h (--label-window-h)"
+        console.print(f"{counted(risk.waiting, 'label')} not judged yet: {wait}", style="yellow")
+    if risk.late:
+        console.print(f"{counted(risk.late, 'label')} not judged: later than {window_h:g} h", style="yellow")
+    if risk.labeled and risk.unlabeled:
+        console.print(f"{counted(risk.unlabeled, 'sample')} without a label", style="dim")
 
 
 def _print_watched(console: Console, watched: "Watched") -> None:

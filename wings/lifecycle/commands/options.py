@@ -2,13 +2,21 @@
 
 import argparse
 
-from flows.cli.argument_types import at_least
-from flows.cli.commands import INVALID, AddCommand, Commands, adder
+from flows.cli.argument_types import at_least, port
+from flows.cli.commands import INVALID, WATCH, AddCommand, Commands, adder
+
+USES = {
+    "promote": (WATCH, "gauntlet promote winner.zip"),
+    "rollback": (WATCH, "gauntlet rollback digits"),
+    "history": (WATCH, "gauntlet history digits"),
+    "monitor": (WATCH, "gauntlet monitor digits --log requests"),
+    "retrain": (WATCH, "gauntlet retrain digits --log requests"),
+}
 
 
 def add_commands(commands: Commands) -> None:
     """Add the commands."""
-    add = adder(commands, "wings.lifecycle.commands")
+    add = adder(commands, "wings.lifecycle.commands", USES)
     _add_promotion_commands(add)
     _add_monitor(add)
     _add_retrain(add)
@@ -65,14 +73,7 @@ def _add_monitor(add: AddCommand) -> None:
     monitor.add_argument("--log", required=True, metavar="FOLDER", help="what `gauntlet serve --request-log` wrote")
     out = "for monitor.html, monitor.json and the history; by default in the log's folder"
     monitor.add_argument("--out", metavar="FOLDER", help=out)
-    rate = "probability of ever raising an alarm while nothing changes; by default 0.05"
-    monitor.add_argument("--false-alarms", type=float, metavar="SHARE", help=rate)
-    risk = "wrong predictions that may be added to the evaluation's share; by default 0.05"
-    monitor.add_argument("--max-error-increase", type=float, metavar="SHARE", help=risk)
-    failed = "share of requests that may fail, or have outputs that are not finite; by default 0.01"
-    monitor.add_argument("--max-failed-share", type=float, metavar="SHARE", help=failed)
-    latency = "latency that 99 %% of the requests must keep; by default the run's serve.objective"
-    monitor.add_argument("--p99-ms", type=float, metavar="MS", help=latency)
+    _add_monitor_limits(monitor)
     back = "roll the champion back once it is proven worse than the one before"
     monitor.add_argument("--roll-back", action="store_true", help=back)
     drop = "with --roll-back: accuracy that may be lost; by default as at the promotion, or 0.01"
@@ -81,6 +82,22 @@ def _add_monitor(add: AddCommand) -> None:
     monitor.add_argument("--every", type=at_least(1), metavar="S", help=every)
     monitor.add_argument("--restart", action="store_true", help="forget the history; begin with what is logged now")
     monitor.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_monitor_limits(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add what a monitor raises an alarm at."""
+    rate = "probability of ever raising an alarm while nothing changes; by default 0.05"
+    command.add_argument("--false-alarms", type=float, metavar="SHARE", help=rate)
+    risk = "wrong predictions that may be added to the evaluation's share; by default 0.05"
+    command.add_argument("--max-error-increase", type=float, metavar="SHARE", help=risk)
+    failed = "share of requests that may fail, or have outputs that are not finite; by default 0.01"
+    command.add_argument("--max-failed-share", type=float, metavar="SHARE", help=failed)
+    latency = "latency that 99 %% of the requests must keep; by default the run's serve.objective"
+    command.add_argument("--p99-ms", type=float, metavar="MS", help=latency)
+    window = "hours within which labels come; until then, a request without one makes later ones wait; by default 48"
+    command.add_argument("--label-window-h", type=float, metavar="H", help=window)
+    season = "hours after which requests repeat a cycle, such as 24: whole cycles are judged; by default none"
+    command.add_argument("--season-h", type=float, metavar="H", help=season)
 
 
 def _add_retrain(add: AddCommand) -> None:
@@ -92,7 +109,7 @@ def _add_retrain(add: AddCommand) -> None:
     retrain.add_argument("--log", required=True, metavar="FOLDER", help=logged)
     least = "labeled samples that are needed; by default 200"
     retrain.add_argument("--min-labeled", type=at_least(20), metavar="N", help=least)
-    held = "share of the labeled requests that judges instead of training; by default 0.3"
+    held = "share of the labeled requests, the latest, that judges instead of training; by default 0.3"
     retrain.add_argument("--held-back", type=float, metavar="SHARE", help=held)
     retrain.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
     fresh = "repeat everything, also a retraining with the same requests"
@@ -106,8 +123,11 @@ def add_options(commands: Commands) -> None:
         return
     served = "serve this model's champion with a request log, watch and retrain it"
     up.add_argument("--serve", metavar="NAME", default="", help=served)
-    up.add_argument("--serve-port", type=int, default=8080, help="by default 8080, or a free one")
+    up.add_argument("--serve-port", type=port, default=8080, help="by default 8080, or a free one")
     every = "with --serve: seconds between two looks at the champion; by default 300"
     up.add_argument("--watch-every", type=at_least(1), metavar="S", help=every)
+    share = "with --serve: share of the requests that is logged, and so watched; by default 1"
+    up.add_argument("--log-share", type=float, metavar="SHARE", help=share)
+    _add_monitor_limits(up.add_argument_group("when the watch raises an alarm, with --serve"))
     limits = up.add_argument_group("what a retrained model may lose against the champion, with --serve")
     _add_replay_limits(limits)

@@ -1,15 +1,14 @@
 """`gauntlet promote` and `gauntlet rollback`: which version is the champion."""
 
 import argparse
-import signal
 from pathlib import Path
 
 from rich.console import Console
 
-from flows.cli.run import terminated
 from flows.cli.shared import given_limits, plain
 from flows.record.home import Home
 from gauntlet.reporting.text_format import metric_name, milliseconds, percent
+from gauntlet.runtime.signals import end_in_order
 from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits
 from wings.lifecycle.registry.promote import Promotion, PromotionRequest, promote, rollback
 
@@ -19,7 +18,7 @@ def promote_bundle(options: argparse.Namespace) -> int:
     limits = given_limits(ReplayLimits, options)
     requests, won = (Path(text) if text else None for text in (options.requests, options.must_win_on))
     request = PromotionRequest(options.source, options.role, options.name, options.why, requests, limits, won)
-    signal.signal(signal.SIGTERM, terminated)
+    end_in_order()
     console = Console()
     with console.status("promoting ...") as status:
         status.start() if console.is_terminal else status.stop()

@@ -3,18 +3,17 @@
 import argparse
 import importlib
 import os
-import signal
 from pathlib import Path
 
 from rich.console import Console
 
 from flows.cli.console import live
-from flows.cli.run import terminated
 from flows.cli.shared import given_limits, plain
 from flows.local_run import explain_full_disk, wait_for_prefect_events
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
-from gauntlet.request_log.reader import RequestLogReader
+from gauntlet.runtime.signals import end_in_order
+from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.promotion.ledger import checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.library.promotion.retrain_facts import RetrainLimits
@@ -27,7 +26,7 @@ def retrain_model(options: argparse.Namespace) -> int:
     RequestLogReader(Path(options.log)).require()  # nothing is started for a log that is not there
     console, home = Console(), Home.find()
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # Prefect reads it when imported
-    signal.signal(signal.SIGTERM, terminated)
+    end_in_order()
     with explain_full_disk(home), prefect_server(home, while_starting=_prepare) as api, live(console):
         from wings.lifecycle.prefect_flows.retraining import retrain
 

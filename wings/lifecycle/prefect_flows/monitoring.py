@@ -8,6 +8,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from flows.failure import fails_with_its_reason
 from flows.record.home import Home
 from gauntlet.core.errors import GateFailed
 from gauntlet.reporting.markdown_report import escape
@@ -26,6 +27,7 @@ log = logging.getLogger("gauntlet")
 
 
 @flow(name="monitor", flow_run_name="{source}", persist_result=False, log_prints=False)
+@fails_with_its_reason
 def monitor(
     source: str,
     request_log: str,

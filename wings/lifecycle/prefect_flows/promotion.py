@@ -6,6 +6,7 @@ from pathlib import Path
 from prefect import flow, runtime
 from prefect.artifacts import create_markdown_artifact
 
+from flows.failure import fails_with_its_reason
 from flows.record.benchmark_slot import benchmark_slot
 from flows.record.home import Home
 from gauntlet.core.errors import GateFailed
@@ -17,6 +18,7 @@ log = logging.getLogger("gauntlet")
 
 
 @flow(name="promote", flow_run_name="{source} as {role}", persist_result=False, log_prints=False)
+@fails_with_its_reason
 def promote(
     source: str,
     role: Role = "champion",

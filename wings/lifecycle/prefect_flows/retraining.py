@@ -13,6 +13,7 @@ from prefect import flow, runtime
 from prefect.artifacts import create_markdown_artifact
 
 from configs.schema import PipelineConfig
+from flows.failure import fails_with_its_reason
 from flows.local_run import find_own_run
 from flows.pipeline import pipeline
 from flows.record.home import Home
@@ -20,7 +21,7 @@ from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import GateFailed, without_password
 from gauntlet.reporting.markdown_report import escape
 from gauntlet.request_log.log_format import VERSION_DIGITS
-from gauntlet.request_log.reader import RequestLogReader
+from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests, read_labeled_requests
 from wings.lifecycle.library.promotion.ledger import Entry, checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
@@ -55,6 +56,7 @@ class RetrainRequest:
 
 
 @flow(name="retrain", flow_run_name="{name}", persist_result=False, log_prints=False)
+@fails_with_its_reason
 def retrain(
     name: str,
     request_log: str,
@@ -141,7 +143,8 @@ def _samples(champion: ResolvedBundle, request: RetrainRequest) -> LabeledReques
     reader.require()
     samples = read_labeled_requests(reader, champion.digest[:VERSION_DIGITS], signature, request.limits.held_back)
     aside = int(samples.held_back.sum())
-    require_enough(request.name, samples.labeled, samples.usable, (len(samples.labels) - aside, aside), request.limits)
+    sides = (len(samples.labels) - aside, aside)
+    require_enough(request.name, samples.labeled, samples.usable, sides, request.limits, samples.copies)
     return samples
 
 

@@ -95,10 +95,13 @@ class ModelRegistry:
         bundle = origin.opened
         with self._server() as client, upload_time(bundle.folder / MANIFEST):
             if self._model(client) is None:
-                client.create_registered_model(self.name, {"gauntlet.name": bundle.contract.name})
+                about = f"{self.name}, promoted by replay. What was promoted, and why: gauntlet history {self.name}"
+                client.create_registered_model(self.name, {"gauntlet.name": bundle.contract.name}, about)
             model_uri, model_id = self._logged_model(client, origin)
             tags = {DIGEST: bundle.digest, **origin.tags()}
-            version = client.create_model_version(self.name, model_uri, origin.mlflow_run, tags, model_id=model_id)
+            version = client.create_model_version(
+                self.name, model_uri, origin.mlflow_run, tags, description=origin.description(), model_id=model_id
+            )
             return str(version.version)
 
     def point(self, aliases: Aliases, versions: dict[str, str]) -> None:

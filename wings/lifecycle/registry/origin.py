@@ -19,6 +19,8 @@ from gauntlet.core.run_report import RunReport
 PACKAGE = "package"
 """The stage whose artifact `bundle` is a run's bundle."""
 
+MAX_DESCRIPTION = 1000
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -41,6 +43,12 @@ class Origin:
         if self.path is None:
             raise ConfigError(f"run {self.run_id} has no bundle. Fix: run it again with: gauntlet run {self.name}")
         return Bundle.open(self.path)
+
+    def description(self) -> str:
+        """Return what its version in the registry is, in a line: the winner, where it runs, and why it won."""
+        contract = self.opened.contract
+        reason = f": {self.report.reason}" if self.report else ""
+        return f"{contract.candidate} on {contract.target}, of run {contract.run_id}{reason}"[:MAX_DESCRIPTION]
 
     def tags(self) -> dict[str, str]:
         """Return the tags of its version in the registry: where it comes from, and its key figures."""

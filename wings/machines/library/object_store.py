@@ -24,7 +24,7 @@ from pydantic import Field
 
 from gauntlet.core.artifact import STORE_ADDRESS, Artifact, Store, sha256_of
 from gauntlet.core.errors import ConfigError, PipelineError, StageError
-from gauntlet.core.extras import with_pip
+from gauntlet.core.extras import install_command
 from gauntlet.core.frozen import Frozen
 from wings.machines.library.object_store_client import PAUSE_S, Result, connect, patiently, permanent_fault
 
@@ -84,7 +84,7 @@ def open_object_store(folder: Path, address: str) -> "ObjectStore":
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise ConfigError(f"{STORE_ADDRESS}={address}: not the address of a store ({known}). Fix: s3://BUCKET/PREFIX")
     if find_spec("obstore") is None:
-        raise ConfigError(f"{STORE_ADDRESS}={address}: needs obstore. Fix: {with_pip('store')}")
+        raise ConfigError(f"{STORE_ADDRESS}={address}: needs obstore. Fix: {install_command('store')}")
     return ObjectStore(folder, address.rstrip("/"))
 
 

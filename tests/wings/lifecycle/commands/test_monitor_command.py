@@ -17,6 +17,8 @@ from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult
 
 BRIGHT = (0.7, 1.0)
+AS_THEY_COME = ("--label-window-h", "0")
+"""How labels are judged: earlier requests have none."""
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def test_wrong_predictions_are_harmful_without_any_change_of_inputs(bundle: Path
 def test_change_with_right_predictions_is_harmless(bundle: Path, log: Path, capsys) -> None:
     log_requests(log, bundle, images(1, 200))
     log_requests(log, bundle, images(2, 400, BRIGHT), name="bright", wrong=[False] * 400)
-    code, found = look(capsys, bundle, log)
+    code, found = look(capsys, bundle, log, *AS_THEY_COME)
     assert (code, found.verdict) == (0, "harmless")
     assert found.features[0].alarm_at is not None
 
@@ -97,14 +99,14 @@ def test_change_after_an_acquitted_one_is_an_alarm_again(bundle: Path, log: Path
     log_requests(log, bundle, images(1, 200))
     log_requests(log, bundle, images(2, 400, BRIGHT), name="bright", wrong=[False] * 400)
     log_requests(log, bundle, images(3, 400, BRIGHT), name="still bright")
-    assert look(capsys, bundle, log)[1].verdict == "harmless"
+    assert look(capsys, bundle, log, *AS_THEY_COME)[1].verdict == "harmless"
     log_requests(log, bundle, images(4, 300, (0.0, 0.2)), name="dark")
-    code, found = look(capsys, bundle, log)
+    code, found = look(capsys, bundle, log, *AS_THEY_COME)
     assert (code, found.verdict) == (1, "cannot tell")
     since = int(found.reason.split("sample ")[1].split(":")[0])
     assert 950 < since < 1050
     log_requests(log, bundle, images(5, 400, (0.0, 0.2)), name="dark, too", wrong=[False] * 400)
-    assert look(capsys, bundle, log)[1].verdict == "harmless"
+    assert look(capsys, bundle, log, *AS_THEY_COME)[1].verdict == "harmless"
 
 
 def test_labels_under_an_id_that_several_requests_have_are_ignored_and_counted(bundle: Path, log: Path, capsys) -> None:
@@ -117,7 +119,7 @@ def test_labels_under_an_id_that_several_requests_have_are_ignored_and_counted(b
         for right in (label, (label + 1) % 3):
             writer.add_feedback(f"trace-{number}", (right,))
     writer.close()
-    _, found = look(capsys, bundle, log)
+    _, found = look(capsys, bundle, log, *AS_THEY_COME)
     assert found.risk is not None
     assert (found.verdict, found.risk.labeled, found.ignored_labels) == ("no alarm", 10, 80)
 
@@ -217,6 +219,30 @@ def test_without_labels_in_the_evaluation_there_is_no_risk(tmp_path: Path, log: 
     code, found = look(capsys, bundle, log)
     assert (code, found.verdict, found.risk) == (1, "cannot tell", None)
     assert "no labels that tell" in found.reason
+
+
+def test_one_request_without_statistics_blinds_no_feature(bundle: Path, log: Path, capsys) -> None:
+    log_requests(log, bundle, images(1, 1), keep="none")
+    log_requests(log, bundle, images(2, 200, BRIGHT), name="bright")
+    code, found = look(capsys, bundle, log)
+    assert (code, [one.samples for one in found.features]) == (1, [200, 200, 200, 201, 201])
+    assert found.features[0].alarm_at is not None
+    assert main(["monitor", str(bundle), "--log", str(log)]) == 1
+    assert "not in the log of all samples: brightness (200), contrast (200)" in capsys.readouterr().out
+
+
+def test_labels_that_wait_for_earlier_ones_are_counted_and_said(bundle: Path, log: Path, capsys) -> None:
+    log_requests(log, bundle, images(1, 10))
+    log_requests(log, bundle, images(2, 30), name="labeled", wrong=[True] * 30)
+    code, found = look(capsys, bundle, log)
+    assert found.risk is not None
+    assert (code, found.risk.labeled, found.risk.waiting, found.risk.unlabeled) == (0, 0, 30, 0)
+    assert "30 labels are not judged yet" in page(log)
+    assert main(["monitor", str(bundle), "--log", str(log)]) == 0
+    assert "30 labels not judged yet: earlier requests without one may get theirs for 48 h" in capsys.readouterr().out
+    code, found = look(capsys, bundle, log, *AS_THEY_COME)
+    assert found.risk is not None
+    assert (code, found.risk.labeled, found.risk.unlabeled, found.verdict) == (1, 30, 10, "harmful")
 
 
 def test_text_names_the_verdict_and_the_page(bundle: Path, log: Path, tmp_path: Path, capsys) -> None:

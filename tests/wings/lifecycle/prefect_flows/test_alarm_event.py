@@ -42,7 +42,16 @@ def run(prefect_server: str) -> Iterator[str]:
 
 
 def harmful() -> MonitorResult:
-    risk = {"labeled": 9, "wrong": 8, "reference": 0, "bound": 0.1, "above": 0.2, "below": 1, "evidence": 2}
+    risk = {
+        "labeled": 9,
+        "wrong": 8,
+        "reference": 0,
+        "bound": 0.1,
+        "harm_bound": 0.1,
+        "above": 0.2,
+        "below": 1,
+        "evidence": 2,
+    }
     return MonitorResult(
         name=NAME,
         version="0123456789ab",

@@ -12,7 +12,8 @@ import pytest
 from harness import command
 
 from flows.record.home import Home
-from flows.servers.local_servers import free_port, launch, stop, wait_until_up
+from flows.servers.local_servers import launch, stop, wait_until_up
+from flows.servers.ports import free_port
 from wings.lifecycle.library.promotion.ledger import Ledger
 from wings.lifecycle.library.promotion.replay_facts import ReplayLimits
 from wings.lifecycle.registry.model_registry import AccessError

@@ -42,6 +42,8 @@ def test_first_champion_needs_no_replay_and_is_one_version(home: Home, run) -> N
     version = MlflowClient(home.mlflow_uri).get_model_version("digits", "1")
     assert version.tags["bundle.digest"] == bundle.digest
     assert version.tags["accuracy"] == "0.97"
+    assert version.description.startswith("small on ort-cpu, of run run-1: ")
+    assert "gauntlet history digits" in MlflowClient(home.mlflow_uri).get_registered_model("digits").description
     assert (version.tags["winner"], version.tags["gauntlet.run_id"]) == ("small", "run-1")
     assert MlflowClient(home.mlflow_uri).get_run(version.run_id).info.run_name == "run-1"
     entries = Ledger.of(home.root, "digits").entries()
@@ -95,9 +97,9 @@ def test_version_that_was_rolled_back_for_proven_harm_comes_back_only_with_a_rea
     registry = ModelRegistry(home, home.mlflow_uri, "digits")
     with transaction(home, registry) as held:
         roll_back(held, "proven harm", (Check.of("watch.accuracy_drop", 3, "<", 1),))
-    with pytest.raises(GateFailed, match=r"rolled_back_for_harm: 1 must be == 0; rolled back on .* proven harm"):
+    with pytest.raises(GateFailed, match=r"rolled_back_for_harm: rolled back on .* proven harm"):
         rollback(home, "digits", leaves="1")
-    with pytest.raises(GateFailed, match=r"rolled_back_for_harm: 1 must be == 0"):
+    with pytest.raises(GateFailed, match=r"rolled_back_for_harm: rolled back"):
         ask(home, "run-2")
     assert aliases(home) == {"champion": "1", "previous": "2"}
     assert ask(home, "run-2", why="the sensor was broken").version == "2"
@@ -141,14 +143,14 @@ def test_bundle_that_names_a_run_of_the_home_is_what_that_run_made(home: Home, r
 
 def test_failed_run_is_refused(home: Home, run) -> None:
     run("run-1", verdict="failed", stopped_at="numerics", reason="numerics.max_rel_error", winner=None)
-    with pytest.raises(GateFailed, match=r"promote.run_passed: 0 must be == 1; run run-1 failed at numerics"):
+    with pytest.raises(GateFailed, match=r"promote.run_passed: run run-1 failed at numerics"):
         ask(home, "run-1", why="all the same")
     assert [entry.op for entry in Ledger.of(home.root, "digits").entries()] == ["refuse"]
 
 
 def test_overridden_gate_needs_a_reason_which_is_kept(home: Home, run) -> None:
     run("run-1", OVERRIDDEN)
-    with pytest.raises(GateFailed, match=r"overridden_gates: 1 must be == 0; accuracy.max_accuracy_drop: ticket 7"):
+    with pytest.raises(GateFailed, match=r"overridden_gates: accuracy.max_accuracy_drop: ticket 7"):
         ask(home, "run-1")
     assert ask(home, "run-1", why="test fleet").changed
     entry = Ledger.of(home.root, "digits").entries()[1]
@@ -158,7 +160,7 @@ def test_overridden_gate_needs_a_reason_which_is_kept(home: Home, run) -> None:
 def test_damaged_bundle_is_refused(home: Home, run) -> None:
     folder = run("run-1").folder
     (folder / "model.onnx").write_bytes((folder / "model.onnx").read_bytes()[:-1] + b"\0")
-    with pytest.raises(GateFailed, match=r"promote.damaged_files: 1 must be == 0; model.onnx: changed"):
+    with pytest.raises(GateFailed, match=r"promote.damaged_files: model.onnx: changed"):
         ask(home, str(folder))
 
 

@@ -21,7 +21,8 @@ import pytest
 from mlflow import MlflowClient
 
 from flows.record.home import Home
-from flows.servers.local_servers import HOST, free_port, start_mlflow, stop
+from flows.servers.local_servers import start_mlflow, stop
+from flows.servers.ports import HOST, Port
 from flows.tracking.sender import Sender
 from gauntlet.bundle.bundle import Bundle
 from wings.lifecycle.library.promotion.ledger import CLOSING, Ledger, last_committed, pending
@@ -60,7 +61,7 @@ class Proxy(ThreadingHTTPServer):
         if self.kill_at != (change, moment) or self.victim is None:
             return False
         os.kill(self.victim, signal.SIGKILL)
-        psutil.wait_procs([psutil.Process(self.victim)] if psutil.pid_exists(self.victim) else [], timeout=5)
+        psutil.wait_procs([psutil.Process(self.victim)] if psutil.pid_exists(self.victim) else [], timeout=60)
         return True
 
 
@@ -119,9 +120,9 @@ class Handler(BaseHTTPRequestHandler):
 def proxy(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Proxy]:
     home = Home(tmp_path_factory.mktemp("server"))
     shutil.copyfile(empty_store / "mlflow.db", home.mlflow_db)
-    server = start_mlflow(home, port := free_port())
+    server = start_mlflow(home, port := Port.take())
     PROCESSES.set_forkserver_preload(["wings.lifecycle.registry.watch", "onnxruntime"])
-    made = Proxy(port)
+    made = Proxy(port.number)
     thread = threading.Thread(target=made.serve_forever)
     thread.start()
     yield made

@@ -27,7 +27,7 @@ def test_server_follows_the_alias_and_keeps_the_old_version_until_the_new_one_is
     with serving(tmp_path, ALIAS) as server:
         assert first.digest.startswith(served(server))
         promote(home, PromotionRequest("run-2", role="challenger"))
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 400
         while not second.digest.startswith(served(server)):
             assert time.monotonic() < deadline
             time.sleep(0.5)
@@ -54,7 +54,7 @@ def test_server_waits_for_the_first_version_and_serves_it_without_a_restart(
         assert server.get("/v2/health/ready").status == 503
         assert "there is no bundle yet" in server.get("/v2/models/digits").error
         promote(home, PromotionRequest("run-1", role="challenger"))
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 400
         while server.get("/v2/health/ready").status != 200:
             assert time.monotonic() < deadline
             time.sleep(0.5)

@@ -16,14 +16,14 @@ from wings.inspection.library.diagnosis.fixes import apply_fixes
 from wings.inspection.library.diagnosis.runtime_checks import RuntimeFindings, run_runtime_checks, unrun
 from wings.inspection.library.diagnosis.static_checks import run_static_checks, size_bytes
 
-TIMEOUT_S = 7.0
+TIMEOUT_S = 30.0  # a busy machine takes several seconds to import ONNX Runtime
 FIX_TIMEOUT_S = 120.0
 """For a small model; larger ones get more, see `read_limits`."""
 MEMORY_BYTES = 1_500_000_000
 
 
 def diagnose(path: Path, hints: CallerHints | None = None, timeout_s: float | None = None) -> Diagnosis:
-    """Check a model for every fault, within `timeout_s`; by default within 7 s, and 1 s more for each 10 MB.
+    """Check a model for every fault, within `timeout_s`; by default within 30 s, and 1 s more for each 10 MB.
 
     Raises:
         ConfigError: when the file does not exist, or a file that the hints name cannot be read.

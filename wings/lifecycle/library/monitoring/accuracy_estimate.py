@@ -86,10 +86,9 @@ def estimate_accuracy(history: MonitorHistory, reference: MonitoringReference, s
     silent = EstimateResult(samples=len(recent), since=start)
     if IMAGE[0] not in reference.names:
         return silent.replace(reason="the inputs are no images, and of others too little is watched to see a drift")
+    recent = recent[~np.isnan(recent).any(axis=1)]
     if len(recent) < MIN_SAMPLES:
-        return silent.replace(reason=f"it takes {MIN_SAMPLES} samples")
-    if np.isnan(recent).any():
-        return silent.replace(reason="the log does not have the statistics of all inputs (`serve --log-inputs`)")
+        return silent.replace(reason=f"it takes {MIN_SAMPLES} samples with statistics (`serve --log-inputs`)")
     gap = calibration_gap(calibrated(reference.features[:, place]), right)
     if gap > MAX_ERROR:
         return silent.replace(reason=f"the calibration fails: on the evaluation itself, it is {gap:.1%} off")

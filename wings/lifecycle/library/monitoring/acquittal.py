@@ -48,9 +48,10 @@ def _following(history: MonitorHistory, names: tuple[str, ...], start: int, end:
     alarms: dict[str, tuple[int, int]] = {}
     for i, name in enumerate(names):
         column = history.features[:, i]
-        if np.isnan(column).any():
+        if np.isnan(column[start:end]).all():
             continue
-        wealth = drift_wealth(column[start:end], column[end:], seed=i)
+        usual = column[start:end]
+        wealth = drift_wealth(usual[~np.isnan(usual)], column[end:], seed=i)
         alarm = wealth.first_above(level)
         if alarm is not None:
             alarms[name] = end + alarm, end + wealth.best_bet(alarm)[1]

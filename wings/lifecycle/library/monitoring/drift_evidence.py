@@ -4,12 +4,13 @@ Each sample gets the p-value of its rank among the reference and all samples bef
 reference and stream are exchangeable, the p-values are independent and uniform, whatever the distribution is and
 however small the reference (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2nd ed., 2022,
 chapter 8). Ranks among the reference alone would not be independent: its own sampling error would raise an alarm in a
-long stream.
+long stream. Where samples of the stream depend on each other, each counts for less (`autocorrelation`).
 """
 
 import numpy as np
 import numpy.typing as npt
 
+from wings.lifecycle.library.monitoring.autocorrelation import autocorrelation_times
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth, wealth
 
 POWERS = (0.15, 0.4, 0.7)
@@ -23,10 +24,16 @@ BLOCK = 256
 def drift_wealth(reference: Floats, stream: Floats, *, seed: int) -> Wealth:
     """Return the evidence against exchangeability after each sample of the stream, shape (n,).
 
-    `seed` breaks ties; the evidence for the first samples is the same when more follow.
+    `seed` breaks ties; the evidence for the first samples is the same when more follow. No bet is placed on a sample
+    that is NaN: the log does not have the feature of it.
     """
-    p_values = conformal_p_values(reference, stream, seed=seed)
-    return wealth(lambda part: log_bets(p_values[part]), len(stream))
+    known = np.flatnonzero(~np.isnan(stream))
+    p_values = conformal_p_values(reference, stream[known], seed=seed)
+    weights = np.zeros(len(stream))
+    weights[known] = 1 / autocorrelation_times(np.stack([p_values, np.abs(2 * p_values - 1)], axis=1))
+    p = np.full(len(stream), 0.5)
+    p[known] = p_values
+    return wealth(lambda part: log_bets(p[part]) * weights[part, None], len(stream))
 
 
 def conformal_p_values(reference: Floats, stream: Floats, *, seed: int) -> Floats:

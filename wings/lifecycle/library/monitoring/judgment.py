@@ -11,8 +11,9 @@ from gauntlet.request_log.reference import MonitoringReference
 from wings.lifecycle.library.monitoring.accuracy_estimate import MAX_ERROR, estimate_accuracy
 from wings.lifecycle.library.monitoring.acquittal import Change, last_change
 from wings.lifecycle.library.monitoring.drift_evidence import drift_wealth, log_bets
+from wings.lifecycle.library.monitoring.judged_samples import whole_seasons
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth
-from wings.lifecycle.library.monitoring.monitor_history import MAX_SAMPLES, MonitorHistory
+from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import (
     EstimateResult,
     FeatureResult,
@@ -24,7 +25,7 @@ from wings.lifecycle.library.monitoring.monitor_result import (
     Verdict,
 )
 from wings.lifecycle.library.monitoring.risk_evidence import (
-    exceeds_wealth,
+    labeled_wealth,
     risk_lower_bound,
     risk_upper_bound,
 )
@@ -39,6 +40,8 @@ HIGHEST_BOUND = 0.99
 class Evidence:
     """The wealth of every test after each sample or label; for the drawing and the result."""
 
+    history: MonitorHistory
+    """The samples as they were judged."""
     features: tuple[Wealth | None, ...]
     """None for a feature that the log does not keep."""
     risk: Wealth | None
@@ -50,39 +53,57 @@ class Evidence:
 
 
 def gather(history: MonitorHistory, reference: MonitoringReference, limits: MonitorLimits) -> Evidence:
-    """Run all tests. Half of the false alarms is the risk's; features and service share the rest."""
-    kept = [bool(len(column)) and not np.isnan(column).any() for column in history.features.T]
+    """Run all tests. Half of the false alarms is the risk's; features and service share the rest.
+
+    Half of the risk's is for the chance that the evaluation's samples had fewer errors than there will be.
+    """
+    service, history = service_tests(history, limits), whole_seasons(history, limits.season_h)
+    kept = [not np.isnan(column).all() for column in history.features.T]
     features = tuple(
         drift_wealth(reference.usual(i), history.features[:, i], seed=i) if kept[i] else None
         for i in range(len(reference.watched))
     )
-    bound = risk_bound(reference, limits)
-    risk = exceeds_wealth(history.losses, bound) if bound is not None else None
-    service = service_tests(history, limits)
+    bound = harm_bound(reference, limits)
+    risk = labeled_wealth(history.losses, bound) if bound is not None else None
     rest = limits.false_alarms / (4 if risk is not None else 2)
-    return Evidence(features, risk, service, rest / len(features), limits.false_alarms / 2, rest / len(service))
+    levels = (rest / len(features), limits.false_alarms / 4, rest / len(service))
+    return Evidence(history, features, risk, service, *levels)
 
 
 def risk_bound(reference: MonitoringReference, limits: MonitorLimits) -> float | None:
-    """Return the share of wrong predictions above which the model is harmed; None where it is not known."""
+    """Return the share of wrong predictions below which the model is not harmed; None where it is not known."""
     return None if reference.error is None else min(HIGHEST_BOUND, reference.error + limits.max_error_increase)
+
+
+def harm_bound(reference: MonitoringReference, limits: MonitorLimits) -> float | None:
+    """Return the share of wrong predictions above which the model is harmed; None where it is not known.
+
+    The evaluation's share is known from a sample, so its upper confidence bound counts (Clopper and Pearson, 1934).
+    """
+    from scipy.stats import beta
+
+    if reference.wrong is None:
+        return None
+    wrong, right = int(reference.wrong.sum()), int((~reference.wrong).sum())
+    highest = float(beta.ppf(1 - limits.false_alarms / 4, wrong + 1, right)) if right else 1.0
+    return min(HIGHEST_BOUND, highest + limits.max_error_increase)
 
 
 def judge(
     name: str,
     version: str,
-    history: MonitorHistory,
     reference: MonitoringReference,
     limits: MonitorLimits,
     evidence: Evidence,
     previous: PreviousResult | None = None,
 ) -> MonitorResult:
     """Return the result of a look; `previous` is the comparison with the champion before."""
+    history = evidence.history
     features = tuple(
         _feature(feature, history.features[:, i], reference.usual(i), evidence.features[i], evidence.level)
         for i, feature in enumerate(reference.watched)
     )
-    risk = _risk(history, reference, limits, evidence)
+    risk = _risk(reference, limits, evidence)
     drifted = [feature for feature in features if feature.alarm_at is not None]
     service = tuple(test.result(evidence.service_level) for test in evidence.service)
     estimate = estimate_accuracy(history, reference, min((feature.changed_at or 0 for feature in drifted), default=0))
@@ -102,7 +123,6 @@ def judge(
         last=times[1] if times else None,
         skipped_requests=history.skipped,
         ignored_labels=history.ignored,
-        is_full=len(history.times) >= MAX_SAMPLES,
         limits=limits,
         features=features,
         no_embedding=reference.no_embedding,
@@ -110,7 +130,7 @@ def judge(
         estimate=estimate,
         service=service,
         previous=previous,
-        moved=_moved(drifted, history, reference, evidence),
+        moved=_moved(drifted, reference, evidence),
     )
 
 
@@ -120,7 +140,7 @@ def _feature(name: str, stream: Floats, reference: Floats, wealth: Wealth | None
     return FeatureResult(
         name=name,
         description=DESCRIPTIONS[name],
-        samples=len(stream) if wealth else 0,
+        samples=int((~np.isnan(stream)).sum()),
         evidence=max(0.0, _decimal(wealth.log.max())) if wealth else 0.0,  # it begins with a wealth of 1
         threshold=_decimal(-np.log(level)),
         alarm_at=alarm,
@@ -130,17 +150,20 @@ def _feature(name: str, stream: Floats, reference: Floats, wealth: Wealth | None
     )
 
 
-def _risk(
-    history: MonitorHistory, reference: MonitoringReference, limits: MonitorLimits, evidence: Evidence
-) -> RiskResult | None:
-    bound, losses = risk_bound(reference, limits), history.losses
-    if bound is None or evidence.risk is None:
+def _risk(reference: MonitoringReference, limits: MonitorLimits, evidence: Evidence) -> RiskResult | None:
+    history = evidence.history
+    bound, harm, losses = risk_bound(reference, limits), harm_bound(reference, limits), history.losses
+    if bound is None or harm is None or evidence.risk is None:
         return None
     return RiskResult(
         labeled=len(losses),
         wrong=int(losses.sum()),
         reference=reference.error or 0.0,
         bound=bound,
+        harm_bound=harm,
+        unlabeled=history.unlabeled,
+        waiting=history.waiting,
+        late=history.late,
         above=risk_lower_bound(losses, evidence.risk_level),
         below=risk_upper_bound(losses, evidence.risk_level),
         evidence=max(0.0, _decimal(evidence.risk.log.max())) if len(losses) else 0.0,
@@ -160,8 +183,8 @@ def _verdict(
 ) -> tuple[Verdict, str]:
     if risk is not None and risk.alarm_at is not None:
         return "harmful", (
-            f"the risk is proven above {risk.bound:.1%}: {risk.wrong} of {risk.labeled} labeled predictions are wrong, "
-            f"against {risk.reference:.1%} in the evaluation. Fix: retrain with recent samples, or roll back"
+            f"the risk is proven above {risk.harm_bound:.1%}: {risk.wrong} of {risk.labeled} labeled predictions are "
+            f"wrong, against {risk.reference:.1%} in the evaluation. Fix: retrain with recent samples, or roll back"
         )
     if not drifted:
         if not len(history.times):
@@ -180,11 +203,11 @@ def _verdict(
         )
     if last != change:  # labels have acquitted the first one
         estimate = estimate_accuracy(history, reference, last.changed_at)
-    return _estimated(str(last), len(later), risk.bound, estimate)
+    return _estimated(str(last), len(later), risk, estimate)
 
 
-def _estimated(changed: str, labels: int, bound: float, estimate: EstimateResult | None) -> tuple[Verdict, str]:
-    """Return the verdict on a change that labels do not decide: the estimated risk has to be clear of the bound."""
+def _estimated(changed: str, labels: int, bounds: RiskResult, estimate: EstimateResult | None) -> tuple[Verdict, str]:
+    """Return the verdict on a change that labels do not decide: the estimated risk has to be clear of the bounds."""
     fix = "Fix: send labels of recent requests to POST /v2/models/NAME/feedback"
     unknown = f"{changed}; the {labels} labels since the alarm do not prove whether predictions suffer"
     if estimate is None or estimate.accuracy is None or estimate.low is None or estimate.high is None:
@@ -193,27 +216,28 @@ def _estimated(changed: str, labels: int, bound: float, estimate: EstimateResult
             f"{unknown}{f', and accuracy cannot be estimated: {estimate.reason}' if estimate else ''}. {fix}",
         )
     risk = f"the estimated risk is {1 - estimate.accuracy:.1%} [{1 - estimate.high:.1%}, {1 - estimate.low:.1%}]"
-    if 1 - estimate.high - MAX_ERROR > bound:
-        return "harmful", f"{changed}; without labels, {risk}, above {bound:.1%}. {fix}"
-    if 1 - estimate.low + MAX_ERROR < bound:
-        return "harmless", f"{changed}; without labels, {risk}, below {bound:.1%}"
+    if 1 - estimate.high - MAX_ERROR > bounds.harm_bound:
+        return "harmful", f"{changed}; without labels, {risk}, above {bounds.harm_bound:.1%}. {fix}"
+    if 1 - estimate.low + MAX_ERROR < bounds.bound:
+        return "harmless", f"{changed}; without labels, {risk}, below {bounds.bound:.1%}"
     return "cannot tell", f"{unknown}; {risk}. {fix}"
 
 
 def _moved(
-    drifted: Sequence[FeatureResult], history: MonitorHistory, reference: MonitoringReference, evidence: Evidence
+    drifted: Sequence[FeatureResult], reference: MonitoringReference, evidence: Evidence
 ) -> tuple[MovedSample, ...]:
     """Return samples since the first feature changed: those whose bets won most, then those farthest away."""
     if not drifted:
         return ()
     first = min(drifted, key=lambda feature: feature.alarm_at or 0)
-    place = reference.watched.index(first.name)
+    history, place = evidence.history, reference.watched.index(first.name)
     wealth, stream = evidence.features[place], history.features[:, place]
     assert wealth is not None and first.alarm_at is not None
     bet, start = wealth.best_bet(first.alarm_at)
     ordered = np.sort(reference.usual(place))
     ranks = (np.searchsorted(ordered, stream[start:], "left") + np.searchsorted(ordered, stream[start:], "right")) / 2
     gains = log_bets((ranks + 0.5) / (len(ordered) + 1))[:, bet]
+    gains[np.isnan(stream[start:])] = -np.inf  # the log does not have it
     far = np.zeros(len(gains)) if first.name == PREDICTED else np.abs(stream[start:] - np.median(ordered))
     chosen = np.lexsort((-np.nan_to_num(far, nan=np.inf), -gains))[:SHOWN] + start
     return tuple(

@@ -1,6 +1,5 @@
 """Logged requests whose inputs were kept and whose labels came: what a model can be trained and judged with."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,11 +10,15 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
-from gauntlet.request_log.log_format import is_in_share
-from gauntlet.request_log.reader import Feedback, LoggedRequest, RequestLogReader
+from gauntlet.problems.base import Floats
+from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, RequestLogReader
 
-SPLIT = b"held back"
-"""Makes the digests differ from those by which a server chooses the requests that it logs."""
+NEAR = 0.05
+"""Distance of near copies, as a share of what is usual between two samples."""
+MIN_VALUES = 16
+"""Samples of fewer numbers are often alike by chance: only equal ones count as copies."""
+DIMENSIONS, CHUNK = 32, 4096
+"""Of the projection that distances are computed in, and values that are projected at once."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class LabeledRequests:
     """Classes, shape (samples,)."""
     held_back: npt.NDArray[np.bool_]
     """Which samples are not to be trained on, shape (samples,)."""
+    copies: int
+    """Samples that are left out, because they are near copies of one that is held back."""
     requests: int
     """All requests of the version in the log."""
     labeled: int
@@ -44,10 +49,10 @@ class LabeledRequests:
 def read_labeled_requests(
     log: RequestLogReader, version: str, signature: Signature, held_back: float
 ) -> LabeledRequests:
-    """Return the labeled samples of a version; a share of the requests is held back, by their ids.
+    """Return the labeled samples of a version; a share of the requests is held back, the latest ones.
 
-    The same request is on the same side in every log and at every time. A sample that is trained on and equals one
-    that is held back is left out.
+    What one client sends in a row is so on one side. Samples that are near copies of one that is held back, such as
+    frames of the same scene, are left out.
 
     Raises:
         StageError: when a file of the log is damaged.
@@ -67,16 +72,11 @@ def read_labeled_requests(
     ]  # of others, whose labels these are is unknown
     inputs = {spec.name: _joined(used, spec.name) for spec in signature.inputs} if used else {}
     counts = [len(labels[request.request_id]) for request in used]
-    aside = np.repeat([is_held_back(request.request_id, held_back) for request in used], counts).astype(np.bool_)
+    aside = np.repeat(np.arange(len(used)) >= round((1 - held_back) * len(used)), counts)
     truth = np.array([label for request in used for label in labels[request.request_id]], np.int64)
-    kept = aside | ~_seen(inputs, aside)
+    kept = ~_copies(inputs, aside)
     inputs = {name: array[kept] for name, array in inputs.items()}
-    return LabeledRequests(inputs, truth[kept], aside[kept], requests, labeled, len(used))
-
-
-def is_held_back(request_id: str, share: float) -> bool:
-    """Return whether a request is held back, from its id alone."""
-    return is_in_share(request_id, share, SPLIT)
+    return LabeledRequests(inputs, truth[kept], aside[kept], int((~kept).sum()), requests, labeled, len(used))
 
 
 def _labels(feedback: Iterable[Feedback]) -> dict[str, tuple[int, ...]]:
@@ -99,11 +99,37 @@ def _joined(requests: list[LoggedRequest], name: str) -> Array:
     return np.concatenate([request.inputs[name] for request in requests if request.inputs is not None])
 
 
-def _seen(inputs: NamedArrays, held_back: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which samples equal one that is held back."""
-    rows = [
-        hashlib.sha256(b"".join(array[i].tobytes() for array in inputs.values())).digest()
-        for i in range(len(held_back))
-    ]
-    aside = {rows[i] for i in np.flatnonzero(held_back)}
-    return np.array([row in aside for row in rows], np.bool_)
+def _copies(inputs: NamedArrays, held_back: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which samples are near copies of one that is held back and stays."""
+    flat = [array.reshape(len(array), -1) for array in inputs.values()]
+    copies = np.zeros(len(held_back), np.bool_)
+    if sum(array.shape[1] for array in flat) < MIN_VALUES or any(array.dtype.kind not in "fiub" for array in flat):
+        rows = [b"".join(values) for values in zip(*([row.tobytes() for row in array] for array in flat), strict=True)]
+        aside = {rows[i] for i in np.flatnonzero(held_back)}
+        return np.array([row in aside for row in rows], np.bool_) & ~held_back
+    from scipy.spatial import KDTree
+
+    points = _projected(inputs)
+    tree = KDTree(points)
+    for sample in np.flatnonzero(held_back).tolist():
+        if not copies[sample]:
+            copies[tree.query_ball_point(points[sample], NEAR)] = True
+            copies[sample] = False
+    return copies
+
+
+def _projected(inputs: NamedArrays) -> Floats:
+    """Return samples as points, shape (samples, DIMENSIONS), usually 1 apart: a projection by random signs.
+
+    Each column of a table has the same weight, and so does each value of an image.
+    """
+    random, points, weight = np.random.default_rng(0), np.zeros(1), 0.0
+    for array in inputs.values():
+        flat = array.reshape(len(array), -1)
+        for start in range(0, flat.shape[1], CHUNK):
+            part = np.nan_to_num(flat[:, start : start + CHUNK].astype(np.float64))
+            spread = part.std(axis=0) if array.ndim == 2 else np.ones(part.shape[1])
+            part = np.divide(part - part.mean(axis=0), spread, out=np.zeros_like(part), where=spread > 0)
+            weight += float(part.var(axis=0).sum())
+            points = points + part @ random.choice([-1.0, 1.0], (part.shape[1], DIMENSIONS))
+    return np.asarray(points / np.sqrt(2 * DIMENSIONS * max(weight, np.finfo(float).tiny)))

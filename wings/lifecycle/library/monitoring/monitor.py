@@ -1,6 +1,7 @@
 """Look at a request log: continue a monitor's history, judge it, and write what was found."""
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +12,11 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import RunReport
 from gauntlet.request_log.features import feature_names
 from gauntlet.request_log.log_format import VERSION_DIGITS
-from gauntlet.request_log.reader import RequestLogReader
 from gauntlet.request_log.reference import REFERENCE, MonitoringReference
+from wings.lifecycle.library.log_reader import RequestLogReader
+from wings.lifecycle.library.monitoring.judged_samples import judged_labels
 from wings.lifecycle.library.monitoring.judgment import gather, judge
-from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
+from wings.lifecycle.library.monitoring.monitor_history import MAX_SAMPLES, MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_page import render_monitor
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, MonitorResult
 from wings.lifecycle.library.monitoring.predecessor import Predecessor, finite_outputs
@@ -35,13 +37,13 @@ def monitor(
 
     The folder, by default one in the log's, keeps the history, so the probability of a false alarm is that of all
     looks together. With `restart`, the history begins anew with what is logged from now on. With `previous`, the result
-    also says whether the bundle is proven worse than the champion before it.
+    also says whether the bundle is proven worse than the champion before it, and that has half of the false alarms.
 
     Raises:
         ConfigError: when there is no log, or the bundle has no reference.
         StageError: when a file is damaged.
     """
-    reader, signature = RequestLogReader(log), bundle.contract.signature
+    reader, signature, now = RequestLogReader(log), bundle.contract.signature, time.time()
     reader.require()
     reference = MonitoringReference.load(bundle)
     if reference.names != feature_names(signature):
@@ -60,11 +62,14 @@ def monitor(
         start = MonitorHistory.at_end(count, reader) if restart else MonitorHistory.empty(count)
         history = (old or start).updated(reader, version, signature, finite_outputs(bundle), reference.embedding)
         history.save(folder / HISTORY)
-        evidence = gather(history, reference, limits)
-        compared = previous.compare(signature, history, reader, limits, folder) if previous else None
-        result = judge(bundle.contract.name, version, history, reference, limits, evidence, compared)
+        history = judged_labels(history, limits.label_window_h, now)
+        shared = limits.replace(false_alarms=limits.false_alarms / 2) if previous else limits
+        evidence = gather(history, reference, shared)
+        compared = previous.compare(signature, history, reader, shared, folder) if previous else None
+        result = judge(bundle.contract.name, version, reference, shared, evidence, compared)
+        result = result.replace(limits=limits, is_full=len(history.times) >= MAX_SAMPLES)
         write_atomically(folder / RESULT, result.model_dump_json(indent=1) + "\n")
-        write_atomically(folder / PAGE, render_monitor(result, history, evidence, reader, signature))
+        write_atomically(folder / PAGE, render_monitor(result, evidence, reader, signature))
     return result, folder
 
 

@@ -29,7 +29,7 @@ from gauntlet.request_log.features import (
     output_features,
 )
 from gauntlet.request_log.log_format import REFUSED
-from gauntlet.request_log.reader import Feedback, LoggedRequest, Outcome, RequestLogReader
+from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, Outcome, RequestLogReader
 
 MAX_SAMPLES = 1_000_000
 """More are not tested, so that a look takes seconds."""
@@ -67,6 +67,8 @@ class MonitorHistory:
     """The right classes, shape (labeled,)."""
     labeled: Indices
     """Their samples, shape (labeled,)."""
+    label_times: Floats
+    """When the labels came, in seconds since 1970, shape (labeled,); 0 where an older server did not log it."""
     read: Indices
     """Where the next look continues, shape (3, 2): requests, feedback and outcomes, each file and row."""
     skipped: int = 0
@@ -74,6 +76,12 @@ class MonitorHistory:
     ignored: int = 0
     """Labels of requests that are not this version's, were labeled before, share an id with another request, or have
     another number of samples."""
+    unlabeled: int = 0
+    """Samples without a label before the last whose label may be judged; as what follows, of `judged_labels`."""
+    waiting: int = 0
+    """Labels that may not be judged yet."""
+    late: int = 0
+    """Labels that came too late to be judged."""
 
     @classmethod
     def empty(cls, features: int) -> "MonitorHistory":
@@ -91,6 +99,7 @@ class MonitorHistory:
             losses=np.empty(0),
             labels=np.empty(0, np.int64),
             labeled=np.empty(0, np.int64),
+            label_times=np.empty(0),
             read=np.zeros((3, 2), np.int64),
         )
 
@@ -109,6 +118,7 @@ class MonitorHistory:
             with np.load(path, allow_pickle=False) as file:
                 counts = file["counts"].tolist()
                 arrays = {name: file[name] for name in file.files if name != "counts"}
+            arrays.setdefault("label_times", np.zeros(len(arrays["labeled"])))  # an older version did not write it
             return cls(**arrays, skipped=counts[0], ignored=counts[1])
         except (*NPZ_ERRORS, TypeError) as error:  # the latter where another version wrote other arrays
             fix = "remove it, and the monitor begins with what the log still has"
@@ -197,7 +207,7 @@ class MonitorHistory:
             return self
         predicted = self.features[:, names.index(PREDICTED)]
         known, labeled, labels = self._requests_by_id(), [*self.labeled.tolist()], [*self.labels.tolist()]
-        done, read, ignored = set(labeled), self.read.copy(), self.ignored
+        done, read, ignored, times = set(labeled), self.read.copy(), self.ignored, self.label_times.tolist()
         for entry in feedback:
             read[1] = entry.place
             samples = known.get(entry.request_id.encode(), range(0))
@@ -207,9 +217,11 @@ class MonitorHistory:
             done.update(samples)
             labeled += samples
             labels += entry.labels
+            times += [entry.time] * len(samples)
         which, truth = np.array(labeled, np.int64), np.array(labels, np.int64)
         losses = (predicted[which] != truth).astype(np.float64)
-        return replace(self, labeled=which, labels=truth, losses=losses, read=read, ignored=ignored)
+        came = np.array(times, np.float64)
+        return replace(self, labeled=which, labels=truth, losses=losses, label_times=came, read=read, ignored=ignored)
 
     def _requests_by_id(self) -> dict[bytes, range]:
         """Return the samples of each request; none where several have the id, so that its labels may be any one's."""

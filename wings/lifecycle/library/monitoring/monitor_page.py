@@ -14,11 +14,10 @@ from gauntlet.images.preprocessing import restored_pixels
 from gauntlet.reporting.drawing import INK, LINE, MUTED, SERIES, embed, themed
 from gauntlet.reporting.html_report import render_template
 from gauntlet.request_log.features import IMAGE, feature_names
-from gauntlet.request_log.reader import RequestLogReader
 from wings.lifecycle.library import TEMPLATES
+from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.judgment import Evidence
 from wings.lifecycle.library.monitoring.martingale import Floats
-from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import MonitorResult, MovedSample
 
 POINTS = 400
@@ -28,9 +27,7 @@ MARKS = {"no alarm": "✓", "harmless": "✓", "cannot tell": "!", "harmful": "�
 STATES = {"no alarm": "passed", "harmless": "passed", "cannot tell": "warning", "harmful": "failed"}
 
 
-def render_monitor(
-    result: MonitorResult, history: MonitorHistory, evidence: Evidence, log: RequestLogReader, signature: Signature
-) -> str:
+def render_monitor(result: MonitorResult, evidence: Evidence, log: RequestLogReader, signature: Signature) -> str:
     """Return the page; images are shown where the log still has the inputs of the samples that moved most."""
     return render_template(
         "monitor.html.j2",
@@ -38,15 +35,15 @@ def render_monitor(
         result=result,
         mark=MARKS[result.verdict],
         state=STATES[result.verdict],
-        drawing=draw_evidence(result, history, evidence) if result.samples else Markup(),
+        drawing=draw_evidence(result, evidence) if result.samples else Markup(),
         moved=[(sample, _image(sample, log, signature), _values(sample)) for sample in result.moved],
         alarms=[feature.name for feature in result.features if feature.alarm_at is not None],
     )
 
 
-def draw_evidence(result: MonitorResult, history: MonitorHistory, evidence: Evidence) -> Markup:
+def draw_evidence(result: MonitorResult, evidence: Evidence) -> Markup:
     """Draw the evidence of all tests over the samples, each as a share of what raises its alarm."""
-    lines: dict[str, tuple[Floats, Floats]] = {}
+    history, lines = evidence.history, dict[str, tuple[Floats, Floats]]()
     for feature, wealth in zip(result.features, evidence.features, strict=True):
         if wealth is not None:
             lines[feature.name] = _thinned(np.arange(result.samples), wealth.log / -np.log(evidence.level))

@@ -22,6 +22,17 @@ class MonitorLimits(Frozen):
     max_failed_share: float = Field(
         0.01, gt=0, lt=1, description="share of requests that may fail, and of samples with outputs that are not finite"
     )
+    label_window_h: float = Field(
+        48,
+        ge=0,
+        description="hours within which labels come: they are judged in the order of their requests, once every "
+        "earlier request has a label or is older than this; 0 judges them in the order in which they come",
+    )
+    season_h: float = Field(
+        0,
+        ge=0,
+        description="hours after which requests repeat a cycle, such as 24: whole cycles are judged; 0 for none",
+    )
     p99_ms: float | None = Field(
         None, gt=0, description="latency that 99 % of the requests must keep; by default the run's serve.objective"
     )
@@ -39,7 +50,7 @@ class FeatureResult(Frozen):
 
     name: str
     description: str
-    samples: int = Field(description="samples for which the log has it; 0 where it keeps none")
+    samples: int = Field(description="samples for which the log has it")
     evidence: Number = Field(description="largest wealth of the bets against no change; decimal logarithm")
     threshold: Number = Field(description="evidence that raises the alarm; decimal logarithm")
     alarm_at: int | None = Field(None, description="sample, from 0, after which the evidence sufficed")
@@ -56,14 +67,20 @@ class RiskResult(Frozen):
     labeled: int
     wrong: int
     reference: Number = Field(description="share of wrong predictions in the evaluation")
-    bound: Number = Field(description="share above which the model counts as harmed")
+    bound: Number = Field(description="share below which the model counts as not harmed")
+    harm_bound: Number = Field(
+        description="share above which it counts as harmed: `bound`, with the error of the evaluation's share"
+    )
+    unlabeled: int = Field(0, description="samples without a label before the last one that is judged")
+    waiting: int = Field(0, description="labels that are not judged yet: earlier requests may still get theirs")
+    late: int = Field(0, description="labels that came after `label_window_h`, and are not judged")
     above: Number = Field(description="the risk has been above this at some time, at the level of the test; 0: unknown")
     below: Number = Field(description="the risk has been below this at some time, at the level of the test; 1: unknown")
     evidence: Number = Field(
         description="largest wealth of the bets against a risk within the bound; decimal logarithm"
     )
     threshold: Number = Field(description="evidence that raises the alarm; decimal logarithm")
-    alarm_at: int | None = Field(None, description="label, from 0 in the order of arrival, that sufficed")
+    alarm_at: int | None = Field(None, description="label, from 0 in the order of requests, that sufficed")
 
 
 class ServiceResult(Frozen):

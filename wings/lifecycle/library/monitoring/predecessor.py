@@ -23,11 +23,11 @@ from gauntlet.problems import problem_of
 from gauntlet.problems.classification import Classification
 from gauntlet.request_log.features import are_broken
 from gauntlet.request_log.log_format import VERSION_DIGITS
-from gauntlet.request_log.reader import RequestLogReader
+from wings.lifecycle.library.log_reader import RequestLogReader
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth
 from wings.lifecycle.library.monitoring.monitor_history import Indices, MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, PreviousResult
-from wings.lifecycle.library.monitoring.risk_evidence import exceeds_wealth
+from wings.lifecycle.library.monitoring.risk_evidence import labeled_wealth
 from wings.lifecycle.library.monitoring.service_evidence import harms, service_tests
 
 DEFAULT_DROP = 0.01
@@ -155,7 +155,7 @@ class Predecessor:
 
 def paired_wealth(losses: Floats, before: Floats, drop: float) -> Wealth:
     """Return the evidence after each sample that the risk has been above the predecessor's by more than `drop`."""
-    return exceeds_wealth((1 + losses - before) / 2, (1 + drop) / 2)
+    return labeled_wealth((1 + losses - before) / 2, (1 + drop) / 2)
 
 
 def _predicted(predictor: Predictor, inputs: NamedArrays) -> list[int]:

@@ -2,39 +2,53 @@
 
 Where the expected loss of each sample, given the past, is at most the bound, no bet that losses exceed it gains: the
 wealth is a test supermartingale (Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting,
-2020; for a risk that may change, arXiv 2506.16416).
+2020; for a risk that may change, arXiv 2506.16416). Where losses depend on each other, each counts for less
+(`autocorrelation`).
 """
 
 import numpy as np
 
+from wings.lifecycle.library.monitoring.autocorrelation import autocorrelation_times
 from wings.lifecycle.library.monitoring.martingale import Floats, Wealth, wealth
 
 STAKES = (0.01, 0.03, 0.1, 0.3, 0.6, 0.9)
 """Shares of the largest bet that cannot lose everything."""
 STEPS = 20
+FIRST_TIME = 1.5
+"""Autocorrelation time of the first labels. Each counts: it is less than that of features, and has no margin."""
 
 
-def exceeds_wealth(losses: Floats, bound: float) -> Wealth:
-    """Return the evidence after each loss, 0 to 1, that the risk has been above the bound, 0 < bound < 1."""
-    stakes = np.array(STAKES)
-    return wealth(lambda part: np.log1p(stakes * (losses[part][:, None] / bound - 1)), len(losses))
+def exceeds_wealth(losses: Floats, bound: float, times: Floats | float = 1.0) -> Wealth:
+    """Return the evidence after each loss, 0 to 1, that the risk has been above the bound, 0 < bound < 1.
+
+    `times` are the losses' autocorrelation times, shape (n,), where they may depend on each other.
+    """
+    stakes, weights = np.array(STAKES), 1 / np.broadcast_to(times, losses.shape)
+    return wealth(
+        lambda part: np.log1p(stakes * (losses[part][:, None] / bound - 1)) * weights[part, None], len(losses)
+    )
+
+
+def labeled_wealth(losses: Floats, bound: float) -> Wealth:
+    """Return the evidence after each loss of a labeled sample, which may depend on others, that the risk is above."""
+    return exceeds_wealth(losses, bound, _times(losses))
 
 
 def within_wealth(losses: Floats, bound: float) -> Wealth:
-    """Return the evidence after each loss that the risk has been below the bound, 0 < bound < 1."""
-    return exceeds_wealth(1 - losses, 1 - bound)
+    """Return the evidence after each loss of a labeled sample that the risk has been below the bound, 0 < bound < 1."""
+    return labeled_wealth(1 - losses, 1 - bound)
 
 
 def risk_lower_bound(losses: Floats, level: float) -> float:
     """Return a risk that the stream has exceeded at some time, at this level and however often it is computed.
 
-    The lower end of the betting confidence sequence: the bounds that `exceeds_wealth` rejects are all below it. 0 where
+    The lower end of the betting confidence sequence: the bounds that `labeled_wealth` rejects are all below it. 0 where
     none is rejected.
     """
-    low, high = 0.0, 1.0
+    low, high, times = 0.0, 1.0, _times(losses)
     for _ in range(STEPS):
         middle = (low + high) / 2
-        if exceeds_wealth(losses, middle).first_above(level) is None:
+        if exceeds_wealth(losses, middle, times).first_above(level) is None:
             high = middle
         else:
             low = middle
@@ -44,3 +58,7 @@ def risk_lower_bound(losses: Floats, level: float) -> float:
 def risk_upper_bound(losses: Floats, level: float) -> float:
     """Return a risk that the stream has been below at some time, at this level; 1 where there is none."""
     return 1 - risk_lower_bound(1 - losses, level)
+
+
+def _times(losses: Floats) -> Floats:
+    return autocorrelation_times(losses[:, None], first=FIRST_TIME, errors=0)

@@ -81,8 +81,12 @@ def harms(results: Sequence[ServiceResult]) -> list[str]:
 
 
 def window_losses(times: Floats, troubled: Floats) -> Floats:
-    """Return the share in trouble of each window that is over; times in seconds, in the order of the log."""
-    numbers = np.floor(np.maximum.accumulate(times) / WINDOW_S)
+    """Return the share in trouble of each window that is over; times in seconds, in the order of the log.
+
+    A clock that is set forward or back moves by no more than one window.
+    """
+    steps = np.clip(np.diff(times, prepend=times[:1]), 0, WINDOW_S)
+    numbers = np.floor((times[:1] % WINDOW_S + np.cumsum(steps)) / WINDOW_S)
     _, counts = np.unique(numbers, return_counts=True)
     sizes, open_window = list[int](), 0
     for count in counts[:-1].tolist():  # what came in the last ten seconds may still grow

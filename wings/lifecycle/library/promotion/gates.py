@@ -32,7 +32,7 @@ def run_checks(report: RunReport | None, why: str) -> tuple[Check, ...]:
         int(report.verdict == "passed"),
         "==",
         1,
-        f"run {report.run_id} failed at {report.stopped_at}: {report.reason}" if report.verdict == "failed" else "",
+        f"run {report.run_id} {report.verdict} at {report.stopped_at}: {report.reason}" if report.stopped_at else "",
         "promote a run that passed its gates",
     )
     overridden = [check for check in gates_of_winner(report) if check.override is not None and not check.passed]

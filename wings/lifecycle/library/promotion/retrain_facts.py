@@ -17,7 +17,7 @@ class RetrainLimits(Frozen):
 
     min_labeled: int = Field(200, ge=20, description="labeled samples that are needed, those held back included")
     held_back: float = Field(
-        0.3, gt=0, lt=1, description="share of the labeled requests, by their ids, that judges and is not trained on"
+        0.3, gt=0, lt=1, description="share of the labeled requests, the latest, that judges and is not trained on"
     )
 
 
@@ -55,7 +55,9 @@ class RetrainResult(RetrainTask):
     replay: ReplayFacts | None = Field(None, description="challenger against champion; None where it came to none")
 
 
-def require_enough(name: str, labeled: int, usable: int, samples: tuple[int, int], limits: RetrainLimits) -> None:
+def require_enough(
+    name: str, labeled: int, usable: int, samples: tuple[int, int], limits: RetrainLimits, copies: int = 0
+) -> None:
     """Raise `ConfigError` when there are too few labeled samples.
 
     Args:
@@ -64,6 +66,7 @@ def require_enough(name: str, labeled: int, usable: int, samples: tuple[int, int
         usable: those of them that also have inputs, and a label for each sample.
         samples: those to train on, and those held back.
         limits: how many are needed.
+        copies: samples that are left out, as near copies of one that is held back.
     """
     trained, held_back = samples
     if trained + held_back >= limits.min_labeled and trained and held_back:
@@ -71,6 +74,8 @@ def require_enough(name: str, labeled: int, usable: int, samples: tuple[int, int
     needed = f"{limits.min_labeled} are needed (--min-labeled), with some to train on and some to hold back"
     available = f"{trained + held_back} labeled samples of requests to the champion, {held_back} of them held back"
     fix = "send labels to POST /v2/models/NAME/feedback"
+    if copies:
+        available += f"; {copies} more are left out, as near copies of one that is held back"
     if usable < labeled:
         available += f"; {labeled - usable} labeled requests have no inputs, or another number of labels than samples"
         fix = f"start the server with --log-inputs all, and {fix}"

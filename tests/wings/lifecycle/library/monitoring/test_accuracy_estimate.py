@@ -97,7 +97,7 @@ def test_what_is_too_little_is_said(reference: MonitoringReference) -> None:
     assert "its interval is" in look(small, history(draw(1, 1000)[0])).reason
     unlogged = draw(1, 1000)[0]
     unlogged[:, 0] = np.nan
-    assert "the log does not have the statistics" in look(reference, history(unlogged)).reason
+    assert "it takes 300 samples with statistics" in look(reference, history(unlogged)).reason
     tensors = MonitoringReference(("input mean", *NAMES[1:]), reference.features, reference.wrong)
     assert "the inputs are no images" in look(tensors, history(draw(1, 1000)[0])).reason
 

@@ -29,6 +29,17 @@ def test_missing_values_are_ranked_as_the_smallest() -> None:
     assert (found < [0.1, 0.2]).all()
 
 
+def test_no_bet_is_placed_on_a_sample_that_the_log_lacks() -> None:
+    random = np.random.default_rng(0)
+    reference, samples = random.random(200), random.random(400) + 0.5
+    gaps = samples.copy()
+    gaps[[0, 1, 100]] = np.nan
+    found, whole = (drift_wealth(reference, one, seed=0) for one in (gaps, samples[~np.isnan(gaps)]))
+    assert np.abs(found.log[:2]).max() < 1e-9
+    assert abs(found.log[-1] - whole.log[-1]) < 2  # of some hundred; bets that begin later have other weights
+    assert found.first_above(0.001) is not None
+
+
 def test_every_bet_is_a_density() -> None:
     logits = np.linspace(-27, 27, 50_001)  # the powers have a pole at the ends
     p = 1 / (1 + np.exp(-logits))

@@ -9,9 +9,9 @@ from monitored_bundles import images, log_requests
 from served_bundles import brightness_bundle
 
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.request_log.reader import RequestLogReader
 from serving.request_log.writer import RequestLog, RequestLogConfig
-from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests, is_held_back, read_labeled_requests
+from wings.lifecycle.library.log_reader import RequestLogReader
+from wings.lifecycle.library.monitoring.labeled_requests import LabeledRequests, _copies, read_labeled_requests
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_only_labeled_requests_with_inputs_are_used(tmp_path: Path, bundle: Path
     found = read(tmp_path / "log", bundle)
     assert (found.requests, found.labeled, found.usable) == (39, 34, 30)
     assert np.array_equal(found.inputs["image"], given["image"])
-    assert found.held_back.tolist() == [is_held_back(f"r-{i}", 0.3) for i in range(30)]
+    assert found.held_back.tolist() == [False] * 21 + [True] * 9
 
 
 def test_another_version_has_none(tmp_path: Path, bundle: Path) -> None:
@@ -65,27 +65,30 @@ def test_labels_under_an_id_that_several_requests_have_are_left_out(tmp_path: Pa
     assert (found.requests, found.labeled, found.usable, found.labels.tolist()) == (7, 7, 1, [2])
 
 
-def test_side_of_a_request_depends_on_its_id_alone() -> None:
-    ids = [f"request-{i}" for i in range(4000)]
-    aside = {i for i in ids if is_held_back(i, 0.3)}
-    assert 0.27 < len(aside) / len(ids) < 0.33
-    assert aside < {i for i in ids if is_held_back(i, 0.5)}
+def test_latest_requests_are_held_back_whatever_their_ids_are(tmp_path: Path, bundle: Path) -> None:
+    for name in ("b", "a", "c"):
+        log_requests(tmp_path / "log", bundle, images(ord(name), 10), name=name, wrong=[False] * 10)
+    assert read(tmp_path / "log", bundle).held_back.tolist() == [False] * 21 + [True] * 9
+    assert read(tmp_path / "log", bundle, 0.5).held_back.sum() == 15
 
 
-def test_requests_that_a_server_samples_are_on_both_sides(tmp_path: Path) -> None:
-    writer = RequestLog(RequestLogConfig(folder=tmp_path / "log", share=0.1))
-    logged = [i for i in map(str, range(4000)) if writer.samples(i)]
-    writer.close()
-    assert 0.2 < sum(is_held_back(i, 0.3) for i in logged) / len(logged) < 0.4
-
-
-def test_copy_of_a_sample_that_is_held_back_is_not_trained_on(tmp_path: Path, bundle: Path) -> None:
-    one = {"image": np.repeat(images(1, 1)["image"], 40, axis=0)}
-    log_requests(tmp_path / "log", bundle, one, wrong=[False] * 40)
-    found = read(tmp_path / "log", bundle)
-    assert found.usable == 40
-    assert found.held_back.all()
+def test_near_copies_of_a_sample_that_is_held_back_leave(tmp_path: Path, bundle: Path) -> None:
+    scenes, noise = images(1, 40)["image"], np.random.default_rng(2)
+    for frame in range(4):  # so each scene is at the beginning and at the end of the log
+        moved = (scenes + noise.normal(0, 1e-3, scenes.shape)).astype(np.float32)
+        log_requests(tmp_path / "log", bundle, {"image": moved}, name=f"frame-{frame}", wrong=[False] * 40)
+    found = read(tmp_path / "log", bundle, 0.2)  # frames of 32 scenes
+    trained, judged = (found.inputs["image"][chosen] for chosen in (~found.held_back, found.held_back))
+    gaps = np.abs(trained[:, None] - judged[None]).max(axis=(2, 3, 4))
+    assert (len(trained), len(judged), found.copies) == (4 * 8, 32, 160 - 4 * 8 - 32)
+    assert gaps.min() > 0.01
     found.save(tmp_path / "test.npz", found.held_back)
     with np.load(tmp_path / "test.npz") as file:
         assert sorted(file.files) == ["image", "labels"]
-        assert len(file["labels"]) == len(found.labels) > 0
+        assert len(file["labels"]) == 32
+
+
+def test_samples_of_few_numbers_leave_only_when_they_are_equal() -> None:
+    columns = {"x": np.repeat(np.arange(6, dtype=np.float32) / 100, 2)[:, None]}
+    held_back = np.arange(12) >= 9
+    assert np.flatnonzero(_copies(columns, held_back)).tolist() == [8]

@@ -79,6 +79,16 @@ def test_looking_often_gives_what_one_look_gives(champion: Path, tmp_path: Path)
     assert whole.alarm_at is None and not whole.harm
 
 
+def test_all_tests_together_keep_the_level_when_a_champion_is_compared(champion: Path, tmp_path: Path) -> None:
+    log_requests(tmp_path / "log", champion, images(1, 20), wrong=[False] * 20)
+    limits, previous = MonitorLimits(false_alarms=0.04), Predecessor(changed(champion, tmp_path / "other"), since=0)
+    found, _ = monitor(Bundle.open(champion), tmp_path / "log", limits, previous=previous)
+    assert found.risk is not None and found.previous is not None and found.limits == limits
+    tests = [*found.features, *found.service, found.risk, found.previous, *found.previous.service]
+    share_of_the_reference = 10**-found.risk.threshold
+    assert sum(10**-one.threshold for one in tests) + share_of_the_reference == pytest.approx(0.04)
+
+
 def test_model_that_takes_other_inputs_is_not_compared(champion: Path, tmp_path: Path) -> None:
     log_requests(tmp_path / "log", champion, images(1, 20), wrong=[True] * 20)
     how = Bundle.open(champion).contract.signature.preprocessing

@@ -7,6 +7,7 @@ import pytest
 
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits, ServiceResult
+from wings.lifecycle.library.monitoring.risk_evidence import exceeds_wealth
 from wings.lifecycle.library.monitoring.service_evidence import (
     BROKEN,
     FAILED,
@@ -66,6 +67,16 @@ def test_window_that_may_still_grow_is_left_out() -> None:
     troubled = np.repeat([1.0, 0, 1, 1], [10, 5, 5, 10])
     assert window_losses(times, troubled).tolist() == [1.0, 0.5]
     assert window_losses(times[:10], troubled[:10]).tolist() == window_losses(times[:0], troubled[:0]).tolist() == []
+
+
+@pytest.mark.parametrize("step", [86_400.0, -86_400.0])
+def test_clock_that_is_set_forward_or_back_hides_no_trouble(step: float) -> None:
+    times, troubled = np.arange(2400.0), (np.arange(2400) >= 1200).astype(float)
+    times[1100] += step  # one request alone
+    later = times + step * (np.arange(2400) >= 1150)  # and for good
+    assert len(window_losses(times, troubled)) > 230 and len(window_losses(later, troubled)) > 230
+    for found in (times, later):
+        assert exceeds_wealth(window_losses(found, troubled), 0.01).first_above(LEVEL) in range(118, 128)
 
 
 def test_few_requests_make_longer_windows() -> None:

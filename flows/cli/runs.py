@@ -1,0 +1,47 @@
+"""`gauntlet runs`: every run of the home, newest first."""
+
+import argparse
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from flows.cli.interrupted import close_interrupted_runs
+from flows.cli.report_tables import plain_table
+from flows.cli.shared import plain
+from flows.record.home import Home
+from flows.record.report_files import read_report
+from gauntlet.reporting import timeline
+
+
+def list_runs(options: argparse.Namespace) -> int:
+    """Print a line for each run, the newest `--last` ones only where it is given."""
+    home, console = Home.find(), Console()
+    close_interrupted_runs(home)
+    folders = home.run_folders()[::-1][: options.last]
+    console.print(runs_table(folders) if folders else "No runs. Start one with: gauntlet run digits-resnet18")
+    return 0
+
+
+def runs_table(folders: list[Path]) -> Table:
+    """Return a table of runs: id, verdict, and the winner with its speed-up or the stage that stopped the run."""
+    table = plain_table()
+    for heading in ("run", "verdict", "outcome"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "verdict")
+    for folder in folders:
+        table.add_row(*map(plain, (folder.name, *_outcome(folder / "report.json"))))
+    return table
+
+
+def _outcome(path: Path) -> tuple[str, str]:
+    if not path.is_file():
+        return "running", ""
+    try:
+        report = read_report(path.read_bytes())
+    except ValidationError:
+        return "unknown", "its report is of another release"
+    if (best := timeline.winner(report)) is None:
+        return report.verdict, f"stopped at {report.stopped_at or 'the start'}"
+    row = timeline.headline_row(report, best)
+    return report.verdict, best.name + (f" {timeline.speedup_of(row)}" if row else "")

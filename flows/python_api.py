@@ -1,0 +1,41 @@
+"""What `gauntlet.run` and `gauntlet.show` do: the commands of the same names, with objects of Python for files."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from configs.brought_objects import model_file, samples_file
+from flows.cli.from_python import home_for, options_for
+from flows.cli.interrupted import close_interrupted_runs
+from flows.record.home import Home
+from flows.record.report_files import read_report
+from gauntlet.run_result import RunResult
+
+
+def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: bool, **options: Any) -> RunResult:
+    """See `gauntlet.run`."""
+    with home_for(home) as place:
+        from flows.cli.run import completed_run, configured
+
+        place.create()
+        source = model_file(model, data if sample is None else sample, place.store)
+        keywords = {"config": source, "data": samples_file(data, source, place.store), **options}
+        parsed, console = options_for("run", keywords), Console(quiet=quiet)
+        config, inferred = configured(parsed, place, console)
+        folder, error = completed_run(config, inferred, place, console, fresh=parsed.fresh)
+        if error is not None:
+            error.add_note(f"Its report is gauntlet.show({folder.name!r}).report")
+            raise error.with_traceback(None) from None
+        return _result(place, folder)
+
+
+def show(run: str | None, *, home: str | Path | None) -> RunResult:
+    """See `gauntlet.show`."""
+    with home_for(home) as place:
+        close_interrupted_runs(place)
+        return _result(place, place.require_run(run))
+
+
+def _result(home: Home, folder: Path) -> RunResult:
+    return RunResult(read_report((folder / "report.json").read_bytes()), folder, home.store.root)

@@ -1,0 +1,72 @@
+"""The password of a home's Prefect server: whoever may call its API may run commands as the user.
+
+It has the form `name:password`, which Prefect calls an auth string. One that the environment names is used instead.
+"""
+
+import base64
+import os
+import secrets
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from flows.record.home import Home
+from flows.record.locks import locked
+from gauntlet.core.artifact import write_atomically
+from gauntlet.core.errors import ConfigError
+
+CLIENT, SERVER = "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING"
+"""Environment variables that Prefect reads: its clients the first, its server the second."""
+
+
+def password_file(home: Home) -> Path:
+    """Return the file that holds the home's own password; only its user can read it."""
+    return home.prefect / "auth"
+
+
+def password(home: Home) -> str:
+    """Return the password that the environment names, else the home's own, which is made where there is none."""
+    if given := os.environ.get(CLIENT) or os.environ.get(SERVER):
+        return given
+    file = password_file(home)
+    with locked(home.prefect / "auth.lock"):  # processes that start at once make one
+        if not file.exists():
+            write_atomically(file, f"gauntlet:{secrets.token_urlsafe(32)}\n", mode=0o600)
+    return file.read_text(encoding="utf-8").strip()
+
+
+def password_hint(home: Home) -> str:
+    """Return a line that says where a person finds the password, without the password."""
+    file = password_file(home)
+    own = file.exists() and password(home) == file.read_text(encoding="utf-8").strip()
+    return f"Password of Prefect's page: {f'cat {file}' if own else f'as in {CLIENT}'}"
+
+
+def prefect_variables(home: Home, api: str) -> dict[str, str]:
+    """Return the environment variables with which a process uses the home's server at an address."""
+    return {"PREFECT_HOME": str(home.prefect), "PREFECT_API_URL": api, CLIENT: password(home)}
+
+
+def authorization() -> dict[str, str]:
+    """Return the headers of a request to Prefect's API that this process sends by itself."""
+    given = os.environ.get(CLIENT)
+    return _basic(given) if given else {}
+
+
+def _basic(known: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(known.encode()).decode()}"}
+
+
+def require_access(home: Home, api: str) -> None:
+    """Raise `ConfigError` when the home's server, at an address, has another password."""
+    request = urllib.request.Request(f"{api}/admin/version", headers=_basic(password(home)))
+    try:
+        urllib.request.urlopen(request, timeout=10).close()  # an address that we noted ourselves
+    except urllib.error.HTTPError as error:
+        if error.code == 401:
+            raise ConfigError(
+                f"{api}: the Prefect server of {home.root} was started with another password. "
+                f"Fix: set {CLIENT} as it was then, or unset it for the one in {password_file(home)}"
+            ) from error
+    except OSError:
+        return  # slow, or gone: whoever uses it will tell

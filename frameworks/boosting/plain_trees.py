@@ -1,0 +1,68 @@
+"""Rewrite boosted models as plain sums of trees, which onnxmltools converts to the same function."""
+
+import re
+from typing import Any
+
+import numpy as np
+
+NUMBERS = re.compile(r"^(?P<key>\w+)=(?P<values>.*)$", re.MULTILINE)
+SIGMOID = re.compile(r"^objective=binary sigmoid:(.*)$", re.MULTILINE)
+AVERAGED = re.compile(r"^average_output\n", re.MULTILINE)
+
+
+def values_of(text: str, key: str) -> list[str]:
+    """Return what each line `key=...` of a LightGBM file says."""
+    return [line["values"] for line in NUMBERS.finditer(text) if line["key"] == key]
+
+
+def plain_lightgbm(text: str, trees_a_round: int) -> str:
+    """Return a LightGBM file with the same predictions for float32 samples.
+
+    Its leaves hold what averaged trees (boosting: rf) are divided by, and the slope of a sigmoid. Its thresholds are
+    values that float32 can hold. A float32 value is at most a threshold exactly if it is at most the largest float32
+    value up to it. An exporter rounds to the nearest one, which moves samples to the other side of a split where that
+    lies above.
+    """
+    rounds = len(values_of(text, "leaf_value")) // trees_a_round
+    sigmoid = SIGMOID.search(text)
+    scale = (float(sigmoid[1]) if sigmoid else 1.0) / (rounds if AVERAGED.search(text) else 1)
+
+    def rewritten(line: re.Match[str]) -> str:
+        if line["key"] not in ("threshold", "leaf_value"):
+            return line[0]
+        exact = np.array(line["values"].split(), np.float64)
+        if line["key"] == "leaf_value":
+            return f"leaf_value={' '.join(repr(float(value)) for value in exact * scale)}"
+        nearest = exact.astype(np.float32)
+        down = np.where(nearest > exact, np.nextafter(nearest, np.float32(-np.inf)), nearest)
+        return f"threshold={' '.join(repr(float(value)) for value in down)}"
+
+    text = SIGMOID.sub("objective=binary sigmoid:1", AVERAGED.sub("", NUMBERS.sub(rewritten, text)))
+    # The text says how many characters each tree has; without that line, LightGBM reads them one after the other.
+    return re.sub(r"^tree_sizes=.*\n", "", text, flags=re.MULTILINE)
+
+
+def plain_xgboost(learner: dict[str, Any], objective: str) -> None:
+    """Change the `learner` of an XGBoost file in place: no weights of trees, one tree for each class in a round.
+
+    `objective` is one with the same predictions.
+    """
+    learner["objective"]["name"] = objective
+    booster = learner["gradient_booster"]
+    if booster["name"] == "dart":
+        for tree, weight in zip(booster["gbtree"]["model"]["trees"], booster["weight_drop"], strict=True):
+            values = zip(tree["split_conditions"], tree["left_children"], strict=True)
+            tree["split_conditions"] = [value * weight if left < 0 else value for value, left in values]
+        booster = learner["gradient_booster"] = booster["gbtree"]
+    model = booster["model"]
+    classes = model["tree_info"]
+    seen: dict[int, int] = {}
+    rounds = []
+    for group in classes:
+        rounds.append(seen.get(group, 0))
+        seen[group] = rounds[-1] + 1
+    order = sorted(range(len(classes)), key=lambda index: (rounds[index], classes[index]))
+    model["trees"] = [model["trees"][index] | {"id": place} for place, index in enumerate(order)]
+    model["tree_info"] = [classes[index] for index in order]
+    model["iteration_indptr"] = list(range(0, len(order) + 1, len(seen)))
+    model["gbtree_model_param"]["num_parallel_tree"] = "1"

@@ -1,0 +1,215 @@
+"""Converters for what skl2onnx leaves out, or converts to another function."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+
+DOUBLE, FLOAT = int(onnx.TensorProto.DOUBLE), int(onnx.TensorProto.FLOAT)
+FUNCTIONS: dict[Any, tuple[tuple[str, float | None], ...]] = {
+    np.log: (("Log", None),),
+    np.log1p: (("Add", 1.0), ("Log", None)),
+    np.log2: (("Log", None), ("Mul", float(1 / np.log(2)))),
+    np.log10: (("Log", None), ("Mul", float(1 / np.log(10)))),
+    np.exp: (("Exp", None),),
+    np.expm1: (("Exp", None), ("Sub", 1.0)),
+    np.sqrt: (("Sqrt", None),),
+    np.square: (("Pow", 2.0),),
+    np.abs: (("Abs", None),),
+    np.sin: (("Sin", None),),
+    np.cos: (("Cos", None),),
+    np.tanh: (("Tanh", None),),
+}
+"""Functions of NumPy: the operators that compute them, and their second inputs."""
+
+
+class Nodes:
+    """Adds nodes to the graph that skl2onnx makes of an operator."""
+
+    def __init__(self, scope: Any, container: Any) -> None:
+        self._scope, self._container = scope, container
+
+    def constant(self, value: Any, dtype: Any = np.float32) -> str:
+        """Return the name of a constant."""
+        array, name = np.asarray(value, dtype), str(self._scope.get_unique_variable_name("constant"))
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        self._container.add_initializer(name, kind, list(array.shape), array.ravel().tolist())
+        return name
+
+    def add(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        """Add a node; return the name of its output."""
+        output = output or str(self._scope.get_unique_variable_name(kind.lower()))
+        name = self._scope.get_unique_operator_name(kind)
+        self._container.add_node(kind, list(inputs), output, name=name, **attributes)
+        return output
+
+    def matrix(self, inputs: Any) -> str:
+        """Return the columns of all inputs side by side."""
+        names = [variable.full_name for variable in inputs]
+        return names[0] if len(names) == 1 else self.add("Concat", *names, axis=1)
+
+    def function(self, of: Any, source: str, output: str) -> None:
+        """Compute a function in float64, as NumPy does, and round the result."""
+        if of is None:
+            self.add("Identity", source, output=output)
+            return
+        if of not in FUNCTIONS:
+            raise NotImplementedError(f"the function {getattr(of, '__name__', of)}")
+        name = self.add("Cast", source, to=DOUBLE)
+        for kind, second in FUNCTIONS[of]:
+            name = self.add(kind, name, *([] if second is None else [self.constant(second, np.float64)]))
+        self.add("Cast", name, output=output, to=FLOAT)
+
+
+def register() -> None:
+    """Register the converters with skl2onnx."""
+    from skl2onnx import update_registered_converter
+    from skl2onnx.common._registration import get_shape_calculator
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.feature_extraction.text import TfidfTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import FunctionTransformer
+
+    def replace(model: type, convert: Any, shape: Any = None, **more: Any) -> None:
+        alias = f"Sklearn{model.__name__}"
+        update_registered_converter(model, alias, shape or get_shape_calculator(alias), convert, **more)
+
+    replace(FunctionTransformer, _convert_function, _function_shape)
+    replace(SimpleImputer, _convert_imputer, _imputer_shape)
+    replace(TfidfTransformer, _convert_tfidf, options={"nan": [True, False]})
+    replace(TransformedTargetRegressor, _convert_target, _target_shape, parser=_parse_target)
+
+
+def _convert_function(scope: Any, operator: Any, container: Any) -> None:
+    transformer, nodes = operator.raw_operator, Nodes(scope, container)
+    if transformer.kw_args:
+        raise NotImplementedError(f"a FunctionTransformer with kw_args={transformer.kw_args}")
+    nodes.function(transformer.func, nodes.matrix(operator.inputs), operator.outputs[0].full_name)
+
+
+def _function_shape(operator: Any) -> None:
+    from skl2onnx.common.data_types import FloatTensorType
+
+    first = operator.inputs[0].type
+    widths = [variable.type.shape[1] for variable in operator.inputs]
+    shape = [operator.inputs[0].get_first_dimension(), None if None in widths else sum(widths)]
+    kind = type(first) if operator.raw_operator.func is None else FloatTensorType
+    operator.outputs[0].type = kind(shape)
+
+
+def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:
+    """Append the columns that mark missing values to those that skl2onnx fills."""
+    from skl2onnx.operator_converters.imputer_op import convert_sklearn_imputer
+
+    imputer, nodes = operator.raw_operator, Nodes(scope, container)
+    if not imputer.add_indicator:
+        convert_sklearn_imputer(scope, operator, container)
+        return
+    if not (isinstance(imputer.missing_values, float) and np.isnan(imputer.missing_values)):
+        raise NotImplementedError(f"add_indicator with missing_values={imputer.missing_values!r}")
+    filling = scope.declare_local_operator("SklearnSimpleImputer", copy.copy(imputer))
+    filling.raw_operator.add_indicator = False
+    filling.inputs = operator.inputs
+    filled = scope.declare_local_variable("filled", type(operator.outputs[0].type)())
+    filling.outputs.append(filled)
+    columns = nodes.constant(imputer.indicator_.features_, np.int64)
+    marked = nodes.add("IsNaN", nodes.add("Gather", nodes.matrix(operator.inputs), columns, axis=1))
+    marks = nodes.add("Cast", marked, to=FLOAT)
+    nodes.add("Concat", filled.full_name, marks, output=operator.outputs[0].full_name, axis=1)
+
+
+def _imputer_shape(operator: Any) -> None:
+    from skl2onnx.shape_calculators.imputer import calculate_sklearn_imputer_output_shapes
+
+    calculate_sklearn_imputer_output_shapes(operator)
+    shape, imputer = operator.outputs[0].type.shape, operator.raw_operator
+    if imputer.add_indicator and shape[1] is not None:
+        shape[1] += len(imputer.indicator_.features_)
+
+
+def _convert_tfidf(scope: Any, operator: Any, container: Any) -> None:
+    """Compute 1 + log(count) where skl2onnx computes log(1 + count): a word that does not occur stays 0."""
+    from skl2onnx.operator_converters.tfidf_transformer import convert_sklearn_tfidf_transformer
+
+    if not operator.raw_operator.sublinear_tf:
+        convert_sklearn_tfidf_transformer(scope, operator, container)
+        return
+    counts, nodes = operator.inputs[0], Nodes(scope, container)
+    logs = nodes.add("Add", nodes.add("Log", counts.full_name), nodes.constant(1))
+    damped = scope.declare_local_variable("damped", counts.type)
+    nodes.add("Max", logs, nodes.constant(0), output=damped.full_name)
+    weighing = scope.declare_local_operator("SklearnTfidfTransformer", copy.copy(operator.raw_operator))
+    weighing.raw_operator.sublinear_tf = False
+    weighing.inputs.append(damped)
+    weighted = scope.declare_local_variable("weighted", operator.outputs[0].type)
+    weighing.outputs.append(weighted)
+    nodes.add("Identity", weighted.full_name, output=operator.outputs[0].full_name)
+
+
+def _parse_target(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:
+    """Let the inner regressor's values be the input of the inverse transformation."""
+    from skl2onnx._parse import parse_sklearn
+    from skl2onnx.common.data_types import FloatTensorType
+
+    operator = scope.declare_local_operator("SklearnTransformedTargetRegressor", model)
+    operator.inputs = parse_sklearn(scope, model.regressor_, inputs, custom_parsers=custom_parsers)
+    for values in operator.inputs:
+        values.init_status(is_leaf=False)
+    operator.outputs.append(scope.declare_local_variable("variable", FloatTensorType()))
+    return operator.outputs
+
+
+def _target_shape(operator: Any) -> None:
+    operator.outputs[0].type.shape = list(operator.inputs[0].type.shape)
+
+
+def _convert_target(scope: Any, operator: Any, container: Any) -> None:
+    """Invert the transformation of the target: a function of NumPy, or a scaler, which multiplies and adds."""
+    from sklearn import preprocessing
+
+    transformer, nodes = operator.raw_operator.transformer_, Nodes(scope, container)
+    source, output = operator.inputs[0].full_name, operator.outputs[0].full_name
+    scalers = (
+        *(preprocessing.StandardScaler, preprocessing.MinMaxScaler),
+        *(preprocessing.MaxAbsScaler, preprocessing.RobustScaler),
+    )
+    if isinstance(transformer, preprocessing.FunctionTransformer) and not transformer.inv_kw_args:
+        nodes.function(transformer.inverse_func, source, output)
+        return
+    if not isinstance(transformer, scalers):
+        raise NotImplementedError(f"the inverse of a {type(transformer).__name__}")
+    width = operator.inputs[0].type.shape[1] or 1
+    offset = transformer.inverse_transform(np.zeros((1, width)))
+    slope = transformer.inverse_transform(np.ones((1, width))) - offset
+    scaled = nodes.add("Mul", source, nodes.constant(slope))
+    nodes.add("Add", scaled, nodes.constant(offset), output=output)
+
+
+@contextmanager
+def interpolated_calibration() -> Iterator[None]:
+    """Let skl2onnx interpolate an isotonic calibration; it returns the value of the nearest threshold."""
+    from skl2onnx.operator_converters import calibrated_classifier_cv as converter
+
+    original = converter._transform_isotonic
+
+    def interpolate(scope: Any, container: Any, model: Any, score: str, k: int, *_: Any) -> str:
+        nodes, curve = Nodes(scope, container), model.calibrators[k]
+        x, y = curve.X_thresholds_, curve.y_thresholds_
+        slopes = np.append(np.diff(y) / np.diff(x), 0)
+        column = nodes.add("Reshape", score, nodes.constant([-1, 1], np.int64))
+        inside = nodes.add("Clip", column, nodes.constant(x[0]), nodes.constant(x[-1]))
+        passed = nodes.add("Not", nodes.add("Less", inside, nodes.constant(np.append(x[1:], np.inf))))
+        count = nodes.add("ReduceSum", nodes.add("Cast", passed, to=FLOAT), nodes.constant([1], np.int64), keepdims=1)
+        place = nodes.add("Cast", count, to=int(onnx.TensorProto.INT64))
+        left, bottom, slope = (nodes.add("Gather", nodes.constant(each), place) for each in (x, y, slopes))
+        risen = nodes.add("Mul", nodes.add("Sub", inside, left), slope)
+        return nodes.add("Add", bottom, risen)
+
+    converter._transform_isotonic = interpolate
+    try:
+        yield
+    finally:
+        converter._transform_isotonic = original

@@ -1,0 +1,67 @@
+"""The runs of a home: listed, and named where one is asked for that is not there."""
+
+from pathlib import Path
+
+import pytest
+
+from flows.cli.main import main
+from flows.record.home import Home
+from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
+
+ROW = {"target": "ort-cpu", "batch": 1, "median_ms": 2.0, "speedup": 3.0, "verdict": "faster"}
+PASSED = "20260101-000000-digits-1f2e"
+FAILED = "20260102-000000-digits-2f3e"
+
+
+def write(home: Home, run: str, **changes: object) -> None:
+    rows = (BenchmarkRow.model_validate(ROW | {"speedup_low": 2.9, "speedup_high": 3.1}),)
+    small = CandidateEntry(name="small", parent="fp32", status="accepted", reason="", benchmark=rows)
+    values = {"run_id": run, "name": "digits", "started_at": "2026-01-01T00:00:00+00:00", "verdict": "passed"}
+    values |= {"stopped_at": None, "reason": "3x", "winner": "small", "seconds": 1.0, "config": {}, "environment": {}}
+    report = RunReport.model_validate(values | {"stages": (), "candidates": (small,)} | changes)
+    (home.runs / run).mkdir(parents=True)
+    (home.runs / run / "report.json").write_text(report.model_dump_json())
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home with a run that passed and a later one that failed."""
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+    home = Home(tmp_path)
+    write(home, PASSED)
+    write(home, FAILED, verdict="failed", stopped_at="numerics", winner=None)
+    return home
+
+
+def test_runs_are_listed_newest_first_with_what_came_of_them(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    (home.runs / "20260103-000000-digits-3f4e").mkdir()
+    (home.runs / "20260104-000000-digits-4f5e").mkdir()
+    (home.runs / "20260104-000000-digits-4f5e" / "report.json").write_text("{}")
+    assert main(["runs"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if "digits" in line]
+    assert lines == [
+        "20260104-000000-digits-4f5e unknown its report is of another release",
+        "20260103-000000-digits-3f4e running",
+        f"{FAILED} failed stopped at numerics",
+        f"{PASSED} passed small 3.00x [2.90, 3.10]",
+    ]
+
+
+def test_last_limits_the_list(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "--last", "1"]) == 0
+    out = capsys.readouterr().out
+    assert (FAILED in out, PASSED in out) == (True, False)
+
+
+def test_run_that_is_not_there_is_refused_with_those_that_are(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "nope"]) == 2
+    assert f"a run 'nope'; available: {FAILED}, {PASSED}. Fix: list all with: gauntlet runs" in capsys.readouterr().err
+
+
+def test_show_without_any_run_says_how_to_start_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path))
+    assert main(["show"]) == 2
+    assert "no finished run. Fix: start one with: gauntlet run" in capsys.readouterr().err

@@ -1,0 +1,111 @@
+"""Only who knows the password of a home can call its Prefect server; the home's processes all use the same."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import requests
+from harness import prefect_account
+
+from flows.record.home import Home
+from flows.servers.local_servers import prefect_server
+from flows.servers.password import CLIENT, SERVER, authorization, password, password_file, password_hint
+from gauntlet.core.errors import ConfigError
+
+FLOW = """
+import sys
+from pathlib import Path
+from flows.record.home import Home
+from flows.servers.local_servers import prefect_server
+with prefect_server(Home(Path(sys.argv[1]))) as url:
+    from prefect import flow
+    print(url, flow(lambda: 3, name="counted")())
+"""
+
+
+def files_with(text: str, folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file() and text.encode() in file.read_bytes()]
+
+
+@pytest.fixture(scope="module")
+def session_password(prefect_server: str) -> str:
+    return os.environ[CLIENT]
+
+
+@pytest.fixture(autouse=True)
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFECT_API_URL", "PREFECT_HOME", CLIENT, SERVER):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_processes_that_start_at_once_get_the_same_password(tmp_path: Path) -> None:
+    program = "import sys; from pathlib import Path; from flows.record.home import Home; "
+    program += "from flows.servers.password import password; print(password(Home(Path(sys.argv[1]))))"
+
+    def known(_: int) -> str:
+        return subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True).stdout.strip()
+
+    with ThreadPoolExecutor() as pool:
+        [one] = set(pool.map(known, range(4)))
+    name, secret = one.split(":")
+    assert (name, len(secret) >= 32) == ("gauntlet", True)
+    assert password_file(Home(tmp_path)).stat().st_mode & 0o777 == 0o600
+    assert password(Home(tmp_path / "other")) != one
+
+
+@pytest.mark.parametrize("variable", [CLIENT, SERVER])
+def test_password_of_the_environment_is_used_and_none_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "me:mine")
+    home = Home(tmp_path)
+    assert password(home) == "me:mine"
+    assert password_hint(home) == f"Password of Prefect's page: as in {CLIENT}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hint_names_the_file_and_not_the_password(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    secret = password(home)
+    assert str(password_file(home)) in password_hint(home)
+    assert secret not in password_hint(home)
+
+
+def test_server_of_the_environment_gets_no_password_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    with prefect_server(Home(tmp_path)):
+        assert CLIENT not in os.environ
+        assert authorization() == {}
+
+
+def test_server_asks_for_the_password_and_a_second_process_of_the_home_runs_a_flow(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    with prefect_server(home, 0) as url:
+        ask: Callable[..., requests.Response] = lambda **how: requests.post(  # noqa: E731
+            f"{url}/flows/filter", json={}, timeout=60, **how
+        )
+        assert requests.get(f"{url}/health", timeout=60).ok
+        assert [ask().status_code, ask(auth=("gauntlet", "guessed")).status_code] == [401, 401]
+        hidden = {name: value for name, value in os.environ.items() if name not in ("PREFECT_API_URL", CLIENT)}
+        done = subprocess.run(
+            [sys.executable, "-c", FLOW, home.root], env=hidden, capture_output=True, text=True, check=False
+        )
+        assert done.stdout.split() == [url, "3"], done.stderr
+        assert [one["name"] for one in ask(auth=prefect_account(home)).json()] == ["counted"]
+        assert [one["name"] for one in ask(headers=authorization()).json()] == ["counted"]
+        with pytest.MonkeyPatch.context() as other, pytest.raises(ConfigError, match="started with another password"):
+            other.delenv("PREFECT_API_URL")
+            other.setenv(CLIENT, "me:mine")
+            with prefect_server(home):
+                pass
+    assert CLIENT not in os.environ
+    assert files_with(password(home), home.root) == [password_file(home)]
+
+
+def test_password_is_in_no_file_that_a_run_leaves(finished_home: Path, session_password: str) -> None:
+    assert len(session_password) > 32
+    assert files_with(session_password, finished_home) == []

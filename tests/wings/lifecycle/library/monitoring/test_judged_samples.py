@@ -1,0 +1,141 @@
+"""Labels are judged by the time of their requests, and seasons as a whole."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gauntlet.request_log.reference import MonitoringReference
+from wings.lifecycle.library.monitoring.drift_evidence import drift_wealth
+from wings.lifecycle.library.monitoring.judged_samples import HOUR_S, judged_labels, whole_seasons
+from wings.lifecycle.library.monitoring.judgment import gather, harm_bound
+from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
+from wings.lifecycle.library.monitoring.monitor_result import MonitorLimits
+
+LIMITS = MonitorLimits()
+
+
+def history(times_h: np.ndarray, features: np.ndarray | None = None) -> MonitorHistory:
+    count = len(times_h)
+    return replace(
+        MonitorHistory.empty(1),
+        features=np.zeros((count, 1)) if features is None else features[:, None],
+        times=HOUR_S * times_h,
+        ids=np.arange(count).astype(np.bytes_),
+        places=np.zeros((count, 3), np.int64),
+        broken=np.zeros(count),
+    )
+
+
+def labeled(one: MonitorHistory, losses: np.ndarray, delays_h: np.ndarray, now_h: float) -> MonitorHistory:
+    """Return the history with the labels that have come by now, in the order in which they came."""
+    came = one.times / HOUR_S + delays_h
+    order = np.argsort(came, kind="stable")
+    order = order[came[order] <= now_h]
+    return replace(
+        one,
+        losses=losses[order].astype(float),
+        labels=np.zeros(len(order), np.int64),
+        labeled=order,
+        label_times=HOUR_S * came[order],
+    )
+
+
+def reference(wrong: np.ndarray) -> MonitoringReference:
+    return MonitoringReference(("predicted class",), np.zeros((len(wrong), 1)), wrong)
+
+
+def proves_harm(one: MonitorHistory, known: MonitoringReference) -> bool:
+    evidence = gather(one, known, LIMITS)
+    return evidence.risk is not None and evidence.risk.first_above(evidence.risk_level) is not None
+
+
+def test_wrong_predictions_that_are_told_sooner_prove_nothing_at_any_look() -> None:
+    """The risk stays at 3 %; a wrong prediction is corrected after an hour, a right one confirmed after a day."""
+    known, false, without = reference(np.arange(1000) < 30), 0, 0
+    for seed in range(5):
+        losses = np.random.default_rng(seed).random(1500) < 0.03
+        one, delays = history(np.arange(1500) / 20), np.where(losses, 1.0, 24.0)
+        looks = [(labeled(one, losses, delays, now), HOUR_S * now) for now in range(2, 110, 9)]
+        false += any(proves_harm(judged_labels(found, LIMITS.label_window_h, now), known) for found, now in looks)
+        without += any(proves_harm(judged_labels(found, 0, now), known) for found, now in looks)
+    assert false == 0 < without
+
+
+def test_label_waits_for_those_of_earlier_requests_until_they_are_too_old() -> None:
+    one, delays = history(np.arange(10.0)), np.array([0.5, 9, 0.5, np.inf, 0.5, 0.5, 60, 0.5, 0.5, 0.5])
+    losses = np.arange(10) % 2 == 1
+
+    def judged(now_h: float) -> tuple[list[int], int, int, int]:
+        found = judged_labels(labeled(one, losses, delays, now_h), 48, HOUR_S * now_h)
+        assert found.losses.tolist() == losses[found.labeled].tolist()
+        return found.labeled.tolist(), found.unlabeled, found.waiting, found.late
+
+    assert judged(9.6) == ([0], 0, 6, 0)
+    assert judged(10.5) == ([0, 1, 2], 0, 5, 0)
+    assert judged(52) == ([0, 1, 2, 4, 5], 1, 3, 0)
+    assert judged(100) == ([0, 1, 2, 4, 5, 7, 8, 9], 1, 0, 1)
+
+
+def test_without_a_window_labels_are_judged_as_they_come() -> None:
+    one = labeled(history(np.arange(4.0)), np.ones(4), np.array([3.0, 1, np.inf, 0]), 9)
+    found = judged_labels(one, 0, 0)
+    assert (found.labeled.tolist(), found.unlabeled, found.waiting) == (one.labeled.tolist(), 1, 0)
+
+
+def test_request_with_a_time_in_the_future_makes_no_label_wait_for_it() -> None:
+    times = np.arange(100.0)
+    times[3] += 1000
+    one = labeled(history(times), np.zeros(100), np.where(np.arange(100) == 3, np.inf, 1.0), 2000)
+    assert len(judged_labels(one, 48, 102 * HOUR_S).labeled) == 99
+
+
+@pytest.mark.parametrize(("samples", "error", "increase"), [(50, 0.2, 0.05), (50, 0.3, 0.05), (360, 0.1, 0.01)])
+def test_unchanged_risk_is_seldom_harmful_however_few_samples_the_evaluation_had(
+    samples: int, error: float, increase: float
+) -> None:
+    limits, false = MonitorLimits(max_error_increase=increase), 0
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        known, one = reference(random.random(samples) < error), history(np.zeros(1000))
+        losses = (random.random(1000) < error).astype(float)
+        evidence = gather(replace(one, losses=losses, labeled=np.arange(1000)), known, limits)
+        assert evidence.risk is not None
+        false += evidence.risk.first_above(evidence.risk_level) is not None
+    assert false <= 1
+
+
+def test_bound_of_harm_is_close_to_the_evaluation_where_that_is_large() -> None:
+    assert harm_bound(reference(np.arange(2000) < 40), LIMITS) == pytest.approx(0.02 + 0.05 + 0.008, abs=0.002)
+    assert harm_bound(reference(np.ones(20, bool)), LIMITS) == 0.99
+    assert harm_bound(MonitoringReference(("x",), np.zeros((3, 1)), None), LIMITS) is None
+
+
+def test_whole_days_in_random_order_hide_the_daily_cycle_and_no_change() -> None:
+    alarms = []
+    for seed, change in ((0, 0.0), (1, 0.0), (2, 0.0), (3, 0.7)):
+        random = np.random.default_rng(seed)
+        hours = np.arange(4000) / 1000 * 24
+        values = 0.5 * np.sin(hours / 24 * 2 * np.pi) + random.normal(size=4000) + change * (hours >= 48)
+        usual = 0.5 * np.sin(random.random(500) * 2 * np.pi) + random.normal(size=500)
+        days = whole_seasons(history(hours, values), 24)
+        assert len(days.times) == 3000 and days.times[:1000].max() < 24 * HOUR_S <= days.times[1000:].min()
+        found = [drift_wealth(usual, one, seed=seed).first_above(0.0025) for one in (values, days.features[:, 0])]
+        alarms.append([alarm is not None for alarm in found])
+    assert alarms == [[True, False]] * 3 + [[True, True]]
+
+
+def test_season_keeps_samples_and_their_labels_together_and_in_one_order() -> None:
+    hours = np.arange(100) / 2
+    one = replace(history(hours, np.arange(100.0)), labeled=np.arange(0, 100, 3), losses=np.zeros(34))
+    one = replace(one, labels=np.arange(34), label_times=np.zeros(34))
+    found = whole_seasons(one, 10)
+    assert sorted(found.features[:, 0]) == list(range(80))
+    assert found.features[found.labeled, 0].tolist() == list(range(0, 80, 3))
+    shorter = whole_seasons(
+        replace(one, **{name: getattr(one, name)[:70] for name in SAMPLES}, labeled=np.arange(0)), 10
+    )
+    assert shorter.features.tolist() == found.features[:60].tolist()
+
+
+SAMPLES = ("features", "times", "ids", "places", "broken")

@@ -1,0 +1,139 @@
+"""A network whose INT8 form collapses is repaired; how, is read from what the stage reports and leaves behind."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import onnx
+import onnx_text
+import pytest
+from processors import CASCADE_LAKE, HASWELL
+from uneven_networks import LIMITS, RECIPE, SATURATES, Mend, Network, mended
+
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.errors import GateFailed
+from gauntlet.core.report import Report
+from gauntlet.core.signature import signature_from_graph
+from gauntlet.core.workspace import Workspace
+from gauntlet.runtime.processor import Processor
+from tasks.accuracy import AccuracyConfig, accuracy
+from wings.repair import RepairConfig, RepairFacts, repair
+
+
+def judged(network: Network, workspace: Callable[..., Workspace], model: Artifact) -> Report[object]:
+    trained = network.trained
+    return accuracy(LIMITS, workspace(trained.store), model=model, golden=trained.golden, test=trained.test)  # type: ignore[return-value]
+
+
+def test_collapsed_network_passes_its_gate_when_it_is_repaired(
+    network: Network, workspace: Callable[..., Workspace], plain: Report[RepairFacts]
+) -> None:
+    with pytest.raises(GateFailed, match=r"accuracy\.(max_accuracy_drop|min_sqnr_db)"):
+        judged(network, workspace, network.quantized).raise_if_blocked()
+
+    facts = plain.facts
+    judged(network, workspace, plain.artifacts["model"]).raise_if_blocked()
+    assert facts.trials[-1].good
+    assert len(facts.trials) <= 2 + SATURATES
+    # The uneven channels lie between these two; the other layers stay in integers.
+    assert set(facts.float_nodes) & set(network.convolutions[1:])
+    assert network.convolutions[0] not in facts.float_nodes
+    assert facts.before is not None
+    assert facts.before.sqnr_db < LIMITS.min_sqnr_db <= facts.trials[-1].quality.sqnr_db
+
+
+@pytest.mark.parametrize("processor", [None, HASWELL])
+def test_prediction_is_what_the_real_quantizer_gives(
+    mend: Mend, processor: Processor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wings.repair.trial.PREDICTION_IMAGES", 256)
+    report = mend(processor=processor)
+    assert report.facts.images == 180
+    for attempt in report.facts.trials:
+        assert attempt.quality.sqnr_db == pytest.approx(attempt.predicted.sqnr_db, abs=1)
+
+
+@pytest.mark.parametrize(("processor", "float_nodes"), [(CASCADE_LAKE, ("/0/Conv", "/3/MaxPool")), (HASWELL, ())])
+def test_one_set_is_evaluated_and_no_more_asked_when_the_budget_is_used_up(
+    mend: Mend, processor: Processor, float_nodes: tuple[str, ...]
+) -> None:
+    report = mend(AccuracyConfig(min_sqnr_db=1000), budget_s=1e-9, processor=processor)
+    facts = report.facts
+    assert (facts.stopped, facts.ranked, len(facts.trials)) == ("time used up", 0, 1)
+    assert facts.trials[0].float_nodes == float_nodes  # the first unit, or none where 7 bits are tried first
+    assert report.artifacts["model"].size_bytes > 0
+    check = next(c for c in report.checks if c.name == "repair.within_limits")
+    assert (check.passed, check.severity) == (False, "warning")
+    assert check.remedy == "raise repair.budget_s"
+
+
+@pytest.mark.slow
+def test_model_that_answers_only_a_class_is_repaired_by_its_accuracy(
+    network: Network, workspace: Callable[..., Workspace]
+) -> None:
+    out = workspace(network.trained.store)
+
+    def classifying(model: Artifact, name: str) -> Artifact:
+        proto = onnx.load(out.path(model))
+        scores = proto.graph.output[0].name
+        argmax = f'[class] class = ArgMax<axis = 1, keepdims = 0>("{scores}")'
+        onnx_text.extend(proto, f"added () => (int64[n] class) {{ {argmax} }}")
+        signature_from_graph(proto).write(proto)
+        onnx.save(proto, out.folder / name)
+        return out.store_file(out.folder / name)
+
+    prepared = classifying(network.calibrated["prepared"], "prepared.onnx")
+    changed = {"model": classifying(network.model, "m.onnx"), "quantized": classifying(network.quantized, "q.onnx")}
+    calibrated = {**network.calibrated, "prepared": prepared}
+    facts = mended(replace(network, calibrated=calibrated, **changed), workspace(network.trained.store), LIMITS).facts
+    assert facts.before is not None
+    assert facts.before.change is not None
+    assert facts.before.change.drop > LIMITS.max_accuracy_drop
+    assert facts.trials[-1].good
+    assert 0 < len(facts.float_nodes) < facts.nodes
+
+
+@pytest.mark.parametrize(("processor", "attempts"), [(CASCADE_LAKE, 1), (HASWELL, 2)])
+def test_repair_says_so_when_not_even_floats_are_good_enough(mend: Mend, processor: Processor, attempts: int) -> None:
+    """The test split is too small to prove what is asked for, whatever a model answers."""
+    report = mend(AccuracyConfig(max_accuracy_drop=0.001, unresolved="reject"), processor=processor)
+    assert (report.facts.stopped, len(report.facts.trials)) == ("not even in float", attempts)
+    check = next(c for c in report.checks if c.name == "repair.within_limits")
+    assert not check.passed
+    assert check.remedy.startswith("loosen the limits")
+
+
+def test_repair_is_rejected_when_what_is_left_is_slower_than_required(mend: Mend) -> None:
+    with pytest.raises(GateFailed, match=r"repair.min_speedup: .* must be > 1000 x"):
+        mend(min_speedup=1000).raise_if_blocked()
+
+
+def test_nothing_to_repair_is_said_when_the_recipe_quantized_nothing(
+    workspace: Callable[..., Workspace], keep_model: Callable[..., tuple[Workspace, Artifact]], network: Network
+) -> None:
+    """A model of one Exp has no node that the quantizer takes."""
+    from gauntlet.calibration.ranges import Ranges
+
+    text = "exp (float[n,3,32,32] input) => (float[n,3,32,32] y) { [exp] y = Exp(input) }"
+    proto = onnx_text.model(text, opset=17)
+    signature_from_graph(proto).write(proto)
+    out, model = keep_model(proto, network.trained.store)
+    file = Ranges(images=1, methods={RECIPE.calibration_method.name: {"input": (0.0, 1.0), "y": (0.0, 1.0)}}).write(
+        out.folder / "ranges.json"
+    )
+    report = repair(
+        RepairConfig(),
+        workspace(network.trained.store),
+        recipe=RECIPE,
+        accuracy=LIMITS,
+        model=model,
+        quantized=model,  # the quantizer left it as it was
+        prepared=model,
+        ranges=out.store_file(file),
+        images=network.trained.artifacts["validation"],
+        test=network.trained.test,
+    )
+    assert report.facts.stopped == "nothing to repair"
+    with pytest.raises(
+        GateFailed, match=r"repair.nodes: 0 must be > 0; .* quantizes no node that could be left in float"
+    ):
+        report.raise_if_blocked()

@@ -1,0 +1,94 @@
+"""The model with switches has the outputs of the files that ONNX Runtime's quantizer writes."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_text
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from gauntlet.calibration.ranges import Ranges
+from gauntlet.runtime.session import open_session
+from tasks.quantize.static import StaticInt8
+from wings.repair.switchable_model import KEEP_PAIRS, SwitchableModel
+
+RECIPE = StaticInt8()
+NODES = ("first", "second", "third", "sum", "pool", "flat", "last")
+"""Those of the network below that can be quantized."""
+
+
+def network() -> onnx.ModelProto:
+    """Return a small network; the quantizer drops its Relu and its Clip, whose limits are inputs."""
+    text = """
+        network (float[n,3,8,8] input) => (float[n,10] y)
+        <
+            float[8,3,3,3] w1, float[8] b1, float[8,8,3,3] w2, float[8,8,3,3] w3,
+            float[10,8] w4, float[10] b4, float low = {0}, float high = {6}
+        >
+        {
+            [first] a = Conv<pads = [1, 1, 1, 1]>(input, w1, b1)
+            [relu] b = Relu(a)
+            [second] c = Conv<pads = [1, 1, 1, 1]>(b, w2)
+            [clip] d = Clip(c, low, high)
+            [third] e = Conv<pads = [1, 1, 1, 1]>(d, w3)
+            [sum] f = Add(e, b)
+            [pool] g = GlobalAveragePool(f)
+            [flat] h = Flatten(g)
+            [last] y = Gemm<transB = 1>(h, w4, b4)
+        }
+    """
+    rng = np.random.default_rng(0)
+    shapes = {"w1": (8, 3, 3, 3), "b1": 8, "w2": (8, 8, 3, 3), "w3": (8, 8, 3, 3), "w4": (10, 8), "b4": 10}
+    return onnx_text.model(text, {name: rng.normal(0, 0.3, shape) for name, shape in shapes.items()}, opset=17)
+
+
+def outputs(model: Path, samples: dict[str, npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    found: npt.NDArray[np.float32] = open_session(model, level="off", settings=KEEP_PAIRS).run(None, samples)[0]
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("switches")
+
+
+@pytest.fixture(scope="module")
+def ranges(folder: Path) -> Ranges:
+    rng = np.random.default_rng(1)
+    samples = {"input": rng.normal(0, 1, (20, 3, 8, 8)).astype(np.float32)}
+    proto = network()
+    onnx.save(proto, folder / "float.onnx")
+    for node in proto.graph.node[:-1]:
+        proto.graph.output.append(helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None))
+    session = open_session(proto.SerializeToString(), level="off")
+    seen = samples | dict(zip([o.name for o in session.get_outputs()], session.run(None, samples), strict=True))
+    known = {name: (float(array.min()), float(array.max())) for name, array in seen.items()}
+    np.savez(folder / "samples.npz", **samples)
+    return Ranges(images=20, methods={RECIPE.calibration_method.name: known})
+
+
+@pytest.fixture(scope="module")
+def switchable(folder: Path, ranges: Ranges) -> SwitchableModel:
+    source = folder / "float.onnx"
+    RECIPE.quantize(source, source, ranges, folder / "quantized.onnx")
+    return SwitchableModel(folder / "quantized.onnx", source)
+
+
+@settings(max_examples=40, deadline=None)
+@example({"pool", "last"})  # Flatten is quantized only where its input is
+@given(left_out=st.sets(st.sampled_from(NODES)))
+def test_switches_give_the_outputs_of_the_quantized_file_for_any_choice_of_nodes(
+    folder: Path, ranges: Ranges, switchable: SwitchableModel, left_out: set[str]
+) -> None:
+    assert switchable.nodes == set(NODES)
+    samples = dict(np.load(folder / "samples.npz"))
+    source, file = folder / "float.onnx", folder / "some.onnx"
+    RECIPE.quantize(source, source, ranges, file, float_nodes=frozenset(left_out))
+    found = switchable.run(samples, switchable.nodes - left_out)["y"]
+    np.testing.assert_array_equal(found, outputs(file, samples))
+    is_float = np.allclose(found, outputs(source, samples), atol=1e-5)
+    assert is_float == (left_out >= {*NODES} - {"flat"})  # a Flatten alone is not quantized

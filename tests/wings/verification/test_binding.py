@@ -1,0 +1,84 @@
+"""Evidence counts for the model that it is about, and where a policy asks for a signature, for no other bundle."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from bundles import make_keys
+from evidence import seal_with_evidence
+
+import gauntlet
+from gauntlet.bundle.bundle import GOLDEN, MODEL, Bundle, seal
+from gauntlet.bundle.delivery import deliver
+from gauntlet.bundle.signing import TRUSTED_KEYS
+from gauntlet.core.errors import ConfigError
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+from wings.verification.library.verification import verify
+
+
+@pytest.fixture
+def forged(packed: Path, tmp_path: Path) -> Path:
+    """A bundle with a negated model, its own golden outputs, and the evidence of the genuine one."""
+    folder = tmp_path / "forged"
+    shutil.unpack_archive(packed, folder)
+    proto = onnx.load(folder / MODEL)
+    weights = next(tensor for tensor in proto.graph.initializer if len(tensor.dims) > 1)
+    weights.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weights), weights.name))
+    onnx.save(proto, folder / MODEL)
+    golden = Bundle.open(folder).golden()
+    outputs = batched_inference(open_session(folder / MODEL), golden.inputs).run(8)
+    named = {"inputs": golden.inputs, "outputs": outputs}
+    np.savez(folder / GOLDEN, **{f"{group}/{k}": v for group, arrays in named.items() for k, v in arrays.items()})
+    seal(folder)
+    return folder
+
+
+def without_provenance(folder: Path) -> None:
+    shutil.rmtree(folder / "provenance")
+
+
+def with_another_subject(folder: Path) -> None:
+    statement = json.loads((folder / "provenance" / "slsa.json").read_text())
+    statement["subject"] = [{"name": "weights", "digest": {"sha256": "0" * 64}}]
+    (folder / "provenance" / "slsa.json").write_text(json.dumps(statement))
+
+
+def with_unreadable_provenance(folder: Path) -> None:
+    (folder / "provenance" / "slsa.json").write_text("[" * 100_000)
+
+
+def test_evidence_of_another_model_is_damage(forged: Path) -> None:
+    damage = verify(forged).damage
+    assert "provenance/slsa.json: it is about another model.onnx than the one in the bundle" in damage
+    assert "provenance/slsa.json: it is about another golden.npz than the one in the bundle" in damage
+    with pytest.raises(ConfigError, match="it is about another"):
+        gauntlet.load(forged)
+    seal_with_evidence(forged)
+    assert verify(forged).passed
+
+
+@pytest.mark.parametrize("change", [without_provenance, with_another_subject, with_unreadable_provenance])
+def test_report_that_nothing_binds_to_the_model_is_damage(folder: Path, change: Callable[[Path], None]) -> None:
+    change(folder)
+    seal(folder)
+    damage = verify(folder).damage
+    assert "model.onnx: provenance/slsa.json does not say that it belongs to this report" in damage
+
+
+def test_where_keys_are_trusted_only_bundles_signed_by_them_are_used(
+    packed: Path, signed: Path, keys: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private, other = make_keys(tmp_path)
+    monkeypatch.setenv(TRUSTED_KEYS, f"{other}:{keys[1]}")
+    gauntlet.load(signed)
+    deliver(packed, tmp_path / "foreign.zip", private)
+    gauntlet.load(tmp_path / "foreign.zip")
+    monkeypatch.setenv(TRUSTED_KEYS, str(keys[1]))
+    for refused in (packed, tmp_path / "foreign.zip"):
+        with pytest.raises(ConfigError, match="no signature by a key of GAUNTLET_TRUSTED_KEYS"):
+            gauntlet.load(refused)

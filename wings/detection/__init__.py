@@ -1,0 +1,1 @@
+"""Boxes with a class, and a class for each pixel: what such outputs mean, and their metrics."""

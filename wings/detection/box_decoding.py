@@ -1,0 +1,166 @@
+"""From a detector's outputs to boxes in the pixels of its input."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.box_decoding import BoxDecoding
+from gauntlet.problems.output_evidence import Size
+
+Floats = npt.NDArray[np.float64]
+
+MAX_CANDIDATES = 1000
+"""Boxes of an image that enter the suppression, those with the highest scores."""
+WITHOUT_SUPPRESSION = ("detr", "suppressed")
+LARGEST_LOGARITHM = 10.0
+"""Of a distance in cells; larger ones reach beyond every image and would overflow."""
+
+
+def decode_boxes(how: BoxDecoding, outputs: NamedArrays, size: Size) -> npt.NDArray[np.float32]:
+    """Return the detections of each image, shape (n, `how.max_detections`, 6), best first.
+
+    A row is left, top, right and bottom edge in pixels of the input, whose height and width are `size`, the class, and
+    the score; rows without a detection are -1, 0 in all other columns.
+    """
+    boxes, scores = FORMS[how.kind](how, outputs, size)
+    detections = np.zeros((len(boxes), how.max_detections, 6), np.float32)
+    detections[:, :, 4] = -1
+    edges = np.array([size[1], size[0], size[1], size[0]], np.float64)
+    for index in range(len(boxes)):
+        rows = _best(how, np.clip(boxes[index], 0, edges), scores[index])
+        detections[index, : len(rows)] = rows
+    return detections
+
+
+def _best(how: BoxDecoding, boxes: Floats, scores: Floats) -> Floats:
+    """Return the rows of one image: boxes (k, 4) with a score per class, (k, classes), after the suppression."""
+    usable = np.isfinite(boxes).all(axis=1) & (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+    places, classes = np.nonzero((scores >= how.min_score) & usable[:, None])
+    values = scores[places, classes]
+    order = np.argsort(-values, kind="stable")[:MAX_CANDIDATES]
+    rows = np.column_stack([boxes[places[order]], classes[order], values[order]])
+    kept = range(len(rows)) if how.kind in WITHOUT_SUPPRESSION else suppress(rows, how.max_iou)
+    return rows[list(kept)[: how.max_detections]]
+
+
+def suppress(rows: Floats, max_iou: float) -> list[int]:
+    """Return the rows that stay, best first: none overlaps a better one of its class by more than `max_iou`.
+
+    Rows are left, top, right, bottom, class and score, ordered by the score.
+    """
+    low = np.maximum(rows[:, None, :2], rows[None, :, :2])
+    high = np.minimum(rows[:, None, 2:4], rows[None, :, 2:4])
+    shared = np.prod(np.clip(high - low, 0, None), axis=2)
+    areas = np.prod(rows[:, 2:4] - rows[:, :2], axis=1)
+    # Compared without a division: areas are positive, and so is the union.
+    repeated = shared > max_iou * (areas[:, None] + areas[None] - shared)
+    repeated &= rows[:, None, 4] == rows[None, :, 4]
+    left, kept = np.ones(len(rows), bool), []
+    for index in range(len(rows)):
+        if left[index]:
+            kept.append(index)
+            left &= ~repeated[index]
+    return kept
+
+
+def _fcos(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
+    scores, distances = (outputs[name].astype(np.float64) for name in how.outputs)
+    rows, columns = scores.shape[2:]
+    cell = np.array([size[1] / columns, size[0] / rows])
+    y, x = np.mgrid[:rows, :columns] + 0.5
+    centers = np.stack([x, y], axis=2).reshape(-1, 2) * cell
+    reach = np.exp(np.minimum(_by_place(distances), LARGEST_LOGARITHM))
+    corners = centers - reach[:, :, :2] * cell, centers + reach[:, :, 2:] * cell
+    return np.concatenate(corners, axis=2), _sigmoid(_by_place(scores))
+
+
+def _ssd(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
+    scores, boxes = (outputs[name].astype(np.float64) for name in how.outputs)
+    return boxes * _scale(size), scores[:, :, 1:]
+
+
+def _detr(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
+    logits, boxes = (outputs[name].astype(np.float64) for name in how.outputs)
+    powers = np.exp(logits - logits.max(axis=2, keepdims=True))
+    scores = (powers / powers.sum(axis=2, keepdims=True))[:, :, :-1]
+    only_best = scores == scores.max(axis=2, keepdims=True)  # a query is one object
+    return _corners(boxes * _scale(size)), np.where(only_best, scores, -1)
+
+
+def _yolov8(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
+    values = outputs[how.scores].astype(np.float64)
+    values = values if how.transposed else np.moveaxis(values, 1, 2)
+    return _corners(values[:, :, :4]), values[:, :, 4:]
+
+
+def _yolov5(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
+    values = outputs[how.scores].astype(np.float64)
+    return _corners(values[:, :, :4]), values[:, :, 4:5] * values[:, :, 5:]
+
+
+def _yolo_nas(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
+    scores, boxes = (outputs[name].astype(np.float64) for name in how.outputs)
+    return boxes, scores
+
+
+def _suppressed(how: BoxDecoding, outputs: NamedArrays, size: Size) -> tuple[Floats, Floats]:
+    if how.boxes is None or how.classes is None:
+        values = outputs[how.scores].astype(np.float64)
+        boxes, scores, classes = values[:, :, :4], values[:, :, 4], values[:, :, 5]
+    else:
+        boxes, scores, classes = (outputs[n].astype(np.float64) for n in (how.boxes, how.scores, how.classes))
+    known = np.arange(1 + max(0, int(np.rint(classes).max(initial=0))))
+    return boxes, np.where(np.rint(classes)[:, :, None] == known, scores[:, :, None], -1)
+
+
+FORMS: Mapping[str, Callable[[BoxDecoding, NamedArrays, Size], tuple[Floats, Floats]]] = {
+    "fcos": _fcos,
+    "ssd": _ssd,
+    "detr": _detr,
+    "yolov8": _yolov8,
+    "yolov5": _yolov5,
+    "yolo-nas": _yolo_nas,
+    "suppressed": _suppressed,
+}
+
+
+def has_form(how: BoxDecoding, outputs: Mapping[str, Array], classes: int) -> str:
+    """Return why outputs do not have the form that `how` names; an empty text where they have it."""
+    if missing := [name for name in how.outputs if name not in outputs]:
+        return f"the model has no output {missing[0]!r}; it has {sorted(outputs)}"
+    shapes = [outputs[name].shape for name in how.outputs]
+    scores, boxes = shapes[0], shapes[-1]
+    good = {
+        "fcos": len(scores) == 4 and scores[1] == classes and boxes == (scores[0], 4, *scores[2:]),
+        "ssd": len(scores) == 3 and scores[2] == classes + 1 and boxes == (*scores[:2], 4),
+        "detr": len(scores) == 3 and scores[2] == classes + 1 and boxes == (*scores[:2], 4),
+        "yolov8": len(scores) == 3 and scores[2 if how.transposed else 1] == classes + 4,
+        "yolov5": len(scores) == 3 and scores[2] == classes + 5,
+        "yolo-nas": len(scores) == 3 and scores[2] == classes and boxes == (*scores[:2], 4),
+        "suppressed": (len(scores) == 3 and scores[2] == 6)
+        if how.boxes is None
+        else (len(scores) == 2 and shapes[1] == scores and boxes == (*scores, 4)),
+    }
+    actual = ", ".join(f"{name} {list(outputs[name].shape)}" for name in how.outputs)
+    return "" if good[how.kind] else f"decode.kind {how.kind!r} with {classes} classes does not fit {actual}"
+
+
+def _by_place(grid: Floats) -> Floats:
+    """Return values of shape (n, k, rows, columns) as (n, rows * columns, k)."""
+    return np.moveaxis(grid.reshape(*grid.shape[:2], -1), 1, 2)
+
+
+def _corners(boxes: Floats) -> Floats:
+    """Return left, top, right and bottom from center x, center y, width and height."""
+    half = boxes[:, :, 2:] / 2
+    return np.concatenate([boxes[:, :, :2] - half, boxes[:, :, :2] + half], axis=2)
+
+
+def _scale(size: Size) -> Floats:
+    return np.array([size[1], size[0], size[1], size[0]], np.float64)
+
+
+def _sigmoid(values: Floats) -> Floats:
+    return np.asarray(0.5 * (1 + np.tanh(values / 2)))

@@ -1,0 +1,1 @@
+"""Why candidates are not faster: the stage `explain`, behind the race."""

@@ -1,0 +1,138 @@
+"""Reads the request log in a folder, also while a server writes it."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gauntlet.core.arrays import Array, NamedArrays
+from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.request_log.log_format import EMBEDDED, STATISTICS, log_files, unpack
+
+REQUESTS = """
+SELECT id, request_id, time, milliseconds, outputs, inputs, statistics FROM request
+WHERE version = :version AND id > :row AND failure IS NULL ORDER BY id
+"""
+OUTCOMES = """
+SELECT id, time, milliseconds, failure FROM request WHERE version = :version AND id > :row ORDER BY id
+"""
+FEEDBACK = "SELECT * FROM feedback WHERE id > :row ORDER BY id"
+
+
+@dataclass(frozen=True)
+class LoggedRequest:
+    """A request with outputs; `place` is its file and its row there."""
+
+    place: tuple[int, int]
+    request_id: str
+    time: float
+    """Seconds since 1970."""
+    milliseconds: float
+    """From arrival to outputs."""
+    outputs: NamedArrays
+    inputs: NamedArrays | None
+    """As the model took them, where the log keeps them."""
+    statistics: Array | None
+    """`gauntlet.request_log.features.input_statistics`, where the log keeps these, shape (n, k)."""
+    embedding: Array | None = None
+    """`gauntlet.onnx_model.embedding_output`, where the log keeps it, shape (n, k)."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a request, with outputs or without."""
+
+    place: tuple[int, int]
+    time: float
+    """Seconds since 1970."""
+    milliseconds: float
+    failure: str | None
+    """The reason, as in the server's metrics; None for a request with outputs."""
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """The right classes of a request's samples, which came later."""
+
+    place: tuple[int, int]
+    request_id: str
+    labels: tuple[int, ...]
+    time: float = 0.0
+    """When they came, in seconds since 1970; 0 where an older server did not log it."""
+
+
+@dataclass(frozen=True)
+class RequestLogReader:
+    """Reads the log in a folder, also while a server writes it."""
+
+    folder: Path
+
+    def require(self) -> None:
+        """Raise `ConfigError` unless the folder has a log."""
+        if not log_files(self.folder):
+            raise ConfigError(
+                f"--log {self.folder}: no request log in it. Fix: name the folder that the server was started with: "
+                "gauntlet serve BUNDLE --request-log FOLDER"
+            )
+
+    def end(self, table: Literal["request", "feedback"]) -> tuple[int, int]:
+        """Return a place behind everything that is in a table now."""
+        files = log_files(self.folder)
+        if not files:
+            return (0, 0)
+        number, path = files[-1]
+        with closing(self._connected(path)) as database:
+            (row,) = database.execute(f"SELECT IFNULL(MAX(id), 0) FROM {table}").fetchone()
+        return (number, int(row))
+
+    def requests(self, version: str, after: tuple[int, int] = (0, 0)) -> Iterator[LoggedRequest]:
+        """Yield the requests that a version has outputs for, in their order, behind a place.
+
+        Raises:
+            StageError: when a file is damaged.
+        """
+        for number, row in self._rows(REQUESTS, version, after):
+            key, request_id, time, milliseconds, outputs, inputs, statistics = row
+            kept = {} if statistics is None else unpack(statistics)
+            kept_inputs = None if inputs is None else unpack(inputs)
+            few = (kept.get(STATISTICS), kept.get(EMBEDDED))
+            yield LoggedRequest((number, key), request_id, time, milliseconds, unpack(outputs), kept_inputs, *few)
+
+    def outcomes(self, version: str, after: tuple[int, int] = (0, 0)) -> Iterator[Outcome]:
+        """Yield what became of all requests to a version, in their order, behind a place."""
+        for number, (key, *fields) in self._rows(OUTCOMES, version, after):
+            yield Outcome((number, key), *fields)
+
+    def feedback(self, after: tuple[int, int] = (0, 0)) -> Iterator[Feedback]:
+        """Yield labels, of requests to any version, in the order in which they came, behind a place."""
+        for number, (key, request_id, labels, *time) in self._rows(FEEDBACK, "", after):
+            yield Feedback((number, key), request_id, tuple(json.loads(labels)), *time)
+
+    def inputs(self, place: tuple[int, int]) -> NamedArrays | None:
+        """Return the inputs of one request; None where the log does not keep them, or no longer."""
+        path = dict(log_files(self.folder)).get(place[0])
+        if path is None:
+            return None
+        with closing(self._connected(path)) as database:
+            row = database.execute("SELECT inputs FROM request WHERE id = ?", (place[1],)).fetchone()
+        return unpack(row[0]) if row and row[0] is not None else None
+
+    def _rows(self, query: str, version: str, after: tuple[int, int]) -> Iterator[tuple[int, Any]]:
+        for number, path in log_files(self.folder):
+            if number < after[0]:
+                continue
+            try:
+                with closing(self._connected(path)) as database:
+                    values = {"version": version, "row": after[1] if number == after[0] else 0}
+                    for row in database.execute(query, values):
+                        yield number, row
+            except sqlite3.Error as error:
+                if path.exists():  # the server may have removed it meanwhile
+                    raise StageError(f"{path}: it cannot be read: {error}. Fix: remove this file") from error
+
+    @staticmethod
+    def _connected(path: Path) -> sqlite3.Connection:
+        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=30)

@@ -1,0 +1,51 @@
+"""How much do samples tell that depend on each other? Requests of one user, or of one minute, are alike.
+
+n samples with the autocorrelations r(k) tell as much as n / t independent ones, with the integrated autocorrelation
+time t = 1 + 2 * (r(1) + r(2) + ...) (Sokal, Monte Carlo Methods in Statistical Mechanics, 1997). So the logarithm of a
+bet on a sample is divided by t. Where samples that are t apart are independent, that is no more than the mean of t
+fair games, one on every t-th sample.
+
+The autocorrelations come from mean squared differences at a lag, against those at longer lags. A lasting change adds
+to both alike, so it does not count as dependence, as it would against the variance.
+"""
+
+import numpy as np
+
+from wings.lifecycle.library.monitoring.martingale import Floats
+
+LAGS = 16
+"""Dependence over more samples is not seen."""
+FIRST_SAMPLES = 48
+"""So many are needed for an estimate."""
+RECENT = 16_384
+"""Samples that an estimate is of, at most."""
+WINDOW = 5.0
+"""Lags that are summed, in autocorrelation times: more would add noise alone (Sokal's automatic window)."""
+
+
+def autocorrelation_times(values: Floats, *, first: float = 2.5, errors: float = 0.5) -> Floats:
+    """Return for each sample the autocorrelation time of those before it, at least 1, shape (n,).
+
+    Args:
+        values: shape (n, k), as k series of which the most dependent one counts.
+        first: what the time is taken to be until it can be estimated.
+        errors: standard errors by which an estimate is increased.
+    """
+    times, end = np.full(len(values), first), FIRST_SAMPLES
+    while end < len(values):
+        following = end + min(end, RECENT) // 4
+        times[end:following] = _time(values[max(0, end - RECENT) : end], errors)
+        end = following
+    return times
+
+
+def _time(values: Floats, errors: float) -> float:
+    apart = np.array([((values[lag:] - values[:-lag]) ** 2).mean(axis=0) for lag in range(1, 2 * LAGS + 1)])
+    far = apart[LAGS:].mean(axis=0)
+    alike = 1 - np.divide(apart[:LAGS], far, out=np.ones_like(apart[:LAGS]), where=far > 0)
+    lags, sums = np.arange(1, LAGS + 1)[:, None], 1 + 2 * np.cumsum(alike, axis=0)
+    is_enough = lags >= WINDOW * sums
+    is_enough[-1] = True
+    last, series = is_enough.argmax(axis=0), np.arange(values.shape[1])
+    error = np.sqrt((4 * lags[last, 0] + 2) / len(values))  # relative, of a sum over so many lags
+    return float((np.maximum(1, sums[last, series]) * (1 + errors * error)).max())

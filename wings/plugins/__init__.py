@@ -1,0 +1,1 @@
+"""What authors of packages need: tests of the kinds that their packages bring."""

@@ -1,0 +1,1 @@
+"""The model that takes images: made, proven, and raced from image to output."""

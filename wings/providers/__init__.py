@@ -1,0 +1,1 @@
+"""Execution providers of ONNX Runtime beside those of the core: NVIDIA, AMD, Apple, Qualcomm, and several in order."""

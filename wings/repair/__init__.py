@@ -1,0 +1,213 @@
+"""Repair: find the fewest nodes of a quantized model to leave in float, so that it is accurate and still faster.
+
+One session with a switch at every tensor (`wings.repair.switchable_model`) ranks units of nodes by the noise that each
+alone adds to the outputs, and predicts the smallest sufficient set. Only that set is quantized, evaluated and raced;
+if it falls short, the search continues with stricter limits. The search uses the validation images; the test images
+only judge the result, by the gates of every candidate.
+
+Predictions use exact sums. On a processor whose integer sums saturate, weights get 7 bits, which cannot saturate. As
+this may be enough, it is tried first without any node in float.
+"""
+
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TypeGuard
+
+from pydantic import Field
+
+from gauntlet.calibration.bias_correction import MAX_SAMPLES, correct_biases
+from gauntlet.calibration.ranges import Ranges
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.facts import Facts
+from gauntlet.core.frozen import Frozen
+from gauntlet.core.report import Check, Report
+from gauntlet.core.shipping import ShippingStage
+from gauntlet.core.workspace import Workspace
+from gauntlet.datasets import read_split
+from gauntlet.datasets.golden import first_samples
+from gauntlet.onnx_model.model_file import read_model, write_model
+from gauntlet.problems.accuracy_comparison import AccuracyLimits
+from gauntlet.runtime.processor import Processor
+from tasks.quantize.static import StaticInt8
+from wings.repair.quality import Limits, QualitySummary, ReferenceOutputs
+from wings.repair.search import MixedPrecisionSearch, SearchBudget, Stopped, UnitNoise
+from wings.repair.switchable_model import SwitchableModel
+from wings.repair.trial import PREDICTION_IMAGES, Evaluator, Trial
+
+SHOWN = 12
+PREDICTION_SHARE = 0.02  # of the time, for one prediction
+AUTO_BUDGET_S = 10
+"""A recipe's repair is given less time than by default where `auto` tries several recipes."""
+
+
+class RepairConfig(SearchBudget):
+    """Limits on the effort of a repair. The limits on its result are in `accuracy`."""
+
+    enabled: bool = Field(True, description="repair static INT8 candidates that their accuracy gate rejects")
+    images: int = Field(256, ge=8, description="largest number of validation images for the search")
+
+    def can_repair(
+        self, recipe: Frozen, recipes: Collection[Frozen] = (), processor: Processor | None = None
+    ) -> TypeGuard[StaticInt8]:
+        """Return whether a recipe can be repaired: only static ones name the nodes to quantize.
+
+        Not if the repair would start with another of the run's `recipes`, because it would only repeat it. `processor`
+        is this machine's by default.
+        """
+        if not isinstance(recipe, StaticInt8) or recipe.activations == "u16" or recipe.qdq_placement == "inputs":
+            return False
+        start = recipe.without_saturation(processor or Processor.current())
+        return self.enabled and (start == recipe or start not in recipes)
+
+
+class RepairFacts(Facts):
+    """The result of the search."""
+
+    recipe: str
+    seven_bit: bool = Field(description="weights in 7 bits instead of 8, because sums saturate on this processor")
+    float_nodes: tuple[str, ...] = Field(description="nodes left in float, the most important first")
+    nodes: int = Field(description="number of nodes that can be left in float")
+    ranked: int = Field(
+        description="units (a product and what follows until the next) that were ranked; none if none was needed"
+    )
+    ranking: tuple[UnitNoise, ...] = Field(description="the units whose rounding adds the most noise")
+    images: int
+    before: QualitySummary | None = Field(description="of the rejected candidate; None if there is nothing to repair")
+    trials: tuple[Trial, ...] = Field(description="full evaluations, in order")
+    predictions: int = Field(description="number of sets whose quality was predicted")
+    stopped: Stopped
+
+
+def repair(
+    config: RepairConfig,
+    workspace: Workspace,
+    *,
+    recipe: StaticInt8,
+    accuracy: AccuracyLimits,
+    model: Artifact,
+    quantized: Artifact,
+    prepared: Artifact,
+    ranges: Artifact,
+    images: Artifact,
+    test: Artifact,
+    whole: Artifact | None = None,
+    processor: Processor | None = None,
+) -> Report[RepairFacts]:
+    """Quantize the FP32 `model` with the fewest nodes in float that satisfy `accuracy`; the artifact is `model`.
+
+    `quantized` is the rejected candidate, `images` a split that no gate uses, and `test` the accuracy gate's split, of
+    which only the length is read. If `model` was pruned, `whole` is the FP32 model to compare its accuracy with.
+    `processor` is this machine's by default.
+    """
+    start, exact = monotonic(), recipe.without_saturation(processor or Processor.current())
+    failed, file = workspace.path(quantized), workspace.folder / "model.onnx"
+    inputs = (workspace.path(model), workspace.path(prepared), Ranges.read(workspace.path(ranges)), file)
+    with ThreadPoolExecutor(1) as pool:  # one mostly runs Python code, the other the runtime
+        opening = pool.submit(_open_switchable, recipe, exact, inputs, failed)
+        split, known = read_split(workspace.path(images)), workspace.path(whole) if whole else None
+        reference = ReferenceOutputs(inputs[0], split, config.images, known, accuracy)
+        network = opening.result()
+    write, prediction_s = partial(exact.quantize, *inputs), PREDICTION_SHARE * config.budget_s
+    evaluator = Evaluator(network, reference, file, write, prediction_s)
+    limits = Limits(accuracy, len(read_split(workspace.path(test))))
+    search = MixedPrecisionSearch(config, limits, evaluator, start=start, whole_first=exact != recipe)
+    before = reference.quality(reference.run(failed)) if network.nodes else None
+    best = search.run(before) if before else None
+    artifacts = {"model": _store_best(workspace, search, best, inputs[1])}
+    facts = _facts(recipe, search, before, best)
+    timed = facts.stopped in ("not faster", "time used up") or evaluator.prediction_images < PREDICTION_IMAGES
+    return Report(facts=facts, checks=_checks(config, facts, best), artifacts=artifacts, timed=timed)
+
+
+def _open_switchable(
+    recipe: StaticInt8, exact: StaticInt8, inputs: tuple[Path, Path, Ranges, Path], failed: Path
+) -> SwitchableModel:
+    """Return the switchable form of the candidate that failed, or of one quantized for this purpose."""
+    if exact == recipe and recipe.format == "qdq":
+        return SwitchableModel(failed, inputs[1])
+    exact.replace(format="qdq").quantize(*inputs)  # integer operators cannot be switched
+    return SwitchableModel(inputs[-1], inputs[1])
+
+
+def _store_best(workspace: Workspace, search: MixedPrecisionSearch, best: Trial | None, prepared: Path) -> Artifact:
+    file, evaluator = search.evaluator.file, search.evaluator
+    if best is None or best is not search.trials[-1]:  # the file holds another model
+        evaluator.write(best.float_nodes if best else ())
+    correct_biases(file, prepared, first_samples(evaluator.reference.samples, MAX_SAMPLES))
+    proto = read_model(file)
+    evaluator.reference.signature.write(proto)
+    return workspace.store_file(file, *write_model(proto, file))
+
+
+def _facts(
+    recipe: StaticInt8, search: MixedPrecisionSearch, before: QualitySummary | None, best: Trial | None
+) -> RepairFacts:
+    return RepairFacts(
+        recipe=recipe.name,
+        seven_bit=search.whole_first,
+        float_nodes=best.float_nodes if best else (),
+        nodes=len(search.evaluator.nodes),
+        ranked=len(search.ranking),
+        ranking=search.ranking[:SHOWN],
+        images=len(search.evaluator.reference),
+        before=before,
+        trials=tuple(search.trials),
+        predictions=len(search.predictions),
+        stopped=search.stopped,
+    )
+
+
+REMEDIES: dict[Stopped, str] = {
+    "not even in float": "loosen the limits of `accuracy`",
+    "evaluations used up": "raise repair.max_trials",
+    "time used up": "raise repair.budget_s",
+}
+
+
+def _checks(config: RepairConfig, facts: RepairFacts, best: Trial | None) -> tuple[Check, ...]:
+    nodes = Check(name="repair.nodes", value=facts.nodes, op=">", limit=0)
+    if best is None:
+        detail = f"{facts.recipe} quantizes no node that could be left in float"
+        return (nodes.explained(detail, ""),)
+    names = f": {', '.join(facts.float_nodes[:4])}" if facts.float_nodes else ""
+    result = f"{len(facts.float_nodes)} of {facts.nodes} nodes in float{names}"
+    result = f"7-bit weights, {result}" if facts.seven_bit else result
+    within_limits = Check(
+        name="repair.within_limits",
+        value=int(best.good),
+        op="==",
+        limit=1,
+        severity="warning",
+        detail=f"{facts.stopped} after {len(facts.trials)} evaluations; {result}",
+        remedy="" if best.good else REMEDIES.get(facts.stopped, ""),
+    )
+    if best.speed is None:
+        return nodes, within_limits
+    speedup = Check(
+        name="repair.min_speedup",
+        value=best.speed.high,
+        op=">",
+        limit=config.min_speedup,
+        unit="x",
+        detail=f"{best.speed.speedup:.2f}x FP32 in a short race; {result}",
+        remedy="use FP32: the remaining integer nodes do not outweigh the conversions between them",
+    )
+    return nodes, within_limits, speedup
+
+
+REPAIR = ShippingStage(
+    repair,
+    "rejected",
+    RepairConfig,
+    Field(default_factory=RepairConfig),
+    packages={},
+    is_configured=lambda config: config.enabled,
+    under_auto={"budget_s": AUTO_BUDGET_S},
+    suffix="-repaired",
+    fits=RepairConfig.can_repair,
+    before="select",
+)
+"""The object of the entry point `shipping.repair`; it runs by default."""

@@ -1,0 +1,1 @@
+"""Predictions of videos: `gauntlet predict BUNDLE clip.mp4|camera:0|ADDRESS`."""

@@ -1,0 +1,1 @@
+"""Videos: read, predicted frame by frame, and written."""
