@@ -21,7 +21,8 @@ from zoo_models import MODELS
 from zoo_models.zoo_model import ZooModel, run_file
 
 from flows.record.home import Home
-from flows.servers.local_servers import free_port, prefect_server
+from flows.servers.local_servers import prefect_server
+from flows.servers.ports import free_port
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 
