@@ -28,7 +28,7 @@ def save_module(model: Any, sample: TakeSample, folder: Path) -> Path | None:
 
     if isinstance(model, torch.jit.ScriptModule):
         path = folder / f"model{SCRIPTED}"
-        model.save(path)  # type: ignore[no-untyped-call]
+        model.save(path)
         return path
     if isinstance(model, torch.export.ExportedProgram):
         path, program = folder / f"model{EXPORTED}", model
@@ -48,7 +48,9 @@ def _captured(module: "torch.nn.Module", sample: Sample) -> "torch.export.Export
         sample = tuple(sample[name] for name in Arguments.of(module.forward).call_order(sample))
     floats = {weight.dtype for weight in module.parameters() if weight.is_floating_point()} or {torch.float32}
     tensors = [torch.from_numpy(np.resize(array, (2, *array.shape[1:]))) for array in sample]
-    tensors = [each.to(*floats) if each.is_floating_point() and len(floats) == 1 else each for each in tensors]
+    if len(floats) == 1:
+        [dtype] = floats
+        tensors = [each.to(dtype) if each.is_floating_point() else each for each in tensors]
     batch = torch.export.Dim("batch")
     try:
         return torch.export.export(module, tuple(tensors), dynamic_shapes=tuple({0: batch} for _ in tensors))
