@@ -49,7 +49,8 @@ def close_loop(home: Home, served: ServedChampion | None) -> None:
         if served is None:
             return
         logged = {"request_log": str(logged_requests(home, served.name).resolve())}
-        look = {"source": served.name, **logged, "limits": served.limits}
+        limits = {"limits": served.limits} if served.limits else {}  # otherwise those of the deployment stay
+        look = {"source": served.name, **logged, **limits}
         _fill_in(client, client.read_deployment_by_name(MONITOR), look)
         retrain = client.read_deployment_by_name(RETRAIN)
         replay = {**retrain.parameters.get("replay", {}), **served.replay}

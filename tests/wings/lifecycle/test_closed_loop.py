@@ -56,13 +56,14 @@ def test_watch_is_scheduled_once_and_other_settings_stay(client: SyncPrefectClie
     assert watch.work_queue_name == "watch"
     client.create_deployment_schedules(watch.id, [(CronSchedule(cron="0 0 1 1 *"), True)], slug="mine")
     log = str(logged_requests(home, "digits").resolve())
-    close_loop(home, served.replace(watch_every_s=43_200, replay={"rounds": 6}))
+    limits = {"season_h": 24}
+    close_loop(home, served.replace(watch_every_s=43_200, replay={"rounds": 6}, limits=limits))
 
     watch = client.read_deployment_by_name(WATCH)
     schedules = {one.slug: one for one in watch.schedules}
     assert sorted(map(str, schedules)) == [SLUG, "mine"]
     assert schedules[SLUG].schedule.interval == timedelta(hours=12)
-    looked = {"source": "digits", "request_log": log}
+    looked = {"source": "digits", "request_log": log, "limits": limits}
     assert schedules[SLUG].parameters == {**looked, "allow_empty": True}
     assert watch.parameters == {**looked, "roll_back": True}
     assert client.read_deployment_by_name("monitor/monitor").parameters == looked
