@@ -73,6 +73,5 @@ def _deploy(pool: str, *, starts_worker: bool) -> None:
                 )
         deploy_race(pool)
     except (httpx.HTTPError, PrefectHTTPStatusError, RuntimeError) as error:
-        raise refusal(error) or StageError(
-            f"Prefect server {os.environ['PREFECT_API_URL']}: {one_line(error)}"
-        ) from error
+        server = os.environ["PREFECT_API_URL"]
+        raise refusal(error) or StageError(f"Prefect server {server}: {one_line(error)}") from error
