@@ -26,7 +26,6 @@ USES = {
     "clean": (SERVERS, "gauntlet clean --keep-runs 5 --dry-run"),
     "targets": (MODELS, "gauntlet targets install openvino"),
     "bundle": (USE, "gauntlet bundle --out winner.zip"),
-    "verify": (USE, "gauntlet verify winner.zip"),
     "predict": (USE, "gauntlet predict winner.zip image.png"),
 }
 RUN = "id of a run (gauntlet runs), or its first characters"
