@@ -53,7 +53,7 @@ class TrackingConfig(Frozen):
     everyday: ClassVar = {"uri": "http://mlflow.example.com:5000"}
     uri: str | None = Field(
         None,
-        description="MLflow tracking server; by default MLFLOW_TRACKING_URI, or a SQLite file in the gauntlet's home",
+        description="MLflow server; by default MLFLOW_TRACKING_URI, or SQLite in the gauntlet's home",
     )
     experiment: str | None = Field(None, description="MLflow experiment; by default the name of the run")
     rejected_files: bool = Field(True, description="also send the files of candidates that were not accepted")
@@ -98,14 +98,13 @@ class PipelineConfig(Frozen):
     data: DataConfig = Field(default_factory=Digits, description="data for training and tests")
     extra_samples: tuple[Path, ...] = Field(
         (),
-        description="`.npz` files of further samples, inputs as the model takes them, and `labels`; they join the "
-        "splits for training, validation and calibration, each in proportion of its size, never the test split",
+        description="`.npz` files of labeled samples, preprocessed; they join the splits for training, validation and "
+        "calibration",
     )
     max_near_duplicates: int | None = Field(
         None,
         ge=0,
-        description="test images that may be almost the same as an image of another split, resized or recompressed; by "
-        "default, any is a warning",
+        description="test images that may nearly equal one of another split; by default, any is a warning",
     )
     train: TrainConfig = Field(default_factory=lambda: {"kind": DEFAULT_TRAINING}, validate_default=True)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
@@ -127,19 +126,16 @@ class PipelineConfig(Frozen):
     quantize: Recipes = Field(
         "auto",
         validate_default=True,
-        description="quantization recipes, each one candidate; a recipe with lists gives one for every combination; "
-        "auto: recommended recipes for this machine",
+        description="recipes, each one candidate; lists inside a recipe make their product; auto: recommended ones "
+        "for this machine",
     )
     quantize_budget_s: float | None = Field(
         None,
         ge=0,
-        description="time for the graph passes, calibration, recipes and repairs of one network; what would end later "
-        "is not tried, except the first pass and the first two recipes; waiting for other runs on this host does not "
-        "count; default: 60 with `quantize: auto`, else none",
+        description="time for the graph passes, calibration, recipes and repairs of one network, without waiting for "
+        "other runs; default: 60 with `quantize: auto`, else none",
     )
-    prune: tuple[PruneConfig, ...] = Field(
-        (), description="pruned networks; each is a candidate that passes every gate, and is also quantized"
-    )
+    prune: tuple[PruneConfig, ...] = Field((), description="pruned networks, each a candidate that is also quantized")
     accuracy: AccuracyConfig = Field(default_factory=AccuracyConfig)
     select: SelectConfig = Field(default_factory=SelectConfig)
     budget: Budget = Field(default_factory=Budget, description="limits that the winner must keep; a gate")
@@ -147,7 +143,7 @@ class PipelineConfig(Frozen):
     runner: Runner = Field(default_factory=Threads, description="what does independent work side by side")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
     operator_libraries: tuple[Path, ...] = Field(
-        (), description="shared libraries with the model's custom operators; every session loads them"
+        (), description="libraries of the model's custom operators, loaded in every session"
     )
     overrides: tuple[Override, ...] = Field((), description="failed checks to accept")
 

@@ -15,7 +15,7 @@ from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.servers.local_servers import prefect_server, responds
-from flows.servers.password import authorization
+from flows.servers.password import authorization, refusal
 from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.runtime.signals import signals_held_back
 
@@ -49,7 +49,7 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
         except PipelineError as error:
             problem = error
         except Exception as error:  # a bug: the run's folder has the traceback
-            problem = _cause(error)
+            problem = refusal(error) or _cause(error)
         finally:
             folder = find_own_run(home, before)
             wait_for_prefect_events(api, folder)

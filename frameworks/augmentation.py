@@ -15,8 +15,7 @@ class ColorAugmentation(Frozen):
 
     recolor: bool = Field(
         False,
-        description="swap the color channels at random, and invert half of the images; for objects whose color and "
-        "brightness say nothing about their class",
+        description="swap the color channels at random, and invert half of the images",
     )
 
     def recolored(self, inputs: Array, rng: np.random.Generator, layout: Layout, how: Preprocessing | None) -> Array:

@@ -15,7 +15,7 @@ def add_commands(commands: Commands) -> None:
     serve = add("serve", "serve_command:serve_bundles", "serve bundles over HTTP (Open Inference Protocol v2)", codes)
     serve.add_argument("bundles", nargs="*", metavar="BUNDLE", help="folder or .zip of a bundle, or models:/NAME@ALIAS")
     serve.add_argument("--name", help="name of the model in addresses; by default the bundle's")
-    wait = "start without a model where models:/NAME@ALIAS names nothing yet, and serve what it comes to name"
+    wait = "also start before models:/NAME@ALIAS names a version"
     serve.add_argument("--wait", action="store_true", help=wait)
     serve.add_argument("--repository", metavar="FOLDER", help="bundles that clients may load by name")
     serve.add_argument("--host", default="127.0.0.1", help="by default 127.0.0.1; any other needs --token-file")
@@ -27,7 +27,7 @@ def add_commands(commands: Commands) -> None:
     serve.add_argument("--tls-cert", metavar="FILE", help="serve over HTTPS with this certificate chain, in PEM")
     serve.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
     serve.add_argument("--threads", type=at_least(1), metavar="N", help="of a session; by default the winner's")
-    deadline = "from a request's last byte to its outputs, by default 1000; what would take longer is refused with 429"
+    deadline = "time from a request's last byte to its outputs, by default 1000; refused with 429 beyond"
     serve.add_argument("--deadline-ms", type=float, metavar="MS", help=deadline)
     serve.add_argument("--max-queue", type=at_least(1), metavar="N", help="requests that wait, by default 1024")
     serve.add_argument("--max-rows", type=at_least(1), metavar="N", help="samples of a request, by default 256")
@@ -36,11 +36,10 @@ def add_commands(commands: Commands) -> None:
         "--max-image-megapixels", type=float, metavar="MP", help="of a request's images together, by default 32"
     )
     serve.add_argument("--read-timeout-s", type=float, metavar="S", help="to receive a request, by default 30")
-    logged = "log outputs, latencies and ids of requests into this folder, for `gauntlet monitor`; by default no log"
+    logged = "log requests into this folder, for `gauntlet monitor`; by default no log"
     serve.add_argument("--request-log", metavar="FOLDER", help=logged)
     serve.add_argument("--log-share", type=float, metavar="SHARE", help="of the requests in the log, by default 1")
-    kept = "what the log keeps of inputs: by default statistics, a few numbers of each; embeddings adds what the last"
-    kept += " layer takes; all needs much space"
+    kept = "what the log keeps of inputs: by default statistics; embeddings adds penultimate outputs; all: much space"
     serve.add_argument("--log-inputs", choices=["none", "statistics", "embeddings", "all"], help=kept)
     serve.add_argument("--log-max-mb", type=float, metavar="MB", help="size of the request log, by default 1000")
     levels = ["debug", "info", "warning", "error"]

@@ -55,7 +55,7 @@ class PackageConfig(Frozen):
     max_size_mb: float | None = Field(None, gt=0, description="largest bundle; by default of any size")
     card: CardConfig = Field(default_factory=CardConfig, description="for the model card, the bundle's `README.md`")
     reference_samples: int = Field(
-        2000, ge=0, description="most test samples that `gauntlet monitor` compares requests with; 0 for no reference"
+        2000, ge=0, description="most test samples for `gauntlet monitor`; 0 for no reference"
     )
 
 

@@ -43,10 +43,10 @@ class StructureConfig(Frozen):
     """Limits on a model's structure."""
 
     max_opset: int | None = Field(
-        None, ge=1, description="newest operator set that the oldest runtime in use supports; by default this machine's"
+        None, ge=1, description="newest operator set of the oldest runtime in use; by default this machine's"
     )
     max_ir_version: int | None = Field(
-        None, ge=1, description="newest IR version that the oldest runtime in use supports; by default this machine's"
+        None, ge=1, description="newest IR version of the oldest runtime in use; by default this machine's"
     )
 
 

@@ -100,6 +100,24 @@ def test_architecture_and_decisions_are_short() -> None:
     assert not {name: count for name, count in words.items() if count > 80}
 
 
+def test_documentation_is_short_and_has_few_semicolons() -> None:
+    texts = [page.read_text() for page in PAGES]
+    assert sum(any(map(str.isalnum, word)) for text in texts for word in text.split()) <= 49_100
+    written = "".join(text for text in texts if not text.startswith("<!-- Generated"))
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", written, flags=re.DOTALL)
+    sentences = re.findall(r"[.!?](?=\s)|\|$", prose, re.MULTILINE)  # a row of a table is one, too
+    assert prose.count(";") <= 0.03 * len(sentences)
+
+
+def linked(page: Path) -> set[Path]:
+    return {(page.parent / name).resolve() for name in re.findall(r"\]\(([^)#:]+\.md)", page.read_text())}
+
+
+def test_every_page_is_two_clicks_from_the_first() -> None:
+    first = linked(DOCS / "index.md")
+    assert set(PAGES) <= first.union([DOCS / "index.md"], *map(linked, first))
+
+
 def generated(*words: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, DOCS / "generate", *words]
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)

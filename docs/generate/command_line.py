@@ -10,7 +10,7 @@ from flows.cli.options import parser
 INTRODUCTION = """\
 Every command is `gauntlet COMMAND`; in a checkout, `.venv/bin/gauntlet COMMAND`. `gauntlet --help` and `gauntlet
 COMMAND --help` print the same information. `GAUNTLET_HOME` names the folder of all runs; by default, `.gauntlet` in
-the current folder.
+the current folder. Defaults are in parentheses.
 
 ```console
 gauntlet run model.onnx --data images             # the winner among its faster and smaller forms
@@ -51,7 +51,7 @@ def section(command: argparse.ArgumentParser, summary: str = "") -> Iterator[str
     hidden = (argparse.SUPPRESS, "show this help message and exit")
     rows = [row(action) for action in command._actions if action not in below and action.help not in hidden]
     if rows:
-        yield table(("argument", "meaning", "default"), rows)
+        yield table(("argument", "meaning"), rows)
     example, codes = example_and_codes(command.epilog or "")
     if example:
         yield f"```console\n{example}\n```"
@@ -70,10 +70,11 @@ def example_and_codes(epilog: str) -> tuple[str, str]:
 
 
 def usage(command: argparse.ArgumentParser) -> str:
-    """Return how a command is written, on one line; argparse's own form depends on the terminal and on Python."""
+    """Return how a command is written, on one line; what is optional and no positional argument is `[options]`."""
     shown = [action for action in command._actions if action.dest != "help" and action.help is not argparse.SUPPRESS]
-    words = (written(action) if action.required else f"[{written(action)}]" for action in shown)
-    return " ".join([command.prog, *words])
+    named = [action for action in shown if action.required or not action.option_strings]
+    words = [written(action) if action.required else f"[{written(action)}]" for action in named]
+    return " ".join([command.prog, *words, *([] if len(named) == len(shown) else ["[options]"])])
 
 
 def written(action: argparse.Action) -> str:
@@ -86,8 +87,9 @@ def written(action: argparse.Action) -> str:
     return f"{value} ..." if action.nargs == "+" else value
 
 
-def row(action: argparse.Action) -> tuple[str, str, str]:
-    """Return an argument as it is written, what it means, and its default."""
-    unset = action.default in (None, False, []) or action.default == argparse.SUPPRESS
+def row(action: argparse.Action) -> tuple[str, str]:
+    """Return an argument as it is written, and what it means, with its default."""
+    unset = action.default in (None, False, "", [], argparse.SUPPRESS)
     value = ",".join(map(str, action.default)) if isinstance(action.default, list) else action.default
-    return f"`{written(action)}`", (action.help or "").replace("%%", "%"), "" if unset else f"`{value}`"
+    meaning = (action.help or "").replace("%%", "%")
+    return f"`{written(action)}`", meaning if unset else f"{meaning} (`{value}`)"

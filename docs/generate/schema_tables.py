@@ -1,6 +1,10 @@
-"""Markdown tables from a JSON Schema: a section for each object, a row for each key."""
+"""Markdown tables from a JSON Schema: a section for each object, a row for each key.
+
+Rows that several objects of a part share, such as the kinds of a target, are in one table at the end of the part.
+"""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,8 +24,10 @@ LIMITS = {
 }
 PLURALS = {"string": "strings", "integer": "integers", "number": "numbers", "path": "paths"}
 NOT_FINITE = {"enum": ["NaN", "Infinity", "-Infinity"]}
-INPUT = ("key", "type", "default", "limits", "description")
+INPUT = ("key", "type", "default", "description")
 OUTPUT = ("key", "type", "description")
+SHARED_BY = 3
+"""Objects of a part that have the same row, from which on it is a shared one."""
 
 
 class SchemaTables:
@@ -63,18 +69,54 @@ class SchemaTables:
         if kinds:
             links = ", ".join(self._link(reference, kind) for kind, reference in kinds.items())
             yield f"{'Each element is one' if 'array' in types(value) else 'One'} of these kinds: {links}."
+        shared = self.shared(own)
+        heading = f"{part}: shared keys"
         for name in own:
             title = self.titles[name]
             if title != part:
                 yield f"{'#' * (level + 1)} {title}"
-            yield from self.body(self.definitions[name])
+            yield from self.body(name, shared, heading)
+        if shared:
+            yield f"{'#' * (level + 1)} {heading}"
+            rows = [(*row, self.holders(names, own)) for row, names in shared.items()]
+            yield table((*self.columns, "of"), rows)
 
-    def body(self, definition: Schema) -> Iterator[str]:
-        """Yield an object's description and the table of its keys."""
+    def shared(self, names: list[str]) -> dict[tuple[str, ...], list[str]]:
+        """Return the rows that several objects have, and these objects."""
+        holders: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for name in names:
+            for key in self.keys(name):
+                holders[self._row(self.definitions[name], key)].append(name)
+        return {row: found for row, found in holders.items() if len(found) >= SHARED_BY}
+
+    def holders(self, names: list[str], own: list[str]) -> str:
+        """Return the objects that share a row, in words: their kinds, or the last parts of their titles."""
+        title = self.titles[names[0]]
+        group = [name for name in own if self.titles[name].partition(":")[0] == title.partition(":")[0]]
+        without = [name for name in group if name not in names]
+        if len(group) < len(names) + len(without) or len(without) > SHARED_BY:
+            return ", ".join(map(self._short, names))
+        return " but ".join(["all", *filter(None, [", ".join(map(self._short, without))])])
+
+    def _short(self, name: str) -> str:
+        return f"`{self.titles[name].rpartition(': ')[2].rpartition('.')[2]}`"
+
+    def keys(self, name: str) -> list[str]:
+        """Return the keys of an object that the page shows."""
+        fields = self.definitions[name]["properties"]
+        return [key for key, value in fields.items() if key != "kind" and not is_internal(value)]
+
+    def body(self, name: str, shared: dict[tuple[str, ...], list[str]], heading: str) -> Iterator[str]:
+        """Yield an object's summary and the table of its keys; the shared ones by their names alone."""
+        definition = self.definitions[name]
         if "description" in definition:
-            yield definition["description"]
-        keys = [key for key, value in definition["properties"].items() if key != "kind" and not is_internal(value)]
-        yield self.table_of(definition, keys) if keys else "No other keys."
+            yield definition["description"].partition("\n\n")[0]
+        rows = {key: self._row(definition, key) for key in self.keys(name)}
+        own = [key for key, row in rows.items() if row not in shared]
+        if own or not rows:
+            yield self.table_of(definition, own) if own else "No other keys."
+        if common := ", ".join(f"`{key}`" for key, row in rows.items() if row in shared):
+            yield f"{'And' if own else 'Only'} [shared keys](#{anchor(heading)}): {common}."
 
     def table_of(self, definition: Schema, keys: list[str]) -> str:
         """Return some keys of an object as a table."""
@@ -84,11 +126,13 @@ class SchemaTables:
         value = definition["properties"][key]
         default = self.brief(value["default"]) if "default" in value else ""
         required = not default and key in definition.get("required", ())
+        kind = self.type_of(value)
+        if default == "null":
+            kind = kind.removesuffix(", null").removesuffix(" or null")
         cells = {
             "key": f"`{key}`",
-            "type": self.type_of(value),
+            "type": ", ".join([kind, *(limits(value) if "default" in self.columns else ())]),
             "default": "required" if required else f"`{default}`" if default not in ("", "{}") else "",
-            "limits": ", ".join(limits(value)),
             "description": value.get("description", "") or self._described(value),
         }
         return tuple(cells[column] for column in self.columns)
@@ -182,6 +226,7 @@ def limits(value: Schema) -> Iterator[str]:
     """Yield the limits on a value, and those on the elements of a list."""
     for one in (value, *value.get("anyOf", ())):
         pair = one.get("prefixItems", [])  # its length is fixed
-        yield from (text.format(one[key]) for key, text in LIMITS.items() if key in one and not pair)
+        found = (text.format(one[key]) for key, text in LIMITS.items() if key in one and not pair)
+        yield from ("not empty" if limit.startswith("at least 1 ") else limit for limit in found)
         for inner in pair[:1] or ([one["items"]] if "items" in one else []):
-            yield from (f"each {limit}" for limit in limits(inner))
+            yield from (f"each {limit.removeprefix('each ')}" for limit in limits(inner))

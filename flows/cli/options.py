@@ -100,7 +100,7 @@ def _add_model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--task", choices=TASKS, help=task)
     parameters = "a JAX function's first argument: an .npz or .msgpack file of arrays"
     command.add_argument("--parameters", metavar="FILE", help=parameters)
-    trust = "read a model file that may run code, because you trust its author; needed once for each file"
+    trust = "read a model file that may run code; needed once for each file"
     command.add_argument("--trust", action="store_true", help=trust)
 
 

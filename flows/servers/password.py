@@ -53,6 +53,16 @@ def authorization() -> dict[str, str]:
     return _basic(given) if given else {}
 
 
+def refusal(error: BaseException) -> ConfigError | None:
+    """Return how to get in where an error is that a Prefect server refused this process; None for other errors."""
+    from prefect.exceptions import PrefectHTTPStatusError
+
+    if not isinstance(error, PrefectHTTPStatusError) or error.response.status_code != 401:
+        return None
+    where, place = error.request.url.join("/"), "for a home's server, to what the file prefect/auth of the home holds"
+    return ConfigError(f"{where}: the Prefect server refuses this process. Fix: set {CLIENT}, {place}")
+
+
 def _basic(known: str) -> dict[str, str]:
     return {"Authorization": f"Basic {base64.b64encode(known.encode()).decode()}"}
 

@@ -112,7 +112,7 @@ class BoostingModel(Brought):
     """Load a classifier or regressor that `Booster.save_model` wrote: LightGBM's text, or XGBoost's JSON or UBJSON."""
 
     kind: Literal["boosting-model"] = "boosting-model"
-    model: Path = Field(description="the file: .txt of LightGBM, .json or .ubj of XGBoost; none of them can hold code")
+    model: Path = Field(description="the file: .txt of LightGBM, .json or .ubj of XGBoost")
 
     packages: ClassVar[dict[str, str]] = PACKAGES
     finds_prediction: ClassVar[bool] = True

@@ -29,8 +29,8 @@ class JaxModel(Brought):
     code_folder: Path = Field(Path(), description="contains the module; what it imports from there is stored with it")
     parameters: Path | None = Field(
         None,
-        description="its first argument, a nested dictionary of arrays: an .npz file with names such as dense/kernel, "
-        "or a .msgpack file of flax.serialization; without, the function takes the inputs alone",
+        description="its first argument: an .npz file with names such as dense/kernel, or a .msgpack file of "
+        "flax.serialization",
     )
     primary_output: str | None = Field(None, description="output that names the class; default: the first with scores")
     states: StatePairs = None

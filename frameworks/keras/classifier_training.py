@@ -36,11 +36,11 @@ class KerasTraining(Training, KerasLoopConfig):
     batch_norm_momentum: float = Field(0.9, ge=0, lt=1, description="momentum; Keras's 0.99 suits longer trainings")
     weights: str | None = Field(
         None,
-        description="weights to start from: a file that network.save_weights wrote (.weights.h5), of which a head of "
-        "another number of classes is replaced; or imagenet, downloaded once, without its head; default: random ones",
+        description="a file that network.save_weights wrote (.weights.h5), or imagenet, downloaded once; default: "
+        "random",
     )
     trainable: Literal["all", "head"] | PositiveInt = Field(
-        "all", description="layers to train: all; head, the last one; or so many of the last ones with weights"
+        "all", description="layers to train: all, head (the last one), or a number of the last ones"
     )
 
     packages: ClassVar[dict[str, str]] = {"keras": "tensorflow", "tensorflow": "tensorflow"}

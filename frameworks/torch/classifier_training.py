@@ -40,14 +40,12 @@ class TorchTraining(Training, TorchLoopConfig):
     prunable: ClassVar[bool] = True
     architecture: Annotated[str, AfterValidator(check_name)] = Field(
         "resnet18",
-        description="any torchvision classifier by name; resnet18 is its CIFAR variant (torchvision/resnet18 is not), "
-        "small-cnn a network of three convolutions, small-vit a vision transformer of four layers",
+        description="any torchvision classifier by name, `small-cnn`, `small-vit`, or `resnet18` for small images",
     )
     weights: str | None = Field(
         None,
-        description="weights to start from: a state dict (.pt, .pth or .safetensors), or torchvision's name of "
-        "published ones, such as DEFAULT, which are downloaded once; a head of another number of classes is replaced; "
-        "default: random ones",
+        description="a state dict (.pt, .pth or .safetensors), or torchvision's name, such as DEFAULT, downloaded "
+        "once; default: random",
     )
     weights_key: str | None = Field(None, description="key of the state dict in a larger checkpoint")
     trainable: Trainable = "all"

@@ -49,8 +49,8 @@ def _captured(module: "torch.nn.Module", sample: Sample) -> "torch.export.Export
     floats = {weight.dtype for weight in module.parameters() if weight.is_floating_point()} or {torch.float32}
     tensors = [torch.from_numpy(np.resize(array, (2, *array.shape[1:]))) for array in sample]
     if len(floats) == 1:
-        [precision] = floats
-        tensors = [each.to(precision) if each.is_floating_point() else each for each in tensors]
+        [dtype] = floats
+        tensors = [each.to(dtype) if each.is_floating_point() else each for each in tensors]
     batch = torch.export.Dim("batch")
     try:
         return torch.export.export(module, tuple(tensors), dynamic_shapes=tuple({0: batch} for _ in tensors))

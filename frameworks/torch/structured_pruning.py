@@ -23,13 +23,10 @@ class Structured(TorchPruning):
 
     kind: Literal["structured"] = "structured"
     macs_fraction: Percent = Field(0.5, description="largest share of operations (MACs) to keep; a whole percent")
-    round_to: int = Field(
-        16, ge=1, le=256, description="layers keep a multiple of this number of channels; narrower ones are not pruned"
-    )
+    round_to: int = Field(16, ge=1, le=256, description="layers keep a multiple of this number of channels")
     layers: dict[str, Share] = Field(
         default_factory=dict,
-        description="share of the channels that layers keep, by a pattern of their names: {'layer1.*': 1}; the others "
-        "lose what the budget asks for",
+        description="share of the channels that layers keep, by a pattern of their names: {'layer1.*': 1}",
     )
 
     @property

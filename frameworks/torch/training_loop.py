@@ -31,8 +31,7 @@ class WarmupConfig(LoopConfig):
         0.0,
         ge=0,
         lt=1,
-        description="share of all steps in which the learning rate rises linearly, which transformers and small "
-        "batches need (Goyal et al., Accurate, Large Minibatch SGD, 2017)",
+        description="share of all steps in which the learning rate rises linearly, for transformers and small batches",
     )
 
 

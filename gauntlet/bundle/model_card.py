@@ -51,7 +51,7 @@ class CardConfig(Frozen):
     intended_use: str = Field("", description="what the model is for, for whom, and what it must not be used for")
     limitations: str = Field(
         "",
-        description="known limits and risks that no test here measures, as people affected and possible harm",
+        description="known limits and risks that no test measures",
     )
 
 

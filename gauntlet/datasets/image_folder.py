@@ -46,11 +46,11 @@ class ImageFolder(NormalizedImages):
 
     everyday: ClassVar = {"path": "photos", "image_size": [256, 320]}
     kind: Literal["image-folder"] = "image-folder"
-    path: Path = Field(description="the folder; it must stay in place, because training reads it again")
+    path: Path = Field(description="the folder, which must stay in place")
     annotations: Literal["voc"] | Path | dict[SplitName, Path] | None = Field(
         None,
         union_mode="left_to_right",
-        description="boxes: COCO's JSON file, or one by split, below `path`; or voc; default: each image has a class",
+        description="COCO's JSON file with boxes, or one by split, below `path`; or voc",
     )
     images: Path | dict[SplitName, Path] = Field(
         Path(), description="the folder of the images in COCO's files, or one by split; below `path`"
@@ -59,8 +59,7 @@ class ImageFolder(NormalizedImages):
     image_size: ImageSize = Field((224, 224), description="height and width of an input; one number for both")
     resize: Resize = Field(
         "crop",
-        description="use the whole image (stretch, the default for boxes), or crop its center first, or add bars "
-        "(letterbox)",
+        description="stretch the whole image (default for boxes), crop its center first, or add bars (letterbox)",
     )
     padding: int = Field(114, ge=0, le=255, description="level of a letterbox's bars, of 255; default: YOLO's")
     interpolation: Interpolation = Field("bilinear", description="Pillow's; all but nearest are antialiased")
@@ -68,7 +67,7 @@ class ImageFolder(NormalizedImages):
         "RGB", description="of an input, and of mean and std; BGR as OpenCV reads files"
     )
     labels: tuple[str, ...] = Field((), description="class names in the order of the class indices; default: sorted")
-    labelled: bool = Field(True, description="false: folders are no classes; all images below the folder are one set")
+    labelled: bool = Field(True, description="false: all images below the folder are one set without classes")
     task: Task | None = Field(
         None, description="what the outputs mean; default: classification where folders are classes"
     )

@@ -20,7 +20,7 @@ class NormalizedImages(DataSource):
     std: tuple[float, ...] = Field(IMAGENET_STD, description="one per channel; default: ImageNet")
     layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input")
     hog: HogFeatures | None = Field(
-        None, description="turn each image, in gray, into a vector of HOG features; mean and std are then 0 and 1"
+        None, description="turn each image into a vector of HOG features; mean and std are then 0 and 1"
     )
 
     @model_validator(mode="after")

@@ -33,9 +33,7 @@ class NpzArrays(DataSource):
     task: Task | None = Field(
         None, description="what the outputs mean; default: what type and shape of the labels suggest"
     )
-    labels: tuple[str, ...] = Field(
-        (), description="names of classes or values, in the order of their indices; the characters of texts"
-    )
+    labels: tuple[str, ...] = Field((), description="names of classes or values by index; the characters of texts")
     decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
     layout: Literal["NCHW", "NHWC", "none"] = "NCHW"
     split_fractions: SplitFractions = Field(default_factory=SplitFractions, description="used without split files")

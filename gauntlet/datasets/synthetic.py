@@ -32,7 +32,7 @@ class Synthetic(DataSource):
     samples: int = Field(64, ge=16, le=100_000, description="a third of them for calibration, the others for the test")
     dynamic_axes: dict[str, int] = Field({}, description="lengths of dynamic axes but the batch, by name; default 16")
     integer_high: int = Field(INDEX_LIMIT, ge=1, description="integers are drawn from 0 to below this")
-    no_batch_axis: bool = Field(False, description="the model has no batch axis: each sample is a full set of inputs")
+    no_batch_axis: bool = Field(False, description="each sample is a full set of inputs, without a batch axis")
     seed: int = Field(0, ge=0)
 
     def files(self) -> tuple[Path, ...]:

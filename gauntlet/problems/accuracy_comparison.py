@@ -36,29 +36,26 @@ class AccuracyLimits(Frozen):
         0.01,
         ge=0,
         le=1,
-        description="lost of the accuracy, or of the problem's own metric, against the FP32 model on the same images; "
-        "without labels, the loss to be expected from how the predictions change",
+        description="lost of the problem's metric against FP32 on the same images; without labels, the expected loss",
     )
     max_recall_drop: float = Field(
         0.1, ge=0, le=1, description="recall that a single class is proven to lose against the FP32 model"
     )
     unresolved: Literal["auto", "accept", "reject"] = Field(
         "auto",
-        description="what is not proven: auto accepts a measured drop within its limit, and rejects a candidate where "
-        "the samples hold nothing that it could lose (no detection, a single class); accept and reject treat both "
-        "alike. A measured drop above the limit is always rejected",
+        description="what is not proven; auto: accept a measured drop within its limit, but reject where the samples "
+        "hold nothing to lose",
     )
     min_agreement: float = Field(
         0.98,
         ge=0,
         le=1,
-        description="least share of equal values in an output that is neither a prediction nor a float, and without "
-        "labels of detections that are kept",
+        description="least share of equal values in a non-float output, and without labels of kept detections",
     )
     min_sqnr_db: float = Field(
         6.0,
-        description="least SQNR in dB of an output that predictions are read from, and of each of its slices; without "
-        "its mean over the samples, so that a constant has 0 dB",
+        description="least SQNR in dB of an output that predictions are read from, and of its slices; a constant has "
+        "0 dB",
     )
     min_values_sqnr_db: float = Field(
         20.0, description="the same of every other output: its values themselves are the result"

@@ -46,17 +46,17 @@ class Budget(Frozen):
     everyday: ClassVar = {"max_p99_ms": {"1": 20}, "max_size_mb": 10}
     max_p50_ms: ByBatch = Field(default_factory=dict, description="highest median latency by batch size: {1: 10}")
     max_p90_ms: ByBatch = Field(
-        default_factory=dict, description="highest 90th percentile of the latency (its upper 95 % bound) by batch size"
+        default_factory=dict, description="highest p90 of the latency (its upper 95 % bound) by batch size"
     )
     max_p99_ms: ByBatch = Field(
-        default_factory=dict, description="highest 99th percentile of the latency (its upper 95 % bound) by batch size"
+        default_factory=dict, description="highest p99 of the latency (its upper 95 % bound) by batch size"
     )
     min_images_per_second: ByBatch = Field(
         default_factory=dict, description="least throughput of one session by batch size, calls one after another"
     )
     max_size_mb: Positive | None = Field(None, description="largest model file with its weights, in 1e6 bytes")
     max_peak_memory_mb: Positive | None = Field(
-        None, description="peak resident memory of the process that runs the session, in 1e6 bytes, Python included"
+        None, description="peak memory of the process, Python included, in 1e6 bytes"
     )
 
     @property

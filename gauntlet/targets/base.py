@@ -46,7 +46,7 @@ class BaseTarget(Frozen):
     on: str | None = Field(
         None,
         pattern=POOL_NAME,
-        description="name of a Prefect work pool: a machine of that pool races the target (`gauntlet worker`)",
+        description="Prefect work pool on whose machines the target races (`gauntlet worker`)",
     )
 
     engine: ClassVar[str]

@@ -50,7 +50,7 @@ class BenchmarkConfig(Frozen):
     threads: int | None = Field(None, ge=1, description="threads of each session; default: all usable by the process")
     timeout_s: float = Field(120, gt=0, description="time limit of each reply of a worker; a candidate above it fails")
     restart_processes: bool = Field(
-        True, description="start new processes in every round; without, the intervals do not cover how processes differ"
+        True, description="new processes in every round; without, the intervals are too narrow"
     )
     resolution: float = Field(RESOLUTION, ge=0, lt=1, description="relative differences below this do not count")
     early_stopping: bool = Field(
@@ -59,15 +59,14 @@ class BenchmarkConfig(Frozen):
     targets: tuple[Target, ...] = Field(
         (OrtCpu(),),
         min_length=1,
-        description="names from `gauntlet targets`, or kinds with options; the first must be ort-cpu and decides alone "
-        "without `deploy_targets`",
+        description="names from `gauntlet targets`, or kinds with options; the first must be ort-cpu",
     )
     deploy_targets: Annotated[
         tuple[str, ...], BeforeValidator(_require_list, json_schema_input_type=tuple[str, ...] | Literal["auto"])
     ] = Field(
         (),
-        description="names of other `targets` to deploy on: candidates that keep their accuracy race there, too; "
-        "auto: runtimes for this processor that are installed here (`gauntlet targets install openvino`)",
+        description="names of other `targets` on which candidates race, too; auto: the installed runtimes for this "
+        "processor",
     )
     session_variants: tuple[OrtCpu, ...] = Field(
         (), description="more session options of the first target: {spinning: false}; `select.batch` decides"
@@ -75,14 +74,14 @@ class BenchmarkConfig(Frozen):
     remote_timeout_s: float = Field(
         3600,
         gt=0,
-        description="time limit of a race on another machine (`on`), its wait for its turn included",
+        description="time limit of a race on another machine (`on`), waiting included",
     )
     profile: bool = Field(True, description="profile the fastest candidate and the reference after the race")
     max_aa_deviation: float = Field(0.05, gt=0, description="largest deviation from 1 of FP32's speed-up over itself")
     priority: Literal["auto", "normal", "realtime"] = Field(
         "auto",
-        description="of timed turns; realtime: other work cannot interrupt them (SCHED_FIFO, up to 100 ms, others run "
-        "in between); auto: realtime where this user may, and `gauntlet serve` does not run here",
+        description="of timed turns; realtime: other work cannot interrupt them; auto: realtime where allowed and no "
+        "`gauntlet serve` runs",
     )
 
     @model_validator(mode="before")

@@ -40,9 +40,9 @@ class CalibrateConfig(Frozen):
     )
     reader: FunctionOrName | None = Field(
         None,
-        description="your own function that yields the inputs to calibrate with, instead of the calibration images",
+        description="your own function that yields the inputs, instead of the calibration images",
     )
-    strict: bool = Field(False, description="a failed check of the set stops the static recipes instead of warning")
+    strict: bool = Field(False, description="failed checks of the set stop the static recipes")
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that implement the reader."""

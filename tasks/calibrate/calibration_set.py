@@ -23,7 +23,9 @@ class RangeChange(Frozen):
 
     method: str
     images: int
-    change: Number = Field(description="largest shift of a range's end, as a share of the final range's width")
+    change: Number = Field(
+        description="largest shift of a range's end by the second half of the images, relative to its width"
+    )
     tensor: str = Field(description="the tensor whose range changes most")
 
 

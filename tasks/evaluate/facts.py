@@ -27,15 +27,13 @@ class EvaluateConfig(Frozen):
         None,
         ge=0,
         le=1,
-        description="expected calibration error of the confidence on the test images, after temperature scaling; by "
-        "default of any size",
+        description="expected calibration error of the confidence after temperature scaling; default: any",
     )
     folds: int | None = Field(
         None,
         ge=2,
         le=20,
-        description="cross-validate: train again on the training split without each of so many parts, and test on that "
-        "part; scikit-learn's models only",
+        description="number of folds of a cross-validation; scikit-learn's models only",
     )
 
 

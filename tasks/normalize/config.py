@@ -31,16 +31,13 @@ Precision = Literal["float32", "float16", "quantized", "other"]
 class NormalizeConfig(Frozen):
     """The form into which an exported or brought model is put before anything is made of it."""
 
-    opset: int = Field(
-        17, ge=13, description="operator set to reach at least; where a model cannot, 13, as per-channel INT8 needs it"
-    )
+    opset: int = Field(17, ge=13, description="operator set to reach at least, or 13 where a model cannot")
     fix_inputs: dict[str, InputValue] = Field(
         default_factory=dict,
-        description="inputs that callers keep constant, with the value: they become part of the model, and If nodes "
-        "that depend on them are replaced by their branch",
+        description="inputs that callers keep constant, with the value; they become part of the model",
     )
     skip: tuple[StepName, ...] = Field((), description="steps to leave out")
-    samples: int = Field(8, ge=1, description="number of real and of random samples on which the outputs are compared")
+    samples: int = Field(8, ge=1, description="number of real and of random samples to compare")
 
 
 class StepFacts(Frozen):

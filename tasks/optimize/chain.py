@@ -42,10 +42,10 @@ class Chain(Frozen):
     passes: tuple[GraphPass, ...] = Field(
         (OnnxSim(), OnnxSlim(), OnnxScript(), OnnxOptimizer(), OrtGraph(level="basic")),
         min_length=1,
-        description="applied in this order; each gets the model after the accepted ones before it",
+        description="applied in this order",
     )
     max_slowdown: float = Field(
-        0.02, ge=0, lt=1, description="a pass is dropped when two 95 % intervals show a larger slowdown than this share"
+        0.02, ge=0, lt=1, description="slowdown, shown by two 95 % intervals, above which a pass is dropped"
     )
     timeout_s: float = Field(120, gt=0, description="a pass that takes longer, verification included, is dropped")
 

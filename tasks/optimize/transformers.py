@@ -21,8 +21,8 @@ class TransformerFusions(InMemoryPass):
     kind: Literal["transformers"] = "transformers"
     attention: Literal["separate", "packed"] = Field(
         "separate",
-        description="separate: the products that make queries, keys and values stay, so that recipes quantize them; "
-        "packed: they become one operator with the attention",
+        description="separate: the products of queries, keys and values stay, for recipes; packed: they join the "
+        "attention",
     )
     if_unchanged: ClassVar[str] = "the graph has no attention, or none in a form that ONNX Runtime fuses"
 

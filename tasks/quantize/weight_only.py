@@ -35,9 +35,7 @@ class WeightOnly(Recipe):
         "s8", description="what a product computes in: s8 rounds its input to 8 bits, which is faster"
     )
     symmetric: bool = Field(False, description="weight ranges symmetric around zero")
-    min_weights: int = Field(
-        4096, ge=1, description="least number of weights in a product; smaller ones gain nothing and stay float"
-    )
+    min_weights: int = Field(4096, ge=1, description="products with fewer weights stay float")
     takes_fused_attention: ClassVar[bool] = True
 
     @property

@@ -13,9 +13,8 @@ from tasks.train.facts import find_primary_output
 StatePairs = Annotated[
     tuple[tuple[str, str], ...] | None,
     Field(
-        description="of a streaming model: pairs of an input and the output that is its next value; every candidate is "
-        "judged over sequences in which it feeds itself. Default: pairs whose names, types and shapes say so; `[]`: "
-        "none"
+        description="of a streaming model: pairs of an input and the output that is its next value; by default by "
+        "names, types and shapes; `[]`: none"
     ),
 ]
 

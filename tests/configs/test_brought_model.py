@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import control_flow_models
-import detector_models
 import numpy as np
 import onnx
 import onnx_text
@@ -114,48 +113,6 @@ def test_model_whose_outputs_depend_on_the_batch_takes_one_sample_a_call(tmp_pat
     assert config.data.no_batch_axis
     assert config.data.dynamic_axes == {"n": 1}
     assert "depends on the other samples of its batch" in found.notes["batch"]
-
-
-def test_detector_is_inferred_from_its_outputs_for_real_samples(tmp_path: Path) -> None:
-    model, samples = saved(tmp_path / "m.onnx", detector_models.yolov8()), tmp_path / "samples.npz"
-    np.savez(samples, images=detector_models.images(40))
-    found, config = inferred(model, samples)
-    assert (config.data.task, config.data.decode.kind, config.data.decode.scores) == ("detection", "yolov8", "output0")
-    assert config.data.labels == ("0", "1", "2", "3", "4", "5")
-    assert config.data.load().signature.labels == config.data.labels
-    assert found.notes["problem"] == (
-        "detection (yolov8): output0 [n, 10, 64] holds 4 rows of boxes in pixels and 6 of probabilities; "
-        "override with --task"
-    )
-
-
-def test_names_of_the_classes_must_be_as_many_as_a_detectors(tmp_path: Path) -> None:
-    model, samples = saved(tmp_path / "m.onnx", detector_models.yolov8()), tmp_path / "samples.npz"
-    np.savez(samples, images=detector_models.images(40))
-    (tmp_path / "labels.txt").write_text("cat\ndog\n")
-    with pytest.raises(ConfigError, match="--labels: 2 labels, but the outputs are of 6 classes"):
-        infer_config(model, samples, tmp_path / "labels.txt", {})
-
-
-def test_random_samples_prove_no_detector(tmp_path: Path) -> None:
-    model = saved(tmp_path / "m.onnx", detector_models.yolov8())
-    found, config = inferred(model)
-    assert config.data.task == "arrays"
-    assert found.notes["problem"].endswith(
-        "which random samples do not prove; bring real ones with --data, or name it with --task detection"
-    )
-    requested = infer_config(model, None, None, {}, task="detection")
-    config = load(str(written(tmp_path / "requested.yaml", requested)))
-    signature = config.data.load().signature
-    assert (signature.task, signature.decode.kind, len(signature.labels)) == ("detection", "yolov8", 6)
-
-
-def test_images_without_labels_keep_what_was_inferred(tmp_path: Path) -> None:
-    model = saved(tmp_path / "m.onnx", detector_models.yolov8())
-    _, config = inferred(model, write_pictures(tmp_path / "p", ".", count=20))
-    signature = config.data.load().signature
-    assert (signature.task, signature.decode.kind, len(signature.labels)) == ("detection", "yolov8", 6)
-    assert config.data.load().splits["test"].labels is None
 
 
 def test_request_replaces_what_would_be_inferred(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import onnx
 import pytest
@@ -40,6 +41,7 @@ def script(folder: Path, text: str) -> str:
 @pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
 def test_examples_of_the_page_run_to_a_winner_that_predicts(folder: Path) -> None:
+    needs.every_wing()
     printed = script(folder, "\n".join(EXAMPLES))
     assert "select passed" in printed
     assert re.search(r"x \[.*\] at batch 1 on ort-cpu +candidate", printed)  # the winner, and the table
@@ -133,6 +135,7 @@ def test_table_is_a_list_of_rows_without_pandas(monkeypatch: pytest.MonkeyPatch)
 def test_keywords_are_the_options_of_the_command(
     command: str, keywords: dict[str, Any], expected: dict[str, Any]
 ) -> None:
+    needs.every_wing()
     options = vars(options_for(command, keywords))
     assert options | expected == options
 
@@ -148,6 +151,7 @@ def test_keywords_are_the_options_of_the_command(
     ],
 )
 def test_wrong_keyword_is_one_error(command: str, keywords: dict[str, Any], message: str) -> None:
+    needs.every_wing()
     with pytest.raises(gauntlet.ConfigError, match=re.escape(message)):
         options_for(command, keywords)
 
@@ -179,6 +183,7 @@ def test_function_of_a_removed_wing_names_its_folder(monkeypatch: pytest.MonkeyP
 
 
 def test_diagnosis_finds_what_the_command_finds(folder: Path) -> None:
+    needs.every_wing()
     proto = written_models.convolutions(11)
     [finding] = gauntlet.diagnose(proto, home=folder, timeout=100).findings
     assert finding.fault == "old_opset"

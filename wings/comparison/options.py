@@ -34,14 +34,14 @@ def _add_bench_targets(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--targets", type=names, default=[], metavar="NAME,...", help=which)
     target = "one more target, with its options, as in a configuration: kind=openvino,precision=bf16,env=FOLDER"
     bench.add_argument("--target", type=pairs, action="append", default=[], metavar="kind=KIND,...", help=target)
-    threads = "of each session; by default all that may be used. ort-cpu also races with each further number"
+    threads = "threads of each session, by default all; ort-cpu races with each"
     bench.add_argument("--threads", type=sizes, metavar="N,...", help=threads)
     other = "race ort-cpu with other session options, too: "
     other += "threads=1, spinning=false, arena=false, parallel=true, level=extended"
     bench.add_argument("--session", type=pairs, action="append", default=[], metavar="OPTION=VALUE,...", help=other)
-    model = "a run's trained model (.pt, .keras, .zip, .npz, .skops), for the targets of its framework"
+    model = "a trained model (.pt, .keras, .zip, .npz, .skops) for its framework's targets"
     bench.add_argument("--framework-model", metavar="FILE", help=model)
-    trust = "run the code that this file brings; the trained model of a run in this home needs no trust"
+    trust = "run the code that this file brings; not needed for the model of a run in this home"
     bench.add_argument("--trust", action="store_true", help=trust)
     memory = "memory limit of each worker; by default half of what this process may use"
     bench.add_argument("--memory-gb", type=float, metavar="GB", help=memory)

@@ -20,10 +20,7 @@ def add_commands(commands: Commands) -> None:
     diagnose.add_argument("--layout", choices=["NCHW", "NHWC"], help="memory layout of the caller's images")
     diagnose.add_argument("--constants", metavar="FILE.npz", help="values of leaked constants, by input name")
     diagnose.add_argument("--fix", metavar="OUT.onnx", help="write a copy in which what can be fixed safely is fixed")
-    which = (
-        "also say which nodes each target takes and where the others run; names from `gauntlet targets`, by default "
-    )
-    which += "one target of each kind"
+    which = "also say which nodes each target takes; by default one target of each kind"
     diagnose.add_argument("--targets", type=names, nargs="?", const=[], metavar="NAME,...", help=which)
     diagnose.add_argument("--timeout", type=float, metavar="SECONDS", help="by default 30, more for large files")
     diagnose.add_argument("--json", action="store_true", help="print JSON")

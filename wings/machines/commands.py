@@ -13,11 +13,11 @@ def add_commands(commands: Commands) -> None:
     """Add `worker`, and the option of `clean` for the shared store, to argparse's sub-parsers."""
     text = "race targets on this machine for the runs of other machines, until Ctrl-C"
     worker = adder(commands, "wings.machines", USES)("worker", "worker:start_worker", text)
-    pool = "work pool of machines like this one, which benchmark.targets names as `on`; created if there is none"
+    pool = "work pool of machines like this one (`on` of a target); created if missing"
     worker.add_argument("--pool", required=True, metavar="NAME", help=pool)
-    store = "where this machine has the store of the runs; by default the path that each run has itself"
+    store = "where this machine has the store of the runs; by default under the same path"
     worker.add_argument("--store", metavar="FOLDER", help=store)
-    deploy = "only create the pool's deployment, for pools whose workers start in another way (Kubernetes, Docker)"
+    deploy = "only create the pool's deployment, for workers in Kubernetes or Docker"
     worker.add_argument("--deploy-only", action="store_true", help=deploy)
     commands.choices["clean"].add_argument(
         "--shared",

@@ -14,8 +14,7 @@ class DaskRunner(RunnerConfig):
     kind: Literal["dask"] = "dask"
     address: str | None = Field(
         None,
-        description="of a cluster that runs already, for example tcp://host:8786; by default, one is started on this "
-        "machine for the run",
+        description="of a running cluster, for example tcp://host:8786; by default, a local one is started",
     )
 
     packages: ClassVar[dict[str, str]] = {"prefect_dask": "dask"}

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from flows.record.home import Home
 from flows.servers.local_servers import profile_api_url, running
-from flows.servers.password import prefect_variables
+from flows.servers.password import prefect_variables, refusal
 from gauntlet.core.errors import ConfigError, StageError, one_line
 from gauntlet.targets.base import POOL_NAME
 
@@ -73,4 +73,6 @@ def _deploy(pool: str, *, starts_worker: bool) -> None:
                 )
         deploy_race(pool)
     except (httpx.HTTPError, PrefectHTTPStatusError, RuntimeError) as error:
-        raise StageError(f"Prefect server {os.environ['PREFECT_API_URL']}: {one_line(error)}") from error
+        raise refusal(error) or StageError(
+            f"Prefect server {os.environ['PREFECT_API_URL']}: {one_line(error)}"
+        ) from error

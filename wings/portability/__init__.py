@@ -39,7 +39,7 @@ class PortabilityConfig(Frozen):
     min_agreement: float = Field(0.995, ge=0, le=1, description="safe: least agreement of the predictions")
     needs_vnni: Literal["accept", "reject"] = Field("accept", description="what to do with a candidate that needs VNNI")
     on_unsupported_processor: UnsupportedProcessorPolicy = Field(
-        "warn", description="what happens when it is loaded on a processor without VNNI; exact: use slower kernels"
+        "warn", description="what happens when it is loaded without VNNI; exact: slower kernels"
     )
     emulate: tuple[EmulatedProcessor, ...] = Field((), description="processors to emulate by qemu-user on test images")
     max_accuracy_drop: float = Field(0.01, ge=0, le=1, description="largest accuracy drop on an emulated processor")

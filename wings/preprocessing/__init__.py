@@ -23,8 +23,8 @@ IN_GRAPH = ShippingStage(
     bool,
     Field(
         False,
-        description="whether the winner with normalization, channel order and layout in its graph is a candidate, too: "
-        "it takes the resized uint8 image, and must be proven faster from there to the outputs",
+        description="also try the winner with its preprocessing in the graph, from the resized uint8 image to the "
+        "outputs",
         json_schema_extra={"tier": "everyday", "examples": [True]},
     ),
     packages={},

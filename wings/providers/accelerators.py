@@ -69,7 +69,7 @@ class OrtTensorRt(OrtTarget):
     kind: Literal["ort-tensorrt"] = "ort-tensorrt"
     precision: Precision = Field("f32", description="int8 needs a model with QuantizeLinear and DequantizeLinear")
     shapes: dict[str, ShapeProfile] = Field(
-        {}, description="by input, for a model with open axes: one engine, built in advance, in place of one a batch"
+        {}, description="by input, for open axes: one engine in advance, instead of one a batch"
     )
     known_options: ClassVar[tuple[JsonObject, ...]] = tuple({"precision": name} for name in ("f32", "f16", "int8"))
     provider: ClassVar[str] = "TensorrtExecutionProvider"

@@ -28,7 +28,7 @@ class OrtProviders(OrtTarget):
     )
     options_by_provider: dict[str, dict[str, str]] = Field(
         default_factory=dict,
-        description="the providers' own options, by their names in ONNX Runtime: {OpenVINO: {device_type: CPU}}",
+        description="the providers' own options: {OpenVINO: {device_type: CPU}}",
     )
     hybrid: bool = Field(
         False, description="whether multiplications may run on any of the providers, not the first alone"

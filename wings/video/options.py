@@ -12,6 +12,6 @@ def add_input(predict: argparse.ArgumentParser) -> None:
     )
     video = predict.add_argument_group("a video", kinds)
     video.add_argument("--frames", type=at_least(1), metavar="N", help="predict at most so many frames of a video")
-    silent = "give a camera or stream up that sends nothing for so long; by default 10"
+    silent = "wait so long for a silent camera or stream; by default 10"
     video.add_argument("--timeout", type=at_least(1), metavar="S", help=silent)
     predict.set_defaults(command="wings.video.predict_video:predict")

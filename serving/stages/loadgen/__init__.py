@@ -126,6 +126,6 @@ def _check(scenario: Scenario, facts: ScenarioFacts) -> Check:
     return Check.of("loadgen.valid", float(facts.valid), "==", 1, detail, fix)
 
 
-CONFIG = Field((), description="scenarios in which MLPerf's LoadGen measures the winner; its verdict is a gate")
+CONFIG = Field((), description="scenarios of MLPerf's LoadGen on the winner; a gate")
 LOADGEN = ShippingStage(loadgen, "winner", tuple[Scenario, ...], CONFIG, {"mlperf_loadgen": "loadgen"})
 """The object of the entry point `shipping.loadgen`."""

@@ -26,9 +26,7 @@ class ServeConfig(Frozen):
     """The load on `gauntlet serve` with the bundle of the run; without an objective, the stage is left out."""
 
     everyday: ClassVar = {"objective": {"p99_ms": 50, "rate": 20}}
-    objective: Objective | None = Field(
-        None, description="what the service of the winner must keep; by default none, and nothing is served"
-    )
+    objective: Objective | None = Field(None, description="what the service must keep; by default nothing is served")
     min_duration_s: float = Field(10, gt=0, description="least time of the load")
     min_queries: int = Field(2000, ge=MIN_QUERIES, description="least number of requests")
     unresolved: Literal["accept", "reject"] = Field(

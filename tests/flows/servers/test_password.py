@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import prefect_account
+from harness import command, prefect_account
 
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
@@ -97,6 +97,9 @@ def test_server_asks_for_the_password_and_a_second_process_of_the_home_runs_a_fl
         assert done.stdout.split() == [url, "3"], done.stderr
         assert [one["name"] for one in ask(auth=prefect_account(home)).json()] == ["counted"]
         assert [one["name"] for one in ask(headers=authorization()).json()] == ["counted"]
+        refused = command(tmp_path, "run", "digits-small-cnn", **{CLIENT: ""})  # PREFECT_API_URL names the server
+        assert refused.returncode == 2
+        assert f"{url}: the Prefect server refuses this process. Fix: set {CLIENT}" in refused.stderr
         with pytest.MonkeyPatch.context() as other, pytest.raises(ConfigError, match="started with another password"):
             other.delenv("PREFECT_API_URL")
             other.setenv(CLIENT, "me:mine")

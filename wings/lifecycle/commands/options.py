@@ -34,15 +34,15 @@ def _add_promotion_commands(add: AddCommand) -> None:
     promote.add_argument("--as", dest="role", choices=["champion", "challenger"], default="champion", help="the alias")
     promote.add_argument("--name", help="of the registered model; by default, the run's")
     promote.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
-    replayed = "an .npz file or a folder of images to replay; by default, the run's test samples"
+    replayed = "requests to replay; by default the run's test samples"
     promote.add_argument("--requests", metavar="FILE.npz|FOLDER", help=replayed)
-    won = "labeled requests, in the same forms, on which it must be proven better than the champion"
+    won = "labeled requests on which it must be proven better than the champion"
     promote.add_argument("--must-win-on", metavar="FILE.npz|FOLDER", help=won)
     _add_replay_limits(promote)
     rollback = add("rollback", "promote_command:roll_back", "make the previous champion the champion again", codes)
     rollback.add_argument("name", metavar="NAME", help="of the registered model")
     rollback.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
-    left = "of the champion to leave; needed where a rollback made it the champion, so that none is undone by accident"
+    left = "the champion to leave; needed after a rollback"
     rollback.add_argument("--from", dest="leaves", metavar="VERSION", help=left)
     text = "show what was promoted, refused and rolled back, and whether the record is intact"
     intact = f"exit codes: 0 intact, 1 the chain is broken or the registry disagrees, {INVALID}"
@@ -53,14 +53,14 @@ def _add_promotion_commands(add: AddCommand) -> None:
 
 def _add_replay_limits(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add the limits of a shadow replay."""
-    drop = "accuracy, or the problem's metric, that may be lost on labeled requests; by default 0.01"
+    drop = "loss of the problem's metric on labeled requests; by default 0.01"
     command.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
-    differ = "without labels: how far predictions may differ from the champion's; by default 0.02"
+    differ = "without labels: disagreement with the champion; by default 0.02"
     command.add_argument("--max-disagreement", type=float, metavar="SHARE", help=differ)
     command.add_argument(
         "--max-slowdown", type=float, metavar="SHARE", help="latency that may be added; by default 0.05"
     )
-    unresolved = "what to do when the requests prove neither that a limit is kept nor broken; by default reject"
+    unresolved = "what to do when a limit is proven neither kept nor broken; by default reject"
     command.add_argument("--unresolved", choices=["accept", "reject"], help=unresolved)
     command.add_argument("--rounds", type=at_least(6), metavar="N", help="rounds of the latency race; by default 16")
 
@@ -74,11 +74,11 @@ def _add_monitor(add: AddCommand) -> None:
     out = "for monitor.html, monitor.json and the history; by default in the log's folder"
     monitor.add_argument("--out", metavar="FOLDER", help=out)
     _add_monitor_limits(monitor)
-    back = "roll the champion back once it is proven worse than the one before it; see the guide on promotion"
+    back = "roll the champion back once it is proven worse than the one before"
     monitor.add_argument("--roll-back", action="store_true", help=back)
-    drop = "with --roll-back: accuracy that may be lost; by default what the promotion allowed, or 0.01"
+    drop = "with --roll-back: accuracy that may be lost; by default as at the promotion, or 0.01"
     monitor.add_argument("--max-accuracy-drop", type=float, metavar="SHARE", help=drop)
-    every = "look again every so many seconds, until the champion is rolled back or the command is interrupted"
+    every = "seconds between looks, until a rollback or an interrupt"
     monitor.add_argument("--every", type=at_least(1), metavar="S", help=every)
     monitor.add_argument("--restart", action="store_true", help="forget the history; begin with what is logged now")
     monitor.add_argument("--json", action="store_true", help="print JSON")
@@ -88,9 +88,9 @@ def _add_monitor_limits(command: argparse.ArgumentParser | argparse._ArgumentGro
     """Add what a monitor raises an alarm at."""
     rate = "probability of ever raising an alarm while nothing changes; by default 0.05"
     command.add_argument("--false-alarms", type=float, metavar="SHARE", help=rate)
-    risk = "share of wrong predictions that may be added to the evaluation's; by default 0.05"
+    risk = "wrong predictions that may be added to the evaluation's share; by default 0.05"
     command.add_argument("--max-error-increase", type=float, metavar="SHARE", help=risk)
-    failed = "share of requests that may fail, and of outputs that may not be finite; by default 0.01"
+    failed = "share of requests that may fail, or have outputs that are not finite; by default 0.01"
     command.add_argument("--max-failed-share", type=float, metavar="SHARE", help=failed)
     latency = "latency that 99 %% of the requests must keep; by default the run's serve.objective"
     command.add_argument("--p99-ms", type=float, metavar="MS", help=latency)
@@ -109,7 +109,7 @@ def _add_retrain(add: AddCommand) -> None:
     retrain.add_argument("--log", required=True, metavar="FOLDER", help=logged)
     least = "labeled samples that are needed; by default 200"
     retrain.add_argument("--min-labeled", type=at_least(20), metavar="N", help=least)
-    held = "share of the labeled requests, the latest, that is not trained on, but judges; by default 0.3"
+    held = "share of the labeled requests, the latest, that judges instead of training; by default 0.3"
     retrain.add_argument("--held-back", type=float, metavar="SHARE", help=held)
     retrain.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
     fresh = "repeat everything, also a retraining with the same requests"
@@ -121,7 +121,7 @@ def add_options(commands: Commands) -> None:
     """Add the options of a served champion to `gauntlet up`, where that is installed."""
     if (up := commands.choices.get("up")) is None:
         return
-    served = "serve this registered model's champion with a request log, watch it, and retrain it when harm is proven"
+    served = "serve this model's champion with a request log, watch and retrain it"
     up.add_argument("--serve", metavar="NAME", default="", help=served)
     up.add_argument("--serve-port", type=port, default=8080, help="by default 8080, or a free one")
     every = "with --serve: seconds between two looks at the champion; by default 300"
