@@ -19,7 +19,7 @@ RUNTIMES = ("onnx", "onnxruntime", "onnxruntime-gpu", "openvino", "torch", "tens
 SOURCE = "a YAML file, the name of a preset, a model file, or a JAX function as FILE.py:FUNCTION"
 USES = {
     "run": (FIND, "gauntlet run model.onnx --data images"),
-    "validate": (FIND, "gauntlet validate model.onnx --data images"),
+    "validate": (FIND, "gauntlet validate digits-resnet18 --set train.epochs=5"),
     "show": (LOOK, "gauntlet show"),
     "runs": (LOOK, "gauntlet runs --last 5"),
     "sync": (SERVERS, "gauntlet sync"),

@@ -60,9 +60,11 @@ class Home:
         if folder is not None:
             return folder
         if not (known := [other.name for other in self.finished_runs()]):
-            raise ConfigError(f"{self.runs}: no finished run. Fix: start one with: gauntlet run digits-resnet18")
-        newest = f"available: {', '.join(known[:MAX_NAMED])}"
-        raise ConfigError(f"{self.runs}: no report of a run '{run}'; {newest}. Fix: list all with: gauntlet runs")
+            which = f"a run '{run}'" if run else "a finished run"
+            fix = "Fix: start one with: gauntlet run digits-resnet18"
+            raise ConfigError(f"{self.runs}: there is no report of {which}. {fix}")
+        newest = f"available: {', '.join(known[:MAX_NAMED])}. Fix: list all with: gauntlet runs"
+        raise ConfigError(f"{self.runs}: there is no report of a run '{run}'; {newest}")
 
 
 def new_run_id(name: str) -> str:

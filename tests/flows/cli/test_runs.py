@@ -64,4 +64,4 @@ def test_show_without_any_run_says_how_to_start_one(
 ) -> None:
     monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path))
     assert main(["show"]) == 2
-    assert "no finished run. Fix: start one with: gauntlet run" in capsys.readouterr().err
+    assert "there is no report of a finished run. Fix: start one with: gauntlet run" in capsys.readouterr().err
