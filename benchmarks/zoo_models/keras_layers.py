@@ -65,6 +65,10 @@ def _classifier(name: str, folder: Path) -> ZooModel:
     network = getattr(start_tensorflow().applications, name)(
         input_shape=(size, size, 3), weights=None, classes=4, **({"include_top": True} if name != "VGG16" else {})
     )
+    for layer in network.layers:  # with statistics of a batch, as untrained ones make all outputs equal
+        if hasattr(layer, "moving_mean"):
+            layer.momentum = 0.0
+    network(floats(size, size, 3)(8)["x"], training=True)
     return keras_model(folder, network, floats(size, size, 3))
 
 

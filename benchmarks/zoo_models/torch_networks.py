@@ -52,7 +52,12 @@ def _classifier(name: str, folder: Path) -> ZooModel:
     torch.manual_seed(0)
     size = CLASSIFIERS[name]
     more = {"aux_logits": False, "init_weights": True} if name == "googlenet" else {}
-    return program(folder, get_model(name, num_classes=5, **more), 3, size, size)
+    network = get_model(name, num_classes=5, **more)
+    for layer in network.modules():  # with statistics of a batch, as untrained ones make all outputs equal
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.momentum = 1.0
+    network.train()(torch.from_numpy(floats(3, size, size)(8)["x"]))
+    return program(folder, network, 3, size, size)
 
 
 def _random_slope(folder: Path) -> ZooModel:
