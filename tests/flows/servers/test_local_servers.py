@@ -213,7 +213,7 @@ def test_command_that_is_ended_leaves_no_server_behind_even_while_it_starts(
         command.terminate()
     else:
         os.close(screen)
-    assert command.wait(60) == code
+    assert command.wait(300) == code
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
     assert not (tmp_path / "prefect" / "server.json").exists()
 
