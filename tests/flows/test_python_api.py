@@ -162,7 +162,7 @@ def test_home_is_that_of_the_call_alone(tmp_path: Path, monkeypatch: pytest.Monk
         assert home.root == tmp_path
         assert os.environ["GAUNTLET_HOME"] == str(tmp_path)
     assert "GAUNTLET_HOME" not in os.environ
-    with pytest.raises(gauntlet.ConfigError, match="no finished run"):
+    with pytest.raises(gauntlet.ConfigError, match="there is no report of a finished run"):
         gauntlet.show(home=tmp_path)
 
 
