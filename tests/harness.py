@@ -15,7 +15,7 @@ from configs.loader import load
 from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.report_files import read_report
-from flows.servers.password import password_file
+from flows.servers.password import password
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.shipping import shipping_stages
 
@@ -65,7 +65,7 @@ def called(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
 
 def prefect_account(home: Home) -> tuple[str, str]:
     """Return the name and the password of a home's own Prefect server."""
-    name, secret = password_file(home).read_text().strip().split(":")
+    name, secret = password(home).split(":")
     return name, secret
 
 

@@ -120,8 +120,8 @@ def test_version_is_that_of_the_project(tmp_path: Path) -> None:
         (["run", "digits-resnet18", "--set", "nonsense"], ["--set nonsense", "key.path=value"]),
         (["validate", "digits-resnet18", "--set", "select.batch=3"], ["select.batch", "benchmark.batch_sizes"]),
         (["validate"], ["--schema"]),
-        (["show"], ["there is no report", "gauntlet run"]),
-        (["show", "2020"], ["a run '2020'"]),
+        (["show"], ["there is no report of a finished run", "gauntlet run"]),
+        (["show", "2020"], ["a run '2020'", "gauntlet run"]),
         (["dance"], ["invalid choice"]),
     ],
 )
