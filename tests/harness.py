@@ -72,7 +72,7 @@ def prefect_account(home: Home) -> tuple[str, str]:
 def sign_in(page: "Page", home: Home) -> None:
     """Enter the password of a home on Prefect's page, which leads to the one that was asked for."""
     field = page.get_by_placeholder("admin:pass")
-    field.fill(password_file(home).read_text().strip())
+    field.fill(password(home))
     field.press("Enter")
 
 
