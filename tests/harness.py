@@ -15,7 +15,7 @@ from configs.loader import load
 from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.report_files import read_report
-from flows.servers.password import password
+from flows.servers.password import password_file
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.shipping import shipping_stages
 
@@ -65,14 +65,14 @@ def called(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
 
 def prefect_account(home: Home) -> tuple[str, str]:
     """Return the name and the password of a home's own Prefect server."""
-    name, secret = password(home).split(":")
+    name, secret = password_file(home).read_text().strip().split(":")
     return name, secret
 
 
 def sign_in(page: "Page", home: Home) -> None:
     """Enter the password of a home on Prefect's page, which leads to the one that was asked for."""
     field = page.get_by_placeholder("admin:pass")
-    field.fill(password(home))
+    field.fill(password_file(home).read_text().strip())
     field.press("Enter")
 
 

@@ -29,6 +29,7 @@ from flows.servers.local_servers import (
     stop,
     stop_prefect,
 )
+from flows.servers.password import CLIENT
 from flows.servers.ports import Port
 from gauntlet.runtime.signals import end_in_order, signals_held_back
 
@@ -135,8 +136,11 @@ def test_server_that_does_not_respond_for_a_while_is_waited_for_and_not_doubled(
 
 
 @pytest.mark.slow
-def test_killed_server_still_knows_who_holds_a_concurrency_limit(tmp_path: Path) -> None:
+def test_killed_server_still_knows_who_holds_a_concurrency_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise no lease is ever released: what waits for the limit waits forever."""
+    monkeypatch.delenv(CLIENT, raising=False)  # that of the tests' server
     home, port = Home(tmp_path), Port.take()
     home.prefect.mkdir()
     server = start_prefect(home, port, int)
