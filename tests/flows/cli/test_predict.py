@@ -17,6 +17,7 @@ from PIL import Image
 from flows.cli.bundle import uses
 from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.kinds import kinds
 from gauntlet.core.workspace import Workspace
 
 
@@ -42,6 +43,7 @@ def test_input_that_a_removed_wing_reads_names_the_wing(
 ) -> None:
     gone = EntryPoint("input.video", "wings.gone.options:add_input", "gauntlet.kinds")
     monkeypatch.setattr("gauntlet.core.kinds.points", lambda: (gone,))
+    monkeypatch.setattr("flows.cli.options.kinds", kinds.__wrapped__)  # without what an earlier test has found
     assert main(["predict", str(packed), "camera:0"]) == 2
     assert "camera:0: no such file or folder; input.video is in wings.gone.options" in capsys.readouterr().err
 

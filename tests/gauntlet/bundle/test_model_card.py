@@ -125,8 +125,8 @@ def test_what_authors_state_is_quoted_and_what_they_do_not_is_said() -> None:
     stated = model_card(contract(), report(), card)
     for text in ("Sorting mail.", "| developed by | Ada |", "Only digits.", "\nReads.\n"):
         assert text in stated
-    assert stated.count("Not stated.") == 1
-    assert model_card(contract(), report()).count("Not stated.") == 2
+    assert "Not stated." not in stated
+    assert model_card(contract(), report()).count("Not stated.") == 1
 
 
 def test_card_of_a_run_without_labels_says_what_is_unknown() -> None:

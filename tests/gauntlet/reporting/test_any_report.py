@@ -16,7 +16,7 @@ VOID = {"meta", "link", "br"}
 TAGS = {
     "html", "head", "meta", "link", "title", "style", "body", "main", "header", "section", "p", "h1", "h2", "span",
     "code", "a", "strong", "dl", "dt", "dd", "div", "ol", "ul", "li", "table", "caption", "thead", "tbody", "tr", "th",
-    "td", "figure", "figcaption", "svg", "defs", "g", "path", "text", "use", "details", "summary", "br",
+    "td", "figure", "figcaption", "svg", "defs", "g", "path", "text", "use", "details", "summary", "br", "abbr",
 }  # fmt: skip
 NASTY = st.sampled_from(
     [

@@ -159,7 +159,7 @@ def test_targets_show_what_each_takes_within_80_columns(tmp_path: Path) -> None:
     done = called(tmp_path, "diagnose", "m.onnx", "--timeout=60", "--targets", "ort-cpu,ort-coreml", COLUMNS="80")
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
-    rows = {line.split()[1]: line for line in done.stdout.splitlines() if "ort-" in line}
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if "ort-" in line}
     assert "2/2" in rows["ort-cpu"]
     assert "1/2" in rows["ort-coreml"]
     assert "1 node on CPUExecutionProvider: Sin" in done.stdout
