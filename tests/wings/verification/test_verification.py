@@ -199,5 +199,5 @@ def test_missing_package_is_named_with_its_extra_and_unsigned_bundles_need_it_no
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert verify(packed).passed
-    with pytest.raises(ConfigError, match=r"onnx-gauntlet\[signing\]"):
+    with pytest.raises(ConfigError, match="the package cryptography"):
         verify(signed)
