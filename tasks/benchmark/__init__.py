@@ -51,9 +51,9 @@ def benchmark(
     """Race the models by candidate name; the first is the reference and runs twice, for an A/A control.
 
     `golden` holds real inputs and the FP32 outputs for the test split. With `test` and `limits`, every candidate must
-    keep its accuracy and its signal to noise on the deployment targets; candidates made from a pruned network have its
-    outputs in `own_goldens`. Targets of a framework run `framework_model`, the reference's file. The `objective`
-    decides between the sessions and targets of one candidate. The intervals of the rows have the `confidence`.
+    keep its accuracy and its signal to noise on the deployment targets; those of a pruned network have its outputs in
+    `own_goldens`. Targets of a framework run `framework_model`, the reference's file. The `objective` decides between
+    the sessions and targets of one candidate. The rows' intervals have the `confidence`.
 
     Raises:
         StageError: when the reference cannot be measured.
@@ -62,10 +62,7 @@ def benchmark(
     reference, paths = next(iter(models)), {name: entries[name].model for name in models}
     source = workspace.path(framework_model) if framework_model else None
     examiner = TargetExaminer.from_models(paths if config.other_targets else {}, inputs, plan, source)
-    accuracy = None
-    if limits and test:
-        own = {name: workspace.path(artifact) for name, artifact in (own_goldens or {}).items()}
-        accuracy = TargetAccuracy(limits, workspace.path(golden), workspace.path(test), own)
+    accuracy = _target_accuracy(workspace, golden, test, limits, own_goldens or {})
     deployed = _examined(config, examiner, accuracy, paths)
     on_round = partial(workspace.progress, total=config.rounds, unit="round")
     raced = entries | {name: entry for name, (result, entry) in deployed.items() if result.status == "measured"}
@@ -73,21 +70,15 @@ def benchmark(
     table = run_race(raced, plan, reference, on_round=on_round, **how)
     if error := table.failure(reference, CONTROL):
         raise StageError(f"the reference '{reference}' cannot be measured: {error}")
-    for name, why in table.failures.items():  # each must run at every batch size
-        table.contenders[name].error = why
-    running = replace(examiner, models={n: path for n, path in paths.items() if table.contenders[n].error is None})
+    running = _without_failures(examiner, paths, table)
     others = _after_race(deployed, table)
     for target in config.comparison_only:
-        base = entries[reference]
-        others += race_on_target(target, running, base, resolution=config.resolution, on_round=on_round)[0]
+        others += race_on_target(target, running, entries[reference], config.resolution, on_round)[0]
     tried = {name: _contenders(name, config, table) for name in models}
     batch = deciding_batch(objective, plan.batch_sizes[0], table.rows[reference])
-    results = tuple(
-        _timing(
-            name, best_session(tried[name], batch, config.resolution, objective), tried[name], table, others
-        ).replace(size_bytes=model.size_bytes)
-        for name, model in models.items()
-    )
+    best = {name: best_session(contenders, batch, config.resolution, objective) for name, contenders in tried.items()}
+    timings = (_timing(name, best[name], tried[name], table, others) for name in models)
+    results = tuple(t.replace(size_bytes=model.size_bytes) for t, model in zip(timings, models.values(), strict=True))
     profiles, artifacts = _profile(workspace, plan, inputs, tried, results) if config.profile else ((), {})
     facts = BenchmarkFacts(
         reference=reference,
@@ -104,6 +95,27 @@ def benchmark(
         profiles=profiles,
     )
     return Report(facts=facts, checks=_checks(config, facts), artifacts=artifacts)
+
+
+def _target_accuracy(
+    workspace: Workspace,
+    golden: Artifact,
+    test: Artifact | None,
+    limits: AccuracyLimits | None,
+    own_goldens: Mapping[str, Artifact],
+) -> TargetAccuracy | None:
+    """Return how candidates are judged on the deployment targets; None without limits or labeled samples."""
+    if limits is None or test is None:
+        return None
+    own = {name: workspace.path(artifact) for name, artifact in own_goldens.items()}
+    return TargetAccuracy(limits, workspace.path(golden), workspace.path(test), own)
+
+
+def _without_failures(examiner: TargetExaminer, paths: Mapping[str, Path], table: RaceTable) -> TargetExaminer:
+    """Let candidates that failed at any batch size leave the race, and return the examiner of the others."""
+    for name, why in table.failures.items():
+        table.contenders[name].error = why
+    return replace(examiner, models={n: path for n, path in paths.items() if table.contenders[n].error is None})
 
 
 def _checks(config: BenchmarkConfig, facts: BenchmarkFacts) -> tuple[Check, ...]:

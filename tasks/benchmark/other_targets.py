@@ -35,7 +35,6 @@ def race_on_target(
     target: BaseTarget,
     examiner: TargetExaminer,
     reference: Entry,
-    *,
     resolution: float,
     on_round: Callable[[int], None],
 ) -> tuple[tuple[ModelOnTarget, ...], RaceTable | None]:
