@@ -190,6 +190,11 @@ def test_recorded_process_is_not_another_one_with_the_same_number(tmp_path: Path
 
 def run_until_server_starts(home: Path, terminal: int) -> tuple["subprocess.Popen[bytes]", psutil.Process]:
     """Start a run with a terminal of its own; return it, and its Prefect server, which does not respond yet."""
+
+    def own_terminal() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # below nohup, a run outlives its terminal
+
     command = subprocess.Popen(
         [GAUNTLET, "run", "digits-small-cnn"],
         env=environment() | {"GAUNTLET_HOME": str(home)},
@@ -197,7 +202,7 @@ def run_until_server_starts(home: Path, terminal: int) -> tuple["subprocess.Pope
         stdout=terminal,
         stderr=terminal,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=own_terminal,
     )
     note = home / "prefect" / "server.json"
     while not note.exists():
