@@ -207,10 +207,13 @@ def test_reason_is_little_arithmetic_when_the_time_is_elsewhere(tmp_path: Path) 
     assert "little_arithmetic" in found
 
 
-def test_reason_is_size_when_a_call_is_mostly_outside_the_kernels(tmp_path: Path, reference: ExecutionProfile) -> None:
-    shape = onnx_text.model("m (float[batch,3,20,20] x) => (float[4] y) { s = Shape(x) y = Cast<to = 1>(s) }")
-    found = reasons(look(saved(shape, tmp_path / "m.onnx")), reference)
-    assert "small" in found
+@pytest.mark.parametrize(("outside", "is_small"), [(0.9, True), (0.1, False)])
+def test_reason_is_size_when_a_call_is_mostly_outside_the_kernels(
+    reference: ExecutionProfile, outside: float, is_small: bool
+) -> None:
+    short = tuple(entry.replace(ms=entry.ms / 1e4) for entry in reference.profile.operators)
+    profile = reference.profile.replace(operators=short, non_kernel_share=outside)
+    assert ("small" in reasons(reference.replace(graph="another", profile=profile), reference)) == is_small
 
 
 def test_reason_is_admitted_to_be_unknown_when_the_profile_shows_none(reference: ExecutionProfile) -> None:
