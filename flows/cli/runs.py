@@ -28,7 +28,7 @@ def runs_table(folders: list[Path]) -> Table:
     """Return a table of runs: id, verdict, and the winner with its speed-up or the stage that stopped the run."""
     table = plain_table()
     for heading in ("run", "verdict", "outcome"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "verdict")
+        table.add_column(heading, overflow="fold", no_wrap=heading != "outcome")  # an id is copied
     for folder in folders:
         table.add_row(*map(plain, (folder.name, *_outcome(folder / "report.json"))))
     return table
