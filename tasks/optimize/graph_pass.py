@@ -9,6 +9,7 @@ from gauntlet.core.unions import OneOf
 from gauntlet.onnx_model.model_file import read_for_editing, read_graph, write_model
 from gauntlet.runtime.session import supported_ir_version
 from tasks.optimize.base import Pass
+from tasks.optimize.fold_affine import FoldAffine
 from tasks.optimize.in_memory_pass import PassGroup
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
@@ -18,7 +19,8 @@ from tasks.optimize.ort import OrtGraph
 from tasks.optimize.python_pass import PythonPass
 from tasks.optimize.transformers import TransformerFusions
 
-PASSES = OrtGraph, OnnxOptimizer, OnnxSim, OnnxSlim, OnnxScript, OnnxScriptRewriter, TransformerFusions, PythonPass
+LIBRARIES = OrtGraph, OnnxOptimizer, OnnxSim, OnnxSlim, OnnxScript, OnnxScriptRewriter, TransformerFusions
+PASSES = (*LIBRARIES, FoldAffine, PythonPass)
 GraphPass = Annotated[Pass, OneOf("pass", PASSES)]
 
 LAYOUT_DOMAINS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}  # of operators in a processor-specific layout
