@@ -12,7 +12,7 @@ from gauntlet.core.errors import PipelineError
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, SubprocessResult, run_in_subprocess
 from wings.inspection.library import diagnosis, summary
 
-MAX_SECONDS = 10
+MAX_SECONDS = diagnosis.TIMEOUT_S + 60
 MAX_BYTES = 2_000_000_000
 
 
