@@ -13,7 +13,7 @@ from gauntlet.core.errors import ConfigError, GateFailed, PipelineError, StageEr
 
 if TYPE_CHECKING:
     from gauntlet.bundle.predictor import Predictor
-    from gauntlet.run_result import RunResult
+    from wings.python_api.run_result import RunResult
 
 __all__ = [
     "ConfigError",

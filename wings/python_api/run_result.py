@@ -1,7 +1,6 @@
 """What a run gives to a program or a notebook: the winner, the table, the report and the bundle."""
 
 import html
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from gauntlet.bundle.delivery import deliver
 from gauntlet.bundle.loading import load_bundle
 from gauntlet.bundle.predictor import Predictor
+from gauntlet.core.arrays import data_table
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import CandidateEntry, RunReport
 from gauntlet.reporting import timeline
@@ -123,12 +123,3 @@ class RunResult:
             row |= {f"b{batch}.p50_ms": measured.median_ms, f"b{batch}.speedup": measured.speedup}
             row |= {f"b{batch}.speedup_low": measured.speedup_low, f"b{batch}.speedup_high": measured.speedup_high}
         return row | {"target": candidate.target, "reason": candidate.reason}
-
-
-def data_table(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Return rows as a pandas DataFrame, or as they are where pandas is not installed."""
-    try:
-        import pandas as pd
-    except ModuleNotFoundError:
-        return list(rows)
-    return pd.DataFrame.from_records(rows)

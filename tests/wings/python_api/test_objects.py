@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from configs.brought_objects import model_file, samples_file
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
+from wings.python_api.objects import model_file, samples_file
 
 X = np.arange(24, dtype=np.float64).reshape(6, 4)
 Y = np.arange(6)

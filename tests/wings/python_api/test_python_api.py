@@ -15,11 +15,11 @@ import pytest
 import written_models
 
 import gauntlet
-from flows.cli.from_python import home_for, options_for
 from gauntlet.core import kinds
-from gauntlet.run_result import data_table
+from gauntlet.core.arrays import data_table
+from wings.python_api.keywords import home_for, options_for
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "python.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
@@ -174,12 +174,14 @@ def test_missing_extra_is_named_with_its_fix() -> None:
         raise ModuleNotFoundError("No module named 'nothing'", name="nothing")
 
 
-def test_function_of_a_removed_wing_names_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = EntryPoint("function.bench", "wings.nowhere.python_api:bench", kinds.GROUP)
-    monkeypatch.setattr(kinds, "points", lambda: (gone,))
-    monkeypatch.setattr(kinds, "kinds", kinds.kinds.__wrapped__)
-    with pytest.raises(gauntlet.ConfigError, match=r"gauntlet\.bench: .* is in wings\.nowhere\.python_api"):
-        gauntlet.bench("model.onnx")
+def test_command_of_a_removed_wing_names_its_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = EntryPoint("call.bench", "wings.nowhere.bench_command:measured", kinds.GROUP)
+    own = EntryPoint("function.bench", "wings.python_api.functions:bench", kinds.GROUP)
+    monkeypatch.setattr(kinds, "points", lambda: (gone, own))
+    kinds.kinds.cache_clear()
+    with pytest.raises(gauntlet.ConfigError, match=r"gauntlet\.bench: call\.bench is in wings\.nowhere\.bench_command"):
+        gauntlet.bench("model.onnx", home=folder)
+    kinds.kinds.cache_clear()
 
 
 def test_diagnosis_finds_what_the_command_finds(folder: Path) -> None:
