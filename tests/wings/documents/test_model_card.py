@@ -8,12 +8,13 @@ import yaml
 from bundles import gate, run_report
 
 from gauntlet.bundle.contract import BatchLatency, Contract
-from gauntlet.bundle.model_card import CardConfig, model_card
+from gauntlet.bundle.write import CardConfig
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.frozen import JsonObject
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
+from wings.documents.model_card import model_card
 
 MODEL = Artifact(name="model.onnx", sha256="0" * 64, size_bytes=1_500_000, path="00/model.onnx")
 IMAGE = TensorSpec(name="input", dtype="float32", shape=("batch", 1, 8, 8))

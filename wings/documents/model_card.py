@@ -13,11 +13,10 @@ from typing import Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from pydantic import Field
 
 from gauntlet.bundle.contract import Contract
 from gauntlet.bundle.evidence import evaluation, gates_of, lineage, winner_of
-from gauntlet.core.frozen import Frozen
+from gauntlet.bundle.write import CardConfig
 from gauntlet.core.run_report import BenchmarkRow, RunReport
 from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
 
@@ -40,19 +39,6 @@ ARRAY_TASKS = {"classification": "tabular-classification", "regression": "tabula
 
 BLANK_LINES = re.compile(r"\n{3,}")
 Row = tuple[str, ...]
-
-
-class CardConfig(Frozen):
-    """What only its authors know of a model; Markdown. The card says so where something is not stated."""
-
-    description: str = Field("", description="what the model does, in a sentence or two")
-    developed_by: str = Field("", description="person or organization, and where questions about the model go")
-    license: str = Field("", description="of the model: an SPDX identifier such as apache-2.0")
-    intended_use: str = Field("", description="what the model is for, for whom, and what it must not be used for")
-    limitations: str = Field(
-        "",
-        description="known limits and risks that no test measures",
-    )
 
 
 def model_card(contract: Contract, report: RunReport, card: CardConfig | None = None) -> str:
