@@ -54,7 +54,6 @@ def test_command_that_starts_a_server_imports_prefect_only_when_its_address_is_k
         ["targets"],
         ["targets", "install", "openvino"],
         ["bundle"],
-        ["predict", "m.zip", "image.png"],
     ],
     ids=" ".join,
 )

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from PIL import Image
 from flows.cli.bundle import uses
 from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.core.kinds import kinds
 from gauntlet.core.workspace import Workspace
 
 
@@ -36,16 +34,6 @@ def images(tmp_path: Path) -> Path:
 
 def lines(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
-
-
-def test_input_that_a_removed_wing_reads_names_the_wing(
-    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone = EntryPoint("input.video", "wings.gone.options:add_input", "gauntlet.kinds")
-    monkeypatch.setattr("gauntlet.core.kinds.points", lambda: (gone,))
-    monkeypatch.setattr("flows.cli.options.kinds", kinds.__wrapped__)  # without what an earlier test has found
-    assert main(["predict", str(packed), "camera:0"]) == 2
-    assert "camera:0: no such file or folder; input.video is in wings.gone.options" in capsys.readouterr().err
 
 
 def test_folder_is_predicted_and_nothing_is_dropped(

@@ -15,7 +15,7 @@ from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.arrays import Array
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.problems.prediction import Prediction
-from wings.video.library.video_files import Frame, VideoSource, open_video
+from wings.prediction.library.video_files import Frame, VideoSource, open_video
 
 SILENCE_S = 10.0
 """After which a live source that sends nothing is given up."""

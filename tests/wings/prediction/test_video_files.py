@@ -10,7 +10,7 @@ from videos import FPS, OPENING, camera, cut, gray, until, write_video
 
 from gauntlet.core.errors import ConfigError
 from gauntlet.images.decoding import decode_image
-from wings.video.library.video_files import Frame, LiveVideo, VideoSource, VideoWriter, is_video, open_video
+from wings.prediction.library.video_files import Frame, LiveVideo, VideoSource, VideoWriter, is_video, open_video
 
 TIMEOUT_S = 60.0
 

@@ -11,7 +11,7 @@ import pytest
 from videos import OPENING, camera, cut, digits, gray, write_video
 
 from flows.cli.main import main
-from wings.video.library.video_files import open_video
+from wings.prediction.library.video_files import open_video
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`gauntlet predict`: the predictions of a bundle's model for images or arrays."""
+"""`gauntlet predict`: the predictions of a bundle's model for images, arrays or a video."""
 
 import argparse
 import json
@@ -22,9 +22,10 @@ from flows.cli.shared import counted, plain
 from gauntlet.bundle.predictor import Predictor, pixels_of
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.core.kinds import removed
 from gauntlet.images.decoding import SUFFIXES
 from gauntlet.problems.prediction import Prediction
+from wings.prediction.library.video_files import is_video
+from wings.prediction.predict_video import predict_video
 
 STDIN = "-"
 ROWS_AT_ONCE = 20
@@ -36,6 +37,15 @@ Result = tuple[str, Prediction | StageError]
 
 def predict(options: argparse.Namespace) -> int:
     """Print a prediction for each input; return 1 where some images could not be read."""
+    if videos := [name for name in options.inputs if is_video(name)]:
+        if len(options.inputs) > 1:
+            raise ConfigError(f"{videos[0]}: a video is predicted alone; give no other inputs")
+        if options.out:
+            raise ConfigError("--out: it holds the outputs for an .npz file; for a video use --json")
+        return predict_video(options)
+    for option in ("frames", "timeout"):
+        if getattr(options, option) is not None:
+            raise ConfigError(f"--{option}: it is for a video, a camera or a stream; remove it")
     arrays = [name for name in options.inputs if name.endswith(".npz")]
     if arrays and len(options.inputs) > 1:
         raise ConfigError(f"{arrays[0]}: an .npz file is predicted alone; give no other inputs")
@@ -82,9 +92,7 @@ def _predict_images(predictor: Predictor, sources: list[Path | None], options: a
     if left_out:
         errors.print(f"{counted(len(left_out), 'file')} left out, not named as images: {_names(map(str, left_out))}")
     if unreadable:
-        errors.print(
-            f"[bold red]{counted(len(unreadable), 'image')} of {total} could not be read:[/]{plain(_without_readers())}"
-        )
+        errors.print(f"[bold red]{counted(len(unreadable), 'image')} of {total} could not be read:[/]")
         for line in unreadable:
             errors.print(f"  {plain(line)}")
     return 1 if unreadable else 0
@@ -167,14 +175,8 @@ def _existing(name: str) -> Path | None:
     if name == STDIN:
         return None
     if not Path(name).exists():
-        raise ConfigError(f"{name}: no such file or folder{_without_readers()}")
+        raise ConfigError(f"{name}: no such file or folder")
     return Path(name)
-
-
-def _without_readers() -> str:
-    """Return what else could have read an input, where its folder is gone."""
-    fix = removed("input.*")
-    return f"; {fix}" if fix else ""
 
 
 def _print_json(results: Iterable[Result], kind: str) -> None:

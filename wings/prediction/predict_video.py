@@ -10,28 +10,13 @@ from PIL import Image
 from rich.console import Console
 
 import gauntlet
-from flows.cli.predict import predict as predict_others
 from flows.cli.shared import plain
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.errors import ConfigError
-from wings.video.library.video_files import VideoWriter, is_video
-from wings.video.library.video_prediction import SILENCE_S, PredictedFrame, VideoPredictions, predict_frames
+from wings.prediction.library.video_files import VideoWriter
+from wings.prediction.library.video_prediction import SILENCE_S, PredictedFrame, VideoPredictions, predict_frames
 
 INTERRUPTED = 130
-
-
-def predict(options: argparse.Namespace) -> int:
-    """Predict a video, or what else `gauntlet predict` takes."""
-    if videos := [name for name in options.inputs if is_video(name)]:
-        if len(options.inputs) > 1:
-            raise ConfigError(f"{videos[0]}: a video is predicted alone; give no other inputs")
-        if options.out:
-            raise ConfigError("--out: it holds the outputs for an .npz file; for a video use --json")
-        return predict_video(options)
-    for option in ("frames", "timeout"):
-        if getattr(options, option) is not None:
-            raise ConfigError(f"--{option}: it is for a video, a camera or a stream; remove it")
-    return predict_others(options)
 
 
 def predict_video(options: argparse.Namespace) -> int:

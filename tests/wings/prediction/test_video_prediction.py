@@ -11,8 +11,8 @@ from videos import OPENING, camera, digits, until, write_video
 import gauntlet
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.errors import ConfigError
-from wings.video.library.video_files import LiveVideo
-from wings.video.library.video_prediction import VideoPredictions, predict_frames
+from wings.prediction.library.video_files import LiveVideo
+from wings.prediction.library.video_prediction import VideoPredictions, predict_frames
 
 
 @pytest.fixture(scope="module")
