@@ -13,7 +13,7 @@ from gauntlet.problems.output_evidence import (
     sums_to_one,
     trained_by_softmax,
 )
-from gauntlet.problems.text import by_position
+from wings.text.text import by_position
 
 MIN_POSITIONS, MIN_CHARACTERS, MAX_CHARACTERS = 4, 10, 20_000
 FIRST_CHARACTER = 0x4E00
@@ -37,10 +37,12 @@ def infer_texts(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
             yield InferredProblem("text", reason, name, labels=labels)
 
 
-def texts_with_last_blank(known: Evidence) -> list[str]:
-    """Return the outputs that would be texts if class 0 were the blank: the last class is."""
+def explain_undecided(known: Evidence) -> str:
+    """Return why the outputs are compared as arrays, where the last class is the blank, and not the first."""
     scores = {name: array for name, array in _sequences(known).items() if array.ndim == 3 and _may_be_text(known, name)}
-    return [name for name, array in scores.items() if BLANK_SHARE <= _best_share(array, array.shape[2] - 1) < 1]
+    last_blank = (name for name, array in scores.items() if BLANK_SHARE <= _best_share(array, array.shape[2] - 1) < 1)
+    name = next(last_blank, None)
+    return f"{name} looks like texts whose blank is the last class; only the first can be" if name else ""
 
 
 def _sequences(known: Evidence) -> NamedArrays:
