@@ -164,9 +164,6 @@ def load(bundle: str | Path, *, threads: int | None = None) -> "Predictor":
 
 def _function(name: str) -> Any:
     """Return what does a function's work; raise `ConfigError` where the folder that brings it was removed."""
-    from gauntlet.core.kinds import kinds, removed
+    from gauntlet.core.kinds import required
 
-    found = kinds("function").get(name)
-    if found is None:
-        raise ConfigError(f"gauntlet.{name}: {removed(f'function.{name}') or 'nothing that is installed brings it'}")
-    return found
+    return required("function", name, f"gauntlet.{name}")

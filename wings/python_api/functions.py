@@ -9,8 +9,7 @@ from rich.console import Console
 from flows.cli.interrupted import close_interrupted_runs
 from flows.record.home import Home
 from flows.record.report_files import read_report
-from gauntlet.core.errors import ConfigError
-from gauntlet.core.kinds import kinds, removed
+from gauntlet.core.kinds import required
 from wings.python_api.keywords import home_for, options_for
 from wings.python_api.objects import model_file, samples_file
 from wings.python_api.run_result import RunResult
@@ -59,9 +58,7 @@ def diagnose(model: Any, data: Any, *, home: str | Path | None, **options: Any) 
 
 def _called(command: str, keywords: dict[str, Any], *, quiet: bool = False) -> Any:
     """Return the result of another wing's command; raise `ConfigError` where that wing was removed."""
-    call = kinds("call").get(command)
-    if call is None:
-        raise ConfigError(f"gauntlet.{command}: {removed(f'call.{command}') or 'nothing that is installed brings it'}")
+    call = required("call", command, f"gauntlet.{command}")
     return call(options_for(command, keywords), Console(quiet=quiet))
 
 

@@ -9,10 +9,10 @@ from gauntlet.bundle.bundle import Bundle, DamagedBundle, is_as_archived
 from gauntlet.bundle.contract import Contract
 from gauntlet.bundle.golden_check import GoldenDifference, golden_differences
 from gauntlet.bundle.predictor import Predictor
-from gauntlet.bundle.signing import SignatureResult, verify_signatures
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.runtime.processor import Processor
+from wings.verification.library.signing import SignatureResult, verify_signatures
 
 
 class Verification(Frozen):

@@ -10,8 +10,6 @@ import base64
 import hashlib
 import importlib.util
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +29,6 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
 KEY_KINDS = "an unencrypted PEM file with an elliptic curve key (P-256, P-384 or P-521)"
-TRUSTED_KEYS = "GAUNTLET_TRUSTED_KEYS"
-"""Environment variable: files of public keys, separated as in PATH; where it is set, only signed bundles are used."""
 MAKE_KEY = "openssl ecparam -name prime256v1 -genkey -noout -out KEY.pem"
 
 
@@ -72,21 +68,6 @@ def verify_signatures(bundle: Bundle, public_key: Path | None = None) -> tuple[S
         _require_cryptography()
     trusted = _digest(_pem(read_public_key(public_key))) if public_key else None
     return tuple(_verified(bundle, path, trusted) for path in files)
-
-
-def refusals(bundle: Bundle) -> Iterator[str]:
-    """Yield why a bundle may not be used: its damage, and a missing signature where `TRUSTED_KEYS` asks for one.
-
-    Raises:
-        ConfigError: when a trusted key cannot be read, or cryptography is not installed.
-    """
-    yield from bundle.damage()
-    if trusted := os.environ.get(TRUSTED_KEYS, ""):
-        keys = [Path(key) for key in trusted.split(os.pathsep) if key]
-        results = [result for key in keys for result in verify_signatures(bundle, key)]
-        if not any(result.trusted for result in results):
-            sign_it = "Sign it with: gauntlet bundle RUN --key KEY.pem"
-            yield f"no signature by a key of {TRUSTED_KEYS} ({trusted}). {sign_it}"
 
 
 def read_private_key(path: Path) -> "EllipticCurvePrivateKey":
