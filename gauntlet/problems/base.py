@@ -11,8 +11,7 @@ import numpy.typing as npt
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.metrics.paired_change import PairedChange
-from gauntlet.problems.caption import with_caption
-from gauntlet.problems.prediction import Prediction
+from gauntlet.problems.prediction import Prediction, with_caption
 
 CHUNK_VALUES = 10_000_000
 MIN_CONFIDENCE = 0.5

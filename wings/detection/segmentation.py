@@ -12,8 +12,7 @@ from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.truth import IGNORED_PIXEL
 from gauntlet.images.preprocessing import source_region
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, beliefs, probabilities, ratio
-from gauntlet.problems.caption import with_caption
-from gauntlet.problems.prediction import Prediction
+from gauntlet.problems.prediction import Prediction, with_caption
 
 
 class MaskPrediction(Prediction):
