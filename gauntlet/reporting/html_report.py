@@ -1,7 +1,6 @@
 """Render a run as one self-contained HTML page, without scripts."""
 
 import base64
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ from markupsafe import Markup
 
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.run_report import RunReport, StageEntry
-from gauntlet.metrics.class_curves import RankedClassScore
-from gauntlet.metrics.confidence_calibration import CalibrationScores, ConfidenceCalibration
 from gauntlet.problems.prediction_sheet import DRAWINGS
 from gauntlet.reporting import (
     latency_table,
@@ -116,25 +113,3 @@ def _printable(value: Any) -> Any:
     if isinstance(value, Frozen):
         raise TypeError("a template must write fields, not whole objects")
     return written.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-MAX_CLASSES_LISTED = 40
-MAX_MISTAKES = 5
-ABSOLUTE = ("rmse", "mae")
-"""Metrics in the units of the values; the others are shares."""
-
-
-def listed(classes: Sequence[RankedClassScore]) -> Sequence[RankedClassScore]:
-    """Return the classes, or of many those with the least F1."""
-    if len(classes) <= MAX_CLASSES_LISTED:
-        return classes
-    return sorted(classes, key=lambda c: c.f1 if c.f1 == c.f1 else -1.0)[:MAX_CLASSES_LISTED]
-
-
-def confidence(calibration: ConfidenceCalibration) -> list[tuple[str, CalibrationScores]]:
-    """Return the scores of the confidence, before and after temperature scaling, by name."""
-    rows = [("as the model states it", calibration.before)]
-    if calibration.after is not None:
-        split = f"fitted on {calibration.fitted_images} images of the {calibration.fitted_on} split"
-        rows.append((f"divided by the temperature {calibration.temperature:.3g}, {split}", calibration.after))
-    return rows
