@@ -192,6 +192,10 @@ class Problem(ABC):
             size = min(chunk, self.resamples - start)
             yield rng.multinomial(samples, np.full(samples, 1 / samples), size).astype(np.float64)
 
+    def label(self, index: int) -> str:
+        """Return the name of a class, or its number where it has none."""
+        return self.signature.labels[index] if index < len(self.signature.labels) else str(index)
+
     def samples_per_class(self, truth: Array) -> list[int] | None:
         """Return how many samples have each class, in the order of the labels; None where there are no classes."""
         return None

@@ -31,16 +31,13 @@ class OpenVino(BaseTarget):
     )
     engine: ClassVar[str] = "gauntlet.runtime.engines.openvino"
     named: ClassVar[tuple[str, ...]] = ("precision",)
+    named_entries: ClassVar[str] = "properties"
     named_if_changed: ClassVar[dict[str, str]] = {"device": "{}"}
 
     @property
     def declared_precision(self) -> Precision:
         """The requested precision, or the one that a user expects."""
         return "f32" if self.precision == "default" else self.precision
-
-    def name_suffix(self) -> tuple[str, ...]:
-        """Return precision, device and properties."""
-        return (*super().name_suffix(), *(f"{name}={value}" for name, value in sorted(self.properties.items())))
 
     def engine_options(self) -> JsonObject:
         """Return the device and the properties, including the pinned precision."""

@@ -54,6 +54,7 @@ class OrtCpu(OrtTarget):
     )
     provider: ClassVar[str] = "CPUExecutionProvider"
     fallback: ClassVar[str | None] = None
+    named_entries: ClassVar[str] = "config_entries"
     named_if_changed: ClassVar[dict[str, str]] = {"level": "{}", "threads": "{}t"}
     named_if_changed |= {"spinning": "nospin", "arena": "noarena", "parallel": "parallel"}
     named_if_changed |= {"memory_pattern": "nopattern", "memory_reuse": "noreuse", "inter_op_threads": "{}branches"}
@@ -65,10 +66,6 @@ class OrtCpu(OrtTarget):
         if self.inter_op_threads and not self.parallel:
             raise ValueError("inter_op_threads run branches in parallel; set parallel: true, too")
         return self
-
-    def name_suffix(self) -> tuple[str, ...]:
-        """Return the options, and the entries of the configuration."""
-        return (*super().name_suffix(), *(f"{key}={value}" for key, value in sorted(self.config_entries.items())))
 
     def settings(self) -> dict[str, str]:
         """Return the entries of the session's configuration."""
