@@ -88,8 +88,11 @@ def _add_pipeline_commands(add: AddCommand) -> None:
 
 
 def _add_model_options(command: argparse.ArgumentParser) -> None:
-    data = "samples for a model: a folder of images, or an .npz file with inputs by name; random ones by default"
-    command.add_argument("--data", metavar="FOLDER|FILE.npz", help=data)
+    data = (
+        "samples for a model: a folder of images, .npz with inputs by name, .npy, a table (.csv, .tsv, .parquet, "
+        ".jsonl), or FILE.py:FUNCTION that gives batches; random ones by default"
+    )
+    command.add_argument("--data", metavar="FOLDER|FILE", help=data)
     command.add_argument("--labels", metavar="FILE", help="names of a model's classes, one a line, by class index")
     shape = "shape of one sample, where a model leaves it open; may be repeated"
     command.add_argument(

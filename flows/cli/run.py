@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from configs.brought_model import InferredConfig, infer_config, is_model
+from configs.brought_objects import samples_file
 from configs.loader import given_libraries, load, validated
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
@@ -93,7 +94,8 @@ def completed_run(
 
 def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
     """Return what was inferred for a model, and its configuration with the settings of the command."""
-    files = (options.data, options.labels, options.parameters)
+    samples = samples_file(options.data, options.config, home.store, trust=options.trust)
+    files = (samples, options.labels, options.parameters)
     data, labels, parameters = (Path(name) if name else None for name in files)
     with with_operator_libraries(given_libraries(options.config, options.set)):
         inferred = infer_config(
@@ -106,6 +108,8 @@ def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, Pipe
             trust=options.trust,
             store=home.store,
         )
+    if samples != options.data:  # the user knows his own file, not the store's
+        inferred.notes["samples"] = inferred.notes["samples"].replace(str(samples), options.data)
     return inferred, validated(Path(options.config), inferred.values, tuple(options.set))
 
 

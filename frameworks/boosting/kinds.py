@@ -35,6 +35,20 @@ def save_trees(model: Any, sample: object, folder: Path) -> Path | None:
     return path
 
 
+def fitted_columns(path: Path, trust: bool) -> tuple[str, ...]:
+    """Return the columns of the table that trees were fitted on; see `Framework.columns`."""
+    try:
+        if path.suffix.lower() == ".txt":
+            import lightgbm
+
+            return tuple(lightgbm.Booster(model_file=path).feature_name())
+        import xgboost
+
+        return tuple(xgboost.Booster(model_file=path).feature_names or ())
+    except Exception:  # each library has errors of its own; loading the model says why
+        return ()
+
+
 BOOSTING = Framework(
     name="boosting",
     train=(BoostingTraining, BoostingModel),
@@ -42,4 +56,5 @@ BOOSTING = Framework(
     modules=dict.fromkeys(("lightgbm", "xgboost", "onnxmltools"), "boosting"),
     recognize=recognize,
     save=save_trees,
+    columns=fitted_columns,
 )

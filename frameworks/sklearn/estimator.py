@@ -2,6 +2,7 @@
 
 import re
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,14 @@ def save_estimator(estimator: Any, sample: object, folder: Path) -> Path | None:
     path = folder / f"{type(last_step(estimator)).__name__}.skops"
     save(path, estimator)
     return path
+
+
+def fitted_columns(path: Path, trust: bool) -> tuple[str, ...]:
+    """Return the columns of the table that a file's estimator was fitted on; see `Framework.columns`."""
+    try:
+        return Columns.of_estimator(load(path, None if trust else ())).features
+    except StageError:  # loading it says why
+        return ()
 
 
 def load(path: Path, trusted: Sequence[str] | None) -> Any:
@@ -160,7 +169,9 @@ class EstimatorOutput:
 
     def compute(self, estimator: Any, inputs: Any) -> Array:
         """Return the output for some samples."""
-        return self.convert(getattr(estimator, self.method)(inputs))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "X does not have valid feature names")  # a matrix in the order of the fit
+            return self.convert(getattr(estimator, self.method)(inputs))
 
     def convert(self, result: Any) -> Array:
         """Return the method's result as the ONNX model returns it: floats as float32, integers as int64."""

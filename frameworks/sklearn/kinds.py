@@ -5,7 +5,7 @@ from pathlib import Path
 from frameworks.sklearn.brought_estimator import SklearnModel
 from frameworks.sklearn.classifier_training import SklearnTraining
 from frameworks.sklearn.cross_validation import cross_validate
-from frameworks.sklearn.estimator import save_estimator
+from frameworks.sklearn.estimator import fitted_columns, save_estimator
 from frameworks.sklearn.skl2onnx import Skl2Onnx
 from frameworks.sklearn.target import Sklearn
 from gauntlet.core.errors import ConfigError
@@ -34,5 +34,6 @@ SKLEARN = Framework(
     modules=dict.fromkeys(("skops", "skl2onnx"), "sklearn"),
     recognize=recognize,
     save=save_estimator,
+    columns=fitted_columns,
     cross_validate=cross_validate,
 )

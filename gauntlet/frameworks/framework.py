@@ -43,6 +43,9 @@ class Framework:
     save: Callable[[Any, TakeSample, Path], Path | None] = lambda model, sample, folder: None
     """Saves a model that Python holds into a folder, as a file that a run takes; None for an object of another
     framework. Raises StageError where the framework cannot."""
+    columns: Callable[[Path, bool], tuple[str, ...]] = lambda model, trust: ()
+    """The columns of the table that a file's model was fitted on, in order; none where it does not name them. Without
+    the second argument, `trust`, code in the file is not run."""
     cross_validate: Callable[[int, Path, NamedArrays, Array], list[float]] | None = None
     """The accuracies on so many parts of labelled samples, by models with the settings of the one in a file."""
 

@@ -33,7 +33,7 @@ ROW_LIMITS = (
     _RowLimit("max_p50_ms", "median_ms", "<=", "ms"),
     _RowLimit("max_p90_ms", "p90_ms", "<=", "ms", 90),
     _RowLimit("max_p99_ms", "p99_ms", "<=", "ms", 99),
-    _RowLimit("min_images_per_second", "images_per_second", ">=", "images/s"),
+    _RowLimit("min_images_per_second", "images_per_second", ">=", "samples/s"),
 )
 
 

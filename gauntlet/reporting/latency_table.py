@@ -7,9 +7,9 @@ from gauntlet.core.run_report import BenchmarkRow, RunReport
 from gauntlet.reporting import text_format as written
 from gauntlet.reporting import timeline
 
-HEADINGS = ("Median", "Mean", "p90", "p99", "Images/s", "Memory")
+HEADINGS = ("Median", "Mean", "p90", "p99", "Samples/s", "Memory")
 NOTE = (
-    "p90 and p99 are upper 95 % confidence bounds. Images/s: one session, calls one after another. "
+    "p90 and p99 are upper 95 % confidence bounds. Samples/s: one session, calls one after another. "
     "Memory: peak of the process that runs the session, Python included."
 )
 

@@ -43,7 +43,7 @@ def summary_cards(report: RunReport) -> list[SummaryCard]:
 def _tail(row: BenchmarkRow) -> list[str]:
     """Return the percentiles and the throughput that were measured, in one note."""
     tail = [f"p{p} ≤ {written.milliseconds(bound)}" for p, bound in ((90, row.p90_ms), (99, row.p99_ms)) if bound]
-    speed = [f"{throughput(row.images_per_second)} images/s"] if row.images_per_second else []
+    speed = [f"{throughput(row.images_per_second)} samples/s"] if row.images_per_second else []
     return [", ".join([*tail, *speed])] if tail or speed else []
 
 

@@ -10,12 +10,15 @@ import onnx
 
 from configs.brought_data import read_arrays
 from configs.brought_model import input_names, kind_of
-from configs.frameworks import all_frameworks
+from configs.frameworks import all_frameworks, framework_of
+from configs.sample_files import read_samples
 from gauntlet.core.arrays import Array, NamedArrays, as_array
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
 
 LABELS = "labels"
+LABEL_COLUMNS = (LABELS, "label", "target", "class", "y")
+"""Of a table: the first that is there, and no input of the model, has the labels."""
 ONLY_INPUT = "input"
 """What a single array is called where the model has no name for it."""
 
@@ -66,26 +69,35 @@ def _inputs(sample: Any) -> tuple[Array, ...] | NamedArrays:
     return {name: array for name, array in arrays.items() if name != LABELS}
 
 
-def samples_file(data: Any, model: str, store: Store) -> str | None:
+def samples_file(data: Any, model: str, store: Store, *, trust: bool = False) -> str | None:
     """Return the file of samples: its path, or an `.npz` file in the store with one array for each input.
 
     Args:
-        data: a path; an array or a table of a model's only input; a dictionary by input; one of these with labels, as a
-            pair; or batches of them, such as a `DataLoader` gives.
+        data: a path, of what `read_samples` reads, too; an array or a table of a model's only input; a dictionary by
+            input; one of these with labels, as a pair; or batches of them, such as a `DataLoader` gives.
         model: the file that they are for, which names its inputs.
         store: the home's.
+        trust: read a model that may run code, for the names of its columns.
 
     Raises:
-        ConfigError: when they are none of these.
+        ConfigError: when they are none of these, or a table lacks a column that the model was fitted on.
     """
-    if data is None or isinstance(data, str | Path):
-        return None if data is None else str(data)
-    names = tuple(input_names(Path(model))) if kind_of(Path(model)) == "onnx" else ()
+    source = data
+    if isinstance(data, str | Path):
+        data = read_samples(str(data))
+    if data is None:
+        return None if source is None else str(source)
+    kind, path = kind_of(Path(model)), Path(model)
+    names = tuple(input_names(path)) if kind == "onnx" else ()
+    if hasattr(data, "columns"):
+        framework = framework_of(kind)
+        data = _in_order(data, framework.columns(path, trust) if framework else ())
     try:
         batches = [_named(batch, names) for batch in _batches(data)]
         arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
     except (StageError, ValueError, KeyError, IndexError) as error:
-        raise ConfigError(f"data: {type(data).__name__} is not read as samples: {error}") from error
+        what = source if isinstance(source, str | Path) else type(data).__name__
+        raise ConfigError(f"data: {what} is not read as samples: {error}") from error
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples.npz"
         np.savez(path, allow_pickle=False, **arrays)
@@ -116,10 +128,27 @@ def _named(batch: Any, names: tuple[str, ...]) -> NamedArrays:
     return {next(iter(names), ONLY_INPUT): as_array(batch)}
 
 
+def _in_order(table: Any, fitted: tuple[str, ...]) -> Any:
+    """Return a table with the columns that the model was fitted on, in their order, and the labels.
+
+    A table that has none of them is taken as it is. LightGBM writes underscores for spaces.
+    """
+    by_name = {str(name).replace(" ", "_"): name for name in table.columns}
+    known = [name for name in fitted if name.replace(" ", "_") in by_name]
+    if not known:
+        return table
+    if missing := [name for name in fitted if name not in known]:
+        raise ConfigError(f"data: no column {missing[0]!r}, on which the model was fitted; found: {', '.join(by_name)}")
+    chosen = [by_name[name.replace(" ", "_")] for name in fitted]
+    labels = [name for name in LABEL_COLUMNS if name in table.columns and name not in chosen][:1]
+    return table[[*chosen, *labels]]
+
+
 def _columns(table: Any, names: tuple[str, ...]) -> NamedArrays:
     """Return a table of numbers as the matrix of a model's only input, and any other one by column."""
     columns = {str(name): as_array(table[name]) for name in table.columns}
-    labels = {LABELS: columns.pop(LABELS)} if LABELS in columns else {}
+    labelled = next((name for name in LABEL_COLUMNS if name in columns and name not in names), None)
+    labels = {} if labelled is None else {LABELS: columns.pop(labelled)}
     if len(names) > 1 or names in [(name,) for name in columns] or any(a.dtype.kind == "U" for a in columns.values()):
         return columns | labels
     return {next(iter(names), ONLY_INPUT): np.column_stack([*columns.values()]), **labels}
