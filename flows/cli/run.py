@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from configs.brought_model import InferredConfig, infer_config, is_model
-from configs.brought_objects import samples_file
 from configs.loader import given_libraries, load, validated
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
@@ -20,6 +19,7 @@ from flows.record.home import Home
 from flows.record.journal import everything_sent
 from flows.record.report_files import read_report
 from gauntlet.core.errors import ConfigError, PipelineError
+from gauntlet.core.kinds import kinds
 from gauntlet.core.run_report import RunReport
 from gauntlet.onnx_model.model_file import copy_model
 from gauntlet.reporting import timeline
@@ -94,7 +94,9 @@ def completed_run(
 
 def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
     """Return what was inferred for a model, and its configuration with the settings of the command."""
-    samples = samples_file(options.data, options.config, home.store, trust=options.trust)
+    samples = options.data
+    for as_file in kinds("samples").values():
+        samples = as_file(samples, options.config, home.store, trust=options.trust)
     files = (samples, options.labels, options.parameters)
     data, labels, parameters = (Path(name) if name else None for name in files)
     with with_operator_libraries(given_libraries(options.config, options.set)):

@@ -11,10 +11,10 @@ import onnx
 from configs.brought_data import read_arrays
 from configs.brought_model import input_names, kind_of
 from configs.frameworks import all_frameworks, framework_of
-from configs.sample_files import read_samples
 from gauntlet.core.arrays import Array, NamedArrays, as_array
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
+from wings.python_api.sample_files import read_samples
 
 LABELS = "labels"
 LABEL_COLUMNS = (LABELS, "label", "target", "class", "y")

@@ -10,9 +10,9 @@ import onnx_text
 import pandas as pd
 import pytest
 
-from configs.brought_objects import samples_file
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
+from wings.python_api.objects import samples_file
 
 X = np.arange(24, dtype=np.float64).reshape(6, 4) / 4
 TABLE = pd.DataFrame(X, columns=list("abcd"))

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from configs.brought_objects import samples_file
 from flows.cli.main import main
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
+from wings.python_api.objects import samples_file
 
 X = pd.DataFrame(np.random.default_rng(0).random((60, 3)), columns=["leaf width", "leaf length", "age"])
 Y = (X["leaf width"] > X["age"]).astype(int)
