@@ -13,6 +13,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.metrics.output_comparison import Tolerances
 from gauntlet.onnx_model.model_file import copy_model, read_graph
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
+from tasks.optimize.fold_affine import FoldAffine
 from tasks.optimize.graph_pass import GraphPass, OrtGraph
 from tasks.optimize.onnxscript import OnnxScript
 from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
@@ -37,7 +38,7 @@ class Chain(Frozen):
     kind: Literal["chain"] = "chain"
     name: str = Field("passes", pattern=r"^[a-z0-9][a-z0-9-]*$", description="name of the candidate")
     passes: tuple[GraphPass, ...] = Field(
-        (OnnxSim(), OnnxSlim(), OnnxScript(), OnnxOptimizer(), OrtGraph(level="basic")),
+        (OnnxSim(), FoldAffine(), OnnxSlim(), OnnxScript(), OnnxOptimizer(), OrtGraph(level="basic")),
         min_length=1,
         description="applied in this order",
     )

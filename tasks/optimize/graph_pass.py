@@ -12,6 +12,7 @@ from gauntlet.core.user_code import UserFunction
 from gauntlet.onnx_model.model_file import read_for_editing, read_graph, write_model
 from gauntlet.runtime.session import open_session, supported_ir_version
 from tasks.optimize.base import Pass
+from tasks.optimize.fold_affine import FoldAffine
 from tasks.optimize.in_memory_pass import PassGroup
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
@@ -52,7 +53,8 @@ class PythonPass(UserFunction, Pass):
         write_model(result, destination)
 
 
-PASSES = OrtGraph, OnnxOptimizer, OnnxSim, OnnxSlim, OnnxScript, OnnxScriptRewriter, TransformerFusions, PythonPass
+LIBRARIES = OrtGraph, OnnxOptimizer, OnnxSim, OnnxSlim, OnnxScript, OnnxScriptRewriter, TransformerFusions
+PASSES = (*LIBRARIES, FoldAffine, PythonPass)
 GraphPass = Annotated[Pass, OneOf("pass", PASSES)]
 
 LAYOUT_DOMAINS = {"com.microsoft.nchwc", "com.ms.internal.nhwc"}  # of operators in a processor-specific layout
