@@ -24,7 +24,6 @@ from mobile_networks import mobile_network
 from networks import Network, made, trained, with_uneven_channels
 from results import Figure, add_result_option, write_result
 
-from flows.record.measure import ResourceUsage
 from frameworks.keras.classifier_training import KerasTraining
 from frameworks.keras.tf2onnx import Tf2Onnx
 from gauntlet.core.artifact import Artifact
@@ -33,7 +32,7 @@ from gauntlet.datasets import read_split
 from gauntlet.datasets.digits import Digits
 from gauntlet.race.contender import Entry, Plan
 from gauntlet.race.table import run_race
-from gauntlet.runtime.resources import usable_threads
+from gauntlet.runtime.resources import ResourceUsage, usable_threads
 from tasks.accuracy import AccuracyConfig, accuracy
 from tasks.quantize import quantize
 from tasks.quantize.static import StaticInt8

@@ -8,6 +8,7 @@ import numpy as np
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.kinds import removed
 from gauntlet.core.signature import TensorSpec
 from gauntlet.datasets.directory_index import index_directory, is_visible, printable_name
 from gauntlet.datasets.splits import SPLITS
@@ -39,7 +40,9 @@ def read_arrays(data: Path) -> NamedArrays | None:
     if not files:
         return None
     if files[0].suffix != ".npz":
-        raise ConfigError(f"--data {data}: expected an .npz file of inputs by name, or a folder of images")
+        fix = removed("samples.*")  # what reads other files
+        expected = "expected an .npz file of inputs by name, or a folder of images"
+        raise ConfigError(f"--data {data}: {expected}" + (f". {fix}" if fix else ""))
     try:
         with np.load(files[0], allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

@@ -3,8 +3,7 @@
 from gauntlet.core.kinds import kinds
 from gauntlet.core.unions import OneOf
 from gauntlet.frameworks.framework import Framework, frameworks
-from tasks.export.as_is import AsIs
-from tasks.export.base import Exporter
+from tasks.export.base import AsIs, Exporter
 from tasks.train.base import Training
 from tasks.train.onnx_pretrained import OnnxModel
 

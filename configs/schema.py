@@ -22,12 +22,12 @@ from tasks.calibrate import CalibrateConfig
 from tasks.data import DataConfig
 from tasks.evaluate import EvaluateConfig
 from tasks.export import ExportConfig
-from tasks.export.as_is import AsIs
+from tasks.export.base import AsIs
 from tasks.normalize.config import NormalizeConfig
 from tasks.numerics import NumericsConfig
 from tasks.optimize import OptimizeConfig
 from tasks.optimize.chain import Chain
-from tasks.optimize.ort import OrtGraph
+from tasks.optimize.graph_pass import OrtGraph
 from tasks.package import PackageConfig
 from tasks.prune import PruneConfig
 from tasks.quantize import QuantizeConfig

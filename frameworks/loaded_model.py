@@ -14,25 +14,22 @@ from gauntlet.frameworks.training import splits_to_score
 from gauntlet.runtime.batched_inference import batched_inference
 from tasks.train.facts import TrainFacts, report_model
 from tasks.train.other_lengths import cut_samples, with_open_axes
-from tasks.train.states import StatePairs, with_primary_and_states
+from tasks.train.states import Configured, with_primary_and_states
 
 BATCH = 64
 
 
 def report_loaded(
+    config: Configured,
     model: LoadedModel,
     store_as: Callable[[tuple[TensorSpec, ...]], Path],
     splits: Splits,
     signature: Signature,
     workspace: Workspace,
-    *,
-    primary_output: str | None,
-    states: StatePairs,
 ) -> Report[TrainFacts]:
     """Record the golden outputs of a loaded model; raise StageError if the data does not fit it.
 
-    `store_as` writes the model's file, given the inputs for this data, and returns it; `primary_output` and `states`
-    are inferred if they are None.
+    `store_as` writes the model's file, given the inputs for this data, and returns it.
     """
     scored = splits_to_score(splits)
     test = scored["test"]
@@ -54,6 +51,6 @@ def report_loaded(
         framework=model.framework,
         architecture=model.architecture,
         parameters=model.parameters,
-        signature=with_primary_and_states(signature, golden, primary_output, states),
+        signature=with_primary_and_states(signature, golden, config),
     )
     return report_model(facts, golden, predict, scored, workspace, store_as(session.inputs), checks=others.checks())

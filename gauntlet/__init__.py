@@ -13,7 +13,7 @@ from gauntlet.core.errors import ConfigError, GateFailed, PipelineError, StageEr
 
 if TYPE_CHECKING:
     from gauntlet.bundle.predictor import Predictor
-    from gauntlet.run_result import RunResult
+    from wings.python_api.run_result import RunResult
 
 __all__ = [
     "ConfigError",
@@ -164,9 +164,6 @@ def load(bundle: str | Path, *, threads: int | None = None) -> "Predictor":
 
 def _function(name: str) -> Any:
     """Return what does a function's work; raise `ConfigError` where the folder that brings it was removed."""
-    from gauntlet.core.kinds import kinds, removed
+    from gauntlet.core.kinds import required
 
-    found = kinds("function").get(name)
-    if found is None:
-        raise ConfigError(f"gauntlet.{name}: {removed(f'function.{name}') or 'nothing that is installed brings it'}")
-    return found
+    return required("function", name, f"gauntlet.{name}")

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from starlette.requests import Request
+
 from gauntlet.bundle.bundle import MANIFEST
 from gauntlet.core.errors import PipelineError
 from serving.errors import LoadFailed, NotFound, NotReady
@@ -174,3 +176,9 @@ async def _retire(model: ServedModel | None) -> None:
     while model.users:
         await asyncio.sleep(0.005)
     await asyncio.to_thread(model.batcher.close)
+
+
+def repository_of(request: Request) -> Repository:
+    """Return the models of the server that a request came to."""
+    repository: Repository = request.app.state.repository
+    return repository

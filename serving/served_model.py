@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from gauntlet.bundle.bundle import Bundle
+from gauntlet.bundle.loading import refusals
 from gauntlet.bundle.predictor import Predictor
-from gauntlet.bundle.signing import refusals
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.errors import ConfigError, PipelineError, StageError, one_line
 from gauntlet.core.extras import install_command

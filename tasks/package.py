@@ -16,10 +16,9 @@ from gauntlet.bundle.bundle import Bundle, archive, seal
 from gauntlet.bundle.contract import Contract
 from gauntlet.bundle.evidence import evidence
 from gauntlet.bundle.golden_check import GoldenDifference, golden_differences
-from gauntlet.bundle.model_card import CardConfig
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.bundle.raced_session import open_raced
-from gauntlet.bundle.write import contract_of, link_model, save_golden, write_documents
+from gauntlet.bundle.write import CardConfig, contract_of, link_model, save_golden, write_documents
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts

@@ -22,7 +22,7 @@ from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.race.session_options import SessionVariant
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 from tasks.package import PackageConfig, PackageFacts, package
 from tasks.select import Decision
 

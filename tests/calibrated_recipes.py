@@ -7,8 +7,7 @@ import numpy as np
 import onnx
 import onnx_text
 
-from gauntlet.calibration.minmax import MinMax
-from gauntlet.calibration.percentile import Percentile
+from gauntlet.calibration.methods import MinMax, Percentile
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
 from gauntlet.core.signature import signature_from_graph

@@ -35,7 +35,7 @@ from gauntlet.race.rows import rows
 from gauntlet.race.table import CONTROL, run_race
 from gauntlet.reporting.text_format import number, speedup
 from gauntlet.runtime.resources import usable_threads
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 from tasks.accuracy import AccuracyConfig
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder of the benchmarks' shared modules

@@ -16,9 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from gauntlet.calibration.activation_statistics import collect_statistics, open_calibrator
-from gauntlet.calibration.entropy import Entropy
-from gauntlet.calibration.minmax import MinMax
-from gauntlet.calibration.percentile import Percentile
+from gauntlet.calibration.methods import Entropy, MinMax, Percentile
 from gauntlet.calibration.preparation import prepare_for_quantization
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.arrays import Array, NamedArrays

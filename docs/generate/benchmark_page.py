@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from markdown_text import table
+
+from benchmarks.results import Topic
 
 INTRODUCTION = """\
 Each claim links to its result: every figure, the conditions, the versions and the details. The command measures it
@@ -12,18 +14,7 @@ again, and `--result FILE.json` writes such a file, from which this page is gene
 intervals are at 95 %. Seconds depend on the machine and on what else it does, so compare ratios before seconds.
 A figure that misses its goal is in bold.
 """
-TOPICS = (
-    "pipeline",
-    "measurement",
-    "peers",
-    "corpus",
-    "targets",
-    "repair",
-    "serving",
-    "monitoring",
-    "machines",
-    "containers",
-)
+TOPICS = get_args(Topic)
 
 Result = dict[str, Any]
 

@@ -9,7 +9,7 @@ from markdown_text import sentence, table
 
 import gauntlet
 from gauntlet.core.errors import PipelineError
-from gauntlet.run_result import ReportPage, RunResult, Winner
+from wings.python_api.run_result import ReportPage, RunResult, Winner
 
 INTRODUCTION = '''\
 `import gauntlet` has everything that is public in Python. The functions have the words and the defaults of the

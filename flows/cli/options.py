@@ -7,7 +7,7 @@ import argparse
 import contextlib
 
 from flows.cli.argument_types import at_least, input_shape
-from flows.cli.commands import EXIT_CODES, FIND, INVALID, LOOK, MODELS, SERVERS, USE, AddCommand, GroupedParser, adder
+from flows.cli.commands import EXIT_CODES, FIND, LOOK, MODELS, SERVERS, USE, AddCommand, GroupedParser, adder
 from gauntlet.core.kinds import kinds
 
 TASKS = ("classification", "multi-label", "regression", "detection", "segmentation", "text", "embedding", "arrays")
@@ -26,7 +26,6 @@ USES = {
     "clean": (SERVERS, "gauntlet clean --keep-runs 5 --dry-run"),
     "targets": (MODELS, "gauntlet targets install openvino"),
     "bundle": (USE, "gauntlet bundle --out winner.zip"),
-    "predict": (USE, "gauntlet predict winner.zip image.png"),
 }
 RUN = "id of a run (gauntlet runs), or its first characters"
 
@@ -53,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     _add_pipeline_commands(add)
     _add_home_commands(add)
     _add_targets(add)
-    _add_bundle_commands(add)
+    _add_bundle(add)
     for add_more in (*kinds("command").values(), *kinds("option").values()):
         add_more(commands)
     return top
@@ -114,7 +113,7 @@ def add_settings(command: argparse.ArgumentParser) -> None:
 
 
 def _add_home_commands(add: AddCommand) -> None:
-    show = add("show", "show:show_run", "show the report of a run")
+    show = add("show", "runs:show_run", "show the report of a run")
     show.add_argument("run", nargs="?", help=f"{RUN}; the newest by default")
     show.add_argument("--json", action="store_true", help="print report.json")
     runs = add("runs", "runs:list_runs", "list the runs, newest first")
@@ -136,7 +135,7 @@ def _add_targets(add: AddCommand) -> None:
     install.add_argument("name", metavar="NAME", help="as named by `gauntlet targets`")
 
 
-def _add_bundle_commands(add: AddCommand) -> None:
+def _add_bundle(add: AddCommand) -> None:
     bundle = add("bundle", "bundle:bundle_run", "copy a run's winner, with all that its users need")
     bundle.add_argument("run", nargs="?", help=f"{RUN}; the newest with a bundle by default")
     bundle.add_argument("--out", metavar="FILE.zip|FOLDER", help="where to; by default NAME.zip in this folder")
@@ -145,15 +144,3 @@ def _add_bundle_commands(add: AddCommand) -> None:
         first = (deliver.__doc__ or kind).splitlines()[0].rstrip(".")
         text = f"{first[:1].lower()}{first[1:]}, instead of a copy unless --out is given, too"
         bundle.add_argument(f"--{kind}", dest=f"as_{kind}", metavar="FOLDER", help=text)
-    codes = f"exit codes: 0 predicted, 1 an image cannot be read, {INVALID}, 3 the model cannot run, 130 interrupted"
-    predict = add("predict", "predict:predict", "predict images or arrays with a bundle", codes)
-    predict.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
-    inputs = "images, folders of images, - for an image on standard input; or one .npz file with arrays by input"
-    predict.add_argument("inputs", nargs="+", metavar="INPUT", help=inputs)
-    predict.add_argument("--json", action="store_true", help="print one JSON object a line for each input")
-    drawn = "write the images with their predictions drawn"
-    predict.add_argument("--draw", metavar="FOLDER", help=drawn)
-    predict.add_argument("--out", metavar="FILE.npz", help="write the model's outputs for an .npz file")
-    predict.add_argument("--threads", type=at_least(1), metavar="N", help="by default as in the race")
-    for add_input in kinds("input").values():
-        add_input(predict)

@@ -10,17 +10,19 @@ from rich.table import Table
 from rich.text import Text
 
 from configs.brought_model import InferredConfig, infer_config, is_model
-from configs.brought_objects import samples_file
 from configs.loader import given_libraries, load, validated
 from configs.required_packages import require_packages
 from configs.schema import PipelineConfig
 from flows.cli.console import live, print_report
-from flows.cli.winner_file import new_model_file, write_winner
 from flows.local_run import run_local
 from flows.record.home import Home
 from flows.record.journal import everything_sent
 from flows.record.report_files import read_report
 from gauntlet.core.errors import ConfigError, PipelineError
+from gauntlet.core.kinds import kinds
+from gauntlet.core.run_report import RunReport
+from gauntlet.onnx_model.model_file import copy_model
+from gauntlet.reporting import timeline
 from gauntlet.reporting.text_format import printable
 from gauntlet.runtime.operator_libraries import with_operator_libraries
 from gauntlet.runtime.signals import end_in_order
@@ -92,7 +94,9 @@ def completed_run(
 
 def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
     """Return what was inferred for a model, and its configuration with the settings of the command."""
-    samples = samples_file(options.data, options.config, home.store, trust=options.trust)
+    samples = options.data
+    for as_file in kinds("samples").values():
+        samples = as_file(samples, options.config, home.store, trust=options.trust)
     files = (samples, options.labels, options.parameters)
     data, labels, parameters = (Path(name) if name else None for name in files)
     with with_operator_libraries(given_libraries(options.config, options.set)):
@@ -132,3 +136,34 @@ def print_inferred(console: Console, model: str, inferred: InferredConfig, confi
         table.add_row(Text(printable(subject)), Text(printable(text), style="yellow" if assumed else ""))
     console.print(Text(f"{config.name}: inferred from {printable(model)}", style="bold"), highlight=False)
     console.print(Padding(table, (0, 0, 1, 2)), highlight=False)
+
+
+def new_model_file(name: str | None) -> Path | None:
+    """Return the path that `--out` names, before anything runs; None without it.
+
+    Raises:
+        ConfigError: when it is no .onnx file, exists, or its folder does not.
+    """
+    if name is None:
+        return None
+    path = Path(name)
+    if path.suffix != ".onnx":
+        raise ConfigError(
+            f"--out {name}: expected a file that ends in .onnx. Fix: a bundle is written by gauntlet bundle"
+        )
+    if path.exists():
+        raise ConfigError(f"--out {name}: it exists. Fix: remove it, or choose another file")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--out {name}: no folder {path.parent}")
+    return path
+
+
+def write_winner(console: Console, report: RunReport, home: Home, target: Path) -> None:
+    """Copy the winner's file, with its weights beside it if it has some; say so where there is no winner."""
+    model = timeline.model_file(report, home.store.root)
+    if model is None:
+        text = f"--out {target}: not written, because the run has no winner"
+    else:
+        copy_model(model, target)
+        text = f"Written: {target}, which is {report.winner}"
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

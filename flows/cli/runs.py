@@ -1,4 +1,4 @@
-"""`gauntlet runs`: every run of the home, newest first."""
+"""`gauntlet runs` and `show`: every run of the home, newest first, and the report of one."""
 
 import argparse
 from pathlib import Path
@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from flows.cli.console import print_report
 from flows.cli.interrupted import close_interrupted_runs
 from flows.cli.report_tables import plain_table
 from flows.cli.shared import plain
@@ -45,3 +46,16 @@ def _outcome(path: Path) -> tuple[str, str]:
         return report.verdict, f"stopped at {report.stopped_at or 'the start'}"
     row = timeline.headline_row(report, best)
     return report.verdict, best.name + (f" {timeline.speedup_of(row)}" if row else "")
+
+
+def show_run(options: argparse.Namespace) -> int:
+    """Print a run's report, also a killed one's; raise `ConfigError` when there is no such run."""
+    home = Home.find()
+    close_interrupted_runs(home)
+    folder = home.require_run(options.run)
+    text = (folder / "report.json").read_text(encoding="utf-8")
+    if options.json:
+        print(text)  # noqa: T201
+    else:
+        print_report(Console(), read_report(text), home)
+    return 0

@@ -19,8 +19,8 @@ from gauntlet.core.artifact import Artifact, sha256_of
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.stage import traits_of
 from gauntlet.core.user_code import code_files, imported_modules, installed_packages, module_file
-from gauntlet.runtime.gpu import has_gpu
 from gauntlet.runtime.processor import Processor
+from gauntlet.runtime.resources import has_gpu
 
 OUR_PACKAGES = ("tasks", "gauntlet", "frameworks", "wings")
 

@@ -18,7 +18,6 @@ from flows.record.home import Home
 from flows.record.input_files import FileContent, changed_files, input_files
 from flows.record.journal import Journal
 from flows.record.locks import host, locked
-from flows.record.measure import ResourceUsage
 from flows.record.progress import write_progress
 from flows.record.result_cache import ResultCache
 from flows.record.waits import WAITED
@@ -26,6 +25,7 @@ from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace, steps_log
 from gauntlet.runtime.operator_libraries import with_operator_libraries
+from gauntlet.runtime.resources import ResourceUsage
 
 log = logging.getLogger("gauntlet")
 

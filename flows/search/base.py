@@ -28,7 +28,7 @@ from tasks.normalize.config import NormalizeFacts
 from tasks.numerics import numerics
 from tasks.optimize import OptimizeConfig, OptimizeFacts
 from tasks.optimize.chain import Chain
-from tasks.optimize.ort import OrtGraph
+from tasks.optimize.graph_pass import OrtGraph
 from tasks.optimize.transformers import TransformerFusions
 from tasks.quantize import QuantizeConfig
 from tasks.select.decision import Decision

@@ -9,8 +9,7 @@ from typing import Any
 from configs.schema import REFERENCE
 from gauntlet.core.facts import Facts
 from gauntlet.core.report import Report
-from gauntlet.core.run_report import CandidateEntry, RunReport
-from gauntlet.core.speed_metrics import speed_metrics
+from gauntlet.core.run_report import CandidateEntry, RunReport, speed_metrics
 
 Metrics = dict[str, float]
 ILLEGAL = re.compile(r"[^\w\-. :/]")

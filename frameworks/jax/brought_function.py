@@ -73,16 +73,7 @@ class JaxModel(Brought):
             jax_function.save(path, spec, parameters or {})
             return path
 
-        model = self.load_model(workspace.store)
-        return report_loaded(
-            model,
-            store_as,
-            splits,
-            signature,
-            workspace,
-            primary_output=self.primary_output,
-            states=self.states,
-        )
+        return report_loaded(self, self.load_model(workspace.store), store_as, splits, signature, workspace)
 
     def _read(self) -> tuple[UserCode, NamedArrays | None]:
         parameters = None if self.parameters is None else jax_function.read_parameters(self.parameters)

@@ -17,7 +17,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.frameworks.training import Device
-from gauntlet.runtime.gpu import has_gpu
+from gauntlet.runtime.resources import has_gpu
 
 if TYPE_CHECKING:
     from flax import nnx

@@ -57,7 +57,7 @@ class _TensorFlowModel(Brought):
             framework=f"keras {start_tensorflow().__version__}",
             architecture=name,
             parameters=model.parameters,
-            signature=with_primary_and_states(signature, golden, self.primary_output, self.states),
+            signature=with_primary_and_states(signature, golden, self),
         )
         return report_model(facts, golden, predict, splits_to_score(splits), workspace, path)
 

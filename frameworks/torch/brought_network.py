@@ -199,4 +199,4 @@ class TorchModel(Training):
         signature = signature.replace(inputs=inputs)
         signature = with_dynamic_size(signature) if self.input_sizes else signature
         signature = signature.replace(outputs=outputs_of(golden))
-        return with_primary_and_states(signature, golden, self.primary_output, self.states)
+        return with_primary_and_states(signature, golden, self)

@@ -45,16 +45,7 @@ class _TorchProgram(Brought):
             shutil.copyfile(self.model, path)
             return path
 
-        model = self.load_model(workspace.store)
-        return report_loaded(
-            model,
-            store_as,
-            splits,
-            signature,
-            workspace,
-            primary_output=self.primary_output,
-            states=self.states,
-        )
+        return report_loaded(self, self.load_model(workspace.store), store_as, splits, signature, workspace)
 
 
 class ExportedProgram(_TorchProgram):

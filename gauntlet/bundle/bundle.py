@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -151,38 +151,6 @@ def archive(folder: Path, target: Any) -> None:
             with path.open("rb") as source, file.open(info, "w", force_zip64=True) as written:
                 while chunk := source.read(1 << 20):
                     written.write(chunk)
-
-
-def is_as_archived(path: Path, folder: Path) -> bool:
-    """Tell whether a `.zip` is what `archive` writes for the files in the folder, byte by byte."""
-    with path.open("rb") as stream:
-        comparison = _Comparison(stream)
-        archive(folder, comparison)
-        return not comparison.different and not stream.read(1)
-
-
-class _Comparison:
-    """Takes what is written to a file, and compares it with one that exists."""
-
-    def __init__(self, expected: BinaryIO) -> None:
-        self.expected = expected
-        self.different: set[int] = set()  # where writes begin; a header is written twice, at last with its checksum
-
-    def write(self, content: bytes) -> int:
-        place = self.expected.tell()
-        same = self.expected.read(len(content)) == bytes(content)
-        (self.different.discard if same else self.different.add)(place)
-        self.expected.seek(place + len(content))
-        return len(content)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self.expected.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self.expected.tell()
-
-    def flush(self) -> None:
-        """Do nothing: nothing is kept."""
 
 
 def _manifest_text(manifest: Manifest) -> str:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gauntlet.bundle.bundle import Bundle, archive
-from gauntlet.bundle.signing import sign
 from gauntlet.core.errors import ConfigError
+from gauntlet.core.kinds import required
 from gauntlet.datasets.golden import GoldenCase
 
 NUMBER_TYPES = ("bool", "float16", "float32", "float64", *(f"{s}int{n}" for s in ("", "u") for n in (8, 16, 32, 64)))
@@ -25,7 +25,7 @@ def deliver(source: Path, target: Path, private_key: Path | None = None) -> Bund
         bundle, folder = whole_bundle(source), made.with_name("unpacked")
         shutil.copytree(bundle.folder, folder)
         if private_key is not None:
-            sign(Bundle.open(folder), private_key)
+            required("signature", "sign", "--key")(Bundle.open(folder), private_key)
         if target.suffix == ".zip":
             archive(folder, made)
         else:

@@ -14,7 +14,7 @@ from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import open_session
 from gauntlet.targets import by_name
 from gauntlet.targets.environments import folder, missing
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 
 
 def open_raced(

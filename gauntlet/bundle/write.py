@@ -9,15 +9,16 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto
+from pydantic import Field
 
 from gauntlet.bundle.bundle import CONTRACT, GOLDEN, MODEL, REPORT
 from gauntlet.bundle.contract import BatchLatency, Contract
 from gauntlet.bundle.evidence import temperature, winner_of
 from gauntlet.bundle.golden_check import differences
-from gauntlet.bundle.model_card import CardConfig, model_card
 from gauntlet.bundle.provenance import statements
 from gauntlet.core.artifact import sha256_of
 from gauntlet.core.errors import StageError
+from gauntlet.core.frozen import Frozen
 from gauntlet.core.kinds import kinds
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import Signature
@@ -30,6 +31,16 @@ from gauntlet.runtime.session import open_session
 
 FLOAT_TOLERANCE, HALF_TOLERANCE, INTEGER_TOLERANCE = 1e-3, 1e-2, 2e-2
 """Of golden outputs on another processor: kernels there may sum in another order, and round one integer otherwise."""
+
+
+class CardConfig(Frozen):
+    """What only its authors know of a model; Markdown. The card says so where something is not stated."""
+
+    description: str = Field("", description="what the model does, in a sentence or two")
+    developed_by: str = Field("", description="person or organization, and where questions about the model go")
+    license: str = Field("", description="of the model: an SPDX identifier such as apache-2.0")
+    intended_use: str = Field("", description="what the model is for, for whom, and what it must not be used for")
+    limitations: str = Field("", description="known limits and risks that no test measures")
 
 
 def contract_of(
@@ -102,7 +113,7 @@ def save_golden(
 
 
 def write_documents(contract: Contract, report: RunReport, card: CardConfig, folder: Path) -> None:
-    """Write everything but the model and arrays: contract, report, provenance, model card, and what packages bring."""
+    """Write everything but the model and arrays: contract, report, provenance, and what packages bring."""
     weights = [path for path in sorted(folder.rglob("*")) if path.is_symlink() and path.name != MODEL]
     files = {p.relative_to(folder).as_posix(): sha256_of([p]) for p in (folder / MODEL, *weights)}
     (folder / CONTRACT).write_text(contract.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -111,8 +122,7 @@ def write_documents(contract: Contract, report: RunReport, card: CardConfig, fol
     (folder / "provenance").mkdir()
     for name, statement in statements(report, files, proof).items():
         (folder / "provenance" / name).write_text(json.dumps(statement, indent=1) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(model_card(contract, report, card), encoding="utf-8")
     size_bytes = sum((folder / name).stat().st_size for name in files)
     for documents in kinds("document").values():
-        for name, text in documents(contract, report, files, size_bytes).items():
+        for name, text in documents(contract, report, card, files, size_bytes).items():
             (folder / name).write_text(text, encoding="utf-8")

@@ -8,9 +8,7 @@ from onnxruntime.quantization import CalibrationMethod
 from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
 from pydantic import Field, ValidationError
 
-from gauntlet.calibration.entropy import Entropy
-from gauntlet.calibration.minmax import MinMax
-from gauntlet.calibration.percentile import Percentile
+from gauntlet.calibration.methods import Entropy, MinMax, Percentile
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 

@@ -1,5 +1,6 @@
-"""Type aliases for NumPy arrays, conversion without a loss, and random values of any element type."""
+"""Type aliases for NumPy arrays, conversion without a loss, random values of any element type, and tables."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,3 +63,12 @@ def random_values(
 def as_float32(inputs: NamedArrays) -> NamedArrays:
     """Return the inputs with floats as float32, like the ONNX model's, so that both see the same rounding."""
     return {name: a.astype(np.float32, copy=False) if a.dtype.kind == "f" else a for name, a in inputs.items()}
+
+
+def data_table(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Return rows as a pandas DataFrame, or as they are where pandas is not installed."""
+    try:
+        import pandas as pd
+    except ModuleNotFoundError:
+        return list(rows)
+    return pd.DataFrame.from_records(rows)

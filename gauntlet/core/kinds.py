@@ -54,6 +54,13 @@ def kinds(part: str) -> Mapping[str, Any]:
     return MappingProxyType(brought)
 
 
+def required(part: str, name: str, what: str) -> Any:
+    """Return what installed packages bring by a name; raise `ConfigError` where none does: `what` asks for it."""
+    if name in kinds(part):
+        return kinds(part)[name]
+    raise ConfigError(f"{what}: {removed(f'{part}.{name}') or 'nothing that is installed brings it'}")
+
+
 def is_brought(part: str) -> bool:
     """Return whether anything that is installed brings something for a part; nothing is loaded."""
     return any(point.name.startswith(f"{part}.") and _is_there(point) for point in points())

@@ -12,7 +12,7 @@ from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.datasets.audit import shared_samples
 from gauntlet.datasets.extended_split import ExtendedSplit
 from gauntlet.datasets.splits import ArraySplit, Dataset, Split, Splits, read_npz_split
-from gauntlet.images.pixel_inputs import fitting_inputs
+from gauntlet.images.preprocessing import fitting_inputs
 
 EXTENDED = ("train", "validation", "calibration")
 """The splits that get further samples: the test split stays as it is, so that runs can be compared on it."""

@@ -13,13 +13,11 @@ from gauntlet.problems.classification import Classification
 from gauntlet.problems.embedding import Embedding
 from gauntlet.problems.multi_label import MultiLabel
 from gauntlet.problems.regression import Regression
-from gauntlet.problems.text import Text
 
 PROBLEMS: dict[str, type[Problem]] = {
     "classification": Classification,
     "multi-label": MultiLabel,
     "regression": Regression,
-    "text": Text,
     "embedding": Embedding,
     "arrays": Arrays,
 }

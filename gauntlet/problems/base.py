@@ -11,8 +11,7 @@ import numpy.typing as npt
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.metrics.paired_change import PairedChange
-from gauntlet.problems.caption import with_caption
-from gauntlet.problems.prediction import Prediction
+from gauntlet.problems.prediction import Prediction, with_caption
 
 CHUNK_VALUES = 10_000_000
 MIN_CONFIDENCE = 0.5
@@ -192,6 +191,10 @@ class Problem(ABC):
         for start in range(0, self.resamples, chunk):
             size = min(chunk, self.resamples - start)
             yield rng.multinomial(samples, np.full(samples, 1 / samples), size).astype(np.float64)
+
+    def label(self, index: int) -> str:
+        """Return the name of a class, or its number where it has none."""
+        return self.signature.labels[index] if index < len(self.signature.labels) else str(index)
 
     def samples_per_class(self, truth: Array) -> list[int] | None:
         """Return how many samples have each class, in the order of the labels; None where there are no classes."""

@@ -66,7 +66,7 @@ class Classification(Problem):
             yield ClassPrediction(
                 top=tuple(
                     ClassConfidence(
-                        label=self._label(i),
+                        label=self.label(i),
                         index=i,
                         confidence=float(row[i]),
                         calibrated=None if calibrated is None else float(calibrated[number, i]),
@@ -80,7 +80,7 @@ class Classification(Problem):
         classes = self.predictions(output)
         indices = output.astype(int) if classes is None else classes
         for value, index in zip(output.ravel().tolist(), indices.tolist(), strict=True):
-            label = self._label(index) if index >= 0 else str(value)
+            label = self.label(index) if index >= 0 else str(value)
             yield ClassPrediction(top=(ClassConfidence(label=label, index=index, confidence=None),))
 
     def predictions(self, output: Array) -> Array | None:
@@ -118,7 +118,7 @@ class Classification(Problem):
     def missing_evidence(self, before: Array) -> str:
         """Return that only one class is predicted, if so."""
         classes = np.unique(before)
-        return f"the only class predicted is {self._label(int(classes[0]))!r}" if len(classes) == 1 else ""
+        return f"the only class predicted is {self.label(int(classes[0]))!r}" if len(classes) == 1 else ""
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return the accuracy."""
@@ -127,9 +127,6 @@ class Classification(Problem):
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many samples have each class."""
         return [int(count) for count in np.bincount(truth, minlength=len(self.signature.labels))]
-
-    def _label(self, index: int) -> str:
-        return self.signature.labels[index] if index < len(self.signature.labels) else str(index)
 
 
 def _class_text(entry: ClassConfidence) -> str:

@@ -1,13 +1,12 @@
 """Infer what a model's outputs mean, from its graph and from its outputs for some samples."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.core.kinds import kinds, removed
 from gauntlet.core.signature import Task
-from gauntlet.problems.dense_inference import infer_texts, texts_with_last_blank
 from gauntlet.problems.output_evidence import (
     CLASS_NAMES,
     EMBEDDING_NAMES,
@@ -86,12 +85,9 @@ def _undecided(known: Evidence) -> str:
     copies = [name for name, array in known.outputs.items() if is_reconstruction(array, known.inputs)]
     if copies:
         return f"{copies[0]} has the size or the channels of an input"
-    if last_blank := texts_with_last_blank(known):
-        return f"{last_blank[0]} looks like texts whose blank is the last class; only the first can be"
-    boxes: Infer | None = kinds("inference").get("detection")
-    if not known.real and boxes and next(boxes(known, True), None):
-        reason = "the shapes are those of a detector, which random samples do not prove"
-        return f"{reason}; bring real ones with --data, or name it with --task detection"
+    reasons: Iterable[str] = (explain(known) for explain in kinds("undecided").values())
+    if reason := next(filter(None, reasons), ""):
+        return reason
     return "neither the graph nor the values say more" if known.real else "random samples say little"
 
 
@@ -178,7 +174,6 @@ TASKS: dict[str, Infer] = {
     "classification": _classification,
     "multi-label": _multi_label,
     "regression": _regression,
-    "text": infer_texts,
     "embedding": _embedding,
     "arrays": _arrays,
 }

@@ -35,10 +35,7 @@ class MultiLabel(Problem):
         """Yield the predicted classes of each sample."""
         for row in probabilities(outputs[self.primary_output]):
             best = [int(i) for i in np.argsort(-row, kind="stable") if row[i] >= THRESHOLD]
-            yield LabelsPrediction(labels={self._label(i): float(row[i]) for i in best})
-
-    def _label(self, index: int) -> str:
-        return self.signature.labels[index] if index < len(self.signature.labels) else str(index)
+            yield LabelsPrediction(labels={self.label(i): float(row[i]) for i in best})
 
     def predictions(self, output: Array) -> Array | None:
         """Return whether each class is predicted, 0 or 1, shape (n, classes)."""

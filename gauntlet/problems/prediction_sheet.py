@@ -12,7 +12,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.splits import Split
 from gauntlet.images.preprocessing import restored_pixels
 from gauntlet.problems.base import Floats, Problem
-from gauntlet.problems.caption import INK, PAPER
+from gauntlet.problems.prediction import INK, PAPER
 
 WORST, TYPICAL = 2, 2
 """Samples that are drawn: those with the largest loss, and those in the middle."""

@@ -17,7 +17,7 @@ from gauntlet.onnx_model.macs import ModelMacs, read_model_macs
 from gauntlet.race.precision import FLOOR_DB, worst_sqnr_db
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 
 MAX_EXTRA_NOISE_DB = 3.0
 """How much noise a quantized model may have above that of its own arithmetic computed exactly."""

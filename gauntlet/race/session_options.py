@@ -14,7 +14,7 @@ from gauntlet.race.objective import Objective
 from gauntlet.race.rows import row
 from gauntlet.runtime.session import CONFIG_ENTRIES
 from gauntlet.targets.base import BaseTarget
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 
 
 class SessionVariant(Frozen):

@@ -10,9 +10,11 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     import psutil
@@ -114,3 +116,36 @@ def sum_over_processes(pid: int, measure: Callable[["psutil.Process"], float]) -
             with contextlib.suppress(psutil.Error):
                 total += measure(member)
     return total
+
+
+DRIVERS = ("libcuda.so.1", "nvcuda.dll")
+
+
+@lru_cache
+def has_gpu() -> bool:
+    """Return whether the driver shows a GPU to this process; `CUDA_VISIBLE_DEVICES` may hide all of them."""
+    for name in DRIVERS:
+        try:
+            driver = ctypes.CDLL(name)
+        except OSError:
+            continue
+        count = ctypes.c_int(0)
+        return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+    return False
+
+
+class ResourceUsage:
+    """A context manager; `seconds` and `peak_rss_bytes` are set on exit."""
+
+    seconds: float = 0.0
+    peak_rss_bytes: int = 0
+
+    def __enter__(self) -> Self:
+        with contextlib.suppress(OSError):  # Linux: 5 resets the peak, so that it is this work's alone
+            Path("/proc/self/clear_refs").write_text("5")
+        self._start = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self._start
+        self.peak_rss_bytes = peak_rss_bytes()

@@ -15,9 +15,8 @@ from gauntlet.core.unions import OneOf
 from gauntlet.runtime.processor import Processor
 from gauntlet.targets.base import BaseTarget, FrameworkTarget
 from gauntlet.targets.environments import missing
-from gauntlet.targets.openvino import OpenVino
-from gauntlet.targets.ort_cpu import OrtCpu
-from gauntlet.targets.ort_openvino import OrtOpenVino
+from gauntlet.targets.openvino import OpenVino, OrtOpenVino
+from gauntlet.targets.ort import OrtCpu
 
 ANY = OneOf("target", (OrtCpu, OpenVino, OrtOpenVino))
 Target = Annotated[BaseTarget, ANY]

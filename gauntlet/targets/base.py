@@ -61,6 +61,9 @@ class BaseTarget(Frozen):
     named_if_changed: ClassVar[dict[str, str]] = {}
     """Options that are part of the name unless they have their default, and how: a word, or {} for the value."""
 
+    named_entries: ClassVar[str] = ""
+    """The option whose entries are part of the name, such as `properties`."""
+
     documented_operators: ClassVar[OperatorList | None] = None
     """For a device that is elsewhere: there is no one to ask here."""
     fallback: ClassVar[str | None] = None
@@ -84,10 +87,12 @@ class BaseTarget(Frozen):
         return cast(Precision, getattr(self, "precision", "f32"))
 
     def name_suffix(self) -> tuple[str, ...]:
-        """Return the options in the name."""
+        """Return the options in the name, and the entries in it."""
         changed = {option: word for option, word in self.named_if_changed.items() if not self._is_default(option)}
         words = dict.fromkeys(self.named, "{}") | changed
-        return tuple(word.format(getattr(self, option)).lower() for option, word in words.items())
+        entries = sorted(getattr(self, self.named_entries, {}).items())
+        given = (word.format(getattr(self, option)).lower() for option, word in words.items())
+        return (*given, *(f"{key}={value}" for key, value in entries))
 
     def _is_default(self, option: str) -> bool:
         return bool(getattr(self, option) == type(self).model_fields[option].default)

@@ -1,11 +1,13 @@
-"""OpenVINO's own runtime."""
+"""OpenVINO's own runtime, and ONNX Runtime with Intel's OpenVINO as its provider."""
 
+import json
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from gauntlet.core.frozen import JsonObject
 from gauntlet.targets.base import BaseTarget, Precision
+from gauntlet.targets.ort import OrtTarget
 
 
 class OpenVino(BaseTarget):
@@ -29,6 +31,7 @@ class OpenVino(BaseTarget):
     )
     engine: ClassVar[str] = "gauntlet.runtime.engines.openvino"
     named: ClassVar[tuple[str, ...]] = ("precision",)
+    named_entries: ClassVar[str] = "properties"
     named_if_changed: ClassVar[dict[str, str]] = {"device": "{}"}
 
     @property
@@ -36,12 +39,27 @@ class OpenVino(BaseTarget):
         """The requested precision, or the one that a user expects."""
         return "f32" if self.precision == "default" else self.precision
 
-    def name_suffix(self) -> tuple[str, ...]:
-        """Return precision, device and properties."""
-        return (*super().name_suffix(), *(f"{name}={value}" for name, value in sorted(self.properties.items())))
-
     def engine_options(self) -> JsonObject:
         """Return the device and the properties, including the pinned precision."""
         pinned = {"int8": "f32"}.get(self.precision, self.precision)
         hint = {} if self.precision == "default" else {"INFERENCE_PRECISION_HINT": pinned}
         return {"device": self.device, "properties": {**self.properties, **hint}}
+
+
+class OrtOpenVino(OrtTarget):
+    """The OpenVINO provider; its package excludes other onnxruntime packages, so it has its own environment."""
+
+    kind: Literal["ort-openvino"] = "ort-openvino"
+    env: str | None = "openvino"
+    precision: Literal["f32", "bf16", "f16"] = Field("f32", description="of the part of a model that is in floats")
+    provider: ClassVar[str] = "OpenVINOExecutionProvider"
+    named: ClassVar[tuple[str, ...]] = ("precision",)
+
+    def provider_options(self) -> dict[str, str]:
+        """Return device and precision."""
+        config = {"CPU": {"INFERENCE_PRECISION_HINT": self.precision}}
+        return {"device_type": "CPU", "load_config": json.dumps(config)}
+
+    def engine_options(self) -> JsonObject:
+        """Return also the option for the number of threads."""
+        return super().engine_options() | {"threads_option": "num_of_threads"}

@@ -23,7 +23,7 @@ from serving.gate import NOTES, send_refusal
 from serving.infer_codec import InferCall, decode_request, encode_response, require_json_fits
 from serving.open_inference import JSON_LENGTH_HEADER
 from serving.protocol import ErrorResponse, InferRequest, InferResponse, PredictResponse
-from serving.repository import Repository
+from serving.repository import repository_of
 from serving.request_log.writer import RequestLog
 from serving.served_model import ServedModel
 
@@ -63,7 +63,7 @@ async def infer(name: str, body: InferRequest, version: str | None = None) -> In
 
 
 async def _infer(request: Request, name: str, version: str | None = None) -> Response:
-    repository = _repository(request)
+    repository = repository_of(request)
     async with repository.use(name, version) as model, AsyncExitStack() as held:
         with _observed_failures(request, model, perf_counter()):
             body = await _received(request, model, held)
@@ -85,7 +85,7 @@ async def _infer(request: Request, name: str, version: str | None = None) -> Res
 )
 async def predict(name: str, request: Request, version: str | None = None) -> Response:
     """Predict for one image, the body itself, or for several in a multipart form."""
-    repository = _repository(request)
+    repository = repository_of(request)
     async with repository.use(name, version) as model, AsyncExitStack() as held:
         with _observed_failures(request, model, perf_counter()):
             files = await _images(request, model, held)
@@ -132,14 +132,9 @@ class Infer:
             await response(scope, receive, send)
 
 
-def _repository(request: Request) -> Repository:
-    repository: Repository = request.app.state.repository
-    return repository
-
-
 async def _received(request: Request, model: ServedModel, held: AsyncExitStack) -> bytes:
     """Return the body, which is held until the request ends; refuse it before it is read where that is possible."""
-    limits = _repository(request).limits
+    limits = repository_of(request).limits
     model.batcher.require_room(perf_counter() + limits.deadline_ms / 1000)
     return await held.enter_async_context(received_body(request, limits))
 
@@ -170,7 +165,7 @@ async def _computed(
     model: ServedModel, inputs: NamedArrays, rows: int, request: Request, arrived: float, deadline_s: float | None
 ) -> NamedArrays:
     """Return the outputs, or raise `Refusal`."""
-    limit_s = _repository(request).limits.deadline_ms / 1000
+    limit_s = repository_of(request).limits.deadline_ms / 1000
     deadline = arrived + min(limit_s, limit_s if deadline_s is None else deadline_s)
     job = model.batcher.submit(inputs, rows, deadline, arrived)
     return await model.batcher.result(job, request.receive)
@@ -180,7 +175,7 @@ async def _images(request: Request, model: ServedModel, held: AsyncExitStack) ->
     """Return the image files of a request; refuse it before its body is read where that is possible."""
     if not model.takes_images:
         raise InvalidRequest(f"model '{model.name}' takes tensors, not images; use /v2/models/{model.name}/infer")
-    limits = _repository(request).limits
+    limits = repository_of(request).limits
     files = await uploaded_files(request, await _received(request, model, held), limits)
     if len(files) > limits.max_rows:
         raise InvalidRequest(f"{len(files)} images; at most {limits.max_rows} are allowed")

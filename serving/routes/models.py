@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from serving.descriptions import configuration, metadata
 from serving.errors import NotReady
 from serving.protocol import ModelMetadata, ServerMetadata
-from serving.repository import Repository
+from serving.repository import repository_of
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
 router = APIRouter(prefix="/v2", tags=["models"])
@@ -25,7 +25,7 @@ async def live() -> Response:
 @router.head("/health/ready", include_in_schema=False)
 async def ready(request: Request) -> Response:
     """Answer 200 when every loaded model can answer, else 503."""
-    if not _repository(request).ready:
+    if not repository_of(request).ready:
         raise NotReady("a model is being loaded, or there is no version of it yet")
     return Response()
 
@@ -41,7 +41,7 @@ async def server() -> ServerMetadata:
 @router.get("/models/{name}/versions/{version}/stats")
 async def statistics(request: Request, name: str | None = None, version: str | None = None) -> dict[str, Any]:
     """Return counts and times since the model was loaded."""
-    repository = _repository(request)
+    repository = repository_of(request)
     if name is not None:
         models = [repository.model(name, version)]
     else:
@@ -53,14 +53,14 @@ async def statistics(request: Request, name: str | None = None, version: str | N
 @router.get("/models/{name}/versions/{version}")
 async def model_metadata(request: Request, name: str, version: str | None = None) -> ModelMetadata:
     """Return the inputs and outputs of a model."""
-    return metadata(_repository(request).model(name, version))
+    return metadata(repository_of(request).model(name, version))
 
 
 @router.get("/models/{name}/ready")
 @router.get("/models/{name}/versions/{version}/ready")
 async def model_ready(request: Request, name: str, version: str | None = None) -> Response:
     """Answer 200 when the model can answer."""
-    _repository(request).model(name, version)
+    repository_of(request).model(name, version)
     return Response()
 
 
@@ -68,10 +68,5 @@ async def model_ready(request: Request, name: str, version: str | None = None) -
 @router.get("/models/{name}/versions/{version}/config")
 async def model_configuration(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
     """Return a model's configuration in Triton's form."""
-    repository = _repository(request)
+    repository = repository_of(request)
     return configuration(repository.model(name, version), repository.limits.max_rows)
-
-
-def _repository(request: Request) -> Repository:
-    repository: Repository = request.app.state.repository
-    return repository

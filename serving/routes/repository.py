@@ -9,7 +9,7 @@ from serving.body import received_body
 from serving.errors import InvalidRequest
 from serving.infer_codec import first_error
 from serving.protocol import IndexEntry, IndexRequest, LoadRequest
-from serving.repository import Repository
+from serving.repository import repository_of
 
 Asked = TypeVar("Asked", IndexRequest, LoadRequest)
 router = APIRouter(prefix="/v2/repository", tags=["repository"])
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v2/repository", tags=["repository"])
 @router.post("/index", openapi_extra={"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}})
 async def index(request: Request) -> list[IndexEntry]:
     """Return every model that is served, or that lies in the operator's repository folder."""
-    repository = _repository(request)
+    repository = repository_of(request)
     query = await _parsed(request, IndexRequest)
     entries = [
         IndexEntry(
@@ -33,7 +33,7 @@ async def index(request: Request) -> list[IndexEntry]:
 async def load(request: Request, name: str) -> Response:
     """Load a model, or load it anew; the version that is served stays when the new one fails."""
     _require_nothing(await _parsed(request, LoadRequest))
-    await _repository(request).load(name)
+    await repository_of(request).load(name)
     return Response()
 
 
@@ -42,12 +42,12 @@ async def unload(request: Request, name: str) -> Response:
     """Stop serving a model once its admitted requests are done."""
     query = await _parsed(request, LoadRequest)
     _require_nothing(LoadRequest(parameters={k: v for k, v in query.parameters.items() if k != "unload_dependents"}))
-    await _repository(request).unload(name)
+    await repository_of(request).unload(name)
     return Response()
 
 
 async def _parsed(request: Request, kind: type[Asked]) -> Asked:
-    async with received_body(request, _repository(request).limits) as body:
+    async with received_body(request, repository_of(request).limits) as body:
         try:
             return kind.model_validate_json(body or b"{}")
         except ValidationError as error:
@@ -60,8 +60,3 @@ def _require_nothing(query: LoadRequest) -> None:
         raise InvalidRequest(
             f"the parameter '{name[:80]}' is not supported: the operator alone names files and settings"
         )
-
-
-def _repository(request: Request) -> Repository:
-    repository: Repository = request.app.state.repository
-    return repository

@@ -13,7 +13,7 @@ from gauntlet.race.objective import Objective
 from gauntlet.race.session_options import SessionVariant, describe_sessions
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.targets import ANY, Target, default_targets, installed_targets, trusting
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 
 AUTO = "auto"
 

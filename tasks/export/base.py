@@ -1,11 +1,12 @@
-"""What every exporter has."""
+"""What every exporter has, and the one of a model that is ONNX already."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Signature
+from gauntlet.onnx_model.model_file import copy_model
 from tasks.export.cross_check import CrossCheck
 
 
@@ -31,3 +32,15 @@ class Exporter(Frozen, ABC):
         """Export, and compare with the golden outputs where several exporters can; see `write`."""
         self.write(model, signature, path)
         return None
+
+
+class AsIs(Exporter):
+    """Use the ONNX file as it is."""
+
+    kind: Literal["as-is"] = "as-is"
+
+    framework: ClassVar[str] = "onnx"
+
+    def write(self, model: Path, signature: Signature, path: Path) -> None:
+        """Copy the model with its external data."""
+        copy_model(model, path)

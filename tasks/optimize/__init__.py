@@ -19,8 +19,7 @@ from gauntlet.onnx_model.model_file import copy_model, read_for_editing, read_gr
 from gauntlet.runtime.graph_fingerprint import optimized_graph_fingerprint
 from tasks.optimize.base import Pass
 from tasks.optimize.chain import NOT_TRIED, Chain
-from tasks.optimize.graph_pass import PASSES, apply_pass, layout_nodes
-from tasks.optimize.ort import OrtGraph
+from tasks.optimize.graph_pass import PASSES, OrtGraph, apply_pass, layout_nodes
 from tasks.optimize.verified_pass import PassFacts
 
 MAX_REASONS = 3

@@ -14,12 +14,9 @@ from gauntlet.metrics.output_comparison import Tolerances
 from gauntlet.onnx_model.model_file import copy_model, read_graph
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
 from tasks.optimize.fold_affine import FoldAffine
-from tasks.optimize.graph_pass import GraphPass
-from tasks.optimize.onnxoptimizer import OnnxOptimizer
+from tasks.optimize.graph_pass import GraphPass, OrtGraph
 from tasks.optimize.onnxscript import OnnxScript
-from tasks.optimize.onnxsim import OnnxSim
-from tasks.optimize.onnxslim import OnnxSlim
-from tasks.optimize.ort import OrtGraph
+from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_passes
 
 NOT_TRIED = "not tried: "

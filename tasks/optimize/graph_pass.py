@@ -1,23 +1,57 @@
-"""Apply one graph pass to a model file."""
+"""The passes over a graph, those of ONNX Runtime and of a user's function among them, and how one is applied."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import onnx
+from pydantic import Field
 
+from gauntlet.core.errors import StageError
 from gauntlet.core.unions import OneOf
+from gauntlet.core.user_code import UserFunction
 from gauntlet.onnx_model.model_file import read_for_editing, read_graph, write_model
-from gauntlet.runtime.session import supported_ir_version
+from gauntlet.runtime.session import open_session, supported_ir_version
 from tasks.optimize.base import Pass
 from tasks.optimize.fold_affine import FoldAffine
 from tasks.optimize.in_memory_pass import PassGroup
-from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
-from tasks.optimize.onnxsim import OnnxSim
-from tasks.optimize.onnxslim import OnnxSlim
-from tasks.optimize.ort import OrtGraph
-from tasks.optimize.python_pass import PythonPass
+from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 from tasks.optimize.transformers import TransformerFusions
+
+
+class OrtGraph(Pass):
+    """ONNX Runtime's graph optimizer at one level. `all` chooses layouts for this processor."""
+
+    kind: Literal["ort"] = "ort"
+    level: Literal["basic", "extended", "all"] = Field("extended", description="graph optimization level")
+
+    @property
+    def name(self) -> str:
+        """The candidate's name."""
+        return f"ort-{self.level}"
+
+    def apply(self, model: Path, destination: Path) -> None:
+        """Write the optimized model."""
+        open_session(model, level=self.level, save_to=destination)
+
+
+class PythonPass(UserFunction, Pass):
+    """A Python function that takes an `onnx.ModelProto` and returns one; it may modify its argument."""
+
+    kind: Literal["python"] = "python"
+
+    @property
+    def name(self) -> str:
+        """The candidate's name."""
+        return self.function.partition(":")[2]
+
+    def apply(self, model: Path, destination: Path) -> None:
+        """Write the function's result. Raises StageError when there is no such function or result."""
+        result = self.load()(onnx.load(model))
+        if not isinstance(result, onnx.ModelProto):
+            raise StageError(f"{self.function} returns {type(result).__name__}; return an onnx.ModelProto")
+        write_model(result, destination)
+
 
 LIBRARIES = OrtGraph, OnnxOptimizer, OnnxSim, OnnxSlim, OnnxScript, OnnxScriptRewriter, TransformerFusions
 PASSES = (*LIBRARIES, FoldAffine, PythonPass)

@@ -8,7 +8,7 @@ The accuracy gate and the race decide between the remaining ones.
 
 from collections.abc import Collection
 
-from gauntlet.calibration.percentile import Percentile
+from gauntlet.calibration.methods import Percentile
 from gauntlet.onnx_model.attention import Operators
 from gauntlet.runtime.processor import Processor
 from tasks.quantize.dynamic import DynamicInt8

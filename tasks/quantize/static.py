@@ -9,7 +9,7 @@ import onnx
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 from pydantic import Field, model_validator
 
-from gauntlet.calibration.minmax import MinMax
+from gauntlet.calibration.methods import MinMax
 from gauntlet.calibration.ranges import Method, Ranges
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.graph import opset_versions

@@ -64,7 +64,7 @@ class OnnxModel(Training):
         others = OtherLengths() if self.input_sizes else cut_samples(predict, test, signature)
         sizes = resized_samples(test, self.input_sizes, signature) | others.cases
         golden = record_golden(predict, test, sizes=sizes, observed_values_only=True)
-        signature = with_primary_and_states(signature, golden, self.primary_output, self.states)
+        signature = with_primary_and_states(signature, golden, self)
         facts = TrainFacts(
             framework=f"onnx, made by {proto.producer_name or 'an unnamed tool'} {proto.producer_version}".strip(),
             architecture=proto.graph.name or self.model.stem,

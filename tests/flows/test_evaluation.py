@@ -74,6 +74,7 @@ def test_bundle_states_the_temperature_and_its_predictions_are_calibrated(
     assert np.mean([one.label == str(truth) for one, truth in zip(best, load_digits().target, strict=False)]) > 0.9
     assert all(one.calibrated is not None and 0 < one.calibrated <= 1 for one in best)
     assert any(one.calibrated != one.confidence for one in best)
+    pytest.importorskip("wings.documents")
     card = (predictor.bundle.folder / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: onnx\n")
     assert "macro ROC AUC of the source network" in card

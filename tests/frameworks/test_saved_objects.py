@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from configs.brought_model import infer_config
-from configs.brought_objects import model_file, samples_file
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError
+from wings.python_api.objects import model_file, samples_file
 
 X = np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
 Y = np.arange(40) % 4

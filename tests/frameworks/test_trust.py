@@ -18,7 +18,7 @@ from frameworks.torch.network_spec import ResizedNetwork, UserNetwork
 from frameworks.torch.target import TorchEager
 from gauntlet.core.errors import StageError
 from gauntlet.targets import by_name, trusting
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 
 NETWORK = """
 import pathlib

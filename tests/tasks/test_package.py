@@ -159,11 +159,11 @@ def test_tolerance_follows_how_the_model_computes(
 
 def test_bundle_with_a_changed_file_fails_the_gate(workspace: MakeSpace, tmp_path: Path) -> None:
     folder = unpacked(packed(workspace()), tmp_path / "x")
-    (folder / "README.md").write_text("changed")
+    (folder / "report.json").write_text("changed")
     archive(folder, tmp_path / "x.zip")
     _, checks = examine(PackageConfig(), tmp_path / "x.zip")
     assert [check.name for check in checks if check.blocks] == ["package.damaged_files"]
-    assert checks[0].detail.startswith("README.md: changed")
+    assert checks[0].detail.startswith("report.json: changed")
 
 
 def test_bundle_whose_model_gives_other_outputs_fails_the_gate(workspace: MakeSpace, tmp_path: Path) -> None:

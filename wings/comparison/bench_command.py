@@ -29,7 +29,7 @@ from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.subprocess_runner import run_in_subprocess
 from gauntlet.targets import Target, by_name, default_targets, trusting, with_options
 from gauntlet.targets.base import WORKER_GB
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 from wings.comparison.library.latency_plot import plot_latency, require_image
 from wings.comparison.library.random_inputs import random_inputs
 from wings.comparison.library.target_comparison import BenchResult, compare_targets

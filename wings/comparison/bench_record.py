@@ -12,7 +12,7 @@ from flows.record.home import Home
 from flows.tracking.metric_names import finite
 from flows.tracking.server import URI_VARIABLE, experiment_id, require_reachable
 from gauntlet.core.errors import StageError, one_line, without_password
-from gauntlet.core.speed_metrics import speed_metrics
+from gauntlet.core.run_report import speed_metrics
 from gauntlet.race.target_examiner import ModelOnTarget
 from wings.comparison.library.target_comparison import BenchResult
 

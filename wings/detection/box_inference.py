@@ -184,3 +184,11 @@ def infer_detection(known: Evidence, certain: bool) -> Iterator[InferredProblem]
     if form is not None:
         labels = tuple(map(str, range(form.classes)))
         yield InferredProblem("detection", form.reason, form.decode.scores, form.decode, labels)
+
+
+def explain_undecided(known: Evidence) -> str:
+    """Return why the outputs are compared as arrays, where only their shapes are those of a detector."""
+    if known.real or not next(infer_detection(known, True), None):
+        return ""
+    reason = "the shapes are those of a detector, which random samples do not prove"
+    return f"{reason}; bring real ones with --data, or name it with --task detection"

@@ -16,8 +16,7 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Preprocessing
 from gauntlet.images.preprocessing import source_region
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, ratio
-from gauntlet.problems.caption import enlarged, with_caption
-from gauntlet.problems.prediction import Prediction
+from gauntlet.problems.prediction import Prediction, enlarged, with_caption
 from wings.detection.average_precision import coco_scores, match_detections, mean_average_precision
 from wings.detection.box_decoding import decode_boxes, has_form
 from wings.detection.segmentation import COLORS

@@ -12,8 +12,7 @@ from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.truth import IGNORED_PIXEL
 from gauntlet.images.preprocessing import source_region
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, beliefs, probabilities, ratio
-from gauntlet.problems.caption import with_caption
-from gauntlet.problems.prediction import Prediction
+from gauntlet.problems.prediction import Prediction, with_caption
 
 
 class MaskPrediction(Prediction):
@@ -58,7 +57,7 @@ class Segmentation(Problem):
         masks = self.predictions(outputs[self.primary_output])
         for mask in () if masks is None else masks:
             classes, counts = np.unique(mask, return_counts=True)
-            shares = {self._label(int(c)): float(n) / mask.size for c, n in zip(classes, counts, strict=True)}
+            shares = {self.label(int(c)): float(n) / mask.size for c, n in zip(classes, counts, strict=True)}
             yield MaskPrediction(mask=tuple(map(tuple, mask.tolist())), shares=shares)
 
     def draw(self, pixels: Array, prediction: Prediction) -> Array:
@@ -69,9 +68,6 @@ class Segmentation(Problem):
         plain = (mask == 0) | (mask == IGNORED_PIXEL)
         covered = np.where(plain[..., None], pixels, (pixels.astype(np.float64) + colors) / 2)
         return with_caption(covered.astype(np.uint8), "\n".join(prediction.lines()))
-
-    def _label(self, index: int) -> str:
-        return self.signature.labels[index] if index < len(self.signature.labels) else str(index)
 
     def predictions(self, output: Array) -> Array | None:
         """Return the class of each pixel, shape (n, height, width), from scores, a mask's probability, or classes."""
@@ -137,7 +133,7 @@ class Segmentation(Problem):
     def missing_evidence(self, before: Array) -> str:
         """Return that all pixels have one class, if so."""
         classes = np.unique(before)
-        return f"every pixel is {self._label(int(classes[0]))!r}" if len(classes) == 1 else ""
+        return f"every pixel is {self.label(int(classes[0]))!r}" if len(classes) == 1 else ""
 
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many masks show each class."""

@@ -26,7 +26,7 @@ from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.profiler_trace import LAYOUT_OPS, QDQ_OPS, Profile, summarize_profile
 from gauntlet.runtime.session import open_session
 from gauntlet.runtime.timing import time_calls
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 from tasks.benchmark.config import BenchmarkConfig
 from tasks.benchmark.facts import BenchmarkFacts
 

@@ -53,6 +53,12 @@ def diagnose_model(options: argparse.Namespace) -> int:
     return 1 if (found.after or found.before).errors else 0
 
 
+def diagnosed(options: argparse.Namespace, _: Console) -> Diagnosis:
+    """Return what is left after the fix, or else what was found; see `examined`."""
+    found = examined(options)
+    return found.after or found.before
+
+
 def examined(options: argparse.Namespace) -> Examination:
     """Diagnose, and fix where asked to.
 

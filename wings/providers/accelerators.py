@@ -25,16 +25,13 @@ class OrtCuda(OrtTarget):
     known_options: ClassVar[tuple[JsonObject, ...]] = ({}, {"tf32": True})
     provider: ClassVar[str] = "CUDAExecutionProvider"
     device: ClassVar[str | None] = "cuda"
+    named_entries: ClassVar[str] = "properties"
     named_if_changed: ClassVar[dict[str, str]] = {"tf32": "tf32", "device_id": "gpu{}"}
 
     @property
     def declared_precision(self) -> Precision:
         """TF32 where it is allowed."""
         return "tf32" if self.tf32 else "f32"
-
-    def name_suffix(self) -> tuple[str, ...]:
-        """Return TF32, the GPU and the properties."""
-        return (*super().name_suffix(), *(f"{name}={value}" for name, value in sorted(self.properties.items())))
 
     def provider_options(self) -> dict[str, str]:
         """Return the options by their names in ONNX Runtime."""

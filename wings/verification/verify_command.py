@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from flows.cli.shared import counted, existing_file, plain
-from gauntlet.bundle.signing import SignatureResult
+from wings.verification.library.signing import SignatureResult
 from wings.verification.library.verification import Verification, verify
 
 

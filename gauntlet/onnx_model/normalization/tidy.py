@@ -1,11 +1,13 @@
-"""Parts that nothing uses, and names."""
+"""Parts that nothing uses, functions of the model, and names."""
 
 from collections import Counter
 
 import onnx
+import onnx.inliner
 from onnx_ir.passes.common import NameFixPass, RemoveUnusedFunctionsPass, RemoveUnusedNodesPass
 
-from gauntlet.onnx_model.graph import all_graphs, all_nodes
+from gauntlet.core.errors import StageError
+from gauntlet.onnx_model.graph import all_graphs, all_nodes, replace_model
 from gauntlet.onnx_model.model_file import bodies
 from gauntlet.onnx_model.normalization.ir_passes import run_passes
 
@@ -72,3 +74,15 @@ def unclear_node_names(proto: onnx.ModelProto) -> tuple[int, int]:
 
 def _value_names(proto: onnx.ModelProto) -> Counter[str]:
     return Counter(name for node in all_nodes(proto.graph) for name in node.output if name)
+
+
+def inline_functions(proto: onnx.ModelProto) -> str:
+    """Replace every call of a model-local function by the function's nodes."""
+    if not proto.functions:
+        return ""
+    names = sorted({function.name for function in proto.functions})
+    inlined = onnx.inliner.inline_local_functions(proto, convert_version=True)
+    if inlined.functions:
+        raise StageError(f"the function {inlined.functions[0].name} cannot be inlined")
+    replace_model(proto, inlined)
+    return f"inlined {len(names)} function{'s' if len(names) > 1 else ''}: {', '.join(names[:3])}"

@@ -21,7 +21,7 @@ from gauntlet.datasets.golden import Golden
 from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.subprocess_runner import SubprocessFailed, run_in_subprocess
 from gauntlet.targets import Target
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 from serving.stages.loadgen.driver import MAX_IN_MEMORY, MEMORY_BYTES, LoadGenJob, Scenario, run_scenario
 from serving.stages.loadgen.logs import Scores, figures, score_outputs, unmet_conditions
 

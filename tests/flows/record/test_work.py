@@ -21,7 +21,7 @@ from flows.record.journal import Journal
 from flows.record.result_cache import ResultCache
 from flows.record.waits import WAITED, waited_s, work_clock
 from flows.record.work import Work
-from gauntlet.calibration.minmax import MinMax
+from gauntlet.calibration.methods import MinMax
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.signature import signature_from_graph

@@ -20,9 +20,8 @@ from gauntlet.core.run_report import RunReport
 from tasks.normalize.config import NormalizeFacts
 from tasks.optimize import OptimizeConfig, OptimizeFacts
 from tasks.optimize.chain import Chain
-from tasks.optimize.onnxsim import OnnxSim
-from tasks.optimize.onnxslim import OnnxSlim
-from tasks.optimize.ort import OrtGraph
+from tasks.optimize.graph_pass import OrtGraph
+from tasks.optimize.simplifiers import OnnxSim, OnnxSlim
 from tasks.optimize.transformers import TransformerFusions
 from tasks.quantize.dynamic import DynamicInt8
 from tasks.quantize.static import StaticInt8

@@ -20,7 +20,7 @@ from gauntlet.onnx_model.model_file import copy_model
 from gauntlet.runtime.processor import portability_metadata
 from gauntlet.targets import Target
 from gauntlet.targets.openvino import OpenVino
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 
 OPENED = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 

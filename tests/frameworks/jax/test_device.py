@@ -11,7 +11,7 @@ from frameworks.jax.network import GPU_PLUGINS
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.digits import Digits
-from gauntlet.runtime.gpu import has_gpu
+from gauntlet.runtime.resources import has_gpu
 
 
 def has_plugin() -> bool:

@@ -29,10 +29,8 @@ from gauntlet.runtime.worker_client import WorkerClient
 from tasks.export import ExportConfig, export
 from tasks.numerics import NumericsConfig, numerics
 from tasks.optimize import OptimizeConfig, optimize
-from tasks.optimize.onnxoptimizer import OnnxOptimizer
-from tasks.optimize.onnxsim import OnnxSim
-from tasks.optimize.onnxslim import OnnxSlim
-from tasks.optimize.ort import OrtGraph
+from tasks.optimize.graph_pass import OrtGraph
+from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 from tasks.quantize.static import StaticInt8
 from tasks.structure import StructureConfig, structure
 from tasks.train import train

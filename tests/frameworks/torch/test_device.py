@@ -12,7 +12,7 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
-from gauntlet.runtime.gpu import has_gpu
+from gauntlet.runtime.resources import has_gpu
 from tasks.data import data
 from tasks.train import train
 from tasks.train.facts import TrainFacts

@@ -23,7 +23,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.images.decoding import decode_image
 from gauntlet.problems.classification import ClassPrediction
 from gauntlet.runtime.session import open_session
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from onnxruntime.quantization.calibrate import CalibrationMethod, HistogramCollector, load_tensors_data
 
-from gauntlet.calibration.entropy import Entropy
 from gauntlet.calibration.histogram import BINS, EndsCollector, FixedRangeCollector, TensorStatistics
-from gauntlet.calibration.minmax import MinMax
-from gauntlet.calibration.percentile import Percentile
+from gauntlet.calibration.methods import Entropy, MinMax, Percentile
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.errors import StageError
 

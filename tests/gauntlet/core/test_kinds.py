@@ -4,11 +4,13 @@ import importlib
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError, create_model
 
+import gauntlet
 from configs.loader import load
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.frozen import Frozen
@@ -115,3 +117,12 @@ def test_kind_may_import_the_module_of_the_model_that_holds_it(install, tmp_path
     assert drawing.model_validate({"shape": {"kind": "circle"}}).shape.kind == "circle"
     with pytest.raises(ValidationError, match="expected tags: 'circle', 'square'"):
         drawing.model_validate({"shape": {"kind": "cube"}})
+
+
+def test_function_of_a_removed_wing_names_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = EntryPoint("function.run", "wings.nowhere.functions:run", GROUP)
+    monkeypatch.setattr("gauntlet.core.kinds.points", lambda: (gone,))
+    kinds.cache_clear()
+    with pytest.raises(ConfigError, match=r"gauntlet\.run: function\.run is in wings\.nowhere\.functions, which"):
+        gauntlet.run("model.onnx")
+    kinds.cache_clear()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gauntlet.core.user_code import UserFunction, code_files, source_files
-from tasks.optimize.python_pass import PythonPass
+from tasks.optimize.graph_pass import PythonPass
 
 Dynamo = pytest.importorskip("frameworks.torch.dynamo").Dynamo
 TorchScript = pytest.importorskip("frameworks.torch.torchscript").TorchScript

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from image_models import HEIGHT, WIDTH, how, image_model, images
 
 from gauntlet.core.signature import Signature
-from gauntlet.images.pixel_inputs import fitting_inputs
-from gauntlet.images.preprocessing import preprocess, preprocess_batch, restored_pixels
+from gauntlet.images.preprocessing import fitting_inputs, preprocess, preprocess_batch, restored_pixels
 
 
 def test_image_of_the_right_size_is_the_input() -> None:

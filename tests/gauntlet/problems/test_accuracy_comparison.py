@@ -125,17 +125,6 @@ def test_texts_without_known_labels_are_told_apart() -> None:
     assert compare_accuracy(golden, unlabelled, other).differences == "50 of 100 classes differ"
 
 
-def test_edit_of_a_character_that_was_a_guess_costs_little() -> None:
-    text, sure, guess = problem("text"), 6.0, 0.1
-    scores = np.zeros((50, 4, len(text.signature.labels) + 1), np.float32)
-    scores[:, np.arange(4), [1, 2, 1, 2]] = [sure, sure, sure, guess]
-    other, worse = scores.copy(), scores.copy()
-    other[:, 3, 3], worse[:, :, 3] = 2 * guess, 2 * sure
-    texts = [text.predictions(each) for each in (scores, other, worse)]
-    losses = [text.expected_loss({"y": scores}, texts[0], each).drop for each in texts[1:]]
-    assert losses[0] < 0.01 < 0.4 < losses[1]
-
-
 def test_shared_part_of_all_vectors_hides_no_lost_embedding() -> None:
     vectors = 100 + RNG.standard_normal((100, 8)).astype(np.float32)
     lost = np.broadcast_to(vectors.mean(0), vectors.shape).astype(np.float32)

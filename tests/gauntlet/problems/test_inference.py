@@ -170,33 +170,6 @@ def test_maps_of_classes_are_segmentation(last: str, outputs: str, channels: int
     assert (problem.task, problem.primary_output) == ("segmentation", "y")
 
 
-def text_scores(blank: int) -> np.ndarray:
-    scores = floats(20, 30)
-    scores[:, :, blank] += 3
-    return scores / 4
-
-
-@pytest.mark.parametrize("form", ["softmax", "logarithms", "batch second"])
-def test_scores_of_characters_by_position_are_text(form: str) -> None:
-    powers = np.exp(4 * text_scores(0))
-    scores = powers / powers.sum(axis=2, keepdims=True)
-    outputs = {"y": np.log(scores) if form == "logarithms" else scores}
-    if form == "batch second":  # a call for each sample returns [positions, 1, classes]
-        outputs = {"y": scores[:, :, None]}
-    problem = infer_problem({"image": floats(1, 32, 100)}, outputs)
-    assert (problem.task, problem.primary_output, len(set(problem.labels))) == ("text", "y", 29)
-    read = problem_of(signature_of(problem, outputs)).predictions_of(outputs)
-    assert read is not None
-    assert all(text.isprintable() for text in read.tolist())
-
-
-def test_texts_whose_blank_is_last_are_arrays_and_said_to_be_so() -> None:
-    powers = np.exp(4 * text_scores(29))
-    problem = infer_problem({"image": floats(1, 32, 100)}, {"y": powers / powers.sum(axis=2, keepdims=True)})
-    assert problem.task == "arrays"
-    assert "blank is the last class" in problem.reason
-
-
 def signature_of(problem: InferredProblem, outputs: NamedArrays) -> Signature:
     image = TensorSpec(name="image", dtype="float32", shape=("batch", 3, *SIZE))
     specs = tuple(
@@ -309,7 +282,7 @@ def numbers() -> dict[str, tuple[NamedArrays, NamedArrays]]:
         "a pose of the head": (image, {"y": floats(3, seed=5) * 20}),
         "a rotation of length 1": (image, {"y": floats(4) / np.linalg.norm(floats(4), axis=1, keepdims=True)}),
         "an embedding of any length": (image, {"y": floats(128, seed=5)}),
-        "logits of the next token": ({"tokens": np.ones((SAMPLES, 20), np.int64)}, {"logits": text_scores(0)}),
+        "logits of the next token": ({"tokens": np.ones((SAMPLES, 20), np.int64)}, {"logits": floats(20, 30)}),
         "super-resolution": (image, {"y": uniform(3, 128, 192)}),
         "a denoiser": (image, {"y": floats(3, *SIZE, seed=5)}),
         "depth": (image, {"y": uniform(1, *SIZE, high=0.6)}),
@@ -346,7 +319,7 @@ def test_one_column_of_probabilities_is_a_classifier_where_labels_are_classes() 
     assert (problem.task, problem.primary_output) == ("classification", "y")
 
 
-@pytest.mark.parametrize("task", ["detection", "segmentation", "text"])
+@pytest.mark.parametrize("task", ["detection", "segmentation"])
 def test_request_that_no_output_fits_is_refused(task: Task) -> None:
     with pytest.raises(StageError, match=rf"no output has the form of the problem {task}: y float32\['n', 5\]"):
         of_model(head("y = Identity(z)", "float[n,5] y"), {"x": floats(12)}, task=task)

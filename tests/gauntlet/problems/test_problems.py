@@ -15,7 +15,6 @@ from gauntlet.problems import PROBLEMS, problem_of
 from gauntlet.problems.accuracy_checks import accuracy_checks
 from gauntlet.problems.accuracy_comparison import AccuracyLimits, compare_accuracy
 from gauntlet.problems.classification import Classification
-from gauntlet.problems.text import edit_distance
 
 SCORED = [task for task in (*PROBLEMS, *kinds("problem")) if task not in ("arrays", "detection")]
 """Boxes are in test_detection.py."""
@@ -72,16 +71,6 @@ def test_pixels_that_are_to_be_ignored_do_not_count() -> None:
 def test_mask_at_half_the_size_is_compared_at_the_size_of_the_truth() -> None:
     truth = np.kron(np.array([[0, 1], [2, 0]]), np.ones((2, 2), int))[None]
     assert problem("segmentation").score(np.array([[[0, 1], [2, 0]]]), truth)["miou"] == 1
-
-
-def test_text_joins_repeats_and_drops_blanks() -> None:
-    path = np.array([[0, 1, 1, 0, 1, 2, 2, 3, 0]])
-    assert problem("text").predictions(np.eye(4, dtype=np.float32)[path]).tolist() == ["aabc"]
-
-
-@pytest.mark.parametrize(("one", "other", "edits"), [("", "abc", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2)])
-def test_edit_distance_counts_edits(one: str, other: str, edits: int) -> None:
-    assert edit_distance(one, other) == edit_distance(other, one) == edits
 
 
 def test_embedding_is_as_good_as_its_neighbors() -> None:

@@ -22,7 +22,7 @@ from gauntlet.race.rounds import _stop_early
 from gauntlet.race.rows import rows
 from gauntlet.race.session_options import best_session, describe_sessions
 from gauntlet.runtime.engines.ort import OrtEngine
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.facts import BenchmarkFacts
 from tasks.select import SelectConfig, choose

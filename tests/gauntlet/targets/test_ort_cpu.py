@@ -11,7 +11,7 @@ from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.race.session_options import describe_sessions
 from gauntlet.runtime.engines.ort import OrtEngine
 from gauntlet.runtime.session import open_session
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 
 BLOCKS = "session.dynamic_block_base"
 ALL = OrtCpu(

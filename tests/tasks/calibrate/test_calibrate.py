@@ -14,9 +14,7 @@ from onnxruntime.quantization.calibrate import TensorsData, create_calibrator
 
 from gauntlet.calibration import activation_statistics
 from gauntlet.calibration.activation_statistics import collect_statistics, open_calibrator
-from gauntlet.calibration.entropy import Entropy
-from gauntlet.calibration.minmax import MinMax
-from gauntlet.calibration.percentile import Percentile
+from gauntlet.calibration.methods import Entropy, MinMax, Percentile
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report

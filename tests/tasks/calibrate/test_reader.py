@@ -9,7 +9,7 @@ import onnx_text
 import pytest
 from PIL import Image
 
-from gauntlet.calibration.minmax import MinMax
+from gauntlet.calibration.methods import MinMax
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import signature_from_graph

@@ -14,7 +14,7 @@ from gauntlet.datasets.splits import ArraySplit
 from gauntlet.onnx_model import model_file
 from gauntlet.runtime.session import open_session
 from tasks.export import export
-from tasks.export.as_is import AsIs
+from tasks.export.base import AsIs
 from tasks.train import train
 from tasks.train.onnx_pretrained import OnnxModel
 

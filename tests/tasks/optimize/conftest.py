@@ -16,7 +16,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
-from tasks.optimize.python_pass import PythonPass
+from tasks.optimize.graph_pass import PythonPass
 
 OWN = '''
 import os, signal, time

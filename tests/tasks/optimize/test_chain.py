@@ -17,13 +17,9 @@ from gauntlet.runtime.subprocess_runner import run_in_subprocess
 from tasks.numerics import NumericsConfig, numerics
 from tasks.optimize import OptimizeFacts, optimize
 from tasks.optimize.chain import Chain
-from tasks.optimize.graph_pass import halves
-from tasks.optimize.onnxoptimizer import OnnxOptimizer
+from tasks.optimize.graph_pass import OrtGraph, PythonPass, halves
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
-from tasks.optimize.onnxsim import OnnxSim
-from tasks.optimize.onnxslim import OnnxSlim
-from tasks.optimize.ort import OrtGraph
-from tasks.optimize.python_pass import PythonPass
+from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_passes
 
 Own = Callable[[str], PythonPass]

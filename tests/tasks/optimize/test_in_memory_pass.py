@@ -11,13 +11,10 @@ import pytest
 from gauntlet.onnx_model import model_file
 from gauntlet.onnx_model.model_file import external_locations, read_graph
 from gauntlet.runtime.session import open_session
-from tasks.optimize.graph_pass import GraphPass, apply_pass
+from tasks.optimize.graph_pass import GraphPass, OrtGraph, apply_pass
 from tasks.optimize.in_memory_pass import inputs_to_weights, weights_to_inputs
-from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript
-from tasks.optimize.onnxsim import OnnxSim
-from tasks.optimize.onnxslim import OnnxSlim
-from tasks.optimize.ort import OrtGraph
+from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 from tasks.optimize.verified_pass import ChainState
 
 PASSES = (OnnxSim(), OnnxSlim(), OnnxScript(), OnnxOptimizer(), OrtGraph(level="basic"))

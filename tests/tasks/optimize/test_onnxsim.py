@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from tasks.optimize.onnxsim import _without
+from tasks.optimize.simplifiers import _without
 
 FRESH = """
 import sys
 from pathlib import Path
-from tasks.optimize.onnxsim import OnnxSim
+from tasks.optimize.simplifiers import OnnxSim
 OnnxSim().apply(Path(sys.argv[1]), Path(sys.argv[2]))
 assert "onnxsim" in sys.modules and "torch" not in sys.modules
 import torch

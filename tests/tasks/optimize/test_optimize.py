@@ -21,12 +21,9 @@ from tasks.numerics import NumericsConfig, numerics
 from tasks.optimize import OptimizeConfig, optimize, user_files
 from tasks.optimize.chain import Chain
 from tasks.optimize.fold_affine import FoldAffine
-from tasks.optimize.graph_pass import LAYOUT_DOMAINS, GraphPass, apply_pass, halves
-from tasks.optimize.onnxoptimizer import OnnxOptimizer
+from tasks.optimize.graph_pass import LAYOUT_DOMAINS, GraphPass, OrtGraph, PythonPass, apply_pass, halves
 from tasks.optimize.onnxscript import OnnxScriptRewriter
-from tasks.optimize.onnxslim import OnnxSlim
-from tasks.optimize.ort import OrtGraph
-from tasks.optimize.python_pass import PythonPass
+from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSlim
 from tasks.optimize.transformers import TransformerFusions
 from tasks.structure import StructureConfig, structure
 

@@ -14,8 +14,7 @@ from calibrated_recipes import calibrated, quantized
 from onnx import TensorProto
 from pydantic import ValidationError
 
-from gauntlet.calibration.entropy import Entropy
-from gauntlet.calibration.percentile import Percentile
+from gauntlet.calibration.methods import Entropy, Percentile
 from gauntlet.calibration.ranges import Ranges
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError

@@ -19,7 +19,7 @@ from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.session import open_session
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 from tasks.benchmark import BenchmarkConfig, benchmark
 from tasks.benchmark.facts import BenchmarkFacts
 from tasks.select import SelectConfig, choose

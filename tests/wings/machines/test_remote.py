@@ -12,7 +12,7 @@ from configs.schema import PipelineConfig
 from flows.tracking.metric_names import finite
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import ConfigError
-from gauntlet.core.speed_metrics import speed_metrics
+from gauntlet.core.run_report import speed_metrics
 from gauntlet.core.workspace import Workspace
 from gauntlet.targets import OpenVino, OrtCpu, with_options
 from tasks.benchmark import BenchmarkConfig

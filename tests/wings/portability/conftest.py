@@ -8,7 +8,7 @@ import pytest
 from conftest import Trained
 from saturating_model import with_doubled_channels
 
-from gauntlet.calibration.percentile import Percentile
+from gauntlet.calibration.methods import Percentile
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace

@@ -10,8 +10,7 @@ from pixel_bundles import SIZES, pixel_bundles, png
 import gauntlet
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.golden_check import golden_differences
-from gauntlet.images.pixel_inputs import fitting_inputs
-from gauntlet.images.preprocessing import preprocess_batch
+from gauntlet.images.preprocessing import fitting_inputs, preprocess_batch
 from gauntlet.problems.classification import ClassPrediction
 from gauntlet.request_log.features import input_statistics
 

@@ -14,7 +14,7 @@ from evidence import seal_with_evidence
 import gauntlet
 from gauntlet.bundle.bundle import GOLDEN, MODEL, Bundle, seal
 from gauntlet.bundle.delivery import deliver
-from gauntlet.bundle.signing import TRUSTED_KEYS
+from gauntlet.bundle.loading import TRUSTED_KEYS
 from gauntlet.core.errors import ConfigError
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session

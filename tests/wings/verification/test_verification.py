@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gauntlet.bundle.bundle import GOLDEN, Bundle, archive, seal
-from gauntlet.bundle.signing import read_private_key, sign
 from gauntlet.core.errors import ConfigError
+from wings.verification.library.signing import read_private_key, sign
 from wings.verification.library.verification import verify
 
 Keys = tuple[Path, Path]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, data_table
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.race.confidence import RESOLUTION
@@ -18,7 +18,6 @@ from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.table import RaceTable, run_race
 from gauntlet.race.target_examiner import ModelOnTarget, TargetExaminer
 from gauntlet.race.target_validation import repeatability_check
-from gauntlet.run_result import data_table
 from gauntlet.targets.base import BaseTarget
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from flows.record.home import Home
 from flows.record.locks import host
 from gauntlet.bundle.bundle import Bundle
-from gauntlet.bundle.signing import refusals
+from gauntlet.bundle.loading import refusals
 from gauntlet.core.errors import ConfigError, GateFailed
 from gauntlet.core.report import Check
 from gauntlet.datasets import read_split

@@ -9,8 +9,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Frozen, JsonObject, Number
 from gauntlet.core.report import Check, Report
-from gauntlet.core.run_report import BenchmarkRow
-from gauntlet.core.speed_metrics import speed_metrics
+from gauntlet.core.run_report import BenchmarkRow, speed_metrics
 from gauntlet.core.workspace import Workspace
 from gauntlet.race.machine_load import MachineLoad
 from gauntlet.race.target_examiner import ModelOnTarget, Status, TargetExaminer

@@ -12,7 +12,7 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
-from gauntlet.images.pixel_inputs import fitting_inputs
+from gauntlet.images.preprocessing import fitting_inputs
 from gauntlet.runtime.engines.base import TensorInfo
 from gauntlet.runtime.engines.ort import OrtEngine
 

@@ -22,7 +22,7 @@ from gauntlet.core.signature import Signature
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.golden import Golden
-from gauntlet.images.pixel_inputs import fitting_inputs
+from gauntlet.images.preprocessing import fitting_inputs
 from gauntlet.metrics.error_metrics import max_abs_error, max_rel_error
 from gauntlet.metrics.output_comparison import OutputDifference, Tolerances, output_difference
 from gauntlet.onnx_model.graph import required_inputs

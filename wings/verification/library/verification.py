@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import Field, computed_field
 
-from gauntlet.bundle.bundle import Bundle, DamagedBundle, is_as_archived
+from gauntlet.bundle.bundle import Bundle, DamagedBundle, archive
 from gauntlet.bundle.contract import Contract
 from gauntlet.bundle.golden_check import GoldenDifference, golden_differences
 from gauntlet.bundle.predictor import Predictor
-from gauntlet.bundle.signing import SignatureResult, verify_signatures
 from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.runtime.processor import Processor
+from wings.verification.library.signing import SignatureResult, verify_signatures
 
 
 class Verification(Frozen):
@@ -49,7 +50,7 @@ def verify(path: Path, public_key: Path | None = None) -> Verification:
         return Verification(bundle=str(path), damage=(str(error),))
     damage = tuple(bundle.damage())
     signatures = verify_signatures(bundle, public_key)
-    if not damage and path.is_file() and not is_as_archived(path, bundle.folder):
+    if not damage and path.is_file() and not _is_as_archived(path, bundle.folder):
         damage = (f"{path.name}: changed outside of its files, or packed by another program",)
     failures = [f"{signature.file}: {signature.problem}" for signature in signatures if signature.problem]
     if public_key is not None and not any(signature.trusted for signature in signatures):
@@ -97,3 +98,35 @@ def _unproven(contract: Contract) -> Iterator[str]:
         yield f"custom operators: the libraries {libraries} are not in the bundle"
     if contract.signature.task == "classification" and not contract.signature.labels:
         yield "labels: the signature has none, so predictions name classes by number"
+
+
+def _is_as_archived(path: Path, folder: Path) -> bool:
+    """Tell whether a `.zip` is what `archive` writes for the files in the folder, byte by byte."""
+    with path.open("rb") as stream:
+        comparison = _Comparison(stream)
+        archive(folder, comparison)
+        return not comparison.different and not stream.read(1)
+
+
+class _Comparison:
+    """Takes what is written to a file, and compares it with one that exists."""
+
+    def __init__(self, expected: BinaryIO) -> None:
+        self.expected = expected
+        self.different: set[int] = set()  # where writes begin; a header is written twice, at last with its checksum
+
+    def write(self, content: bytes) -> int:
+        place = self.expected.tell()
+        same = self.expected.read(len(content)) == bytes(content)
+        (self.different.discard if same else self.different.add)(place)
+        self.expected.seek(place + len(content))
+        return len(content)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.expected.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.expected.tell()
+
+    def flush(self) -> None:
+        """Do nothing: nothing is kept."""

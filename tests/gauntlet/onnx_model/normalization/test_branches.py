@@ -10,8 +10,8 @@ from gauntlet.core.errors import ConfigError
 from gauntlet.onnx_model.graph import all_nodes, required_inputs
 from gauntlet.onnx_model.normalization.branches import fold_branches
 from gauntlet.onnx_model.normalization.fixed_inputs import fix_inputs
-from gauntlet.onnx_model.normalization.functions import inline_functions
 from gauntlet.onnx_model.normalization.order import sort_nodes
+from gauntlet.onnx_model.normalization.tidy import inline_functions
 
 
 def test_nodes_are_sorted_in_inner_graphs_as_well() -> None:

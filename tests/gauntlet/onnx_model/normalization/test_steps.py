@@ -14,11 +14,10 @@ from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.onnx_model.normalization.branches import fold_branches
 from gauntlet.onnx_model.normalization.constants import drop_default_inputs, lift_constants
 from gauntlet.onnx_model.normalization.fixed_inputs import fix_inputs
-from gauntlet.onnx_model.normalization.functions import inline_functions
 from gauntlet.onnx_model.normalization.opset import raise_opset
 from gauntlet.onnx_model.normalization.order import sort_nodes
 from gauntlet.onnx_model.normalization.shapes import infer_shapes_anew
-from gauntlet.onnx_model.normalization.tidy import make_names_unique, remove_unused
+from gauntlet.onnx_model.normalization.tidy import inline_functions, make_names_unique, remove_unused
 
 
 @pytest.mark.parametrize(

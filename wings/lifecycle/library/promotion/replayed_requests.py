@@ -14,7 +14,7 @@ from gauntlet.core.errors import ConfigError, PipelineError, StageError
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.splits import Split, read_npz_split
 from gauntlet.datasets.truth import class_indices, label_names
-from gauntlet.images.pixel_inputs import fitting_inputs
+from gauntlet.images.preprocessing import fitting_inputs
 
 CLASS_TASKS = ("classification", "arrays")
 """Tasks whose labels are one class per request."""

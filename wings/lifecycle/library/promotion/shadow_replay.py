@@ -24,7 +24,7 @@ from gauntlet.runtime.resources import usable_threads
 from gauntlet.runtime.session import CONFIG_ENTRIES, LEVELS, Level
 from gauntlet.runtime.worker_client import WorkerClient, WorkerFailed
 from gauntlet.targets import by_name
-from gauntlet.targets.ort_cpu import NO_SPINNING, OrtCpu
+from gauntlet.targets.ort import NO_SPINNING, OrtCpu
 from wings.lifecycle.library.promotion.quality import Quality, drop_verdict, quality_drop
 from wings.lifecycle.library.promotion.replay_facts import (
     ReplayFacts,

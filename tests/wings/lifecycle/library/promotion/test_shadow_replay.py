@@ -10,7 +10,7 @@ from graded_bundles import LABELS, make_bundle, samples
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError
 from gauntlet.metrics.paired_accuracy import pair_accuracies, resolve
-from gauntlet.targets.ort_cpu import OrtCpu
+from gauntlet.targets.ort import OrtCpu
 from wings.lifecycle.library.promotion.quality import agreeing_outputs, quality_drop
 from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits, gain_check, replay_checks
 from wings.lifecycle.library.promotion.replayed_requests import ArrayRequests

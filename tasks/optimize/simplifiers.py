@@ -1,0 +1,71 @@
+"""Passes of other packages that simplify a graph: onnxsim, OnnxSlim and onnxoptimizer."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar, Literal
+
+import onnx
+from pydantic import Field
+
+from tasks.optimize.in_memory_pass import InMemoryPass, PassGroup
+
+
+@contextmanager
+def _without(package: str) -> Iterator[None]:
+    """Make imports of a package fail inside the block, in all threads, unless it is already loaded."""
+    absent = package not in sys.modules
+    if absent:
+        sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if absent:
+            del sys.modules[package]
+
+
+class OnnxSim(InMemoryPass):
+    """`onnxsim.simplify`, without its own comparison on random data: each pass is verified here."""
+
+    kind: Literal["onnxsim"] = "onnxsim"
+
+    def transform(self, proto: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the simplified model."""
+        with _without("torch"):  # onnxsim imports it for a quantizer that is not used here, which takes seconds
+            import onnxsim
+        return onnxsim.simplify(proto)[0]  # type: ignore[no-any-return]
+
+
+class OnnxSlim(InMemoryPass):
+    """`onnxslim.slim`."""
+
+    kind: Literal["onnxslim"] = "onnxslim"
+
+    def transform(self, proto: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the slimmed model."""
+        import onnxslim
+
+        return onnxslim.slim(proto)  # type: ignore[no-any-return]
+
+
+class OnnxOptimizer(PassGroup):
+    """`onnxoptimizer.optimize`, repeated until nothing changes."""
+
+    kind: Literal["onnxoptimizer"] = "onnxoptimizer"
+    passes: tuple[str, ...] | None = Field(
+        None, min_length=1, description="names of passes; by default all fusion and elimination passes"
+    )
+    parts: ClassVar[str] = "passes"
+
+    def default_parts(self) -> tuple[str, ...]:
+        """Return the names of all fusion and elimination passes."""
+        import onnxoptimizer
+
+        return tuple(onnxoptimizer.get_fuse_and_elimination_passes())
+
+    def transform(self, proto: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the optimized model."""
+        import onnxoptimizer
+
+        passes = self.chosen(onnxoptimizer.get_available_passes())
+        return onnxoptimizer.optimize(proto, passes, fixed_point=True)  # type: ignore[no-any-return]

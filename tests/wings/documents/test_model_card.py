@@ -1,0 +1,149 @@
+"""The model card: Hugging Face's metadata and sections, the figures of the run, and what its authors state."""
+
+import math
+from typing import Any
+
+import pytest
+import yaml
+from bundles import gate, run_report
+
+from gauntlet.bundle.contract import BatchLatency, Contract
+from gauntlet.bundle.write import CardConfig
+from gauntlet.core.artifact import Artifact
+from gauntlet.core.frozen import JsonObject
+from gauntlet.core.report import Check
+from gauntlet.core.run_report import RunReport
+from gauntlet.core.signature import Preprocessing, Signature, TensorSpec
+from wings.documents.model_card import model_card
+
+MODEL = Artifact(name="model.onnx", sha256="0" * 64, size_bytes=1_500_000, path="00/model.onnx")
+IMAGE = TensorSpec(name="input", dtype="float32", shape=("batch", 1, 8, 8))
+SCORES = TensorSpec(name="logits", dtype="float32", shape=("batch", 2))
+SECTIONS = (
+    "Model details", "Uses", "Bias, risks and limitations", "How to get started with the model", "Training details",
+    "Evaluation", "Provenance",
+)  # fmt: skip
+
+
+def classes(*recalls: float) -> list[dict[str, Any]]:
+    return [{"label": f"c|{i}", "precision": 0.9, "recall": r, "f1": 0.9, "images": 50} for i, r in enumerate(recalls)]
+
+
+FACTS: dict[str, JsonObject] = {
+    "data": {"images": {"train": 400, "validation": 50, "test": 200}, "near_duplicates": [{}, {}]},
+    "train": {
+        "framework": "torch 2",
+        "architecture": "small-cnn",
+        "parameters": 1234,
+        "best_epoch": 3,
+        "stopped_early": True,
+        "history": [{}, {}, {}, {}],
+    },
+    "evaluate": {
+        "classes": classes(0.99, 0.99),
+        "fit": {"verdict": "overfitting", "reason": "the gap is large"},
+        "cross_validation": {"accuracies": [0.9, 1.0], "mean": 0.95, "low": 0.91, "high": 0.99, "images": 400},
+        "ranking": {"macro_roc_auc": 0.9987, "macro_average_precision": 0.98, "curves": []},
+        "calibration": {
+            "before": {"ece": 0.08, "log_loss": 0.2, "brier_score": 0.1, "bins": []},
+            "after": {"ece": 0.02, "log_loss": 0.15, "brier_score": 0.09, "bins": []},
+            "temperature": 1.8,
+            "fitted_on": "validation",
+            "fitted_images": 50,
+        },
+    },
+}
+LOST = {"change": {"drop": 0.005, "low": -0.004, "high": 0.014}, "classes": classes(0.8, 0.98)}
+LOST |= {"temperature": 1.8, "calibration": {"ece": 0.025, "log_loss": 0.16, "brier_score": 0.1, "bins": []}}
+
+
+def report(**changes: Any) -> RunReport:
+    stages = [gate(stage, None).replace(facts=facts) for stage, facts in FACTS.items()]
+    warned = Check.of("accuracy.unresolved", 1, "==", 0, "not proven", severity="warning")
+    stages.append(gate("accuracy", "static-u8s8", warned).replace(facts=LOST))
+    config = {"name": "digits", "data": {"kind": "digits"}}
+    return run_report(MODEL, "static-u8s8", tuple(stages), config=config, **changes)
+
+
+def contract(**changes: Any) -> Contract:
+    how = Preprocessing(height=8, width=8, scale=1 / 255, mean=(0.5,), std=(0.5,))
+    signature = Signature(inputs=(IMAGE,), outputs=(SCORES,), preprocessing=how, labels=("c|0", "c|1"))
+    known = {"name": "digits", "run_id": "run-1", "candidate": "static-u8s8", "signature": signature}
+    known |= {"target": "ort-cpu", "latencies": (BatchLatency(batch=1, median_ms=0.5),), "temperature": 1.8}
+    return Contract(**{**known, **changes})
+
+
+def parts(text: str) -> tuple[dict[str, Any], str]:
+    """Return the metadata and the Markdown after it."""
+    start, metadata, body = text.split("---\n", 2)
+    assert start == ""
+    return yaml.safe_load(metadata), body
+
+
+def test_metadata_is_what_the_hub_reads() -> None:
+    metadata, _ = parts(model_card(contract(), report(), CardConfig(license="apache-2.0")))
+    assert (metadata["license"], metadata["library_name"]) == ("apache-2.0", "onnx")
+    assert (metadata["pipeline_tag"], metadata["metrics"]) == ("image-classification", ["accuracy"])
+    [result] = metadata["model-index"][0]["results"]
+    assert result["metrics"] == [{"type": "accuracy", "value": 0.989}]
+    assert result["dataset"] == {"type": "digits", "name": "digits", "split": "test"}
+
+
+def test_card_has_the_sections_in_order_and_the_figures_with_their_intervals() -> None:
+    _, body = parts(model_card(contract(), report()))
+    assert [line[3:] for line in body.splitlines() if line.startswith("## ")] == list(SECTIONS)
+    for line in (
+        "| accuracy | 98.9 % | 96.4 % to 99.7 % |",
+        "| accuracy lost against FP32 | 0.0050 | -0.0040 to 0.0140 |",
+        "| calibration error, log loss, Brier score of calibrated confidence | 0.0250, 0.1600, 0.1000 |  |",
+        "| macro ROC AUC of the source network | 0.9987 |  |",
+        "| calibration error, log loss, Brier score of calibrated confidence, source network | 0.0200, 0.1500, 0.0900",
+        "| 1 | 0.5 ms | 2.00x | 1.90 to 2.10 |",
+        "| c\\|0 | 0.900 | 0.800 | 0.900 | 50 |",
+        "- 4 epochs, stopped early; the weights of epoch 3 were kept",
+        "- overfitting: the gap is large",
+        "- cross-validation on 2 parts of the training split: accuracy 95.0 %, 95 % interval 91.0 % to 99.0 %",
+        "- digits: 400 train, 50 validation, 200 test",
+    ):
+        assert line in body, line
+
+
+def test_measured_limits_are_named() -> None:
+    _, body = parts(model_card(contract(), report()))
+    limits = body.partition("## Bias")[2].partition("###")[0]
+    assert "calibrated by the temperature 1.8, fitted on 50 images of the validation split" in limits
+    assert "At least 2 test images resemble one of another split" in limits
+    assert "The class with the least recall is c\\|0: 0.800 on 50 test images." in limits
+    assert "`accuracy.unresolved` not proven" in limits
+    plain = model_card(contract(temperature=None), report())
+    assert "The confidence is not calibrated" in plain
+
+
+def test_what_authors_state_is_quoted_and_what_they_do_not_is_said() -> None:
+    card = CardConfig(
+        intended_use="Sorting mail.", developed_by="Ada", limitations="Only digits.", description="Reads."
+    )
+    stated = model_card(contract(), report(), card)
+    for text in ("Sorting mail.", "| developed by | Ada |", "Only digits.", "\nReads.\n"):
+        assert text in stated
+    assert "Not stated." not in stated
+    assert model_card(contract(), report()).count("Not stated.") == 1
+
+
+def test_card_of_a_run_without_labels_says_what_is_unknown() -> None:
+    bare = run_report(MODEL)
+    assert math.isnan(bare.candidates[0].accuracy or math.nan)
+    signature = Signature(task="arrays", inputs=(IMAGE,), outputs=(SCORES,))
+    text = model_card(contract(signature=signature, temperature=None), bare)
+    metadata, body = parts(text)
+    assert "model-index" not in metadata
+    assert "The data has no labels" in body
+    assert 'outputs = predictor.run({"input": samples})' in body
+    assert "None" not in body
+    assert "\n\n\n" not in body
+
+
+@pytest.mark.parametrize("key", ["intended_use", "license"])
+def test_statement_of_another_type_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match=key):
+        CardConfig.model_validate({key: 7})

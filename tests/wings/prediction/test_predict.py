@@ -1,0 +1,157 @@
+"""`gauntlet predict` as a person meets it."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx_text
+import pytest
+from bundles import keep, keep_golden, pack, png, samples
+from PIL import Image
+
+from flows.cli.bundle import uses
+from flows.cli.main import main
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.workspace import Workspace
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """A folder of two readable images, a broken one, and a file that is none."""
+    folder = tmp_path / "scans"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "b.png").write_bytes(png(1))
+    (folder / "deep" / "a.PNG").write_bytes(png(2))
+    (folder / "broken.jpg").write_bytes(b"no image")
+    (folder / "labels.csv").write_text("x")
+    (folder / ".hidden.png").write_bytes(png(3))
+    return folder
+
+
+def lines(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_folder_is_predicted_and_nothing_is_dropped(
+    packed: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", str(packed), str(images), "--json"]) == 1
+    out, err = capsys.readouterr()
+    found = {Path(str(line["image"])).name: line for line in lines(out)}
+    assert [*found] == ["b.png", "broken.jpg", "a.PNG"]
+    assert found["b.png"]["prediction"]["top"][0]["label"] == "1"  # type: ignore[index]
+    assert "broken.jpg: not an image" in str(found["broken.jpg"]["error"])
+    assert "1 image of 3 could not be read" in err
+    assert "labels.csv" in err
+    assert "hidden" not in out + err
+
+
+def test_table_has_the_labels_with_their_confidence(
+    packed: Path, images: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(images)
+    assert main(["predict", str(packed), "b.png", "deep"]) == 0
+    out = capsys.readouterr().out
+    row = next(line for line in out.splitlines() if "b.png" in line)
+    assert row.split("b.png")[1].split()[0] == "1"
+    assert " %" in row
+    assert out.count("prediction") == 1
+
+
+def test_table_of_many_images_has_one_header_and_every_row(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for number in range(50):
+        (tmp_path / f"{number:03}.png").write_bytes(png(number))
+    assert main(["predict", str(packed), str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert (out.count(".png"), out.count("prediction")) == (50, 1)
+
+
+def test_image_is_read_from_standard_input(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(png(4))))
+    assert main(["predict", str(packed), "-", "--json"]) == 0
+    [line] = lines(capsys.readouterr().out)
+    assert (line["image"], line["prediction"]["top"][0]["label"]) == ("-", "4")  # type: ignore[index]
+
+
+def test_drawings_lie_as_their_images_do(packed: Path, images: Path, tmp_path: Path) -> None:
+    main(["predict", str(packed), str(images), "--draw", str(tmp_path / "drawn")])
+    found = sorted(path.relative_to(tmp_path / "drawn").as_posix() for path in (tmp_path / "drawn").rglob("*.png"))
+    assert found == ["b.png.png", "deep/a.PNG.png"]
+    with Image.open(tmp_path / "drawn" / "b.png.png") as drawn:
+        assert drawn.height > drawn.width >= 320
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing.zip", "-"], ["nothing.zip", "no such file", "gauntlet bundle RUN"]),
+        (["{packed}", "missing.png"], ["missing.png: no such file or folder"]),
+        (["{packed}", "{empty}"], ["no images", ".png"]),
+        (["{packed}", "a.npz", "b.png"], ["a.npz", "alone"]),
+        (["{packed}", "a.npz"], ["a.npz: not a readable .npz file"]),
+        (["{packed}", "{images}", "--draw", "{images}/drawn"], ["--draw", "inside a folder of inputs"]),
+        (["{packed}", "{images}", "--out", "x.npz"], ["--out", "--json"]),
+    ],
+)
+def test_invalid_arguments_are_refused_in_one_line(
+    packed: Path,
+    images: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: list[str],
+) -> None:
+    (tmp_path / "empty").mkdir()
+    named = {"packed": packed, "images": images, "empty": tmp_path / "empty"}
+    assert main(["predict", *(argument.format(**named) for argument in arguments)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("gauntlet: ")
+    for word in words:
+        assert word in err
+
+
+def test_commands_that_bundle_names_fit_what_the_model_takes(packed: Path) -> None:
+    signature = Bundle.open(packed).contract.signature
+    assert uses(signature, Path("m.zip")).endswith("gauntlet predict m.zip IMAGE...")
+    assert uses(signature.replace(preprocessing=None), Path("m.zip")).endswith("gauntlet predict m.zip INPUTS.npz")
+
+
+def test_arrays_give_arrays(
+    workspace: Callable[..., Workspace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = workspace()
+    proto = onnx_text.model("sums (float[n,3] a, float[n,3] b) => (float[n,3] y) { y = Add(a, b) }")
+    model = keep(proto, space.store, space.folder)
+    golden = keep_golden(space.path(model), {"a": samples(9, 3), "b": samples(9, 3)}, space.store, space.folder)
+    bundle = str(space.path(pack(space, model, golden).artifacts["bundle"]))
+    np.savez(tmp_path / "in.npz", a=np.ones((5, 3), np.float32), b=np.ones((5, 3), np.float32), unused=np.zeros(1))
+    assert main(["predict", bundle, str(tmp_path / "in.npz"), "--json", "--out", str(tmp_path / "out.npz")]) == 0
+    assert lines(capsys.readouterr().out)[4] == {"sample": "4", "prediction": {"outputs": {"y": [2.0, 2.0, 2.0]}}}
+    with np.load(tmp_path / "out.npz") as file:
+        assert file["y"].tolist() == [[2.0] * 3] * 5
+    np.savez(tmp_path / "in.npz", a=np.ones((5, 3), np.float32))
+    assert main(["predict", bundle, str(tmp_path / "in.npz")]) == 2
+    assert "no array for the input 'b'" in capsys.readouterr().err
+    assert main(["predict", bundle, str(tmp_path)]) == 2
+    assert "not images. Fix: give them in an .npz file" in capsys.readouterr().err
+
+
+def test_commands_load_neither_servers_nor_frameworks(packed: Path, images: Path) -> None:
+    for arguments in (["predict", str(packed), str(images / "b.png")],):
+        code = (
+            f"import sys; from flows.cli.main import main; assert main({arguments!r}) == 0; print('\\n', *sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        loaded = {name.partition(".")[0] for name in done.stdout.split()}
+        assert not {"torch", "prefect", "mlflow", "sklearn", "matplotlib", "tensorflow", "jax"} & loaded
+        assert "onnxruntime" in loaded

@@ -1,0 +1,71 @@
+"""A model that was fitted on a table takes the columns of another one by name, in the order of its fit."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flows.cli.main import main
+from gauntlet.core.artifact import Store
+from gauntlet.core.errors import ConfigError
+from wings.python_api.objects import samples_file
+
+X = pd.DataFrame(np.random.default_rng(0).random((60, 3)), columns=["leaf width", "leaf length", "age"])
+Y = (X["leaf width"] > X["age"]).astype(int)
+
+
+@pytest.fixture(params=["logistic.skops", "trees.txt", "trees.json", "trees.ubj"])
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    path = tmp_path / request.param
+    if path.suffix == ".skops":
+        skops, linear = pytest.importorskip("skops.io"), pytest.importorskip("sklearn.linear_model")
+        skops.dump(linear.LogisticRegression().fit(X, Y), path)
+    elif path.suffix == ".txt":
+        lightgbm = pytest.importorskip("lightgbm")
+        lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, Y).booster_.save_model(path)
+    else:
+        xgboost = pytest.importorskip("xgboost")
+        xgboost.XGBClassifier(n_estimators=2).fit(X, Y).get_booster().save_model(path)
+    return str(path)
+
+
+def stored(table: pd.DataFrame, model: str, folder: Path) -> dict[str, Any]:
+    table.to_csv(folder / "table.csv", index=False)
+    file = samples_file(folder / "table.csv", model, Store(folder / "store"))
+    assert file is not None
+    with np.load(file) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def test_columns_are_put_in_order_and_others_are_left_out(model: str, tmp_path: Path) -> None:
+    table = X[X.columns[::-1]].assign(id=range(60), target=Y)
+    arrays = stored(table, model, tmp_path)
+    np.testing.assert_allclose(arrays["input"], X.to_numpy())
+    assert arrays["labels"].tolist() == Y.tolist()
+
+
+def test_table_without_a_column_of_the_fit_is_refused(model: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no column 'age', on which the model was fitted"):
+        stored(X.drop(columns="age"), model, tmp_path)
+
+
+def test_table_with_other_names_is_taken_in_its_own_order(model: str, tmp_path: Path) -> None:
+    arrays = stored(X.set_axis(["one", "two", "three"], axis=1), model, tmp_path)
+    np.testing.assert_allclose(arrays["input"], X.to_numpy())
+
+
+def test_first_line_of_the_guide_finds_model_and_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skops, linear = pytest.importorskip("skops.io"), pytest.importorskip("sklearn.linear_model")
+    guide = Path(__file__).parents[2] / "docs" / "how-to" / "bring-a-model.md"
+    line = next(line for line in guide.read_text().splitlines() if line.startswith(".venv/bin/gauntlet run "))
+    monkeypatch.chdir(tmp_path)
+    X.assign(target=Y).to_csv("iris.csv", index=False)
+    skops.dump(linear.LogisticRegression().fit(X, Y), "iris.skops")
+    assert main(["validate", *line.split()[2:]]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "60 in iris.csv, with labels" in out
+    assert "classification, 2 classes" in out

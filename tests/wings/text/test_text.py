@@ -1,0 +1,70 @@
+"""Texts are read from scores by position, compared by their edits, and told from what else the outputs may be."""
+
+import numpy as np
+import pytest
+from problem_samples import problem
+
+from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Signature, TensorSpec
+from gauntlet.problems import problem_of
+from gauntlet.problems.inference import infer_problem
+from wings.text.text import edit_distance
+
+IMAGE: NamedArrays = {"image": np.random.default_rng(0).normal(size=(24, 1, 32, 100)).astype(np.float32)}
+
+
+def test_text_joins_repeats_and_drops_blanks() -> None:
+    path = np.array([[0, 1, 1, 0, 1, 2, 2, 3, 0]])
+    assert problem("text").predictions(np.eye(4, dtype=np.float32)[path]).tolist() == ["aabc"]
+
+
+@pytest.mark.parametrize(("one", "other", "edits"), [("", "abc", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2)])
+def test_edit_distance_counts_edits(one: str, other: str, edits: int) -> None:
+    assert edit_distance(one, other) == edit_distance(other, one) == edits
+
+
+def probabilities(blank: int) -> np.ndarray:
+    """Return those of 30 characters at 20 positions, of which one is the likeliest."""
+    scores = np.random.default_rng(0).normal(size=(24, 20, 30)).astype(np.float32)
+    scores[:, :, blank] += 3
+    powers = np.exp(scores)
+    return np.asarray(powers / powers.sum(axis=2, keepdims=True))
+
+
+@pytest.mark.parametrize("form", ["softmax", "logarithms", "batch second"])
+def test_scores_of_characters_by_position_are_text(form: str) -> None:
+    scores = probabilities(blank=0)
+    outputs = {"y": np.log(scores) if form == "logarithms" else scores}
+    if form == "batch second":  # a call for each sample returns [positions, 1, classes]
+        outputs = {"y": scores[:, :, None]}
+    found = infer_problem(IMAGE, outputs)
+    assert (found.task, found.primary_output, len(set(found.labels))) == ("text", "y", 29)
+    specs = (TensorSpec(name="y", dtype="float32", shape=("batch", *outputs["y"].shape[1:])),)
+    image = TensorSpec(name="image", dtype="float32", shape=("batch", 1, 32, 100))
+    signature = Signature(inputs=(image,), outputs=specs, primary_output="y", task="text", labels=found.labels)
+    read = problem_of(signature).predictions_of(outputs)
+    assert read is not None
+    assert all(text.isprintable() for text in read.tolist())
+
+
+def test_texts_whose_blank_is_last_are_arrays_and_said_to_be_so() -> None:
+    found = infer_problem(IMAGE, {"y": probabilities(blank=29)})
+    assert found.task == "arrays"
+    assert "blank is the last class" in found.reason
+
+
+def test_vector_of_scores_is_refused_as_a_text() -> None:
+    with pytest.raises(StageError, match=r"no output has the form of the problem text: y float32\['n', 5\]"):
+        infer_problem(IMAGE, {"y": np.ones((24, 5), np.float32)}, task="text")
+
+
+def test_edit_of_a_character_that_was_a_guess_costs_little() -> None:
+    text, sure, guess = problem("text"), 6.0, 0.1
+    scores = np.zeros((50, 4, len(text.signature.labels) + 1), np.float32)
+    scores[:, np.arange(4), [1, 2, 1, 2]] = [sure, sure, sure, guess]
+    other, worse = scores.copy(), scores.copy()
+    other[:, 3, 3], worse[:, :, 3] = 2 * guess, 2 * sure
+    texts = [text.predictions(each) for each in (scores, other, worse)]
+    losses = [text.expected_loss({"y": scores}, texts[0], each).drop for each in texts[1:]]
+    assert losses[0] < 0.01 < 0.4 < losses[1]

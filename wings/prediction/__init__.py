@@ -1,0 +1,1 @@
+"""`gauntlet predict`: what a bundle's model predicts for images, arrays, videos and cameras."""

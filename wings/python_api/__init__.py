@@ -1,0 +1,1 @@
+"""`import gauntlet`: the commands as functions, with objects of Python for files."""

@@ -1,0 +1,66 @@
+"""What the functions of `import gauntlet` do: the commands of the same names, with objects of Python for files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from flows.cli.interrupted import close_interrupted_runs
+from flows.record.home import Home
+from flows.record.report_files import read_report
+from gauntlet.core.kinds import required
+from wings.python_api.keywords import home_for, options_for
+from wings.python_api.objects import model_file, samples_file
+from wings.python_api.run_result import RunResult
+
+
+def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: bool, **options: Any) -> RunResult:
+    """See `gauntlet.run`."""
+    with home_for(home) as place:
+        from flows.cli.run import completed_run, configured
+
+        place.create()
+        source = model_file(model, data if sample is None else sample, place.store)
+        keywords = {"config": source, "data": samples_file(data, source, place.store), **options}
+        parsed, console = options_for("run", keywords), Console(quiet=quiet)
+        config, inferred = configured(parsed, place, console)
+        folder, error = completed_run(config, inferred, place, console, fresh=parsed.fresh)
+        if error is not None:
+            error.add_note(f"Its report is gauntlet.show({folder.name!r}).report")
+            raise error.with_traceback(None) from None
+        return _result(place, folder)
+
+
+def show(run: str | None, *, home: str | Path | None) -> RunResult:
+    """See `gauntlet.show`."""
+    with home_for(home) as place:
+        close_interrupted_runs(place)
+        return _result(place, place.require_run(run))
+
+
+def bench(
+    models: str | Path | Sequence[str | Path], inputs: Any, *, home: str | Path | None, quiet: bool, **options: Any
+) -> Any:
+    """See `gauntlet.bench`."""
+    with home_for(home) as place:
+        paths = [str(model) for model in ([models] if isinstance(models, str | Path) else models)]
+        samples = samples_file(inputs, next(iter(paths), ""), place.store)
+        return _called("bench", {"models": paths, "inputs": samples, **options}, quiet=quiet)
+
+
+def diagnose(model: Any, data: Any, *, home: str | Path | None, **options: Any) -> Any:
+    """See `gauntlet.diagnose`."""
+    with home_for(home) as place:
+        file = model_file(model, data, place.store)
+        return _called("diagnose", {"model": file, "data": samples_file(data, file, place.store), **options})
+
+
+def _called(command: str, keywords: dict[str, Any], *, quiet: bool = False) -> Any:
+    """Return the result of another wing's command; raise `ConfigError` where that wing was removed."""
+    call = required("call", command, f"gauntlet.{command}")
+    return call(options_for(command, keywords), Console(quiet=quiet))
+
+
+def _result(home: Home, folder: Path) -> RunResult:
+    return RunResult(read_report((folder / "report.json").read_bytes()), folder, home.store.root)

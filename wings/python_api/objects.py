@@ -1,0 +1,154 @@
+"""Models and samples that Python holds as objects, written as the files that a run takes."""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from configs.brought_data import read_arrays
+from configs.brought_model import input_names, kind_of
+from configs.frameworks import all_frameworks, framework_of
+from gauntlet.core.arrays import Array, NamedArrays, as_array
+from gauntlet.core.artifact import Store
+from gauntlet.core.errors import ConfigError, StageError
+from wings.python_api.sample_files import read_samples
+
+LABELS = "labels"
+LABEL_COLUMNS = (LABELS, "label", "target", "class", "y")
+"""Of a table: the first that is there, and no input of the model, has the labels."""
+ONLY_INPUT = "input"
+"""What a single array is called where the model has no name for it."""
+
+
+def model_file(model: Any, sample: Any, store: Store) -> str:
+    """Return the file of a model: its path, or an object as its framework saves it, in the store.
+
+    `sample` are inputs, shape (n, ...), from which PyTorch learns the shapes of a module.
+
+    Raises:
+        ConfigError: for an object of no framework that is installed, or one that its framework cannot save.
+    """
+    if isinstance(model, str | Path):
+        return str(model)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = _saved(model, sample, Path(folder))
+        except StageError as error:
+            raise ConfigError(str(error)) from error
+        return str(store.path(store.put(path)))
+
+
+def _saved(model: Any, sample: Any, folder: Path) -> Path:
+    if isinstance(model, onnx.ModelProto):
+        path = folder / "model.onnx"
+        onnx.save(model, path)
+        return path
+    for framework in all_frameworks():
+        if (saved := framework.save(model, lambda: _inputs(sample), folder)) is not None:
+            return saved
+    known = ", ".join(framework.name for framework in all_frameworks())
+    raise ConfigError(
+        f"model: a {type(model).__name__} is none that can be saved here. Fix: give the path of a file, or a model of "
+        f"onnx, {known}"
+    )
+
+
+def _inputs(sample: Any) -> tuple[Array, ...] | NamedArrays:
+    """Return some inputs in the order of the call, or by name."""
+    if isinstance(sample, tuple):
+        return tuple(map(as_array, sample))
+    if isinstance(sample, str | Path) and Path(sample).suffix == ".npz":
+        arrays = read_arrays(Path(sample)) or {}
+    elif sample is None or isinstance(sample, str | Path):
+        raise ConfigError("the module does not say the shapes of its inputs. Fix: give some inputs, with sample=")
+    else:
+        arrays = _named(next(_batches(sample)), ())
+    return {name: array for name, array in arrays.items() if name != LABELS}
+
+
+def samples_file(data: Any, model: str, store: Store, *, trust: bool = False) -> str | None:
+    """Return the file of samples: its path, or an `.npz` file in the store with one array for each input.
+
+    Args:
+        data: a path, of what `read_samples` reads, too; an array or a table of a model's only input; a dictionary by
+            input; one of these with labels, as a pair; or batches of them, such as a `DataLoader` gives.
+        model: the file that they are for, which names its inputs.
+        store: the home's.
+        trust: read a model that may run code, for the names of its columns.
+
+    Raises:
+        ConfigError: when they are none of these, or a table lacks a column that the model was fitted on.
+    """
+    source = data
+    if isinstance(data, str | Path):
+        data = read_samples(str(data))
+    if data is None:
+        return None if source is None else str(source)
+    kind, path = kind_of(Path(model)), Path(model)
+    names = tuple(input_names(path)) if kind == "onnx" else ()
+    if hasattr(data, "columns"):
+        framework = framework_of(kind)
+        data = _in_order(data, framework.columns(path, trust) if framework else ())
+    try:
+        batches = [_named(batch, names) for batch in _batches(data)]
+        arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    except (StageError, ValueError, KeyError, IndexError) as error:
+        what = source if isinstance(source, str | Path) else type(data).__name__
+        raise ConfigError(f"data: {what} is not read as samples: {error}") from error
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "samples.npz"
+        np.savez(path, allow_pickle=False, **arrays)
+        return str(store.path(store.put(path)))
+
+
+def _batches(data: Any) -> Iterator[Any]:
+    """Yield the batches of what gives them one after another, such as a `DataLoader`; else all samples as one."""
+    if isinstance(data, Mapping | tuple | list) or hasattr(data, "__array__"):
+        yield data
+    elif isinstance(data, Iterable):
+        yield from data
+    else:
+        raise StageError("expected arrays, a table, or batches of them")
+
+
+def _named(batch: Any, names: tuple[str, ...]) -> NamedArrays:
+    """Return arrays by input; `names` are those of the model's inputs, where it has any."""
+    if isinstance(batch, Mapping):
+        return {str(name): as_array(array) for name, array in batch.items()}
+    if isinstance(batch, tuple) or (isinstance(batch, list) and all(hasattr(part, "__array__") for part in batch)):
+        if len(batch) > 2:
+            raise StageError(f"a batch of {len(batch)} parts; expected samples, or a pair of samples and labels")
+        inputs = _named(batch[0], names)
+        return inputs if len(batch) == 1 else {**inputs, LABELS: as_array(batch[1])}
+    if hasattr(batch, "columns"):
+        return _columns(batch, names)
+    return {next(iter(names), ONLY_INPUT): as_array(batch)}
+
+
+def _in_order(table: Any, fitted: tuple[str, ...]) -> Any:
+    """Return a table with the columns that the model was fitted on, in their order, and the labels.
+
+    A table that has none of them is taken as it is. LightGBM writes underscores for spaces.
+    """
+    by_name = {str(name).replace(" ", "_"): name for name in table.columns}
+    known = [name for name in fitted if name.replace(" ", "_") in by_name]
+    if not known:
+        return table
+    if missing := [name for name in fitted if name not in known]:
+        raise ConfigError(f"data: no column {missing[0]!r}, on which the model was fitted; found: {', '.join(by_name)}")
+    chosen = [by_name[name.replace(" ", "_")] for name in fitted]
+    labels = [name for name in LABEL_COLUMNS if name in table.columns and name not in chosen][:1]
+    return table[[*chosen, *labels]]
+
+
+def _columns(table: Any, names: tuple[str, ...]) -> NamedArrays:
+    """Return a table of numbers as the matrix of a model's only input, and any other one by column."""
+    columns = {str(name): as_array(table[name]) for name in table.columns}
+    labelled = next((name for name in LABEL_COLUMNS if name in columns and name not in names), None)
+    labels = {} if labelled is None else {LABELS: columns.pop(labelled)}
+    if len(names) > 1 or names in [(name,) for name in columns] or any(a.dtype.kind == "U" for a in columns.values()):
+        return columns | labels
+    return {next(iter(names), ONLY_INPUT): np.column_stack([*columns.values()]), **labels}
