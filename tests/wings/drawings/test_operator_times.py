@@ -35,15 +35,6 @@ def test_chart_stays_small_when_there_are_many_operators() -> None:
     ]
 
 
-def test_bars_are_in_proportion_when_two_models_were_profiled() -> None:
-    known = [profile("fp32", Conv=4.0, Add=1.0), profile("int8", QLinearConv=2.0, Add=0.5)]
-    with themed(300) as figure:
-        operator_times._fill(figure, ["fp32", "int8"], operator_times.slowest(known))
-    bars = [(bar.get_width(), bar.get_facecolor()) for bar in figure.axes[0].patches if bar.get_width()]
-    assert [width for width, _ in bars] == [4.0, 2.0, 1.0, 0.5]
-    assert bars[0][1] == bars[2][1] != bars[1][1] == bars[3][1]  # a colour a model
-
-
 def test_nothing_is_drawn_when_nothing_was_profiled() -> None:
     missing = profile("fp32", Conv=1.0).replace(profile=None)
     assert BenchmarkFacts.model_construct(profiles=(missing,)).section() is None
