@@ -1,6 +1,5 @@
 """What the request log keeps, and that neither a kill, nor a slow or full disk, harms it or a request."""
 
-import json
 import signal
 import sqlite3
 import threading
@@ -300,9 +299,3 @@ def test_entry_larger_than_the_queue_is_left_out(tmp_path: Path, signature: Sign
     log.close()
     assert written(metrics, "lost") == 1
     assert not log_files(tmp_path)
-
-
-def test_feedback_json_is_documented(server: ServerProcess) -> None:
-    paths = server.get("/openapi.json").json()["paths"]
-    schema = paths["/v2/models/{name}/feedback"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert "request_id" in json.dumps(schema)
