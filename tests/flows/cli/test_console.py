@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from flows.cli.console import Lines, candidates_table, live, print_report, reasons
-from flows.cli.report_tables import folded
 from flows.record.home import Home
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
@@ -115,25 +114,6 @@ def test_table_says_where_each_is_to_be_run_when_that_differs(report: RunReport,
     candidates = tuple(c.replace(target=places.get(c.name)) for c in report.candidates)
     cells = [str(cell) for cell in candidates_table(report.replace(candidates=candidates), width).columns[1].cells]
     assert cells == ["reference\non ort-cpu", "rejected", "rejected", "winner\non openvino-f32", "rejected"]
-
-
-@pytest.mark.parametrize(
-    ("name", "width", "lines"),
-    [
-        ("fp32", 10, ["fp32"]),
-        (LONG, 28, ["static-u8s8-percentile99.99-", "reduce-range"]),
-        (LONG, 16, ["static-u8s8-", "percentile99.99-", "reduce-range"]),
-        ("abcdefghij", 4, ["abcd", "efgh", "ij"]),
-        ("a--b", 2, ["a-", "-b"]),
-    ],
-)
-def test_names_are_folded_behind_hyphens(name: str, width: int, lines: list[str]) -> None:
-    assert folded(name, width).split("\n") == lines
-
-
-def test_nobody_is_rejected_without_being_named(report: RunReport) -> None:
-    rejected = {c.name for c in report.candidates if c.status == "rejected"}
-    assert {name for names in reasons(report).values() for name in names} == rejected
 
 
 def test_winners_file_and_report_are_named_with_paths_that_can_be_copied(

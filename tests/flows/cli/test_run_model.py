@@ -92,11 +92,6 @@ def test_validate_shows_what_a_model_would_be_run_with(folder: Path, capsys: pyt
     assert "model.onnx: valid; 4 candidates: fp32, passes, ort-extended, static-u8s8" in out
 
 
-def test_validate_refuses_a_models_options_beside_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "digits-small-cnn", "--task", "text"]) == 2
-    assert "--task is for a model; digits-small-cnn is a configuration" in capsys.readouterr().err
-
-
 def test_model_is_tried_with_the_operator_libraries_of_the_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -179,12 +179,6 @@ def test_train_goes_on_and_ends_at_the_same_weights_when_it_was_stopped(
     assert report.artifacts["model"] == whole.artifacts["model"]
 
 
-def test_architecture_is_refused_with_the_nearest_name_when_nobody_knows_it() -> None:
-    assert KerasTraining(architecture="EfficientNetB0").architecture == "efficientnetb0"
-    with pytest.raises(ValueError, match="did you mean efficientnet"):
-        KerasTraining(architecture="efficientnet-b0")
-
-
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_efficientnet_learns_real_digits_from_scratch(workspace: Callable[..., Workspace]) -> None:

@@ -97,11 +97,6 @@ def test_stream_reads_no_further_than_one_batch(predictor: Predictor) -> None:
     assert len(taken) == 8
 
 
-def test_nothing_predicts_nothing(predictor: Predictor) -> None:
-    assert predictor.predict([]) == []
-    assert list(predictor.stream([])) == []
-
-
 def test_event_loop_goes_on_while_a_prediction_is_made(predictor: Predictor) -> None:
     async def both() -> tuple[list[object], int]:
         ticks = 0
@@ -189,11 +184,6 @@ def test_image_may_be_pillows_a_tensor_or_a_list(predictor: Predictor, convert: 
 def test_listed_integers_are_levels_of_8_bits(predictor: Predictor) -> None:
     with pytest.raises(StageError, match="takes uint8, 0 to 255; the samples are int64 from 0 to 300"):
         predictor([[0, 300]])
-
-
-def test_images_may_be_one_array(predictor: Predictor) -> None:
-    images = np.stack([decode_image(png(number), 1) for number in range(3)])
-    assert predictor.predict(images) == predictor.predict([png(number) for number in range(3)])
 
 
 def test_image_of_pillow_with_16_bits_is_refused(predictor: Predictor) -> None:

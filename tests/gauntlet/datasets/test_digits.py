@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gauntlet.core.signature import HogFeatures
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.digits import Digits
@@ -34,27 +33,6 @@ def test_splits_are_the_same_when_the_seed_is_the_same_and_others_when_not(datas
     for name in SPLITS:
         assert np.array_equal(again.splits[name].inputs["input"], dataset.splits[name].inputs["input"])
         assert not np.array_equal(other.splits[name].inputs["input"], dataset.splits[name].inputs["input"])
-
-
-def test_channels_are_last_when_the_layout_says_so(dataset: Dataset) -> None:
-    last = Digits(image_size=16, layout="NHWC").load()
-    assert (last.signature.layout, last.signature.inputs[0].shape) == ("NHWC", ("batch", 16, 16, 3))
-    for name in SPLITS:
-        inputs = last.splits[name].inputs["input"]
-        assert np.array_equal(inputs.transpose(0, 3, 1, 2), dataset.splits[name].inputs["input"])
-        assert np.array_equal(last.splits[name].labels, dataset.splits[name].labels)
-
-
-def test_inputs_are_vectors_when_histograms_are_wanted(workspace: Callable[..., Workspace]) -> None:
-    config = Digits(image_size=16, hog=HogFeatures(pixels_per_cell=8))
-    assert (config.packages, Digits().packages) == ({"skimage": "sklearn"}, {})
-    report = data(config, workspace())
-    signature = report.facts.signature
-    assert (signature.layout, signature.inputs[0].shape) == ("none", ("batch", 9 * 2 * 2))
-    assert signature.preprocessing.hog == config.hog
-    inputs = read_split(workspace().path(report.artifacts["test"])).take(slice(None))["input"]
-    assert inputs.shape == (360, 36)
-    assert np.allclose(np.linalg.norm(inputs, axis=1), 1, atol=1e-3)  # one block, normalized
 
 
 def test_prepare_saves_the_splits_and_passes_when_the_data_is_sound(workspace: Callable[..., Workspace]) -> None:

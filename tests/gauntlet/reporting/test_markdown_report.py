@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from gauntlet.reporting.markdown_report import escape, render_markdown

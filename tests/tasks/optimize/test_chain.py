@@ -161,12 +161,6 @@ def session_graph(subject) -> onnx.GraphProto:
     return onnx.load(path).graph
 
 
-def test_there_is_nothing_to_gain_when_no_pass_changes_anything(subject, own: Own) -> None:
-    report = work(subject, own("nothing"))
-    assert [f.outcome for f in report.facts.passes] == ["unchanged"]
-    assert (report.failures, report.facts.nothing_to_gain) == ((), "nothing to gain here: no pass changes the graph")
-
-
 @pytest.mark.slow
 def test_chain_goes_on_where_it_was_when_it_was_killed(subject, own: Own) -> None:
     chain = Chain(passes=(own("nothing"), OnnxSlim()))

@@ -4,7 +4,6 @@ import re
 
 from recorded_facts import with_facts
 
-from gauntlet.reporting.drawing import themed
 from gauntlet.reporting.html_report import render_html
 from tasks.benchmark.candidate_profile import CandidateProfile
 from tasks.benchmark.facts import BenchmarkFacts

@@ -8,9 +8,9 @@ from PIL import Image
 
 from gauntlet.core.run_report import RunReport
 from gauntlet.metrics.class_curves import Ranking
-from gauntlet.metrics.confidence_calibration import CalibrationScores, ConfidenceCalibration, ReliabilityBin
+from gauntlet.metrics.confidence_calibration import ConfidenceCalibration
 from gauntlet.reporting.html_report import render_html
-from wings.drawings.score_plots import draw_calibration, save_calibration, save_ranking
+from wings.drawings.score_plots import save_calibration, save_ranking
 
 
 def facts(report: RunReport) -> tuple[ConfidenceCalibration, Ranking]:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.errors import ConfigError
 from wings.inspection.library.diagnosis import diagnose
 from wings.inspection.library.diagnosis.faults import slow_first_call
 from wings.inspection.library.diagnosis.findings import ALWAYS_LISTED, TITLES, CallerHints, Diagnosis, Finding, Timing
@@ -223,13 +223,6 @@ def test_external_data_is_never_opened_outside(ask: Ask, tmp_path: Path) -> None
         assert found.fault == "external_data"
         assert place in found.cause
         assert words in found.cause
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"\x00" * 100, b"\x08\x08"])
-def test_file_that_is_no_model_is_one_error(ask: Ask, content: bytes) -> None:
-    with pytest.raises(StageError, match=r"model\.onnx: not a readable") as caught:
-        ask(content)
-    assert "\n" not in str(caught.value)
 
 
 def test_evidence_that_cannot_be_read_is_a_wrong_question(ask: Ask, tmp_path: Path) -> None:
