@@ -8,12 +8,11 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from flows.cli.console import Lines, candidates_table, live, print_report, reasons
+from flows.cli.console import Lines, candidates_table, print_report, reasons
 from flows.record.home import Home
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, BenchmarkRow, CandidateEntry, RunReport, StageEntry
-from gauntlet.core.workspace import progress_log
 
 BROKEN = "optimize.accepted_passes: 0 passes must be > 0 passes; onnxsim: timed out"
 SAME = "nothing to gain here: ONNX Runtime optimizes the model to the same graph by itself"
@@ -137,23 +136,6 @@ def test_failed_run_names_its_gate_in_one_line(report: RunReport) -> None:
         "warning: data.small: 1 must be > 2",
         "Failed at numerics: numerics.max_rel_error: 0.5 must be <= 0.0001; worst output 'logits'",
         "Report: /home/runs/r/report.html",
-    ]
-
-
-def test_lines_of_a_running_stage_stay_indented_when_they_wrap() -> None:
-    text = io.StringIO()
-    with live(Console(file=text, width=40)):
-        extra = {"done": 1, "total": 6, "unit": "epoch"}
-        progress_log.info("epoch 1/6 train_loss=1.751 validation_loss=1.563", extra=extra)
-        logging.getLogger("gauntlet").warning("  data.small: 1 must be > 2, and this line is longer than 40 (warning)")
-        logging.getLogger("gauntlet").info("data [passed]")
-    lines = [line.rstrip() for line in text.getvalue().splitlines()]
-    assert lines == [
-        "  epoch 1/6 train_loss=1.751",
-        "  validation_loss=1.563",
-        "  data.small: 1 must be > 2, and this",
-        "  line is longer than 40 (warning)",
-        "data [passed]",
     ]
 
 
