@@ -1,13 +1,16 @@
 """The digits: four disjoint, stratified splits of real pictures."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import SPLITS, Dataset
 from tasks.data import data
 
@@ -44,3 +47,20 @@ def test_prepare_saves_the_splits_and_passes_when_the_data_is_sound(workspace: C
         counts = report.facts.images_per_class[name]
         assert [counts[str(digit)] for digit in range(10)] == np.bincount(split.labels, minlength=10).tolist()
     assert data(Digits(image_size=8, test_images=100), workspace()).artifacts == report.artifacts
+
+
+def test_images_become_histograms_of_their_gray_values(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for label in ("a", "b"):
+        (tmp_path / label).mkdir()
+        for number in range(10):
+            pixels = rng.integers(0, 256, (20, 30, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / label / f"{number}.png")
+    folder = ImageFolder(path=tmp_path, image_size=16, hog={"pixels_per_cell": 4}, input_name="features")
+    dataset = folder.load()
+    assert folder.packages == {"skimage": "sklearn"}
+    assert dataset.signature.preprocessing.mean == (0.0,)
+    assert dataset.signature.layout == "none"
+    taken = dataset.splits["test"].take(slice(0, 2))["features"]
+    assert taken.shape == (2, *dataset.signature.inputs[0].shape[1:]) == (2, 9 * 4 * 9)
+    assert 0 < taken.max() <= 1

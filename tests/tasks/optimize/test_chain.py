@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
@@ -18,6 +21,7 @@ from tasks.numerics import NumericsConfig, numerics
 from tasks.optimize import OptimizeFacts, optimize
 from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import halves
+from tasks.optimize.latency_check import _outer, speed_ratio
 from tasks.optimize.onnxoptimizer import OnnxOptimizer
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.onnxsim import OnnxSim
@@ -199,3 +203,17 @@ def test_passes_are_all_tried_where_there_is_time(subject, own: Own) -> None:
     report = optimize(chain, subject.out, model=subject.model, golden=subject.golden, budget_s=1e6)
     assert [one.outcome for one in report.facts.passes] == ["unchanged", "accepted"]
     assert not [one for one in report.checks if one.name == "optimize.untried_passes"]
+
+
+@given(st.integers(6, 400))
+def test_interval_leaves_out_as_many_rounds_as_the_sign_test_allows(rounds: int) -> None:
+    outside = _outer(rounds)
+    assert binom.cdf(outside, rounds, 0.5) <= 0.025 < binom.cdf(outside + 1, rounds, 0.5)
+
+
+def test_interval_holds_its_median_and_one_model_has_its_own_speed(subject, tmp_path: Path) -> None:
+    model = subject.out.path(subject.model)
+    inputs = {"x": np.zeros((4, 3, 16, 16), np.float32)}
+    onnx.save(onnx.load(model), tmp_path / "same.onnx")
+    speed, low, high = speed_ratio(model, tmp_path / "same.onnx", inputs)
+    assert 0 < low <= speed <= high
