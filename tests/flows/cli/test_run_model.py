@@ -11,7 +11,7 @@ import onnx_text
 import onnxruntime_extensions
 import pytest
 import written_models
-from harness import command, latest_report, sets
+from harness import SHORT, command, latest_report, sets
 from rich.console import Console
 from small_images import write_pictures
 
@@ -23,8 +23,7 @@ from flows.cli.run import CONFIG_FILE, print_inferred
 from flows.record.home import Home
 from gauntlet.core.signature import Task
 
-QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=2", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=8", "quantize=[{kind: static}]", "optimize=[]", "benchmark.profile=false")
+QUICK = (*SHORT, "quantize=[{kind: static}]", "optimize=[]")
 
 
 @pytest.fixture

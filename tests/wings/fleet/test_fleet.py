@@ -13,7 +13,7 @@ import onnx
 import onnx_text
 import psutil
 import pytest
-from harness import GAUNTLET, journal, sets
+from harness import GAUNTLET, SHORT, journal, sets
 from rich.console import Console
 
 from flows.record.home import Home
@@ -24,8 +24,7 @@ from wings.fleet.fleet_flow import result_of, run_processes
 from wings.fleet.fleet_record import fleet_record, last_fleet
 from wings.fleet.library.fleet_report import FleetReport, FleetResult
 
-QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=1", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=8", "quantize=[]", "optimize=[]", "benchmark.profile=false")
+QUICK = (*SHORT, "quantize=[]", "optimize=[]")
 BROKEN = FleetResult(model="broken.onnx", verdict="invalid", reason="broken.onnx: not an ONNX file, but text " * 9)
 
 

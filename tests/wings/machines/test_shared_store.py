@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
-from harness import command, latest_report, quick_config
+from harness import SHORT, command, latest_report, quick_config
 from object_server import BUCKET, SECRET, ObjectServer, machine
 
 from configs.loader import load
@@ -29,8 +29,7 @@ from .conftest import reached
 
 ADDRESS = f"s3://{BUCKET}/shared"
 BY_CLOCK = ("benchmark", "explain", "select", "package")
-QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=1", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=8", "quantize=[{kind: dynamic, weights: s8}]", "optimize=[]", "benchmark.profile=false")
+QUICK = (*SHORT, "quantize=[{kind: dynamic, weights: s8}]", "optimize=[]")
 
 
 @pytest.fixture(scope="module")
