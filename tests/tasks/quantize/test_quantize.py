@@ -68,18 +68,6 @@ def test_names_are_short_and_unique_when_every_field_is_changed() -> None:
     assert DynamicInt8(per_channel=True).name == "dynamic-u8-channel"
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"activations": "s8", "weights": "u8"}, "has no kernels"),
-        ({"activations": "u16", "format": "qoperator"}, "use format qdq"),
-    ],
-)
-def test_recipe_is_refused_when_the_runtime_cannot_run_it(fields: dict[str, str], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        StaticInt8.model_validate(fields)
-
-
 def accuracy_report(trained, out: Workspace, model: Artifact, **config: float) -> Report[AccuracyFacts]:
     return accuracy(AccuracyConfig(**config), out, model=model, golden=trained.golden, test=trained.test)
 
