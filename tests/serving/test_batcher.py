@@ -11,7 +11,7 @@ import pytest
 from gauntlet.core.arrays import NamedArrays
 from serving.batcher import QUICK_S, Batcher, Job
 from serving.cost_model import CostModel
-from serving.errors import Overloaded
+from serving.errors import ClientGone, Overloaded
 
 FAR = float("inf")
 
@@ -93,6 +93,35 @@ def test_call_that_fails_in_the_event_loop_is_the_requests_failure_alone() -> No
 
     assert asyncio.run(scenario()) == 4
     batcher.close()
+
+
+def test_waiting_request_whose_client_left_is_not_computed() -> None:
+    calls, running, go_on = Calls(), threading.Event(), threading.Event()
+
+    def run(inputs: NamedArrays) -> NamedArrays:
+        running.set()
+        go_on.wait()
+        return calls(inputs)
+
+    batcher = Batcher(run, CostModel({1: QUICK_S * 2}, 1), calls, joins=True, max_queue=64)
+
+    async def leave() -> None:
+        return None
+
+    async def scenario() -> float:
+        first = asyncio.create_task(ask(batcher, 1))
+        await asyncio.to_thread(running.wait)
+        job = batcher.submit({"x": np.zeros((1, 1))}, 1, FAR, 0.0)
+        with pytest.raises(ClientGone):
+            await batcher.result(job, leave)
+        last = asyncio.create_task(ask(batcher, 3))
+        go_on.set()
+        assert await first == 2
+        return await last
+
+    assert asyncio.run(scenario()) == 6
+    batcher.close()
+    assert calls.rows == [1, 1]
 
 
 def test_request_is_refused_that_would_be_late_as_earlier_responses_were_until_these_are_in_time() -> None:

@@ -57,6 +57,15 @@ def test_constant_that_is_an_output_stays() -> None:
     assert lift_constants(proto) == ""
 
 
+def test_weights_leave_the_inputs_and_the_old_file_format() -> None:
+    proto = onnx_text.model(
+        "old (float[n,16] x) => (float[n,4] y) <float[16,4] w> { y = MatMul(x, w) }", opset=9, ir_version=3
+    )
+    proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [16, 4]))
+    assert "1 initializers" in same_outputs(proto, drop_default_inputs)
+    assert ([i.name for i in proto.graph.input], proto.ir_version) == (["x"], 4)
+
+
 def test_default_that_a_signature_declares_stays_an_input() -> None:
     proto = plain()
     proto.graph.input.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, [4]))
