@@ -186,6 +186,11 @@ def test_listed_integers_are_levels_of_8_bits(predictor: Predictor) -> None:
         predictor([[0, 300]])
 
 
+def test_images_may_be_one_array(predictor: Predictor) -> None:
+    images = np.stack([decode_image(png(number), 1) for number in range(3)])
+    assert predictor.predict(images) == predictor.predict([png(number) for number in range(3)])
+
+
 def test_image_of_pillow_with_16_bits_is_refused(predictor: Predictor) -> None:
     with pytest.raises(StageError, match="pixel mode I;16; expected at most 8 bits"):
         predictor(PIL.Image.new("I;16", (8, 8)))
