@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 GAUNTLET = Path(sys.executable).with_name("gauntlet")
-QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=5", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=8", "train.epochs=6")
+RACE = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=5", "benchmark.restart_processes=false")
+"""A race that takes a second."""
+SHORT = (*RACE, "benchmark.block_ms=1", "benchmark.profile=false", "numerics.samples=8")
+"""And nothing besides that takes long."""
+QUICK = (*RACE, "numerics.samples=8", "train.epochs=6")
 WITHOUT_REPAIR = ("repair.enabled=false",) if "repair" in shipping_stages() else ()
 """The processor decides who needs a repair."""
 QUICK += WITHOUT_REPAIR

@@ -66,10 +66,6 @@ def test_a_port_is_published_on_the_loopback_only(name: str) -> None:
         assert re.fullmatch(r"127\.0\.0\.1:\$\{\w+_PORT:-(\d+)\}:\1", port), f"{name} publishes {port}"
 
 
-def test_the_database_is_not_published() -> None:
-    assert "ports" not in SERVICES["postgres"]
-
-
 @each_service
 def test_a_password_comes_from_the_environment_and_has_no_default(name: str) -> None:
     for key, value in given_values(SERVICES[name].get("environment", {})).items():
@@ -91,10 +87,6 @@ def test_the_example_of_the_environment_has_every_variable_and_no_password() -> 
     assert {name for name, how in used.items() if how == ":?"} == empty
     secret = re.compile("PASSWORD|AUTH|TOKEN|SECRET|KEY")
     assert not [name for name, value in settings.items() if secret.search(name) and value]
-
-
-def test_secrets_are_kept_out_of_git() -> None:
-    assert "docker/.env" in (TOP / ".gitignore").read_text().split()
 
 
 @each_service
@@ -165,19 +157,6 @@ def test_the_extras_of_the_worker_image_can_be_chosen() -> None:
     assert set(default.split(",")) <= set(project["optional-dependencies"])
 
 
-def test_the_example_of_the_environment_names_the_base_images_that_are_used() -> None:
-    used = re.findall(r"^ARG (PYTHON_IMAGE)=(\S+)$", DOCKERFILE, re.MULTILINE)
-    used += re.findall(r"\$\{(POSTGRES_IMAGE):-(\S+)\}", (DOCKER / "compose.yaml").read_text())
-    assert [name for name, _ in used] == ["PYTHON_IMAGE", "POSTGRES_IMAGE"]
-    for name, image in used:
-        assert f"# {name}={image}\n" in (DOCKER / ".env.example").read_text()
-
-
-def test_extras_that_need_more_than_their_packages_get_it() -> None:
-    assert "*,jax,*) pip install --only-binary :all: --constraint constraints.txt --no-deps jax2onnx ;;" in DOCKERFILE
-    assert '*,boosting,*) DEBIAN_PACKAGES="${DEBIAN_PACKAGES} libgomp1" ;;' in DOCKERFILE
-
-
 @pytest.mark.parametrize("name", ["worker", "worker-gpu"])
 def test_a_worker_gets_the_store_and_every_credential_that_the_guide_names(name: str) -> None:
     guide = (TOP / "docs" / "wings" / "machines.md").read_text()
@@ -212,12 +191,6 @@ def test_a_deployment_goes_to_the_pool_that_the_workers_serve(name: str) -> None
         assert f"--pool={pool}" in SERVICES[worker]["command"]
     assert f"prefect work-pool create {pool} --type process" in SERVICES["deploy"]["command"][-1]
     assert f'"--pool", "{pool}"' in DOCKERFILE
-
-
-def test_the_nightly_run_is_scheduled_once_and_does_not_overlap() -> None:
-    nightly = DEPLOYMENTS["nightly"]
-    assert nightly["schedules"] == [{"slug": "nightly", "cron": "0 2 * * *", "timezone": "UTC", "active": True}]
-    assert nightly["concurrency_limit"] == {"limit": 1, "collision_strategy": "ENQUEUE"}
 
 
 def test_the_automation_allows_for_several_missed_heartbeats() -> None:

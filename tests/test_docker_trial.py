@@ -49,18 +49,6 @@ def test_shell_scripts_have_no_finding(script: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_shell_scripts_can_be_executed(script: Path) -> None:
-    assert os.access(script, os.X_OK)
-
-
-def test_help_names_every_option() -> None:
-    done = attempt("--help")
-    assert done.returncode == 0
-    for option in ("--offline-bases", "--own-engine FOLDER", "--result FILE.json"):
-        assert option in done.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -137,8 +137,3 @@ def test_load_suggests_the_nearest_preset_when_there_is_no_such_file() -> None:
         load("digits-resnet81")
     with pytest.raises(ConfigError, match=r"no such file or preset \(presets: .*digits-small-cnn"):
         load("zzz.yaml")
-
-
-def test_set_reaches_into_a_part_that_the_file_leaves_out() -> None:
-    config = load("digits-small-cnn", ("data.image_size=16", "structure.max_opset=17"))
-    assert (config.data.kind, config.data.image_size, config.structure.max_opset) == ("digits", 16, 17)

@@ -46,9 +46,3 @@ def test_preset_is_the_same_by_name_path_and_json_and_names_each_candidate_once(
     assert len(set(config.candidates)) == len(config.candidates)
     assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
     assert PipelineConfig.model_validate(config.model_dump(mode="json")) == config
-
-
-def test_default_config_is_valid_when_nothing_is_set() -> None:
-    config = PipelineConfig()
-    assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
-    assert config == PipelineConfig.model_validate({})

@@ -112,15 +112,6 @@ def test_misspelt_key_is_refused_with_the_right_one_when_a_letter_is_doubled(
         assert message.startswith(f"{key_of(path, name + name[-1])}: unknown key; did you mean '{name}'?")
 
 
-@each_part
-def test_value_of_a_wrong_type_is_refused_and_shown_in_a_part(
-    tmp_path: Path, path: Path_, owners: Owners, model: type[BaseModel]
-) -> None:
-    for name in leaves(model)[:1]:
-        message = refusal(tmp_path, document(path, owners, model, {name: {"odd": 3}}))
-        assert f"{key_of(path, name)}: {{'odd': 3}}: " in message
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -177,21 +168,21 @@ def test_parts_that_do_not_fit_are_refused_when_each_is_right_alone(
     assert message in refusal(tmp_path, values)
 
 
+def test_default_is_one_after_the_other() -> None:
+    assert load("digits-small-cnn").runner.is_serial
+    assert not load("digits-small-cnn", ("runner.workers=2",)).runner.is_serial
+    assert not load("digits-small-cnn", ("runner={kind: processes, workers: 1}",)).runner.is_serial
+
+
 @pytest.mark.parametrize(
-    "values",
+    ("setting", "message"),
     [
-        {"select": {"batch": 8}},
-        {"benchmark": {"batch_sizes": [8, 1], "session_variants": [{"spinning": False}]}},
-        {"benchmark": {"batch_sizes": [4]}, "select": {"batch": 4}},
-        {"structure": {"max_opset": 17, "max_ir_version": 8}},
-        {"overrides": [{"check": "a.b", "reason": "known and accepted", "candidate": "ort-basic"}]},
-        {"quantize": [{"kind": "static"}, {"kind": "static", "per_channel": False}]},
+        ("runner.kind=cluster", "allowed: 'threads', 'processes'"),
+        ("runner.workers=0", "greater than or equal to 1"),
+        ("runner={kind: threads, address: 'tcp://h:1'}", "address: unknown key"),
     ],
 )
-def test_parts_that_fit_are_accepted_when_changed_together(values: dict[str, Any]) -> None:
-    assert PipelineConfig.model_validate(values) is not None
-
-
-def test_set_is_refused_as_the_file_is_when_its_value_is_wrong(tmp_path: Path) -> None:
-    assert refusal(tmp_path, {}, "train.epochs=0") == refusal(tmp_path, {"train": {"epochs": 0}})
-    assert "train.epoch: unknown key; did you mean 'epochs'?" in refusal(tmp_path, {}, "train.epoch=3")
+def test_wrong_runner_is_one_clear_error(setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match="runner") as raised:
+        load("digits-small-cnn", (setting,))
+    assert message in str(raised.value)

@@ -45,13 +45,6 @@ def test_lists_are_of_one_recipe_and_may_hold_lists(tmp_path: Path) -> None:
     ) == [*("static-u8s8", "static-u8s8-percentile99.9", "static-u8s8-percentile99.99"), *("dynamic-u8", "dynamic-s8")]
 
 
-def test_list_is_taken_when_it_is_set(tmp_path: Path) -> None:
-    assert recipes(tmp_path, {"kind": "static"}, settings=("quantize.0.activations=[u8, s8]",)) == [
-        "static-u8s8",
-        "static-s8s8",
-    ]
-
-
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [

@@ -11,6 +11,7 @@ import onnx_text
 import onnxruntime as ort
 import pretrained_models
 import pytest
+from harness import RACE
 from mlflow import MlflowClient
 from pretrained_models import Made
 
@@ -21,14 +22,7 @@ from flows.record.journal import everything_sent
 from flows.tracking.server import tracking_uri
 from gauntlet.core.run_report import RunReport
 
-QUICK = (
-    "benchmark.rounds=6",
-    "benchmark.block_ms=2",
-    "benchmark.batch_sizes=[1]",
-    "benchmark.restart_processes=false",
-    "numerics.samples=8",
-    "quantize=[{kind: static}, {kind: dynamic}]",
-)
+QUICK = (*RACE, "numerics.samples=8", "quantize=[{kind: static}, {kind: dynamic}]")
 FORMS = (pretrained_models.external_data, pretrained_models.text_labels)
 """What exporters seldom write."""
 Run = Callable[[PipelineConfig], RunReport]

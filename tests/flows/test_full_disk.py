@@ -6,10 +6,9 @@ from pathlib import Path
 import onnx
 import onnx_text
 import pytest
-from harness import GAUNTLET, sets
+from harness import GAUNTLET, SHORT, sets
 
-QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=1", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=8", "quantize=[]", "optimize=[]", "benchmark.profile=false", "benchmark.deploy_targets=[]")
+QUICK = (*SHORT, "quantize=[]", "optimize=[]", "benchmark.deploy_targets=[]")
 MODEL = """m (float[n,16] x) => (float[n,4] y) <float[16,2000] w, float[2000,2000] v, float[2000,4] u>
 { h = MatMul(x, w) k = MatMul(h, v) y = MatMul(k, u) }"""
 

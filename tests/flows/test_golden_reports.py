@@ -27,13 +27,3 @@ def test_report_of_a_preset_is_the_golden_one(
             f"python tests/golden_reports.py {preset}\n" + "\n".join(changes),
             pytrace=False,
         )
-
-
-def test_each_difference_is_named() -> None:
-    before = {"stages": ["data"], "stage data": {"facts": {"images": 3, "old": 1}}}
-    after = {"stages": ["data"], "stage data": {"facts": {"images": 4, "labels": ["a"]}}}
-    assert list(golden_reports.differences(before, after)) == [
-        "changed: stage data > facts > images: 3 -> 4",
-        "missing: stage data > facts > old = 1",
-        'new:     stage data > facts > labels = ["a"]',
-    ]

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
-from harness import WITHOUT_REPAIR
+from harness import SHORT, WITHOUT_REPAIR
 from onnx import TensorProto, helper, numpy_helper
 
 from configs.loader import load
@@ -17,17 +17,7 @@ from gauntlet.core.run_report import RunReport
 from gauntlet.onnx_model.graph import required_inputs
 
 Run = Callable[[PipelineConfig], RunReport]
-QUICK = (
-    "benchmark.rounds=6",
-    "benchmark.block_ms=2",
-    "benchmark.batch_sizes=[1]",
-    "benchmark.restart_processes=false",
-    "benchmark.profile=false",
-    "numerics.samples=8",
-    "optimize=[]",
-    "quantize=[{kind: static}, {kind: dynamic}]",
-    *WITHOUT_REPAIR,
-)
+QUICK = (*SHORT, "optimize=[]", "quantize=[{kind: static}, {kind: dynamic}]", *WITHOUT_REPAIR)
 COUNT = 24
 
 

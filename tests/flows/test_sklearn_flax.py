@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from harness import command, sets
-
-RACE = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=5", "benchmark.restart_processes=false")
+from harness import RACE, command, sets
 
 
 @pytest.mark.slow

@@ -43,10 +43,6 @@ def test_every_picture_is_one_that_the_usual_recipe_makes(padding: int, flip: bo
     assert np.array_equal(result, again)
 
 
-def test_pictures_are_the_same_when_nothing_is_to_be_done() -> None:
-    assert np.array_equal(Augmentation().apply(INPUTS, np.random.default_rng(0)), INPUTS)
-
-
 def test_all_moves_and_both_sides_occur_when_there_are_enough_pictures() -> None:
     row = np.repeat(INPUTS[:1], 500, axis=0)
     result = Augmentation(crop_padding=1, flip=True).apply(row, np.random.default_rng(0), preprocessing=HOW)

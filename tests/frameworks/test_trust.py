@@ -76,12 +76,6 @@ def test_pickled_network_is_never_read(tmp_path: Path, marker: Path, *, trust: b
     assert not marker.exists()
 
 
-def test_torchscript_is_not_read_either(tmp_path: Path) -> None:
-    torch.jit.save(torch.jit.script(torch.nn.ReLU()), tmp_path / "script.pt")
-    with pytest.raises(StageError, match=r"^script\.pt: it holds more than tensors"):
-        load_network(tmp_path / "script.pt", trust=True)
-
-
 def test_only_targets_of_frameworks_are_trusted() -> None:
     eager, cpu = trusting([by_name("torch-eager"), OrtCpu()])
     assert isinstance(eager, TorchEager)

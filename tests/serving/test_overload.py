@@ -122,19 +122,3 @@ def test_request_may_ask_for_a_shorter_deadline(patient: ServerProcess) -> None:
         return status
 
     assert asyncio.run(scenario()) == 429
-
-
-def test_requests_that_wait_share_calls(patient: ServerProcess) -> None:
-    body, headers = binary_request({"image": np.zeros((1, 1, SIZE, SIZE), np.float32)})
-    rows, calls = patient.metric("gauntlet_rows_total"), patient.metric("gauntlet_batches_total")
-
-    async def scenario() -> tuple[int, int]:
-        slow = await keep_busy(patient)
-        small = await asyncio.gather(*(one_request(patient, body, headers) for _ in range(12)))
-        await asyncio.gather(*slow)
-        return len(slow), sum(status == 200 for status, _, _ in small)
-
-    large, computed = asyncio.run(scenario())
-    assert computed >= 2
-    assert patient.metric("gauntlet_rows_total") - rows == 64 * large + computed
-    assert patient.metric("gauntlet_batches_total") - calls < large + computed

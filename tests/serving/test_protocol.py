@@ -12,7 +12,7 @@ import onnx_text
 import pytest
 from image_models import HEIGHT, WIDTH
 from pixel_bundles import SIZES, pixel_bundles, png
-from served_bundles import LABELS, SIZE, brightness_bundle, write_bundle
+from served_bundles import SIZE, brightness_bundle, write_bundle
 from server_process import ServerProcess, binary_outputs, json_request, serving
 
 import gauntlet
@@ -202,13 +202,6 @@ def test_request_id_is_kept_and_logged_without_the_payload(server: ServerProcess
         "rows",
     }
     assert server.get("/v2", x_request_id="no spaces or {}").headers["x-request-id"] != "no spaces or {}"
-
-
-def test_labels_are_those_of_the_bundle(server: ServerProcess, white_png: bytes) -> None:
-    found = server.post("/v2/models/brightness/predict", white_png).json()
-    top = found["predictions"][0]["top"]
-    assert top[0]["label"] == LABELS[2]
-    assert sum(entry["confidence"] for entry in top) == pytest.approx(1)
 
 
 def test_several_images_in_a_form_also_where_the_batch_is_fixed(

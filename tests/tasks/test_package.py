@@ -22,7 +22,6 @@ from gauntlet.core.report import Check
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.splits import ArraySplit
 from gauntlet.onnx_model.model_file import external_locations
 from gauntlet.request_log.reference import MonitoringReference
 from tasks.package import PackageConfig, examine
@@ -224,17 +223,6 @@ def test_reference_has_the_features_and_errors_of_the_test_split(trained: "Train
     assert report.facts.embedding == reference.embedding.output.layer
     assert reference.embedding.usual.shape == (30,)
     assert reference.watched == (*reference.names, "embedding distance")
-
-
-def test_model_without_penultimate_outputs_says_so(workspace: MakeSpace) -> None:
-    space = workspace()
-    model = keep(onnx_text.model("plain (float[n,8] x) => (float[n,8] y) { y = Relu(x) }"), space.store, space.folder)
-    golden = keep_golden(space.path(model), {"x": samples(9, 8)}, space.store, space.folder)
-    test = space.store.put(ArraySplit({"x": samples(30, 8)}).save(space.folder, "test"))
-    report = pack(space, model, golden, test=test)
-    assert report.facts.embedding == "no convolution or matrix product with weights is before the output 'y'"
-    reference = MonitoringReference.load(Bundle.open(space.path(report.artifacts["bundle"])))
-    assert (reference.embedding, reference.no_embedding) == (None, report.facts.embedding)
 
 
 def test_bundle_without_a_reference_says_how_to_get_one(trained: "Trained", workspace: MakeSpace) -> None:

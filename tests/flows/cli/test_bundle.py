@@ -128,12 +128,6 @@ def test_what_a_package_delivers_is_an_option(here: Path, capsys: pytest.Capture
     assert not (here / "digits-small-cnn.zip").exists()
 
 
-def test_delivery_that_no_package_brings_is_an_error_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["bundle", "--paper=page"])
-    assert capsys.readouterr().err.splitlines()[-1] == "gauntlet: error: unrecognized arguments: --paper=page"
-
-
 @pytest.mark.usefixtures("delivery")
 def test_key_without_a_copy_to_sign_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bundle", "--note", "n.txt", "--key", "KEY.pem"]) == 2

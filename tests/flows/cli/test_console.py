@@ -8,13 +8,11 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from flows.cli.console import Lines, candidates_table, live, print_report, reasons
-from flows.cli.report_tables import folded
+from flows.cli.console import Lines, candidates_table, print_report, reasons
 from flows.record.home import Home
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.report import Check
 from gauntlet.core.run_report import CAUSE_SEPARATOR, BenchmarkRow, CandidateEntry, RunReport, StageEntry
-from gauntlet.core.workspace import progress_log
 
 BROKEN = "optimize.accepted_passes: 0 passes must be > 0 passes; onnxsim: timed out"
 SAME = "nothing to gain here: ONNX Runtime optimizes the model to the same graph by itself"
@@ -117,25 +115,6 @@ def test_table_says_where_each_is_to_be_run_when_that_differs(report: RunReport,
     assert cells == ["reference\non ort-cpu", "rejected", "rejected", "winner\non openvino-f32", "rejected"]
 
 
-@pytest.mark.parametrize(
-    ("name", "width", "lines"),
-    [
-        ("fp32", 10, ["fp32"]),
-        (LONG, 28, ["static-u8s8-percentile99.99-", "reduce-range"]),
-        (LONG, 16, ["static-u8s8-", "percentile99.99-", "reduce-range"]),
-        ("abcdefghij", 4, ["abcd", "efgh", "ij"]),
-        ("a--b", 2, ["a-", "-b"]),
-    ],
-)
-def test_names_are_folded_behind_hyphens(name: str, width: int, lines: list[str]) -> None:
-    assert folded(name, width).split("\n") == lines
-
-
-def test_nobody_is_rejected_without_being_named(report: RunReport) -> None:
-    rejected = {c.name for c in report.candidates if c.status == "rejected"}
-    assert {name for names in reasons(report).values() for name in names} == rejected
-
-
 def test_winners_file_and_report_are_named_with_paths_that_can_be_copied(
     report: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,23 +136,6 @@ def test_failed_run_names_its_gate_in_one_line(report: RunReport) -> None:
         "warning: data.small: 1 must be > 2",
         "Failed at numerics: numerics.max_rel_error: 0.5 must be <= 0.0001; worst output 'logits'",
         "Report: /home/runs/r/report.html",
-    ]
-
-
-def test_lines_of_a_running_stage_stay_indented_when_they_wrap() -> None:
-    text = io.StringIO()
-    with live(Console(file=text, width=40)):
-        extra = {"done": 1, "total": 6, "unit": "epoch"}
-        progress_log.info("epoch 1/6 train_loss=1.751 validation_loss=1.563", extra=extra)
-        logging.getLogger("gauntlet").warning("  data.small: 1 must be > 2, and this line is longer than 40 (warning)")
-        logging.getLogger("gauntlet").info("data [passed]")
-    lines = [line.rstrip() for line in text.getvalue().splitlines()]
-    assert lines == [
-        "  epoch 1/6 train_loss=1.751",
-        "  validation_loss=1.563",
-        "  data.small: 1 must be > 2, and this",
-        "  line is longer than 40 (warning)",
-        "data [passed]",
     ]
 
 

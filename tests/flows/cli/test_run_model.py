@@ -11,7 +11,7 @@ import onnx_text
 import onnxruntime_extensions
 import pytest
 import written_models
-from harness import command, latest_report, sets
+from harness import SHORT, command, latest_report, sets
 from rich.console import Console
 from small_images import write_pictures
 
@@ -24,8 +24,7 @@ from flows.cli.run import CONFIG_FILE, print_inferred
 from flows.record.home import Home
 from gauntlet.core.signature import Task
 
-QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=2", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=8", "quantize=[{kind: static}]", "optimize=[]", "benchmark.profile=false")
+QUICK = (*SHORT, "quantize=[{kind: static}]", "optimize=[]")
 
 
 @pytest.fixture
@@ -91,11 +90,6 @@ def test_validate_shows_what_a_model_would_be_run_with(folder: Path, capsys: pyt
     assert "model: inferred from" in out
     assert "ASSUMED" in out or "random" in out
     assert "model.onnx: valid; 4 candidates: fp32, passes, ort-extended, static-u8s8" in out
-
-
-def test_validate_refuses_a_models_options_beside_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "digits-small-cnn", "--task", "text"]) == 2
-    assert "--task is for a model; digits-small-cnn is a configuration" in capsys.readouterr().err
 
 
 def test_model_is_tried_with_the_operator_libraries_of_the_settings(

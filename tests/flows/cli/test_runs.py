@@ -57,11 +57,3 @@ def test_last_limits_the_list(home: Home, capsys: pytest.CaptureFixture[str]) ->
 def test_run_that_is_not_there_is_refused_with_those_that_are(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "nope"]) == 2
     assert f"a run 'nope'; available: {FAILED}, {PASSED}. Fix: list all with: gauntlet runs" in capsys.readouterr().err
-
-
-def test_show_without_any_run_says_how_to_start_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path))
-    assert main(["show"]) == 2
-    assert "there is no report of a finished run. Fix: start one with: gauntlet run" in capsys.readouterr().err

@@ -55,10 +55,6 @@ def test_shared_lock_becomes_exclusive_only_for_the_last_holder(tmp_path: Path) 
         assert try_exclusive(descriptor)
 
 
-def test_is_locked_is_false_without_a_file(tmp_path: Path) -> None:
-    assert not is_locked(tmp_path / "none")
-
-
 def test_benchmark_has_its_turn_before_work_that_asks_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "HOST_LOCK", tmp_path / "host.lock")
     monkeypatch.setattr(locks, "NEXT_ON_HOST", tmp_path / "host.lock.next")

@@ -1,16 +1,21 @@
 """The record of a run: what it tells its listeners, and what a stage's facts change in a candidate."""
 
 import threading
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from harness import journal
 
 from configs.schema import PipelineConfig
+from flows.record.environment import package_versions
 from flows.record.home import Home, new_run_id
+from flows.record.report_files import PARETO_FILE, REPORT_FILES
 from flows.record.run import CANCELLED, INTERRUPTED, Run
 from flows.record.saved_run import restore_run
 from gauntlet.core.artifact import Artifact
@@ -204,3 +209,21 @@ def test_nothing_is_saved_beside_the_report_of_a_run_that_ended(open_run: Callab
 def test_new_home_is_readable_by_its_user_alone(tmp_path: Path) -> None:
     Home(tmp_path / "home").create()
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
+def test_environment_holds_the_versions_of_the_packages_that_the_project_asks_for() -> None:
+    found = package_versions()
+    assert found["numpy"] == np.__version__
+    assert {"onnx", "prefect", "scikit-learn", "pytest"} <= found.keys()
+    assert all(found.values())
+
+
+def test_run_leaves_the_chart_of_its_candidates_and_sends_it(finished_home: Path) -> None:
+    folder = Home(finished_home / ".gauntlet").finished_run()
+    assert folder is not None
+    assert all((folder / name).is_file() for name in (*REPORT_FILES, PARETO_FILE))
+    root = ET.parse(folder / PARETO_FILE).getroot()
+    texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"latency of one call, ms", "file size, MB"} <= texts
+    sent = [event for event in journal(folder) if event["op"] == "file" and event["path"].endswith(PARETO_FILE)]
+    assert [event["folder"] for event in sent] == ["pictures"]

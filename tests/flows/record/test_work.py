@@ -18,7 +18,6 @@ from flows.record.cache_key import cache_key
 from flows.record.home import Home
 from flows.record.input_files import input_files
 from flows.record.journal import Journal
-from flows.record.result_cache import ResultCache
 from flows.record.waits import WAITED, waited_s, work_clock
 from flows.record.work import Work
 from gauntlet.calibration.methods import MinMax
@@ -157,13 +156,6 @@ def test_source_code_that_changes_during_the_work_costs_no_more_than_its_place_i
     work = replace(work, key=cache_key(work.function, work.config, work.inputs))
     assert dogs(work.run()) == 40
     assert not list(home.results.glob("*"))
-
-
-def test_unchanged_files_are_read_once(home: Home, arrays: NpzArrays) -> None:
-    work = data_work(home, arrays)
-    assert not work.run().cached
-    assert work.run().cached
-    assert ResultCache(home.results, home.store).load(work.key, Report[DataFacts]) is not None
 
 
 def test_content_that_is_the_same_in_a_new_file_is_noticed(tmp_path: Path) -> None:

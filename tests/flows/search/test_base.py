@@ -8,7 +8,7 @@ import onnx
 import onnx_text
 import pytest
 import transformer_models
-from harness import WITHOUT_REPAIR, quick_config
+from harness import SHORT, WITHOUT_REPAIR, quick_config
 
 from configs.loader import load
 from configs.schema import PipelineConfig
@@ -28,14 +28,7 @@ from tasks.quantize.static import StaticInt8
 from tasks.quantize.weight_only import WeightOnly
 
 Run = Callable[[PipelineConfig], RunReport]
-QUICK = (
-    "benchmark.batch_sizes=[1]",
-    "benchmark.rounds=6",
-    "benchmark.block_ms=2",
-    "benchmark.restart_processes=false",
-    "benchmark.profile=false",
-    *WITHOUT_REPAIR,
-)
+QUICK = (*SHORT, *WITHOUT_REPAIR)
 PASS = '''
 def negated(model):
     """Negate an output twice, which costs nothing and which no optimizer of the runtime undoes."""

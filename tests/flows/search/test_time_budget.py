@@ -30,14 +30,6 @@ def tried(budget: TimeBudget, clock: Clock, place: int, seconds: float) -> bool:
     return True
 
 
-def test_recipes_that_take_equally_long_end_within_the_budget() -> None:
-    clock = Clock()
-    budget = TimeBudget(60, clock)
-    clock.now += 12  # the passes and the calibration
-    assert [tried(budget, clock, place, 11) for place in range(8)] == [True] * 4 + [False] * 4
-    assert budget.used == 56
-
-
 def test_recipe_that_would_probably_end_too_late_is_not_tried_and_says_why() -> None:
     clock = Clock()
     budget = TimeBudget(60, clock)

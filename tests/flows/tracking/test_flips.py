@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
-from flows.tracking.flips import MAX_IMAGES, TABLE, flip_rows, images_of, log_flips
+from flows.tracking.flips import MAX_IMAGES, TABLE, images_of, log_flips
 from flows.tracking.server import tracking_uri
 from gauntlet.datasets.splits import ArraySplit
-from gauntlet.problems.accuracy_comparison import Flip
 
 
 def split_of(samples: np.ndarray) -> ArraySplit:
@@ -28,17 +27,6 @@ def test_picture_uses_the_whole_range_in_either_layout(shape: tuple[int, ...]) -
 @pytest.mark.parametrize("samples", [np.zeros((3, 5), np.float32), np.zeros((3, 7, 8, 9), np.float32)])
 def test_samples_that_are_no_pictures_make_none(samples: np.ndarray) -> None:
     assert images_of(split_of(samples), [0, 2]) == []
-
-
-def test_row_shows_a_number_where_the_data_names_no_such_class() -> None:
-    """A brought model may answer more classes than its data has; a text that is no label is -1."""
-    flip = Flip(image=3, truth=1, before=2, after=-1)
-    assert flip_rows((flip,), ("cat", "dog")) == [{"image": 3, "truth": "dog", "before": "2", "after": "-1"}]
-
-
-def test_constant_picture_is_black_instead_of_an_error() -> None:
-    (picture,) = images_of(split_of(np.full((1, 3, 2, 2), 7, np.float32)), [0])
-    assert not np.asarray(picture.to_pil()).any()
 
 
 def test_table_is_logged_once_and_never_longer_than_a_person_reads(tmp_path: Path) -> None:

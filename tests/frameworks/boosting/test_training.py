@@ -53,16 +53,6 @@ def test_rounds_end_when_the_validation_loss_does_not_fall(fit: Fit, library: st
     assert rounds[0] <= rounds[1] < 1000
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
-def test_file_of_the_library_is_taken_as_its_maker_uses_it(fit: Fit, workspace: Make, tmp_path: Path, library) -> None:
-    trained, out = fit(clouds(), library=library), workspace()
-    suffix = {"lightgbm": ".txt", "xgboost": ".json"}[library]
-    (tmp_path / f"m{suffix}").write_bytes(out.path(trained.artifacts["model"]).read_bytes())
-    brought = BoostingModel(model=tmp_path / f"m{suffix}").fit(clouds(), signature_of(clouds()), workspace())
-    assert brought.artifacts["golden"] == trained.artifacts["golden"]
-    assert brought.facts.architecture == trained.facts.architecture
-
-
 @pytest.mark.parametrize("name", ["m.txt", "m.json", "m.ubj"])
 def test_file_of_the_library_needs_no_configuration(fit: Fit, workspace: Make, tmp_path: Path, name: str) -> None:
     report = fit(clouds(), library="lightgbm" if name == "m.txt" else "xgboost", rounds=3)

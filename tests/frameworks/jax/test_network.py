@@ -46,15 +46,6 @@ def test_network_answers_the_same_when_it_was_saved_and_loaded(network, scores, 
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_weights_come_back_when_they_were_put_elsewhere(network) -> None:
-    before = source.get_weights(network)
-    assert {name.rsplit("/", 1)[1] for name in before} == {"kernel", "bias", "scale", "mean", "var"}
-    other = RECIPE.build(4)
-    assert not np.array_equal(source.get_weights(other)["layers/0/kernel"], before["layers/0/kernel"])
-    source.set_weights(other, before)
-    assert all(np.array_equal(array, before[name]) for name, array in source.get_weights(other).items())
-
-
 @settings(max_examples=20)
 @given(count=st.integers(1, 150))
 def test_answer_of_a_picture_is_the_same_when_others_come_with_it(scores, count: int) -> None:

@@ -216,8 +216,3 @@ def test_model_with_a_fixed_batch_is_refused_before_it_fails(bring: Bring, tmp_p
     keras.Model(pixels, keras.layers.Flatten()(pixels)).save(tmp_path / "fixed.keras")
     with pytest.raises(StageError, match=r"takes 2 samples at once\. Fix: use a dynamic batch"):
         bring(KerasModel(model=tmp_path / "fixed.keras"), {"input": PICTURES})
-
-
-def test_sizes_are_refused_when_the_model_takes_one_alone(bring: Bring, picture_file: Path) -> None:
-    with pytest.raises(StageError, match=r"takes \['n', 6, 5, 3\] .* is \['batch', 'height', 'width', 3\]"):
-        bring(KerasModel(model=picture_file, input_sizes=((12, 10),)), {"input": PICTURES})

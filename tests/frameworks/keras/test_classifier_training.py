@@ -2,12 +2,10 @@
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from pydantic import ValidationError
 
 from frameworks.keras import files, training_loop
@@ -20,7 +18,6 @@ from gauntlet.core.signature import HogFeatures
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.golden import Golden
-from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import ArraySplit, Dataset
 from tasks.train.facts import TrainFacts
 
@@ -132,23 +129,6 @@ def test_train_fails_its_check_when_a_training_image_is_not_finite(fit: Fit, dig
     assert (report.facts.history, report.facts.best_epoch) == ((), 0)
 
 
-@pytest.mark.slow
-def test_train_names_the_picture_that_cannot_be_read_any_more(
-    workspace: Callable[..., Workspace], tmp_path: Path
-) -> None:
-    rng = np.random.default_rng(0)
-    for name in ("dark", "light"):
-        for number in range(20):
-            path = tmp_path / "pictures" / name / f"{number}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pixels = rng.integers(0, 128, (8, 8, 3), np.uint8) + (128 if name == "light" else 0)
-            Image.fromarray(pixels.astype(np.uint8)).save(path)
-    data = ImageFolder.model_validate({"path": tmp_path / "pictures", "image_size": 8, "layout": "NHWC"}).load()
-    (tmp_path / "pictures" / data.splits["train"].files[3]).unlink()
-    with pytest.raises(StageError, match=data.splits["train"].files[3]):
-        KerasTraining.model_validate(TINY).fit(data.splits, data.signature, workspace())
-
-
 def test_train_refuses_vectors_in_one_sentence(workspace: Callable[..., Workspace]) -> None:
     data = Digits(image_size=8, hog=HogFeatures(pixels_per_cell=2)).load()
     with pytest.raises(StageError, match="takes images; the data has samples of shape"):
@@ -177,12 +157,6 @@ def test_train_goes_on_and_ends_at_the_same_weights_when_it_was_stopped(
     whole = fit(**config)
     assert report.facts.history == whole.facts.history
     assert report.artifacts["model"] == whole.artifacts["model"]
-
-
-def test_architecture_is_refused_with_the_nearest_name_when_nobody_knows_it() -> None:
-    assert KerasTraining(architecture="EfficientNetB0").architecture == "efficientnetb0"
-    with pytest.raises(ValueError, match="did you mean efficientnet"):
-        KerasTraining(architecture="efficientnet-b0")
 
 
 @pytest.mark.nightly

@@ -130,17 +130,6 @@ def test_network_is_the_same_file_when_it_is_written_twice(tmp_path: Path) -> No
     assert np.array_equal(*answers)
 
 
-def test_network_depends_on_its_recipe_alone(tmp_path: Path) -> None:
-    parts = []
-    for seed in (3, 3, 4):
-        path = tmp_path / f"{len(parts)}.keras"
-        files.save(path, recipe("small-cnn", 8, seed).build())  # Python's global generator has moved on each time
-        parts.append(members(path))
-    first, again, other = parts
-    assert first == again
-    assert {name for name in first if first[name] != other[name]} == {"model.weights.h5", "config.json"}
-
-
 def test_folder_comes_back_as_it_was_when_it_was_packed(tmp_path: Path) -> None:
     contents = {"saved_model.pb": b"graph", "variables/variables.index": b"\0\1", "assets/words.txt": "wörter".encode()}
     for name, data in contents.items():

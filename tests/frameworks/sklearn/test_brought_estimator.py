@@ -78,11 +78,6 @@ def test_file_is_refused_when_it_holds_no_fitted_estimator(fit: Fit, tmp_path: P
         fit(clouds(), **brought(tmp_path / "other.skops", model))
 
 
-def test_file_is_refused_in_a_sentence_when_it_is_not_there(fit: Fit, tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"gone\.skops: not a skops file"):
-        fit(clouds(), model=tmp_path / "gone.skops")
-
-
 def test_pipeline_is_refused_in_a_sentence_when_the_data_does_not_fit(fit: Fit, tmp_path: Path) -> None:
     train = clouds(features=4)["train"]
     model = LogisticRegression().fit(train.inputs["features"], train.labels)
@@ -185,12 +180,6 @@ def test_answer_is_the_output_that_is_named_when_there_is_one(fit: Fit, tmp_path
     assert fit(clouds(), **config, primary_output="label").facts.signature.primary_output == "label"
     with pytest.raises(StageError, match=r"train\.primary_output: the model has no output 'odds'; it has \['label'"):
         fit(clouds(), **config, primary_output="odds")
-
-
-def test_model_is_refused_when_there_is_no_test_split(workspace: Callable[..., Workspace], tmp_path: Path) -> None:
-    splits = clouds()
-    with pytest.raises(StageError, match="measured on the split 'test'"):
-        SklearnModel(model=tmp_path / "any").fit({"train": splits["train"]}, signature_of(splits), workspace())
 
 
 @pytest.mark.parametrize("name", ["m.pkl", "m.joblib"])

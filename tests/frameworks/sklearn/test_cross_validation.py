@@ -80,8 +80,3 @@ def test_other_frameworks_are_refused_with_the_reason(kind: str) -> None:
     more = {"onnx": {"model": "m.onnx"}}.get(kind, {})
     with pytest.raises(ValueError, match=rf"evaluate\.folds: 5 trains .* sklearn-model do, not '{kind}'; remove it"):
         PipelineConfig.model_validate({"train": {"kind": kind, **more}, "evaluate": {"folds": 5}})
-
-
-def test_estimators_are_accepted() -> None:
-    config = PipelineConfig.model_validate({"train": {"kind": "sklearn"}, "evaluate": {"folds": 5}})
-    assert config.evaluate.folds == 5

@@ -1,281 +1,28 @@
 """scikit-learn to ONNX: the same answers for many kinds of estimators, the same bytes, and gates that see faults."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-import skops.io
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.cluster import DBSCAN, KMeans
-from sklearn.compose import ColumnTransformer
-from sklearn.decomposition import PCA
-from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
-from sklearn.ensemble import (
-    GradientBoostingClassifier,
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    IsolationForest,
-    RandomForestClassifier,
-    RandomTreesEmbedding,
-    StackingClassifier,
-    VotingClassifier,
-)
-from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.feature_selection import RFE
-from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier, SGDClassifier, SGDOneClassSVM
+from sklearn.cluster import DBSCAN
+from sklearn.linear_model import LogisticRegression
 from sklearn.manifold import Isomap
-from sklearn.mixture import GaussianMixture
-from sklearn.model_selection import GridSearchCV
-from sklearn.multiclass import OneVsOneClassifier
-from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
-from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
-from sklearn.svm import SVC, SVR, LinearSVC
+from sklearn.neighbors import RadiusNeighborsClassifier
 
-from frameworks.sklearn.brought_estimator import SklearnModel
 from frameworks.sklearn.classifier_training import SklearnTraining
 from frameworks.sklearn.skl2onnx import Skl2Onnx
-from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
-from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import ArraySplit
-from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
-from tasks.export import export
-from tasks.numerics import NumericsConfig, numerics
-from tasks.structure import StructureConfig, structure
 
-FEATURES, CLASSES = 8, 3
-RNG = np.random.default_rng(0)
-LABELS = np.arange(180) % CLASSES
-POINTS = (RNG.standard_normal((CLASSES, FEATURES))[LABELS] * 2 + RNG.standard_normal((180, FEATURES))).astype(
-    np.float32
-)
-NAMES = np.array(["apple", "pear", "quince"])
-
-
-@dataclass(frozen=True)
-class Exported:
-    """A model in both forms."""
-
-    out: Workspace
-    model: Artifact
-    golden: Artifact
-    signature: Signature
-    report: Report[Any]
-
-    @property
-    def path(self) -> Path:
-        return self.out.path(self.model)
-
-    def gates(self, limit: float = 1e-4) -> tuple[Report[Any], Report[Any]]:
-        checked = structure(StructureConfig(), self.out, model=self.model)
-        config = NumericsConfig(max_rel_error=limit)
-        return checked, numerics(config, self.out, model=self.model, golden=self.golden)
-
-
-@pytest.fixture
-def exported(workspace: Callable[..., Workspace], tmp_path: Path) -> Callable[..., Exported]:
-    """Return a function that brings an estimator (or trains one, where there is none) and exports it."""
-
-    def make(
-        estimator: Any = None, inputs: dict[str, np.ndarray] | None = None, *, labels: bool = True, opset: int = 18
-    ) -> Exported:
-        inputs = {"features": POINTS} if inputs is None else inputs
-        count = len(next(iter(inputs.values())))
-        split = ArraySplit(inputs, np.arange(count) % CLASSES if labels else None)
-        specs = tuple(
-            TensorSpec(name=name, dtype="str" if a.dtype.kind == "U" else a.dtype.name, shape=("batch", *a.shape[1:]))
-            for name, a in inputs.items()
-        )
-        signature = Signature(inputs=specs, outputs=(), layout="none", labels=tuple(NAMES) if labels else ())
-        config: SklearnTraining | SklearnModel = SklearnTraining()
-        if estimator is not None:
-            path = tmp_path / "brought.skops"
-            skops.io.dump(estimator, path)
-            config = SklearnModel(model=path, trusted=skops.io.get_untrusted_types(file=path))
-        out = workspace()
-        train = config.fit(dict.fromkeys(("train", "validation", "test"), split), signature, out)
-        signature, golden = train.facts.signature, train.artifacts["golden"]
-        later = workspace(out.store)
-        report = export(
-            Skl2Onnx(opset=opset), later, model=train.artifacts["model"], signature=signature, golden=golden
-        )
-        return Exported(later, report.artifacts["model"], golden, signature, report)
-
-    return make
-
-
-def test_svc_answers_as_the_source_when_run_at_any_batch_size(exported) -> None:
-    model = exported()
-    golden, session = Golden.load(model.out.path(model.golden)), open_session(model.path)
-    for batch in (1, 2, 3, 7, 64):
-        for case in golden.cases.values():
-            actual = batched_inference(session, case.inputs).run(batch)
-            assert np.array_equal(actual["label"], case.outputs["label"])
-            np.testing.assert_allclose(actual["probabilities"], case.outputs["probabilities"], rtol=0, atol=1e-5)
-
-
-CLASSIFIERS = {
-    "logistic regression": LogisticRegression(),
-    "SVC without probabilities": make_pipeline(StandardScaler(), SVC()),
-    "linear SVC": make_pipeline(StandardScaler(), LinearSVC()),
-    "ridge": RidgeClassifier(),
-    "SGD": make_pipeline(StandardScaler(), SGDClassifier(random_state=0)),
-    "naive Bayes": GaussianNB(),
-    "neighbours": KNeighborsClassifier(),
-    "network": make_pipeline(StandardScaler(), MLPClassifier((8,), max_iter=30, random_state=0)),
-    "calibrated": CalibratedClassifierCV(LinearSVC(random_state=0)),
-    "forest": RandomForestClassifier(8, random_state=0),
-    "boosting": GradientBoostingClassifier(n_estimators=4, random_state=0),
-    "stack": StackingClassifier([("a", LogisticRegression()), ("b", GaussianNB())]),
-    "vote": VotingClassifier([("a", LogisticRegression()), ("b", RandomForestClassifier(4))], voting="soft"),
-    "search": GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()), {"logisticregression__C": [1, 2]}),
-    "histograms": HistGradientBoostingClassifier(max_iter=3),
-    "one against one": OneVsOneClassifier(LogisticRegression()),
-    "quadratic": QuadraticDiscriminantAnalysis(reg_param=0.1),
-    "selection": RFE(LogisticRegression(), n_features_to_select=4),
-    "selection first": make_pipeline(RFE(LogisticRegression(), n_features_to_select=4), SVC()),
-    "inner pipeline": make_pipeline(PCA(4, random_state=0), make_pipeline(StandardScaler(), LogisticRegression())),
-}
-
-
-@pytest.mark.parametrize("name", CLASSIFIERS)
-@pytest.mark.filterwarnings("ignore")
-def test_classifier_passes_both_gates_when_it_is_brought(exported, name: str) -> None:
-    model = exported(CLASSIFIERS[name].fit(POINTS, LABELS))
-    for report in model.gates():
-        report.raise_if_blocked()
-    assert model.signature.primary_output in ("probabilities", "scores")
-
-
-@pytest.mark.parametrize("estimator", [LogisticRegression(), SVC(), LinearSVC(), RidgeClassifier()], ids=repr)
-def test_classifier_of_two_text_classes_passes_both_gates_when_it_is_brought(exported, estimator: Any) -> None:
-    few = LABELS < 2
-    model = exported(estimator.fit(POINTS[few], NAMES[LABELS[few]]), {"features": POINTS[few]}, labels=False)
-    for report in model.gates():
-        report.raise_if_blocked()
-    assert model.signature.labels == ("apple", "pear")
-    assert [(o.dtype, o.shape[1:]) for o in model.signature.outputs] == [("str", ()), ("float32", (2,))]
-
-
-def test_texts_as_an_array_of_one_axis_pass_both_gates_beside_numbers(exported) -> None:
-    import pandas as pd
-
-    table = {"weight": POINTS[:, 0], "colour": NAMES[LABELS]}
-    columns = ColumnTransformer([("numbers", StandardScaler(), ["weight"]), ("texts", OneHotEncoder(), ["colour"])])
-    model = exported(make_pipeline(columns, LogisticRegression()).fit(pd.DataFrame(table), LABELS), table)
-    for report in model.gates():
-        report.raise_if_blocked()
-    assert [spec.shape for spec in model.signature.inputs] == [("batch",), ("batch",)]
-
-
-def test_classes_that_are_voted_for_have_no_scores(exported) -> None:
-    model = exported(VotingClassifier([("a", LogisticRegression()), ("b", GaussianNB())]).fit(POINTS, LABELS))
-    for report in model.gates():
-        report.raise_if_blocked()
-    assert [spec.name for spec in model.signature.outputs] == ["label"]
-
-
-@pytest.mark.parametrize(
-    ("estimator", "outputs"),
-    [
-        (Ridge(), {"variable": 1}),
-        (make_pipeline(StandardScaler(), SVR()), {"variable": 1}),
-        (make_pipeline(StandardScaler(), PCA(3, random_state=0)), {"variable": 3}),
-        (KMeans(4, n_init=1, random_state=0), {"label": None, "scores": 4}),
-        (IsolationForest(n_estimators=8, random_state=0), {"label": 1, "scores": 1}),
-        (SGDOneClassSVM(random_state=0), {"label": 1, "scores": 1}),
-        (GaussianMixture(3, random_state=0), {"label": None, "probabilities": 3}),
-        (KBinsDiscretizer(3, quantile_method="averaged_inverted_cdf"), {"variable": 24}),
-        (RandomTreesEmbedding(2, max_depth=1, random_state=0), {"variable": 4}),
-        (HistGradientBoostingRegressor(max_iter=3), {"variable": 1}),
-    ],
-    ids=lambda value: "" if isinstance(value, dict) else type(value).__name__,
-)
-def test_model_that_is_no_classifier_passes_both_gates_when_it_is_brought(exported, estimator, outputs) -> None:
-    model = exported(estimator.fit(POINTS, LABELS.astype(float)), labels=False)
-    for report in model.gates():
-        report.raise_if_blocked()
-    assert {o.name: o.shape[1] if len(o.shape) > 1 else None for o in model.signature.outputs} == outputs
-
-
-def test_pipeline_over_columns_of_several_types_passes_both_gates(exported) -> None:
-    import pandas as pd
-
-    table = {
-        "weight": POINTS[:, :1],
-        "age": (LABELS[:, None] * 3 + np.arange(180)[:, None] % 2).astype(np.int64),
-        "colour": np.array(["red", "green", "blue"])[(LABELS + np.arange(180) % 2) % 3][:, None],
-    }
-    columns = ColumnTransformer(
-        [("numbers", StandardScaler(), ["weight", "age"]), ("texts", OneHotEncoder(), ["colour"])]
-    )
-    frame = pd.DataFrame(
-        {name: array[:, 0].astype(object if name == "colour" else array.dtype) for name, array in table.items()}
-    )
-    model = exported(make_pipeline(columns, LogisticRegression()).fit(frame, LABELS), table)
-    for report in model.gates():
-        report.raise_if_blocked()
-    assert [(i.name, i.dtype, i.shape) for i in model.signature.inputs] == [
-        ("weight", "float32", ("batch", 1)),
-        ("age", "int64", ("batch", 1)),
-        ("colour", "str", ("batch", 1)),
-    ]
-
-
-AGE, FLAG = LABELS * 3 + np.arange(180) % 2, (LABELS == 1) ^ (np.arange(180) % 5 == 0)
-MIXED = {
-    "arrays of one axis": make_pipeline(SimpleImputer(), StandardScaler()),
-    "imputer": SimpleImputer(),
-    "scaler": StandardScaler(),
-    "columns by name": ColumnTransformer(
-        [("numbers", SimpleImputer(), ["age", "weight"]), ("codes", OneHotEncoder(), ["code"])], remainder="passthrough"
-    ),
-    "columns by number": ColumnTransformer([("numbers", StandardScaler(), slice(0, 2)), ("rest", "passthrough", [2])]),
-}
-
-
-@pytest.mark.parametrize("name", MIXED)
-def test_step_over_columns_of_integers_and_floats_passes_both_gates(exported, name: str) -> None:
-    import pandas as pd
-
-    code = LABELS + (2**24 if name == "columns by name" else 0)  # odd ones that float32 does not have
-    table = {"age": AGE, "weight": POINTS[:, 0], "code": code, "flag": FLAG}
-    frame = pd.DataFrame(table)
-    if name != "arrays of one axis":
-        table = {name: column[:, None] for name, column in table.items()}
-    model = exported(make_pipeline(MIXED[name], LogisticRegression()).fit(frame, LABELS), table)
-    for report in model.gates():
-        report.raise_if_blocked()
-    assert [spec.dtype for spec in model.signature.inputs] == ["int64", "float32", "int64", "bool"]
-
-
-def test_pipeline_over_texts_passes_both_gates(exported) -> None:
-    texts = np.array([f"{NAMES[label]} Tart number {place % 5}" for place, label in enumerate(LABELS)])
-    model = exported(make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, LABELS), {"text": texts})
-    for report in model.gates():
-        report.raise_if_blocked()
-
-
-@pytest.mark.parametrize("estimator", [RandomForestClassifier(4, random_state=0), HistGradientBoostingClassifier()])
-def test_trees_send_missing_values_where_the_fit_did(exported, estimator: Any) -> None:
-    gaps = np.where(RNG.random(POINTS.shape) < 0.2, np.float32(np.nan), POINTS)
-    for report in exported(estimator.fit(gaps, LABELS), {"features": gaps}).gates():
-        report.raise_if_blocked()
+from .conftest import CLASSES, FEATURES, LABELS, NAMES, POINTS, Exported
 
 
 @pytest.mark.parametrize("opset", [13, 18, 22])
@@ -297,15 +44,16 @@ def test_export_has_the_same_bytes_when_repeated(exported) -> None:
     assert first.model == again.model
 
 
-def test_export_is_refused_in_a_sentence_when_skl2onnx_cannot_convert(exported) -> None:
-    estimator = Isomap(n_components=2).fit(POINTS)
-    with pytest.raises(StageError, match=r"skl2onnx cannot convert Isomap: .*supported_converters"):
-        exported(estimator, labels=False)
-
-
-def test_neighbors_in_a_radius_are_refused_with_a_way_out(exported) -> None:
-    estimator = RadiusNeighborsClassifier(3.0, outlier_label=0)
-    with pytest.raises(StageError, match=r"outside the radius.*Fix: "):
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (Isomap(n_components=2), r"skl2onnx cannot convert Isomap: .*supported_converters"),
+        (RadiusNeighborsClassifier(3.0, outlier_label=0), r"outside the radius.*Fix: "),
+        (DBSCAN(), "DBSCAN can neither predict nor transform"),
+    ],
+)
+def test_estimator_that_cannot_be_converted_is_refused_in_a_sentence(exported, estimator: Any, message: str) -> None:
+    with pytest.raises(StageError, match=message):
         exported(estimator.fit(POINTS, LABELS % 2), labels=False)
 
 
@@ -314,11 +62,6 @@ def test_booster_in_an_estimator_is_refused_with_the_way_to_bring_it(exported) -
     estimator = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(POINTS, LABELS)
     with pytest.raises(StageError, match=r"cannot convert LGBMClassifier.* Fix: save the booster itself"):
         exported(estimator)
-
-
-def test_clusterer_that_cannot_predict_is_refused(exported) -> None:
-    with pytest.raises(StageError, match="DBSCAN can neither predict nor transform"):
-        exported(DBSCAN().fit(POINTS), labels=False)
 
 
 def test_export_is_refused_in_a_sentence_when_an_input_has_a_strange_type(exported) -> None:

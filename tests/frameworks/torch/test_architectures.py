@@ -22,11 +22,6 @@ def test_names_are_all_classifiers_when_torchvision_is_asked_itself() -> None:
     assert {"resnet18", "torchvision/resnet18"} <= set(known_names())
 
 
-@pytest.mark.parametrize("name", ["resnet18", "small-cnn", "torchvision/resnet18", "torchvision/vit_b_16", "swin_t"])
-def test_name_is_taken_when_it_is_one(name: str) -> None:
-    assert TorchTraining(architecture=name).architecture == name
-
-
 @pytest.mark.parametrize(
     ("name", "near"),
     [("resnet81", "resnet18"), ("ResNet18", "resnet18"), ("mobilenetv2", "mobilenet_v2"), ("small_cnn", "small-cnn")],
@@ -100,11 +95,6 @@ def test_network_is_refused_when_the_pictures_are_too_small() -> None:
     with pytest.raises(StageError, match=r"vit_b_32 .*16x16 .* Fix: remove this size from train.input_sizes"):
         network = known("vit_b_32")
         network.check_image_size(network.build(), 16, 16)
-
-
-def test_network_is_refused_when_it_cannot_be_built_for_the_size() -> None:
-    with pytest.raises(StageError, match="maxvit_t cannot be built for images of 32x32 pixels"):
-        known("maxvit_t").build()
 
 
 @pytest.mark.nightly

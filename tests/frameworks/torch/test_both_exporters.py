@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 from torch_networks import BODIES, bring, write_network
 
 from frameworks.torch.both_exporters import BothTorchExporters
@@ -168,8 +167,3 @@ def test_files_are_those_of_both_exporters_when_they_have_functions(tmp_path: Pa
     write_network(tmp_path / "wrong", BODIES["sound"], "wrong", WRONG_TRANSLATION)
     config = BothTorchExporters.model_validate(wrong(tmp_path, "torchscript", "dynamo"))
     assert [path.name for path in config.files() if path.name != "METADATA"] == ["wrong.py", "wrong.py"]
-
-
-def test_both_is_refused_when_an_exporter_has_the_others_options() -> None:
-    with pytest.raises(ValidationError, match="custom_translation_table"):
-        BothTorchExporters.model_validate({"torchscript": {"custom_translation_table": "a:b"}})

@@ -16,7 +16,6 @@ from frameworks.torch.brought_network import TorchModel
 from frameworks.torch.dynamo import Dynamo
 from frameworks.torch.torchscript import TorchScript
 from gauntlet.core.errors import StageError
-from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden
@@ -25,19 +24,8 @@ from tasks.export import export
 from tasks.numerics import NumericsConfig, numerics
 from tasks.structure import StructureConfig, structure
 from tasks.train import train
-from tasks.train.facts import TrainFacts
 
 Make = Callable[..., Workspace]
-
-
-@pytest.fixture
-def take(tmp_path: Path, workspace: Make) -> Callable[..., Report[TrainFacts]]:
-    """Return a function that writes a sound network and brings it, with changes of the configuration."""
-
-    def run(**config: object) -> Report[TrainFacts]:
-        return bring(workspace(), tmp_path / "user", "sound", **config)
-
-    return run
 
 
 def test_network_answers_as_its_maker_when_it_is_brought(take, tmp_path: Path, workspace: Make) -> None:
@@ -59,71 +47,11 @@ def test_network_answers_as_its_maker_when_it_is_brought(take, tmp_path: Path, w
         assert np.array_equal(file["test_scores"], golden.test_outputs["logits"])
 
 
-def test_network_is_built_again_when_the_users_files_are_gone(take, tmp_path: Path, workspace: Make) -> None:
-    report = take()
-    for file in (tmp_path / "user").iterdir():
-        file.unlink()
-    network, _ = torch_network.load_network(workspace().path(report.artifacts["model"]), trust=True)
-    assert sum(p.numel() for p in network.parameters()) == report.facts.parameters
-
-
 def test_network_is_made_with_the_arguments_when_there_are_some(take) -> None:
     with pytest.raises(StageError, match=r"of another shape: conv.weight \[5, 3, 3, 3\] for \[9, 3, 3, 3\]"):
         take(arguments={"width": 9})
     with pytest.raises(StageError, match=r"nets:make fails with the arguments {'depth': 9}: TypeError"):
         take(arguments={"depth": 9})
-
-
-def test_weights_are_read_when_they_are_safetensors(take, tmp_path: Path, workspace: Make) -> None:
-    weights = torch.load(write_network(tmp_path / "user", SOUND), weights_only=True)
-    save_file(weights, tmp_path / "w.safetensors")
-    first, second = take(), take(weights=tmp_path / "w.safetensors")
-    assert first.artifacts["golden"] == second.artifacts["golden"]
-
-
-def test_weights_are_found_in_a_checkpoint_when_their_key_is_named(take, tmp_path: Path) -> None:
-    weights = torch.load(write_network(tmp_path / "user", SOUND), weights_only=True)
-    torch.save({"model": weights, "epoch": 7}, tmp_path / "checkpoint.pt")
-    assert take(weights=tmp_path / "checkpoint.pt", weights_key="model").artifacts
-    with pytest.raises(StageError, match=r"no state dict .* but model, epoch. Fix: .* train.weights_key"):
-        take(weights=tmp_path / "checkpoint.pt")
-    with pytest.raises(StageError, match=r"train.weights_key: .* has no 'net'; it has model, epoch"):
-        take(weights=tmp_path / "checkpoint.pt", weights_key="net")
-
-
-def test_weights_are_refused_with_every_name_when_they_do_not_fit(take, tmp_path: Path) -> None:
-    weights = torch.load(write_network(tmp_path / "user", SOUND), weights_only=True)
-    torch.save({"conv.weight": weights["conv.weight"], "tail.bias": torch.zeros(4)}, tmp_path / "w.pt")
-    with pytest.raises(StageError, match=r"missing: conv.bias, head.weight, head.bias; unexpected: tail.bias"):
-        take(weights=tmp_path / "w.pt")
-    torch.save({f"module.{name}": tensor for name, tensor in weights.items()}, tmp_path / "w.pt")
-    with pytest.raises(StageError, match=r"every name in the file begins with 'module.'; save it without that"):
-        take(weights=tmp_path / "w.pt")
-
-
-def test_weights_are_refused_with_the_way_out_when_a_whole_network_is_pickled(take, tmp_path: Path) -> None:
-    torch.save(torch.nn.Sequential(torch.nn.Linear(2, 3)), tmp_path / "w.pt")
-    message = r"holds more than tensors \(torch.nn.modules.container.Sequential\).*Fix: .*network.state_dict\(\)"
-    with pytest.raises(StageError, match=message):
-        take(weights=tmp_path / "w.pt")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("w.pt", None, "no such file"),
-        ("w.pt", b"", "not readable as a state dict"),
-        ("w.pt", b"hello", "not readable as a state dict"),
-        ("w.safetensors", b"hello", "not a safetensors file"),
-    ],
-)
-def test_weights_are_refused_when_they_are_no_weights(
-    take, tmp_path: Path, name: str, content: bytes | None, message: str
-) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(StageError, match=f"train.weights: .*{name}: {message}"):
-        take(weights=tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -147,14 +75,16 @@ def test_factory_is_refused_before_the_run_when_its_form_is_wrong(factory: str) 
         TorchModel(factory=factory, weights=Path("w.pt"))
 
 
-def test_factory_of_an_installed_package_is_called_when_it_is_named(workspace: Make, tmp_path: Path) -> None:
-    from torchvision.models import squeezenet1_1
+def test_factory_of_an_installed_package_is_called_with_weights_that_lack_its_layers_versions(
+    workspace: Make, tmp_path: Path
+) -> None:
+    from torchvision.models import mnasnet0_5
 
-    torch.save(squeezenet1_1(num_classes=4).state_dict(), tmp_path / "w.pt")
+    save_file(mnasnet0_5(num_classes=4).state_dict(), tmp_path / "w.safetensors")
     config = TorchModel(
-        factory="torchvision.models:squeezenet1_1", arguments={"num_classes": 4}, weights=tmp_path / "w.pt"
+        factory="torchvision.models:mnasnet0_5", arguments={"num_classes": 4}, weights=tmp_path / "w.safetensors"
     )
-    assert [path.name for path in config.files()] == ["w.pt", "METADATA"]
+    assert [path.name for path in config.files()] == ["w.safetensors", "METADATA"]
     out = workspace()
     signature = SIGNATURE.replace(inputs=(TensorSpec(name="input", dtype="float32", shape=("batch", 3, 32, 32)),))
     data = splits(out, lambda pictures: pictures.repeat(2, 2).repeat(2, 3))
@@ -190,19 +120,15 @@ def test_factory_is_the_new_one_when_its_file_has_changed(workspace: Make, tmp_p
     assert [name for name in sys.modules if name == "nets"] == ["nets"]
 
 
-def test_factory_is_refused_when_its_module_has_the_name_of_one_of_ours(tmp_path: Path, workspace: Make) -> None:
-    (tmp_path / "tasks.py").write_text("def make(): pass")
-    config = TorchModel(factory="tasks:make", code_folder=tmp_path, weights=tmp_path / "w.pt")
-    with pytest.raises(StageError, match=r"tasks.py: the name 'tasks' is taken by a module of this program; rename it"):
-        train(config, workspace(), splits=splits(workspace()), signature=SIGNATURE)
-
-
-def test_factory_is_refused_when_its_package_has_the_name_of_one_of_ours(tmp_path: Path, workspace: Make) -> None:
+@pytest.mark.parametrize(("file", "code"), [("tasks.py", "import tasks"), ("tasks/blocks.py", "import tasks.blocks")])
+def test_factory_is_refused_when_it_imports_what_has_the_name_of_one_of_ours(
+    tmp_path: Path, workspace: Make, file: str, code: str
+) -> None:
     (tmp_path / "tasks").mkdir()
-    (tmp_path / "tasks" / "blocks.py").write_text("")
-    (tmp_path / "nets.py").write_text("from tasks.blocks import block\ndef make(): pass")
+    (tmp_path / file).write_text("")
+    (tmp_path / "nets.py").write_text(f"{code}\ndef make(): pass")
     config = TorchModel(factory="nets:make", code_folder=tmp_path, weights=tmp_path / "w.pt")
-    with pytest.raises(StageError, match=r"tasks/blocks.py: the name 'tasks' is taken by a module of this program"):
+    with pytest.raises(StageError, match=rf"{file}: the name 'tasks' is taken by a module of this program; rename it"):
         train(config, workspace(), splits=splits(workspace()), signature=SIGNATURE)
 
 
@@ -337,19 +263,6 @@ def test_network_keeps_names_and_types_when_it_has_several_inputs_and_outputs(tm
     ):
         with pytest.raises(StageError, match=message):
             train(TorchModel.model_validate(config | wrong), workspace(), splits={"test": test}, signature=signature)
-
-
-def test_weights_fit_without_the_versions_of_their_layers_when_a_network_wants_them(
-    tmp_path: Path, workspace: Make
-) -> None:
-    from torchvision.models import mnasnet0_5
-
-    save_file(mnasnet0_5(num_classes=4).state_dict(), tmp_path / "w.safetensors")
-    config = {"factory": "torchvision.models:mnasnet0_5", "arguments": {"num_classes": 4}}
-    model = TorchModel.model_validate(config | {"weights": tmp_path / "w.safetensors"})
-    signature = SIGNATURE.replace(inputs=(TensorSpec(name="input", dtype="float32", shape=("batch", 3, 32, 32)),))
-    data = splits(workspace(), lambda pictures: pictures.repeat(2, 2).repeat(2, 3))
-    assert train(model, workspace(), splits=data, signature=signature).artifacts
 
 
 @pytest.mark.parametrize("exporter", [TorchScript(), Dynamo()], ids=lambda each: each.kind)

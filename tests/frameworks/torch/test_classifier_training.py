@@ -134,13 +134,6 @@ def test_train_takes_a_torchvision_model_when_it_is_named(fit: Fit, small: Small
     assert report.facts.signature.outputs[0].shape == ("batch", 10)
 
 
-def test_train_is_refused_before_the_first_epoch_when_the_pictures_are_too_small(fit: Fit, small: Small) -> None:
-    with pytest.raises(StageError, match="alexnet does not take images of 8x8 pixels"):
-        fit(small(), architecture="alexnet")
-    with pytest.raises(StageError, match=r"small-cnn does not take images of 4x8 pixels .*remove this size"):
-        fit(small(), input_sizes=[(8, 8), (4, 8)])
-
-
 def test_train_is_refused_when_the_data_is_no_pictures(digits: Dataset, workspace: Callable[..., Workspace]) -> None:
     signature = digits.signature.replace(
         layout="none", inputs=(TensorSpec(name="input", dtype="float32", shape=("batch", 64)),)

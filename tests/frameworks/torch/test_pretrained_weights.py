@@ -71,17 +71,6 @@ def test_head_learns_other_classes_while_frozen_layers_stay_bit_identical(
     assert accuracy(report) > 0.5  # chance is 0.1
 
 
-def test_pretrained_weights_are_ahead_of_random_ones_when_both_train_for_one_epoch(
-    fit: Fit, small: Small, state_of, tmp_path: Path
-) -> None:
-    splits = small()
-    torch.save({"model": state_of(fit(splits, epochs=6))}, tmp_path / "w.pt")
-    again = fit(splits, weights=str(tmp_path / "w.pt"), weights_key="model", epochs=1, learning_rate=1e-4)
-    assert accuracy(again) > accuracy(fit(splits, epochs=1, learning_rate=1e-4)) + 0.2
-    assert again.facts.initial_weights is not None
-    assert again.facts.initial_weights.replaced == ()
-
-
 @pytest.mark.parametrize(
     ("trainable", "trained"),
     [

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_model
 from torch import nn
+from torch_networks import SOUND, write_network
 from torchvision.models import DenseNet, googlenet
 
 from frameworks.torch.weights import put_weights, read_weights
@@ -74,3 +75,48 @@ def test_auxiliary_heads_are_left_out_when_googlenet_has_none() -> None:
     assert unequal(network, published) == []
     with pytest.raises(StageError, match=r"unexpected: aux1\.fc1\.weight"):
         put_weights(nn.Linear(2, 2), nn.Linear(2, 2).state_dict() | {"aux1.fc1.weight": torch.zeros(2)}, "w.pt")
+
+
+def test_weights_are_found_in_a_checkpoint_when_their_key_is_named(take, tmp_path: Path) -> None:
+    weights = torch.load(write_network(tmp_path / "user", SOUND), weights_only=True)
+    torch.save({"model": weights, "epoch": 7}, tmp_path / "checkpoint.pt")
+    assert take(weights=tmp_path / "checkpoint.pt", weights_key="model").artifacts
+    with pytest.raises(StageError, match=r"no state dict .* but model, epoch. Fix: .* train.weights_key"):
+        take(weights=tmp_path / "checkpoint.pt")
+    with pytest.raises(StageError, match=r"train.weights_key: .* has no 'net'; it has model, epoch"):
+        take(weights=tmp_path / "checkpoint.pt", weights_key="net")
+
+
+def test_weights_are_refused_with_every_name_when_they_do_not_fit(take, tmp_path: Path) -> None:
+    weights = torch.load(write_network(tmp_path / "user", SOUND), weights_only=True)
+    torch.save({"conv.weight": weights["conv.weight"], "tail.bias": torch.zeros(4)}, tmp_path / "w.pt")
+    with pytest.raises(StageError, match=r"missing: conv.bias, head.weight, head.bias; unexpected: tail.bias"):
+        take(weights=tmp_path / "w.pt")
+    torch.save({f"module.{name}": tensor for name, tensor in weights.items()}, tmp_path / "w.pt")
+    with pytest.raises(StageError, match=r"every name in the file begins with 'module.'; save it without that"):
+        take(weights=tmp_path / "w.pt")
+
+
+def test_weights_are_refused_with_the_way_out_when_a_whole_network_is_pickled(take, tmp_path: Path) -> None:
+    torch.save(torch.nn.Sequential(torch.nn.Linear(2, 3)), tmp_path / "w.pt")
+    message = r"holds more than tensors \(torch.nn.modules.container.Sequential\).*Fix: .*network.state_dict\(\)"
+    with pytest.raises(StageError, match=message):
+        take(weights=tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("w.pt", None, "no such file"),
+        ("w.pt", b"", "not readable as a state dict"),
+        ("w.pt", b"hello", "not readable as a state dict"),
+        ("w.safetensors", b"hello", "not a safetensors file"),
+    ],
+)
+def test_weights_are_refused_when_they_are_no_weights(
+    take, tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(StageError, match=f"train.weights: .*{name}: {message}"):
+        take(weights=tmp_path / name)

@@ -97,11 +97,6 @@ def test_stream_reads_no_further_than_one_batch(predictor: Predictor) -> None:
     assert len(taken) == 8
 
 
-def test_nothing_predicts_nothing(predictor: Predictor) -> None:
-    assert predictor.predict([]) == []
-    assert list(predictor.stream([])) == []
-
-
 def test_event_loop_goes_on_while_a_prediction_is_made(predictor: Predictor) -> None:
     async def both() -> tuple[list[object], int]:
         ticks = 0

@@ -60,14 +60,6 @@ def test_opset_stays_when_a_body_would_change_its_meaning() -> None:
     np.testing.assert_array_equal(outputs(proto)[0], before[0])
 
 
-def test_operator_of_another_domain_is_no_obstacle() -> None:
-    text = "m (float[n,3,8,8] x) => (float[n,3,8,8] y) { h = com.microsoft.Gelu(x) y = Relu(h) }"
-    proto = onnx_text.model(text, opset=11, ir_version=6, domains={"com.microsoft": 1})
-    before = outputs(proto)
-    raise_opset_for_channels(proto)
-    np.testing.assert_array_equal(outputs(proto)[0], before[0])
-
-
 def broken(proto: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """Return a model that no runtime accepts: its Conv has lost an input."""
     converted = onnx.ModelProto()

@@ -72,14 +72,6 @@ def test_intact_is_false_when_the_file_is_truncated_changed_or_gone(store: Store
     assert not store.is_intact(Artifact(name="x", sha256="0" * 64, size_bytes=0, path="00/0/x"))
 
 
-def test_put_replaces_the_copy_when_it_is_damaged(store: Store, tmp_path: Path) -> None:
-    artifact = store.put(written(tmp_path, "a.bin", b"right"))
-    store.path(artifact).write_bytes(b"wrong")
-    assert store.put(written(tmp_path, "a.bin", b"right")) == artifact
-    assert store.path(artifact).read_bytes() == b"right"
-    assert store.is_intact(artifact)
-
-
 def test_put_never_removes_the_copy_that_another_process_has_just_stored(tmp_path: Path) -> None:
     folders: list[int] = []
 
@@ -142,12 +134,6 @@ def test_put_refuses_when_two_files_have_the_same_name(store: Store, tmp_path: P
     with pytest.raises(StageError, match=r"model\.onnx: two files"):
         store.put(*files)
     assert all(file.exists() for file in files)
-
-
-def test_put_leaves_nothing_incoming_when_it_is_done(store: Store, tmp_path: Path) -> None:
-    store.put(written(tmp_path, "a.bin", b"1"))
-    store.put(written(tmp_path, "a.bin", b"1"))
-    assert list((store.root / "incoming").iterdir()) == []
 
 
 def test_write_whole_replaces_the_text_when_a_file_is_there(tmp_path: Path) -> None:

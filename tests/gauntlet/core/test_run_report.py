@@ -1,7 +1,6 @@
 """The record of a run: it round-trips, and its JSON Schema describes every record that can be written."""
 
 import json
-import math
 
 import jsonschema
 import pytest
@@ -102,11 +101,6 @@ def test_schema_accepts_every_record_when_dumped(run: RunReport) -> None:
     VALIDATOR.validate(json.loads(run.model_dump_json()))
 
 
-def test_schema_is_a_json_schema_when_generated() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert {"schema_version", "verdict", "stages", "candidates"} <= SCHEMA["properties"].keys()
-
-
 @pytest.mark.parametrize(
     "damage",
     [{"verdict": "maybe"}, {"seconds": "soon"}, {"schema_version": 3}, {"stages": [{"stage": "x"}]}, {"more": 1}],
@@ -116,21 +110,6 @@ def test_schema_refuses_when_the_record_is_damaged(damage: dict[str, object]) ->
     VALIDATOR.validate(told)
     with pytest.raises(jsonschema.ValidationError):
         VALIDATOR.validate(told | damage)
-
-
-def test_run_report_keeps_nan_and_infinity_when_read_back() -> None:
-    row = {"target": "t", "batch": 1, "median_ms": 1.0, "speedup": math.nan, "verdict": "not resolved"}
-    row |= {"speedup_low": -math.inf, "speedup_high": math.inf}
-    entry = {"name": "a", "parent": None, "status": "rejected", "reason": "", "benchmark": [row], "sqnr_db": math.inf}
-    again = RunReport.model_validate_json(example(candidates=[entry]).model_dump_json()).candidates[0]
-    assert math.isnan(again.benchmark[0].speedup)
-    assert (again.benchmark[0].speedup_low, again.benchmark[0].speedup_high) == (-math.inf, math.inf)
-    assert again.sqnr_db == math.inf
-
-
-def test_run_report_refuses_when_the_schema_version_is_another() -> None:
-    with pytest.raises(ValueError, match="schema_version"):
-        example(schema_version=1)
 
 
 def test_stage_finds_the_entry_when_a_candidate_ran_the_same_stage() -> None:

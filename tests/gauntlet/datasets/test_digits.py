@@ -1,14 +1,16 @@
 """The digits: four disjoint, stratified splits of real pictures."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from gauntlet.core.signature import HogFeatures
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets import read_split
 from gauntlet.datasets.digits import Digits
+from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.splits import SPLITS, Dataset
 from tasks.data import data
 
@@ -29,34 +31,6 @@ def test_inputs_are_model_ready_when_loaded(dataset: Dataset) -> None:
     assert dataset.signature.labels == tuple("0123456789")
 
 
-def test_splits_are_the_same_when_the_seed_is_the_same_and_others_when_not(dataset: Dataset) -> None:
-    again, other = Digits(image_size=16).load(), Digits(image_size=16, seed=1).load()
-    for name in SPLITS:
-        assert np.array_equal(again.splits[name].inputs["input"], dataset.splits[name].inputs["input"])
-        assert not np.array_equal(other.splits[name].inputs["input"], dataset.splits[name].inputs["input"])
-
-
-def test_channels_are_last_when_the_layout_says_so(dataset: Dataset) -> None:
-    last = Digits(image_size=16, layout="NHWC").load()
-    assert (last.signature.layout, last.signature.inputs[0].shape) == ("NHWC", ("batch", 16, 16, 3))
-    for name in SPLITS:
-        inputs = last.splits[name].inputs["input"]
-        assert np.array_equal(inputs.transpose(0, 3, 1, 2), dataset.splits[name].inputs["input"])
-        assert np.array_equal(last.splits[name].labels, dataset.splits[name].labels)
-
-
-def test_inputs_are_vectors_when_histograms_are_wanted(workspace: Callable[..., Workspace]) -> None:
-    config = Digits(image_size=16, hog=HogFeatures(pixels_per_cell=8))
-    assert (config.packages, Digits().packages) == ({"skimage": "sklearn"}, {})
-    report = data(config, workspace())
-    signature = report.facts.signature
-    assert (signature.layout, signature.inputs[0].shape) == ("none", ("batch", 9 * 2 * 2))
-    assert signature.preprocessing.hog == config.hog
-    inputs = read_split(workspace().path(report.artifacts["test"])).take(slice(None))["input"]
-    assert inputs.shape == (360, 36)
-    assert np.allclose(np.linalg.norm(inputs, axis=1), 1, atol=1e-3)  # one block, normalized
-
-
 def test_prepare_saves_the_splits_and_passes_when_the_data_is_sound(workspace: Callable[..., Workspace]) -> None:
     out = workspace()
     report = data(Digits(image_size=8, test_images=100), out)
@@ -75,8 +49,18 @@ def test_prepare_saves_the_splits_and_passes_when_the_data_is_sound(workspace: C
     assert data(Digits(image_size=8, test_images=100), workspace()).artifacts == report.artifacts
 
 
-def test_digits_refuse_when_the_splits_take_all_images() -> None:
-    with pytest.raises(ValueError, match="take 1788 of 1797 images"):
-        Digits(validation_images=594, calibration_images=594, test_images=600)
-    least = Digits(validation_images=593, calibration_images=594, test_images=600, image_size=8).load()
-    assert np.bincount(least.splits["train"].labels, minlength=10).tolist() == [1] * 10
+def test_images_become_histograms_of_their_gray_values(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for label in ("a", "b"):
+        (tmp_path / label).mkdir()
+        for number in range(10):
+            pixels = rng.integers(0, 256, (20, 30, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / label / f"{number}.png")
+    folder = ImageFolder(path=tmp_path, image_size=16, hog={"pixels_per_cell": 4}, input_name="features")
+    dataset = folder.load()
+    assert folder.packages == {"skimage": "sklearn"}
+    assert dataset.signature.preprocessing.mean == (0.0,)
+    assert dataset.signature.layout == "none"
+    taken = dataset.splits["test"].take(slice(0, 2))["features"]
+    assert taken.shape == (2, *dataset.signature.inputs[0].shape[1:]) == (2, 9 * 4 * 9)
+    assert 0 < taken.max() <= 1

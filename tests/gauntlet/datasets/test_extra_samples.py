@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from small_images import write_pictures
 
 from gauntlet.core.errors import StageError
 from gauntlet.core.workspace import Workspace
@@ -52,13 +52,8 @@ def test_sample_that_is_known_already_is_left_out(tmp_path: Path, workspace) -> 
 
 
 def test_files_of_images_are_joined_by_arrays(tmp_path: Path, workspace) -> None:
-    random = np.random.default_rng(0)
-    for label in ("cat", "dog"):
-        (tmp_path / "images" / label).mkdir(parents=True)
-        for i in range(20):
-            pixels = random.integers(0, 255, (8, 8, 3), np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "images" / label / f"{i}.png")
-    config = ImageFolder(path=tmp_path / "images", image_size=8)
+    pictures = write_pictures(tmp_path / "images", "cat", "dog", count=20, height=8, width=8)
+    config = ImageFolder(path=pictures, image_size=8)
     store: Workspace = workspace()
     plain = data(config, store)
     before = read_split(store.path(plain.artifacts["train"]))
@@ -79,13 +74,8 @@ def test_files_of_images_are_joined_by_arrays(tmp_path: Path, workspace) -> None
 
 @pytest.mark.parametrize("form", ["inputs", "pixels"])
 def test_image_of_a_file_that_is_known_already_is_left_out(tmp_path: Path, workspace, form: str) -> None:
-    random = np.random.default_rng(0)
-    for label in ("cat", "dog"):
-        (tmp_path / "images" / label).mkdir(parents=True)
-        for i in range(20):
-            pixels = random.integers(0, 255, (8, 8, 3), np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "images" / label / f"{i}.png")
-    config = ImageFolder(path=tmp_path / "images", image_size=8)
+    pictures = write_pictures(tmp_path / "images", "cat", "dog", count=20, height=8, width=8)
+    config = ImageFolder(path=pictures, image_size=8)
     test = config.load().splits["test"]
     arrays = test.take(slice(None))["input"]
     if form == "pixels":

@@ -183,7 +183,3 @@ def test_memory_does_not_grow_with_the_number_of_pictures(tmp_path: Path) -> Non
     few, many = peak(tmp_path / "few"), peak(tmp_path / "many")
     assert many < 8
     assert many - few < 2  # names and digests
-
-
-def test_one_number_is_both_height_and_width() -> None:
-    assert ImageFolder(path="pictures", image_size=64).image_size == (64, 64)

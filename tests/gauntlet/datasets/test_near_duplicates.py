@@ -50,12 +50,6 @@ def check_of(report: Report[DataFacts]):
     return next(check for check in report.checks if check.name == "data.max_near_duplicates")
 
 
-def test_different_photographs_are_no_copies(load: Made) -> None:
-    report = load()
-    assert (check_of(report).value, check_of(report).passed) == (0, True)
-    assert report.facts.near_duplicates == ()
-
-
 def test_resized_and_recompressed_copies_are_found_and_named(load: Made, folder: Path) -> None:
     resized(photograph(0), 0.5).save(folder / "test" / "cat" / "smaller.png")
     resized(photograph(1), 1.7).save(folder / "test" / "dog" / "larger.png")

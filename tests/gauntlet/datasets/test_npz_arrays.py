@@ -282,9 +282,3 @@ def test_whole_numbers_are_classes_as_floats_too(tmp_path: Path, settings: dict[
 def test_whole_numbers_as_floats_are_values_where_nothing_says_that_they_are_classes(tmp_path: Path) -> None:
     np.savez(tmp_path / "all.npz", x=np.zeros((30, 2), np.float32), labels=np.arange(30) % 3 * 1.0)
     assert NpzArrays(path=tmp_path / "all.npz").load().signature.task == "regression"
-
-
-def test_broken_numbers_are_no_classes(tmp_path: Path) -> None:
-    np.savez(tmp_path / "all.npz", x=np.zeros((30, 2), np.float32), labels=np.arange(30) / 2)
-    with pytest.raises(StageError, match=r"labels are float64\[30\]; data.task classification needs one whole number"):
-        NpzArrays(path=tmp_path / "all.npz", task="classification").load()

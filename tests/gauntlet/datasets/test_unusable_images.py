@@ -113,12 +113,6 @@ def test_folder_is_refused_with_what_is_wanted_when_it_lies_otherwise(
     assert str(caught.value).startswith(str(root))
 
 
-def test_folder_is_refused_when_it_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"nowhere: no such folder; expected"):
-        config(tmp_path / "nowhere").load()
-    assert config(tmp_path / "nowhere").files()[0].files == 0
-
-
 def test_audit_names_both_files_when_the_same_picture_is_in_two_splits(pictures: Write, workspace: Make) -> None:
     root = pictures("train/cat", "train/dog", "test/cat", "test/dog", count=20)
     Image.open(root / "train" / "cat" / "0003.png").save(root / "test" / "dog" / "copy.bmp")  # other bytes, same pixels

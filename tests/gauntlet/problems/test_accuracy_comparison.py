@@ -185,14 +185,6 @@ def test_detector_whose_scores_are_lost_beside_its_boxes_is_refused_and_told_so(
     assert blocking(compare_accuracy(Golden({}, {"y": output}), ARRAYS, {"y": rounded}))
 
 
-def test_detector_that_keeps_its_detections_passes() -> None:
-    output = concatenated()
-    near = output + np.float32(0.002) * np.random.default_rng(2).standard_normal(output.shape).astype(np.float32)
-    comparison = compare_accuracy(Golden({}, {"y": output}), DETECTOR, {"y": near})
-    assert comparison.differences == "keeps 80 of 80 detections, 0 new"
-    assert not blocking(comparison)
-
-
 def test_samples_without_a_detection_prove_nothing() -> None:
     output = concatenated()
     output[:, 4:] *= 0.1

@@ -1,9 +1,11 @@
 """The race itself: a worker that dies in the middle of it costs its own contender only."""
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 
 import faulty_models
 import numpy as np
@@ -15,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gauntlet.race.contender import TURNS, Contender, Entry, Plan
+from gauntlet.race.machine_load import LoadMonitor
 from gauntlet.race.rounds import WARM_UP_BLOCKS, _turns, run_rounds
 from gauntlet.race.rows import ONE_PROCESS, rows
 from gauntlet.runtime.worker import TASKS
@@ -235,3 +238,16 @@ def test_difference_is_found_when_something_else_slows_half_of_all_calls() -> No
         contender.round_quartiles_ms = contender.round_medians_ms
     [by_medians] = rows(quicker, base, resolution=0.005)
     assert (by_medians.verdict, by_medians.median_ms) == ("not resolved", row.median_ms)
+
+
+def test_foreign_work_is_seen_when_another_process_is_busy() -> None:
+    busy = [sys.executable, "-c", "from time import *\nend = monotonic() + 60\nwhile monotonic() < end: pass"]
+    watch = LoadMonitor()
+    with subprocess.Popen(busy) as other:
+        try:
+            end = monotonic() + 1
+            while monotonic() < end:
+                other.poll()
+        finally:
+            other.kill()
+    assert watch.notes(0.0, realtime=False).other_load_cores > 0.3

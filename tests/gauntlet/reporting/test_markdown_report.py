@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from gauntlet.reporting.markdown_report import escape, render_markdown
@@ -31,14 +29,6 @@ def test_a_run_that_stopped_at_once(stopped_at_data):
     text = render_markdown(stopped_at_data)
     assert "2 images are in two splits" in text
     assert ": 2 images must be = 0 images; the same image is train[17] and test[203]" in text
-
-
-def test_the_winners_file_is_named_with_its_path(passed):
-    model = passed.stage("export").artifacts["model"]
-    won = tuple(c.replace(artifact=model) if c.name == passed.winner else c for c in passed.candidates)
-    assert f"\n\nModel: /home/me/store/{model.path}\n\n" in render_markdown(
-        passed.replace(candidates=won), Path("/home/me/store")
-    )
 
 
 @pytest.mark.parametrize(

@@ -61,14 +61,6 @@ def test_the_batch_size_that_the_configuration_names_decides(passed):
     assert timeline.ordered_candidates(passed)[0] is best
 
 
-def test_the_winners_file_is_named_by_its_place_in_the_store(passed):
-    file = Artifact(name="model.onnx", sha256="5d", size_bytes=1, path="5d/5d-model.onnx/model.onnx")
-    won = tuple(c.replace(artifact=file) if c.name == passed.winner else c for c in passed.candidates)
-    assert timeline.model_file(passed.replace(candidates=won), Path("/store")) == Path("/store") / file.path
-    assert timeline.model_file(passed.replace(candidates=won, winner=None), Path("/store")) is None
-    assert timeline.model_file(passed, Path("/store")) is None
-
-
 def test_the_bundle_is_named_in_every_view_with_the_commands_that_use_it(passed):
     file = Artifact(name="bundle.zip", sha256="5d", size_bytes=1, path="5d/5d-bundle.zip/bundle.zip")
     entry = passed.stages[0].replace(stage="package", candidate=None, artifacts={"bundle": file})

@@ -20,14 +20,6 @@ def test_session_answers_the_same_when_the_level_is_another(trained, level: str)
     np.testing.assert_allclose(actual, golden.real.outputs["logits"][:5], rtol=0, atol=1e-5)
 
 
-def test_session_is_the_same_when_opened_from_bytes(trained) -> None:
-    inputs = {"input": np.ones((3, 3, 32, 32), np.float32)}
-    answers = [
-        batched_inference(open_session(m), inputs).run(2)["logits"] for m in (trained.path, trained.path.read_bytes())
-    ]
-    assert np.array_equal(*answers)
-
-
 def test_session_is_refused_with_a_stage_error_when_the_model_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"hello")
     for model in (tmp_path / "m.onnx", tmp_path / "absent.onnx", b"hello"):

@@ -73,10 +73,6 @@ def test_precision_is_always_pinned_except_where_its_lack_is_the_point() -> None
     }  # fmt: skip
 
 
-def test_ort_cpu_is_available() -> None:
-    assert OrtCpu().unavailable() is None
-
-
 NO_DEVICE = (
     "ONNX Runtime 1.31.1 refuses the model: [ONNXRuntimeError] : 1 : FAIL : /onnxruntime_src/onnxruntime/core/"
     "providers/cuda/cuda_call.cc:129 std::conditional_t<THRW, void, onnxruntime::common::Status> onnxruntime::CudaCall("

@@ -12,10 +12,10 @@ from pathlib import Path
 import needs
 import numpy as np
 import pytest
-from served_bundles import brightness_bundle
+from served_bundles import brightness_bundle, spoil_golden_outputs
 
 from flows.tracking.metric_names import stage_metrics
-from gauntlet.bundle.bundle import GOLDEN, archive, seal
+from gauntlet.bundle.bundle import archive
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import GateFailed, StageError
 from gauntlet.core.report import Report
@@ -150,10 +150,7 @@ def test_unresolved_objective_passes_only_where_it_may_and_was_kept_as_measured(
 @pytest.mark.slow
 def test_server_that_cannot_start_breaks_the_stage_and_says_why(run: Run, tmp_path: Path) -> None:
     bundle = brightness_bundle(tmp_path / "other")
-    with np.load(bundle / GOLDEN) as file:
-        wrong = {name: file[name] + (5 if name.startswith("outputs/") else 0) for name in file.files}
-    np.savez(bundle / GOLDEN, **wrong)
-    seal(bundle)
+    spoil_golden_outputs(bundle)
     with pytest.raises(StageError, match=r"gauntlet serve ended with code 1: .*not its golden outputs"):
         run(ALWAYS_MS, bundle)
 

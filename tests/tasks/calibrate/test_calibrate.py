@@ -187,13 +187,6 @@ def test_model_with_two_inputs_is_calibrated(answer: Callable[..., Answer], tmp_
     assert found(out, report)["entropy"] == {"x": (1.0, 1.0), "z": (2.0, 2.0), "y": (3.0, 3.0)}
 
 
-def test_nodes_have_names_of_their_own_in_the_prepared_model(answer: Callable[..., Answer], tmp_path: Path) -> None:
-    out, report = answer(network(tmp_path / "m.onnx"), images(8))
-    names = [node.name for node in onnx.load(out.path(report.artifacts["prepared"])).graph.node]
-    assert all(names)
-    assert len(set(names)) == len(names)
-
-
 def test_calibrate_raises_a_stage_error_when_the_images_have_another_shape(
     answer: Callable[..., Answer], tmp_path: Path
 ) -> None:

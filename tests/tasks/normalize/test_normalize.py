@@ -10,7 +10,6 @@ from brought_model import Brought, Workspaces, floats, outcomes
 from normalized_models import sample_rates
 from onnx import TensorProto, helper, numpy_helper
 
-from gauntlet.core.errors import ConfigError
 from gauntlet.core.signature import Signature, signature_from_graph
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.onnx_model.graph import required_inputs
@@ -75,11 +74,6 @@ def test_model_in_its_form_is_passed_on_as_it_is(workspace: Workspaces) -> None:
     assert not list(brought.out.folder.iterdir())  # nothing was written, so nothing was compared
 
 
-def test_trained_and_exported_network_is_passed_on_as_it_is(trained: object, workspace: Workspaces) -> None:
-    report = normalize(NormalizeConfig(), workspace(trained.store), model=trained.model, golden=trained.golden)
-    assert report.artifacts["normalized"] == trained.model, outcomes(report)
-
-
 @pytest.mark.parametrize("ir_version", [3, 8])
 def test_weights_that_are_inputs_become_constants_and_count_as_another_graph(
     workspace: Workspaces, ir_version: int
@@ -128,12 +122,6 @@ def test_input_that_the_samples_vary_is_not_fixed(workspace: Workspaces) -> None
     assert (failure.name, failure.value) == ("normalize.fix_inputs", 1)
     assert failure.detail == "3 of 9 real samples have another value than 16000 for 'sr'"
     assert outcomes(report)["fix_inputs"] == "undone"
-
-
-def test_input_that_does_not_exist_is_refused(workspace: Workspaces) -> None:
-    brought = Brought(workspace(), sample_rates(), {"x": floats(2, 1, 16), "sr": np.full(2, 16000)})
-    with pytest.raises(ConfigError, match="no input 'rate'; available: 'x', 'sr'"):
-        brought.normalize(fix_inputs={"rate": 1})
 
 
 def test_step_that_changes_the_outputs_is_undone_and_the_others_are_kept(workspace: Workspaces) -> None:

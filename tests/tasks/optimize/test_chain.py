@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
 
 from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
@@ -18,6 +21,7 @@ from tasks.numerics import NumericsConfig, numerics
 from tasks.optimize import OptimizeFacts, optimize
 from tasks.optimize.chain import Chain
 from tasks.optimize.graph_pass import OrtGraph, PythonPass, halves
+from tasks.optimize.latency_check import _outer, speed_ratio
 from tasks.optimize.onnxscript import OnnxScript, OnnxScriptRewriter
 from tasks.optimize.simplifiers import OnnxOptimizer, OnnxSim, OnnxSlim
 from tasks.optimize.verified_pass import ChainState, PassFacts, try_pending_passes
@@ -157,12 +161,6 @@ def session_graph(subject) -> onnx.GraphProto:
     return onnx.load(path).graph
 
 
-def test_there_is_nothing_to_gain_when_no_pass_changes_anything(subject, own: Own) -> None:
-    report = work(subject, own("nothing"))
-    assert [f.outcome for f in report.facts.passes] == ["unchanged"]
-    assert (report.failures, report.facts.nothing_to_gain) == ((), "nothing to gain here: no pass changes the graph")
-
-
 @pytest.mark.slow
 def test_chain_goes_on_where_it_was_when_it_was_killed(subject, own: Own) -> None:
     chain = Chain(passes=(own("nothing"), OnnxSlim()))
@@ -201,3 +199,17 @@ def test_passes_are_all_tried_where_there_is_time(subject, own: Own) -> None:
     report = optimize(chain, subject.out, model=subject.model, golden=subject.golden, budget_s=1e6)
     assert [one.outcome for one in report.facts.passes] == ["unchanged", "accepted"]
     assert not [one for one in report.checks if one.name == "optimize.untried_passes"]
+
+
+@given(st.integers(6, 400))
+def test_interval_leaves_out_as_many_rounds_as_the_sign_test_allows(rounds: int) -> None:
+    outside = _outer(rounds)
+    assert binom.cdf(outside, rounds, 0.5) <= 0.025 < binom.cdf(outside + 1, rounds, 0.5)
+
+
+def test_interval_holds_its_median_and_one_model_has_its_own_speed(subject, tmp_path: Path) -> None:
+    model = subject.out.path(subject.model)
+    inputs = {"x": np.zeros((4, 3, 16, 16), np.float32)}
+    onnx.save(onnx.load(model), tmp_path / "same.onnx")
+    speed, low, high = speed_ratio(model, tmp_path / "same.onnx", inputs)
+    assert 0 < low <= speed <= high

@@ -43,14 +43,6 @@ def test_auto_offers_seven_bits_where_sums_saturate() -> None:
     assert (seven_bits(VNNI), seven_bits(AVX2), seven_bits(ARM)) == (False, True, False)
 
 
-@pytest.mark.parametrize("processor", [VNNI, AVX2, ARM])
-def test_auto_offers_seven_bits_everywhere_when_the_model_must_be_right_without_vnni(processor: Processor) -> None:
-    for operators in OPERATORS:
-        recipes = recommended_recipes(processor, operators, without_vnni=True)
-        assert recipes[1] == recipes[0].replace(reduce_range=True)
-    assert recommended_recipes(AVX2, "unknown") == recommended_recipes(VNNI, "unknown", without_vnni=True)
-
-
 def test_auto_offers_what_a_further_runtime_wants_when_the_winner_may_be_shipped_there() -> None:
     usual = set(recommended_recipes(VNNI, "convolutions"))
 

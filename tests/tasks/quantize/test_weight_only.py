@@ -140,14 +140,6 @@ def test_weights_that_two_products_share_are_quantized_right(tmp_path: Path) -> 
     assert sqnr_db(outputs(tmp_path / "d.onnx", x), expected) > 8
 
 
-def test_named_products_stay_in_float(tmp_path: Path) -> None:
-    onnx.save(transformer_models.encoder(), tmp_path / "encoder.onnx")
-    RECIPES[0].quantize(tmp_path / "encoder.onnx", None, None, tmp_path / "q.onnx", float_nodes={"up0", "query1"})
-    found = onnx.load(tmp_path / "q.onnx").graph
-    assert operators(tmp_path / "q.onnx")["MatMulNBits"] == 10
-    assert {"up0", "query1"} < {node.name for node in found.node if node.op_type == "MatMul"}
-
-
 def test_quantizer_leaves_logging_as_it_is(tmp_path: Path) -> None:
     onnx.save(transformer_models.encoder(1), tmp_path / "encoder.onnx")
     root = logging.getLogger()

@@ -37,16 +37,6 @@ def choose() -> Choose:
     return run
 
 
-def test_select_takes_the_fastest_when_several_are_proven_faster(choose: Choose) -> None:
-    report = choose({"slim": (1.2, 1.3, 1.4), "int8": (2.0, 2.5, 3.0), "sim": (2.2, 2.3, 2.4)})
-    facts = report.facts
-    assert facts.winner == "int8"
-    assert facts.reason == "2.50x [2.00, 3.00] the speed of fp32 at batch 1"
-    assert all(v.accepted for v in facts.decisions)
-    assert facts.decision("fp32").reason == "the reference"
-    assert report.checks[0].passed
-
-
 def test_select_ranks_the_others_that_may_win(choose: Choose) -> None:
     candidates: dict[str, Interval | str] = {
         "slim": (1.2, 1.3, 1.4),
@@ -163,13 +153,6 @@ def test_select_says_how_many_rounds_are_missing_for_its_own_margin(choose: Choo
     assert report.facts.decision("slim").reason.startswith(told)
     assert "more rounds" not in report.facts.decision("near").reason  # no number would put it above the margin
     assert "more rounds" not in choose({"slim": (1.04, 1.1, 1.2)}, aa_deviation=0.2).facts.decision("slim").reason
-
-
-def test_select_says_why_when_a_candidate_was_not_measured(choose: Choose) -> None:
-    report = choose({"broken": "the worker was killed by signal 11", "int8": (2.0, 2.5, 3.0)})
-    assert report.facts.winner == "int8"
-    assert report.facts.decision("broken").accepted is False
-    assert report.facts.decision("broken").reason == "could not be measured: the worker was killed by signal 11"
 
 
 def test_select_looks_at_its_own_batch_size_when_batch_sizes_disagree(choose: Choose) -> None:

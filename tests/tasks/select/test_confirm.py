@@ -1,78 +1,23 @@
 """The winner is proven once, in a race of its own."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from matmul_chains import SIZE, chain
+from matmul_chains import chain
 from synthetic_races import Interval, Outcome, synthetic_race
 
 from gauntlet.core.errors import GateFailed
-from gauntlet.core.report import Report
 from gauntlet.core.run_report import CandidateEntry
-from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import Golden, GoldenCase
-from gauntlet.race.budget import NO_BUDGET, Budget
+from gauntlet.race.budget import Budget
 from gauntlet.race.confidence import median_shift_interval, rounds_for, shared_confidence
-from tasks.benchmark import BenchmarkConfig
 from tasks.benchmark.facts import BenchmarkFacts
-from tasks.select import Decision, SelectConfig, select
-from tasks.select.confirm import confirm, confirm_in_order, judge, undisturbed
+from tasks.select import Decision, SelectConfig
+from tasks.select.confirm import confirm_in_order, judge, undisturbed
 from tasks.select.decision import Choice, Confirmation
 
-Confirm = Callable[..., Report[Decision]]
-
-
-@pytest.fixture
-def confirmed(workspace: Callable[..., Workspace]) -> Confirm:
-    def run(
-        models: dict[str, onnx.ModelProto],
-        winner: str,
-        target: str = "ort-cpu",
-        max_aa_deviation: float = 0.05,
-        budget: Budget = NO_BUDGET,
-        runners_up: tuple[str, ...] = (),
-        normalized: str | None = None,
-        after: BenchmarkFacts | None = None,
-        **settings: Any,
-    ) -> Report[Any]:
-        out = workspace()
-        kept = {}
-        for name, model in models.items():
-            path = out.folder / f"{name}.onnx"
-            path.write_bytes(model.SerializeToString())
-            kept[name] = out.store_file(path)
-        samples = {"x": np.random.default_rng(0).standard_normal((3, SIZE)).astype(np.float32)}
-        Golden({"real": GoldenCase(samples, {"y": samples["x"]})}, {"y": samples["x"]}).save(out.folder / "golden.npz")
-        config = BenchmarkConfig(
-            rounds=8, block_ms=4, threads=1, batch_sizes=(1, 2), session_variants=[{"level": "off"}], profile=False,
-            restart_processes=False,
-            max_aa_deviation=max_aa_deviation,
-        )  # fmt: skip
-        note = "; the most exact of 2 equally fast candidates"
-        decision = Decision(
-            winner=winner, target=target, reason="", note=note, required_speedup=1.05, decisions=(),
-            runners_up=tuple(Choice(candidate=name, target=target, session=None, note="") for name in runners_up),
-        )  # fmt: skip
-        if after is not None:
-            golden = out.store_file(out.folder / "golden.npz")
-            wanted = {"after": after, "benchmark": config, "models": kept, "golden": golden, "budget": budget}
-            return select(SelectConfig(**settings), out, **wanted)
-        decision, checks = confirm(
-            SelectConfig(**settings),
-            config,
-            out,
-            decision=decision,
-            models=kept,
-            golden=out.store_file(out.folder / "golden.npz"),
-            normalized={normalized: kept[normalized]} if normalized else {},
-            budget=budget,
-        )
-        return Report(stage="select", facts=decision, checks=checks)
-
-    return run
+from .conftest import Confirm
 
 
 def test_faster_candidate_is_confirmed_with_a_new_measurement(confirmed: Confirm) -> None:
@@ -113,12 +58,6 @@ def test_candidate_that_is_not_fast_enough_loses_to_the_reference(confirmed: Con
     [check] = [check for check in report.checks if check.name == "select.min_speedup"]
     assert not check.passed
     report.raise_if_blocked()  # a warning: FP32 passed every gate
-
-
-def test_run_fails_when_a_speed_up_is_required_and_not_confirmed(confirmed: Confirm) -> None:
-    report = confirmed({"fp32": chain(4), "lucky": chain(4)}, "lucky", require_speedup=True, min_speedup=NEVER)
-    with pytest.raises(GateFailed, match=r"select\.min_speedup"):
-        report.raise_if_blocked()
 
 
 def test_session_variant_of_the_reference_is_raced_against_the_default_one(confirmed: Confirm) -> None:

@@ -6,17 +6,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from matmul_chains import SIZE, chain
-from pydantic import ValidationError
+from matmul_chains import chain
 from synthetic_races import row, synthetic_race
 
 from gauntlet.core.report import Report
-from gauntlet.core.workspace import Workspace
-from gauntlet.datasets.golden import Golden, GoldenCase
-from tasks.benchmark.config import BenchmarkConfig
 from tasks.select import Decision, Fidelity, SelectConfig
 from tasks.select.choose import choose as choose_winner
-from tasks.select.confirm import confirm
 
 MB = 1_000_000
 FAST, EQUAL, SLOW = (2.0, 2.5, 3.0), (0.98, 1.0, 1.02), (0.5, 0.6, 0.7)
@@ -114,9 +109,8 @@ def test_memory_that_was_not_measured_proves_nothing(choose: Callable[..., Decis
     assert choose({"small": (row(1, EQUAL),)}, objective="memory").winner == "fp32"
 
 
-def test_unknown_objective_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(ValidationError, match="'latency', 'throughput', 'size' or 'memory'"):
-        SelectConfig(objective="energy")
+FRESH = {"restart_processes": True, "batch_sizes": (1,)}
+"""A process for each round, so that its memory is that of one model."""
 
 
 def heavy(products: int) -> onnx.ModelProto:
@@ -126,37 +120,11 @@ def heavy(products: int) -> onnx.ModelProto:
     return model
 
 
-@pytest.fixture
-def confirmed(workspace: Callable[..., Workspace]) -> Callable[..., Report[Decision]]:
-    """Race two models that differ in everything by far, for real."""
-
-    def run(reference: onnx.ModelProto, candidate: onnx.ModelProto, **settings: Any) -> Report[Decision]:
-        out, kept = workspace(), {}
-        for name, model in {"fp32": reference, "other": candidate}.items():
-            (out.folder / f"{name}.onnx").write_bytes(model.SerializeToString())
-            kept[name] = out.store_file(out.folder / f"{name}.onnx")
-        samples = {"x": np.zeros((3, SIZE), np.float32)}
-        Golden({"real": GoldenCase(samples, {"y": samples["x"]})}, {"y": samples["x"]}).save(out.folder / "golden.npz")
-        selected = Decision(winner="other", target="ort-cpu", reason="", required_speedup=1.05, decisions=())
-        decision, checks = confirm(
-            SelectConfig(**settings),
-            BenchmarkConfig(rounds=6, block_ms=4, threads=1, batch_sizes=(1,), profile=False),
-            out,
-            decision=selected,
-            models=kept,
-            golden=out.store_file(out.folder / "golden.npz"),
-            normalized={},
-        )
-        return Report(stage="select", facts=decision, checks=checks)
-
-    return run
-
-
 @pytest.mark.parametrize("objective", ["size", "memory"])
 def test_smaller_candidate_is_confirmed_by_a_race_of_its_own(
     confirmed: Callable[..., Report[Decision]], objective: str
 ) -> None:
-    report = confirmed(heavy(24), chain(1), objective=objective)
+    report = confirmed({"fp32": heavy(24), "other": chain(1)}, "other", objective=objective, **FRESH)
     assert (report.facts.winner, report.failures) == ("other", ())
     assert report.facts.reason.startswith(f"objective {objective}: ")
     [check] = [check for check in report.checks if check.name == "select.min_reduction"]
@@ -167,7 +135,8 @@ def test_smaller_candidate_is_confirmed_by_a_race_of_its_own(
 
 
 def test_fast_candidate_that_needs_more_memory_is_not_confirmed(confirmed: Callable[..., Report[Decision]]) -> None:
-    report = confirmed(chain(24), heavy(1), objective="memory", require_speedup=True)
+    models = {"fp32": chain(24), "other": heavy(1)}
+    report = confirmed(models, "other", objective="memory", require_speedup=True, **FRESH)
     assert (report.facts.winner, report.facts.confirmations[0].confirmed) == ("fp32", False)
     assert report.facts.reason.startswith("other was lowest in memory, but not proven so again: ")
     assert [check.name for check in report.failures] == ["select.min_reduction"]

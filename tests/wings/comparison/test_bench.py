@@ -13,12 +13,11 @@ from harness import called
 from PIL import Image
 from rich.console import Console
 
-from gauntlet.core.errors import ConfigError
 from gauntlet.core.run_report import BenchmarkRow
 from gauntlet.race.target_examiner import ModelOnTarget
 from gauntlet.targets import OpenVino, OrtCpu, by_name
 from wings.comparison.bench_command import named, print_comparison, resolve_targets
-from wings.comparison.library.latency_plot import plot_latency, require_image
+from wings.comparison.library.latency_plot import plot_latency
 from wings.comparison.library.target_comparison import BenchResult
 
 QUICK = ("--rounds", "6", "--block-ms", "2", "--threads", "1")
@@ -202,10 +201,3 @@ def test_plot_is_written_in_a_colour_a_line(tmp_path: Path) -> None:
     plot_latency(LINES, tmp_path / "p.png", "rounds \x1b[31m")
     with Image.open(tmp_path / "p.png") as picture:
         assert len(picture.getcolors(1 << 20) or ()) > 12
-
-
-def test_plot_is_refused_when_the_name_is_no_picture_s(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"must end in \.png or \.svg"):
-        require_image(tmp_path / "p.pdf")
-    with pytest.raises(ConfigError, match="does not exist"):
-        require_image(tmp_path / "absent" / "p.png")

@@ -198,14 +198,6 @@ def test_normalization_is_the_users(cifar: Write) -> None:
     np.testing.assert_allclose(split.take(slice(0, 2))["input"], expected, atol=1e-5)
 
 
-def test_one_mean_makes_gray_images(cifar: Write) -> None:
-    folder = cifar()
-    color, gray = (Cifar(folder=folder, **SMALL, **more).load() for more in ({}, {"mean": (0.5,), "std": (0.2,)}))
-    pixels = color.splits["test"].pixels[0] @ np.array([0.299, 0.587, 0.114])
-    assert gray.signature.inputs[0].shape == ("batch", 1, 32, 32)
-    assert np.abs(gray.splits["test"].pixels[0][:, :, 0] - pixels).max() <= 1
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import WITHOUT_REPAIR
+from harness import RACE, WITHOUT_REPAIR
 from PIL import Image
 
 from configs.loader import load
@@ -32,10 +32,7 @@ SMALL = (
     *WITHOUT_REPAIR,
     "numerics.samples=8",
     "accuracy.max_accuracy_drop=1",
-    "benchmark.batch_sizes=[1]",
-    "benchmark.rounds=6",
-    "benchmark.block_ms=5",
-    "benchmark.restart_processes=false",
+    *RACE,
 )
 
 

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.cli.options import parser
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.errors import ConfigError
-from gauntlet.core.kinds import kinds
 from wings.devices.deliveries import edge, trainable, web
 
 
@@ -27,16 +25,6 @@ def run(*command: str) -> list[str]:
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
-
-
-def test_each_is_an_option_of_the_command() -> None:
-    options = parser().parse_args(["bundle", "--web", "a", "--edge", "b", "--trainable", "c"])
-    assert (options.as_web, options.as_edge, options.as_trainable) == ("a", "b", "c")
-    assert {kind: kinds("delivery")[kind] for kind in ("web", "edge", "trainable")} == {
-        "web": web,
-        "edge": edge,
-        "trainable": trainable,
-    }
 
 
 def test_device_gets_files_that_prove_themselves(bundle: Bundle) -> None:

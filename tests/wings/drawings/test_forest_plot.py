@@ -58,11 +58,6 @@ def test_plot_names_candidates_series_reference_and_required_speed():
     assert "hollow: not resolved" not in told
 
 
-def test_several_targets_are_named():
-    rows = (candidate((1, 2, 2, 2), target="cpu"), candidate((1, 2, 2, 2), target="cuda"))
-    assert {"cpu, batch 1", "cuda, batch 1"} <= set(texts(forest_plot.draw(rows, "fp32")))
-
-
 def test_unresolved_marks_are_hollow_and_an_interval_without_an_end_is_an_arrow():
     axes = axes_of(candidate((1, 1.2, 0.8, math.inf), verdict="not resolved"))
     marks = {line.get_marker(): line for line in axes.lines if len(line.get_xdata()) and line.get_marker() != "None"}

@@ -4,7 +4,6 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from gauntlet.core.run_report import BenchmarkRow, CandidateEntry, RunReport
-from gauntlet.reporting.drawing import standalone
 from gauntlet.reporting.html_report import render_html
 from wings.drawings import pareto_plot
 
@@ -93,15 +92,6 @@ def test_page_shows_the_chart_and_marks_the_winner(passed: RunReport):
     assert 'aria-label="Accuracy, latency and size. ' in page
     assert "static-u8s8 (winner)" in page
     assert "hollow: dominated" in page
-
-
-def test_file_of_its_own_has_colors_and_a_background(passed: RunReport):
-    drawn = pareto_plot.draw(passed)
-    assert drawn is not None
-    text = standalone(drawn)
-    assert "var(--" not in text
-    assert "background: #ffffff" in text
-    assert texts(text) == texts(drawn)
 
 
 def test_many_candidates_are_drawn_with_as_many_names_as_there_are_colors(run):

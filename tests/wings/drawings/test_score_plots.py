@@ -8,9 +8,9 @@ from PIL import Image
 
 from gauntlet.core.run_report import RunReport
 from gauntlet.metrics.class_curves import Ranking
-from gauntlet.metrics.confidence_calibration import CalibrationScores, ConfidenceCalibration, ReliabilityBin
+from gauntlet.metrics.confidence_calibration import ConfidenceCalibration
 from gauntlet.reporting.html_report import render_html
-from wings.drawings.score_plots import draw_calibration, save_calibration, save_ranking
+from wings.drawings.score_plots import save_calibration, save_ranking
 
 
 def facts(report: RunReport) -> tuple[ConfidenceCalibration, Ranking]:
@@ -42,12 +42,3 @@ def test_files_are_images_with_the_curves_colors(passed: RunReport, tmp_path: Pa
             pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
         assert (pixels == (0x24, 0x57, 0xC5)).all(axis=1).any()
         assert path.stat().st_size < 200_000
-
-
-def test_model_without_a_temperature_has_one_series() -> None:
-    bins = (ReliabilityBin(confidence=0.9, accuracy=0.8, images=10),)
-    scores = CalibrationScores(log_loss=0.1, ece=0.1, brier_score=0.1, bins=bins)
-    alone = draw_calibration(ConfidenceCalibration(before=scores))
-    both = draw_calibration(ConfidenceCalibration(before=scores, after=scores, temperature=1.1, fitted_on="validation"))
-    assert "after temperature scaling" not in alone
-    assert "after temperature scaling" in both

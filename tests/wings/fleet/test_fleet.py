@@ -13,10 +13,9 @@ import onnx
 import onnx_text
 import psutil
 import pytest
-from harness import GAUNTLET, journal, sets
+from harness import GAUNTLET, SHORT, journal, sets
 from rich.console import Console
 
-from flows.cli.main import main
 from flows.record.home import Home
 from gauntlet.core.errors import ConfigError, GateFailed, StageError
 from gauntlet.core.run_report import RunReport
@@ -25,8 +24,7 @@ from wings.fleet.fleet_flow import result_of, run_processes
 from wings.fleet.fleet_record import fleet_record, last_fleet
 from wings.fleet.library.fleet_report import FleetReport, FleetResult
 
-QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=1", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=8", "quantize=[]", "optimize=[]", "benchmark.profile=false")
+QUICK = (*SHORT, "quantize=[]", "optimize=[]")
 BROKEN = FleetResult(model="broken.onnx", verdict="invalid", reason="broken.onnx: not an ONNX file, but text " * 9)
 
 
@@ -94,11 +92,6 @@ def test_fleet_that_is_killed_goes_on_and_names_each_model(prefect_server: str, 
     memory = [int(str(e["rss_bytes"])) for e in events(home) if e["op"] == "finished"][len(before) :]
     assert memory[-1] < 1.2 * memory[0]
     assert (record.folder / "fleet.html").exists()
-
-
-def test_folder_without_models_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fleet", str(tmp_path)]) == 2
-    assert "no model in it" in capsys.readouterr().err
 
 
 def test_fleet_is_continued_until_it_ends_unless_something_else_is_asked(tmp_path: Path) -> None:

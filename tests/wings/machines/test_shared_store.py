@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
-from harness import command, latest_report, quick_config
-from object_server import BUCKET, SECRET, ObjectServer, machine, object_server
+from harness import SHORT, command, latest_report, quick_config
+from object_server import BUCKET, SECRET, ObjectServer, machine
 
 from configs.loader import load
 from configs.schema import PipelineConfig
@@ -23,19 +23,13 @@ from gauntlet.core.candidate import Candidate
 from gauntlet.core.errors import PipelineError, StageError, StoreRefused, StoreUnavailable
 from gauntlet.core.run_report import RunReport
 from wings.machines.library.object_store import ObjectStore
-from wings.machines.library.object_store_client import connect
 from wings.machines.library.shared_cleanup import plan_shared_cleanup
+
+from .conftest import reached
 
 ADDRESS = f"s3://{BUCKET}/shared"
 BY_CLOCK = ("benchmark", "explain", "select", "package")
-QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=1", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=8", "quantize=[{kind: dynamic, weights: s8}]", "optimize=[]", "benchmark.profile=false")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    with object_server(tmp_path_factory.mktemp("objects")) as server:
-        yield server
+QUICK = (*SHORT, "quantize=[{kind: dynamic, weights: s8}]", "optimize=[]")
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +40,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> PipelineConfig:
     onnx.save(onnx_text.model(text, weights), model)
     synthetic = f"data={{kind: synthetic, model: {model}, samples: 30}}"
     return load("bring-your-own-onnx", (*QUICK, f"train.model={model}", synthetic))
-
-
-@pytest.fixture
-def shared(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    yield from reached(server, monkeypatch)
-
-
-def reached(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    connect.cache_clear()
-    yield
-    connect.cache_clear()
 
 
 def run_on(home: Path, store: str, config: PipelineConfig) -> RunReport:
@@ -75,11 +56,11 @@ def run_on(home: Path, store: str, config: PipelineConfig) -> RunReport:
 
 @pytest.fixture(scope="module")
 def homes(
-    server: ObjectServer, prefect_server: str, config: PipelineConfig, tmp_path_factory: pytest.TempPathFactory
+    shared_server: ObjectServer, prefect_server: str, config: PipelineConfig, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     """The homes of three machines that have run the same: one with a folder, and two that share a store."""
     homes = {name: tmp_path_factory.mktemp(name) for name in ("alone", "first", "second")}
-    with pytest.MonkeyPatch.context() as environment, contextlib.contextmanager(reached)(server, environment):
+    with pytest.MonkeyPatch.context() as environment, contextlib.contextmanager(reached)(shared_server, environment):
         for name, home in homes.items():
             report = run_on(home, "" if name == "alone" else ADDRESS, config)
             assert report.verdict == "passed", report.reason
@@ -87,7 +68,7 @@ def homes(
 
 
 @pytest.fixture
-def store(shared: None, tmp_path: Path) -> ObjectStore:
+def store(server: ObjectServer, tmp_path: Path) -> ObjectStore:
     """The store as one more machine sees it."""
     return machine(ADDRESS, tmp_path / "another")
 

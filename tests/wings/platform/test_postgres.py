@@ -17,7 +17,7 @@ import onnx
 import onnx_text
 import psutil
 import pytest
-from harness import command, journal, latest_report, sets
+from harness import SHORT, command, journal, latest_report, sets
 from postgres_cluster import OWNERS, TLS, PostgresCluster, postgres_cluster, write_certificate
 
 from flows.record.home import Home
@@ -26,8 +26,7 @@ from flows.servers.local_servers import launch, stop, wait_until_up
 from flows.servers.ports import HOST, free_port
 from wings.platform.prepare_databases import FIX_TLS, MLFLOW, PREFECT, main
 
-QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=1", "benchmark.restart_processes=false")
-QUICK += ("numerics.samples=8", "quantize=[]", "optimize=[]", "benchmark.profile=false")
+QUICK = (*SHORT, "quantize=[]", "optimize=[]")
 
 
 pytestmark = pytest.mark.timeout(1200)

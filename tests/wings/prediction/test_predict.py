@@ -13,9 +13,7 @@ import pytest
 from bundles import keep, keep_golden, pack, png, samples
 from PIL import Image
 
-from flows.cli.bundle import uses
 from flows.cli.main import main
-from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.workspace import Workspace
 
 
@@ -118,12 +116,6 @@ def test_invalid_arguments_are_refused_in_one_line(
     assert err.startswith("gauntlet: ")
     for word in words:
         assert word in err
-
-
-def test_commands_that_bundle_names_fit_what_the_model_takes(packed: Path) -> None:
-    signature = Bundle.open(packed).contract.signature
-    assert uses(signature, Path("m.zip")).endswith("gauntlet predict m.zip IMAGE...")
-    assert uses(signature.replace(preprocessing=None), Path("m.zip")).endswith("gauntlet predict m.zip INPUTS.npz")
 
 
 def test_arrays_give_arrays(

@@ -10,7 +10,7 @@ from videos import FPS, OPENING, camera, cut, gray, until, write_video
 
 from gauntlet.core.errors import ConfigError
 from gauntlet.images.decoding import decode_image
-from wings.prediction.library.video_files import Frame, LiveVideo, VideoSource, VideoWriter, is_video, open_video
+from wings.prediction.library.video_files import Frame, LiveVideo, VideoSource, VideoWriter, open_video
 
 TIMEOUT_S = 60.0
 
@@ -146,16 +146,6 @@ def test_camera_that_breaks_off_is_an_error(tmp_path: Path) -> None:
     assert source.dropped == 4 - len(found)
 
 
-def test_closed_live_source_ends_its_thread() -> None:
-    with camera([gray(9)] * (OPENING + 1)) as sender:
-        sender.send(OPENING)
-        source = live(sender.url)
-        next(source.frames())
-        sender.send(1)
-        source.close()
-        until(lambda: not source._thread.is_alive())
-
-
 def test_stream_of_a_known_length_drops_nothing(tmp_path: Path) -> None:
     import functools
     import threading
@@ -189,11 +179,3 @@ def test_video_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     writer.add(gray(0), 0)
     with pytest.raises(ConfigError, match=r"taken\.mp4: the video cannot be written"):
         writer.add(gray(0), 0.1)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("a.MP4", True), ("camera:0", True), ("rtsp://host/1", True), ("a.png", False), ("a.npz", False), ("-", False)],
-)
-def test_videos_are_told_from_other_inputs(name: str, expected: bool) -> None:
-    assert is_video(name) is expected

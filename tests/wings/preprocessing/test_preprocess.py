@@ -8,7 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from image_models import how, image_model, images
+from pydantic import ValidationError
 
+from configs.schema import PipelineConfig
 from gauntlet.core.errors import GateFailed
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
@@ -139,3 +141,11 @@ def test_quantized_file_of_a_real_network_keeps_its_accuracy(
     )
     assert found.accuracy == pytest.approx(before.accuracy, abs=0.01)
     assert found.integer_share is not None
+
+
+def test_name_of_the_candidate_from_images_is_taken() -> None:
+    chain = {"kind": "chain", "name": "static-u8s8-uint8"}
+    values = {"optimize": [chain], "quantize": [{"kind": "static"}]}
+    assert not PipelineConfig.model_validate(values).preprocess_in_graph  # type: ignore[attr-defined]
+    with pytest.raises(ValidationError, match="two candidates named 'static-u8s8-uint8'"):
+        PipelineConfig.model_validate(values | {"preprocess_in_graph": True})

@@ -16,7 +16,7 @@ from gauntlet.core.signature import signature_from_graph
 from gauntlet.core.workspace import Workspace
 from gauntlet.runtime.processor import Processor
 from tasks.accuracy import AccuracyConfig, accuracy
-from wings.repair import RepairConfig, RepairFacts, repair
+from wings.repair import RepairFacts
 
 
 def judged(network: Network, workspace: Callable[..., Workspace], model: Artifact) -> Report[object]:
@@ -117,21 +117,10 @@ def test_nothing_to_repair_is_said_when_the_recipe_quantized_nothing(
     proto = onnx_text.model(text, opset=17)
     signature_from_graph(proto).write(proto)
     out, model = keep_model(proto, network.trained.store)
-    file = Ranges(images=1, methods={RECIPE.calibration_method.name: {"input": (0.0, 1.0), "y": (0.0, 1.0)}}).write(
-        out.folder / "ranges.json"
-    )
-    report = repair(
-        RepairConfig(),
-        workspace(network.trained.store),
-        recipe=RECIPE,
-        accuracy=LIMITS,
-        model=model,
-        quantized=model,  # the quantizer left it as it was
-        prepared=model,
-        ranges=out.store_file(file),
-        images=network.trained.artifacts["validation"],
-        test=network.trained.test,
-    )
+    ranges = Ranges(images=1, methods={RECIPE.calibration_method.name: {"input": (0.0, 1.0), "y": (0.0, 1.0)}})
+    kept = out.store_file(ranges.write(out.folder / "ranges.json"))
+    untouched = replace(network, model=model, quantized=model, calibrated={"prepared": model, "ranges": kept})
+    report = mended(untouched, workspace(network.trained.store), LIMITS)
     assert report.facts.stopped == "nothing to repair"
     with pytest.raises(
         GateFailed, match=r"repair.nodes: 0 must be > 0; .* quantizes no node that could be left in float"

@@ -7,7 +7,7 @@ import pytest
 from normalized_models import outputs, same_outputs, sample_rates
 
 from gauntlet.core.errors import ConfigError
-from gauntlet.onnx_model.graph import all_nodes, required_inputs
+from gauntlet.onnx_model.graph import all_nodes
 from gauntlet.onnx_model.normalization.branches import fold_branches
 from gauntlet.onnx_model.normalization.fixed_inputs import fix_inputs
 from gauntlet.onnx_model.normalization.order import sort_nodes
@@ -33,15 +33,6 @@ def test_node_is_put_behind_those_that_its_body_reads_from() -> None:
             node.input[0] = "scaled"
     assert sort_nodes(proto)
     assert [node.op_type for node in proto.graph.node] == ["Equal", "Add", "If"]
-
-
-def test_fixed_input_leaves_the_signature_and_its_branch_folds() -> None:
-    proto = sample_rates()
-    done = same_outputs(proto, lambda p: fix_inputs(p, {"sr": 16000}), sr=np.array(16000))
-    assert done == "'sr' is now 16000"
-    assert [i.name for i in required_inputs(proto.graph)] == ["x"]
-    assert same_outputs(proto, fold_branches) == "folded 1 of 1 If nodes, whose condition is constant"
-    assert [node.op_type for node in proto.graph.node] == ["MatMul", "Add"]
 
 
 def test_branch_that_an_input_decides_stays() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 
-from gauntlet.core.errors import ConfigError, StageError
 from wings.inspection.library.diagnosis import diagnose
 from wings.inspection.library.diagnosis.faults import slow_first_call
 from wings.inspection.library.diagnosis.findings import ALWAYS_LISTED, TITLES, CallerHints, Diagnosis, Finding, Timing
@@ -132,12 +131,6 @@ def test_real_exported_model_has_no_finding(trained, ask: Ask) -> None:
     assert diagnosis.nodes == trained.export.facts.nodes
 
 
-@pytest.mark.parametrize("opset", [9, 13])
-def test_batch_norm_of_an_old_opset_trains_by_its_outputs(ask: Ask, opset: int) -> None:
-    (error,) = ask(faulty_models.batch_norm_that_trains(opset)).errors
-    assert error.fault == "training_mode"
-
-
 def test_batch_in_a_reshape_is_found_when_only_another_size_runs(ask: Ask) -> None:
     found = only(ask(faulty_models.reshape_with_batch(first=4)))
     assert "batch 4 runs and batch 1 does not" in found.cause
@@ -223,20 +216,6 @@ def test_external_data_is_never_opened_outside(ask: Ask, tmp_path: Path) -> None
         assert found.fault == "external_data"
         assert place in found.cause
         assert words in found.cause
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"\x00" * 100, b"\x08\x08"])
-def test_file_that_is_no_model_is_one_error(ask: Ask, content: bytes) -> None:
-    with pytest.raises(StageError, match=r"model\.onnx: not a readable") as caught:
-        ask(content)
-    assert "\n" not in str(caught.value)
-
-
-def test_evidence_that_cannot_be_read_is_a_wrong_question(ask: Ask, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.npz"
-    broken.write_bytes(b"PK nothing")
-    with pytest.raises(ConfigError, match=r"broken\.npz"):
-        ask(faulty_models.cnn(), data=broken)
 
 
 def test_every_fault_is_built_here() -> None:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from flows.cli.main import main
-from flows.cli.options import parser
 from gauntlet.core.report import Check
 from wings.lifecycle.commands import history_command
 from wings.lifecycle.library.promotion.ledger import Ledger
@@ -90,10 +88,3 @@ def test_bad_arguments_end_with_2_and_one_line(gauntlet: Run, words: tuple[str, 
     code, _, err = gauntlet(*words)
     assert (code, len(err.splitlines())) == (2, 1), err
     assert message in err
-
-
-def test_every_command_names_a_function_that_exists() -> None:
-    for words in (["promote", "r"], ["rollback", "n"], ["history", "n"]):
-        assert callable(pkgutil.resolve_name(parser().parse_args(words).command))
-    for name in ("monitor", "retrain"):
-        assert callable(pkgutil.resolve_name(parser().parse_args([name, "n", "--log", "f"]).command))

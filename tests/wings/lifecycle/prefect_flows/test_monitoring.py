@@ -1,6 +1,5 @@
 """The Prefect flow `monitor`, with a real server and a real registry: it judges a champion, and fails for an alarm."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,10 @@ from wings.lifecycle.registry.promote import PromotionRequest, promote
 
 
 @pytest.fixture
-def champion(prefect_server: str, empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def champion(prefect_server: str, stored: Home, tmp_path: Path) -> Path:
     """The bundle of the registered model `brightness`, and a home with MLflow's tables."""
-    home = Home(tmp_path / "home")
-    home.root.mkdir()
-    shutil.copyfile(empty_store / "mlflow.db", home.mlflow_db)
-    monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     bundle = monitored_bundle(tmp_path / "b")
-    promote(home, PromotionRequest(str(bundle), name="brightness", why="made for this test"))
+    promote(stored, PromotionRequest(str(bundle), name="brightness", why="made for this test"))
     return bundle
 
 

@@ -1,6 +1,5 @@
 """The Prefect flow `promote`, with a real server: it does what the command does, and fails with the reason."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,8 @@ OVERRIDDEN = Check.of("accuracy.max_accuracy_drop", 0.03, "<=", 0.01).replace(ov
 
 
 @pytest.fixture
-def bundle(prefect_server: str, empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
+def bundle(prefect_server: str, stored: Home, tmp_path: Path) -> Bundle:
     """A bundle with an overridden gate, and a home with MLflow's tables."""
-    home = Home(tmp_path / "home")
-    home.root.mkdir()
-    shutil.copyfile(empty_store / "mlflow.db", home.mlflow_db)
-    monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return make_bundle(tmp_path / "b", report=run_report("run-1", OVERRIDDEN))
 
 

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 from graded_bundles import make_bundle, run_report, samples
+from mlflow import MlflowClient
 
 from flows.record.home import Home
 from flows.record.journal import Journal
 from flows.tracking.sender import PARENT
 from gauntlet.bundle.bundle import Bundle
 from gauntlet.core.report import Check
-from wings.lifecycle.library.promotion.replay_facts import ReplayFacts
+from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits
 from wings.lifecycle.registry import promote as promotion
+from wings.lifecycle.registry.promote import Promotion, PromotionRequest, promote
 
 MakeRun = Callable[..., Bundle]
 
@@ -93,3 +95,18 @@ def no_replay(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(promotion, "shadow_replay", same)
     return seen
+
+
+QUICK = ReplayLimits(rounds=6, block_ms=5, max_slowdown=20)
+
+
+OVERRIDDEN = Check.of("accuracy.max_accuracy_drop", 0.03, "<=", 0.01).replace(override="ticket 7")
+
+
+def ask(home: Home, source: str, **changes: object) -> Promotion:
+    return promote(home, PromotionRequest(**{"source": source, "limits": QUICK, **changes}))  # type: ignore[arg-type]
+
+
+def aliases(home: Home, name: str = "digits") -> dict[str, str]:
+    model = MlflowClient(home.mlflow_uri).get_registered_model(name)
+    return {alias: str(version) for alias, version in model.aliases.items()}

@@ -10,7 +10,6 @@ from wings.lifecycle.library.monitoring.accuracy_estimate import (
     MAX_ERROR,
     ConfidenceMap,
     calibration_gap,
-    distance,
     estimate_accuracy,
 )
 from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
@@ -114,9 +113,3 @@ def test_map_stays_finite_where_every_prediction_is_right() -> None:
     calibrated = ConfidenceMap.fit(np.full(500, 0.99), np.ones(500))
     mean, half = calibrated.mean(np.full(100, 0.99))
     assert 0.98 < mean < 1 and 0 < half < 0.05
-
-
-def test_distance_is_the_largest_difference_of_the_distributions() -> None:
-    assert distance(np.arange(4.0), np.arange(4.0)) == 0
-    assert distance(np.arange(4.0), np.arange(2.0, 6.0)) == 0.5
-    assert distance(np.arange(4.0), np.full(3, -np.inf)) == 1

@@ -42,13 +42,6 @@ def test_only_labeled_requests_with_inputs_are_used(tmp_path: Path, bundle: Path
     assert found.held_back.tolist() == [False] * 21 + [True] * 9
 
 
-def test_another_version_has_none(tmp_path: Path, bundle: Path) -> None:
-    log_requests(tmp_path / "log", bundle, images(1, 3), wrong=[False] * 3)
-    other = brightness_bundle(tmp_path / "other", bias=0.1)
-    found = read(tmp_path / "log", other)
-    assert (found.requests, found.usable, len(found.labels), found.inputs) == (0, 0, 0, {})
-
-
 def test_first_labels_count_and_odd_ones_are_left_out(tmp_path: Path, bundle: Path) -> None:
     log_requests(tmp_path / "log", bundle, images(1, 4))
     send_labels(tmp_path / "log", [("r-0", (2,)), ("r-0", (1,)), ("r-1", (1, 1)), ("r-2", (3,)), ("gone", (0,))])

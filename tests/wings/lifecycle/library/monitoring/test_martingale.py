@@ -15,14 +15,6 @@ def weights(samples: int) -> np.ndarray:
     return np.append(starts, reserve[-1])
 
 
-def test_weights_of_all_starts_and_the_reserve_sum_to_one() -> None:
-    assert weights(5000).sum() == pytest.approx(1)
-
-
-def test_bets_that_neither_win_nor_lose_keep_the_wealth() -> None:
-    assert np.allclose(wealth(lambda part: np.zeros((part.stop - part.start, 3)), 20_000).log, 0, atol=1e-9)
-
-
 def test_wealth_is_the_sum_over_ways_and_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(martingale, "CHUNK", 7)  # several chunks
     factors = np.random.default_rng(0).uniform(0.5, 1.6, (40, 3))
@@ -31,12 +23,6 @@ def test_wealth_is_the_sum_over_ways_and_starts(monkeypatch: pytest.MonkeyPatch)
         weight = weights(end)
         begun = [weight[s] * factors[s:end].prod(axis=0).mean() for s in range(end)]
         assert found[end - 1] == pytest.approx(np.log(sum(begun) + weight[-1]))
-
-
-def test_wealth_of_the_first_samples_does_not_depend_on_later_ones() -> None:
-    factors = np.log(np.random.default_rng(1).uniform(0.5, 1.6, (900, 2)))
-    whole, begun = (wealth(lambda part: factors[part], size).log for size in (900, 300))
-    assert np.array_equal(whole[:300], begun)
 
 
 def test_best_bet_names_the_way_that_wins_and_when_it_began_to() -> None:

@@ -107,11 +107,6 @@ def test_latency_has_three_verdicts(same: ReplayFacts, low: float, high: float, 
         assert replay_checks(above, limits.replace(unresolved="accept"))[1].blocks
 
 
-def test_requests_for_another_model_are_refused(champion: Bundle) -> None:
-    with pytest.raises(ConfigError, match="takes x"):
-        shadow_replay(champion, champion, ArrayRequests("r.npz", {"image": np.zeros((4, 3), np.float32)}), QUICK)
-
-
 def test_outputs_without_a_meaning_agree_up_to_little_noise() -> None:
     rng = np.random.default_rng(0)
     before = {"y": rng.standard_normal((5, 100)), "n": np.arange(5)}

@@ -1,0 +1,18 @@
+"""A home with MLflow's tables, as the home of this process."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flows.record.home import Home
+
+
+@pytest.fixture
+def stored(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    shutil.copyfile(empty_store / "mlflow.db", home.mlflow_db)
+    monkeypatch.setenv("GAUNTLET_HOME", str(home.root))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return home
