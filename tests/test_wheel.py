@@ -69,7 +69,15 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of a new environment, in which pip has installed the wheel."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [folder / "bin" / "python", "-I", "-m", "pip", "install", "--quiet"]  # a PYTHONPATH may have the checkout
+    pip = [
+        folder / "bin" / "python",
+        "-I",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-compile",
+    ]  # a PYTHONPATH may have the checkout
     subprocess.run([*pip, "--constraint", PROJECT / "constraints.txt", wheel], check=True)
     return folder / "bin"
 
@@ -97,6 +105,7 @@ def test_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 def test_onnx_file_runs_beside_a_folder_of_the_users_own_flows(call: Call, tmp_path: Path) -> None:
     onnx.save(written_models.convolutions(17), tmp_path / "empty" / "model.onnx")
     (tmp_path / "empty" / "flows.py").write_text("raise SystemExit('not the flows of onnx-gauntlet')\n")
@@ -116,6 +125,7 @@ def test_onnx_file_runs_beside_a_folder_of_the_users_own_flows(call: Call, tmp_p
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 def test_commands_without_a_run_work_and_name_what_is_missing(call: Call) -> None:
     assert "onnxruntime 1" in call("gauntlet", "--version").stdout
     assert '"PipelineConfig"' in call("gauntlet", "validate", "--schema").stdout
