@@ -9,7 +9,7 @@ JAX2ONNX := $(PIP) --no-deps jax2onnx
 EXTRAS := torch tensorflow sklearn boosting jax loadgen serving dask store video signing
 ARGS ?=
 
-.PHONY: demo onnx test test-all nightly check docs up clean zoo $(EXTRAS) arm64
+.PHONY: demo onnx test test-all nightly check docs wheel up clean zoo $(EXTRAS) arm64
 
 demo: .venv/core  ## a ResNet-18 on real digits, from training to the fastest file that still answers right
 	$(BIN)/gauntlet run digits-resnet18
@@ -43,6 +43,9 @@ docs: .venv/docs  ## the documentation with a search box, in site/; generated pa
 	$(BIN)/python docs/generate
 	$(BIN)/zensical build --clean --strict
 	@echo "Read it: $(BIN)/python -m http.server --directory site"
+
+wheel:  ## dist/*.whl, for `pip install`: what an ONNX file needs, with ONNX Runtime's CPU build
+	$(PYTHON) .ci/wheel
 
 up: .venv/core  ## Prefect, MLflow, the deployments and workers on this machine, until `gauntlet down`
 	$(BIN)/gauntlet up

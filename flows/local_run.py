@@ -1,5 +1,6 @@
 """A run in this process, started from the command line."""
 
+import contextlib
 import importlib
 import json
 import logging
@@ -38,6 +39,8 @@ def run_local(config: PipelineConfig, home: Home, *, fresh: bool) -> tuple[Path,
     def prepare() -> None:
         with signals_held_back("the packages are being loaded; this takes seconds"):
             importlib.import_module("flows.pipeline")
+            with contextlib.suppress(ModuleNotFoundError):  # MLflow, which need not be installed
+                importlib.import_module("flows.tracking.replay")
             importlib.import_module("flows.tracking.server").prepare_local_store(home, config)
             importlib.import_module("gauntlet.core.user_code").installed_packages()  # the first stage needs them
 

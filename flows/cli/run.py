@@ -19,6 +19,7 @@ from flows.record.home import Home
 from flows.record.journal import everything_sent
 from flows.record.report_files import read_report
 from gauntlet.core.errors import ConfigError, PipelineError
+from gauntlet.core.extras import is_checkout
 from gauntlet.core.kinds import kinds
 from gauntlet.core.run_report import RunReport
 from gauntlet.onnx_model.model_file import copy_model
@@ -55,7 +56,7 @@ def run_pipeline(options: argparse.Namespace) -> int:
         path = folder / CONFIG_FILE
         relative = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         console.print(f"Configuration: {relative}", markup=False, highlight=False, soft_wrap=True)
-    console.print("More: gauntlet show, gauntlet up", highlight=False)
+    console.print(f"More: gauntlet show, gauntlet {'up' if is_checkout() else 'runs'}", highlight=False)
     if not everything_sent(folder):
         console.print("MLflow did not receive everything; send the rest with: gauntlet sync", style="yellow")
     return error.exit_code if error is not None else 0

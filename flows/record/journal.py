@@ -1,10 +1,11 @@
 """A run's event log: one JSON object a line, on disk before anything else is told of the event."""
 
 import fcntl
+import importlib.util
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,17 @@ class Journal:
             return file.read(1) == b"\n"
 
 
+def records_in_mlflow(start: Mapping[str, Any]) -> bool:
+    """Return whether a run, by its first event, is for MLflow: a server was named, or MLflow is installed."""
+    return bool(start.get("uri")) or importlib.util.find_spec("mlflow") is not None
+
+
 def everything_sent(run: Path) -> bool:
-    """Return whether MLflow has received, or refused, every event of a run: `sent.json` counts them."""
-    sent = run / "sent.json"
-    events = json.loads(sent.read_bytes())["events"] if sent.exists() else 0
-    return bool(events >= sum(1 for _ in Journal(run / "journal.jsonl")))
+    """Return whether MLflow has received, or refused, every event of a run that is for it: `sent.json` counts them."""
+    sent, events = run / "sent.json", list(Journal(run / "journal.jsonl"))
+    count = json.loads(sent.read_bytes())["events"] if sent.exists() else 0
+    start = next((event for event in events if event["op"] == "start"), {})
+    return bool(count >= len(events)) or not records_in_mlflow(start)
 
 
 def open_records(run: Path) -> list[str]:

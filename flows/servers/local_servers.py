@@ -23,6 +23,8 @@ from flows.servers.ports import HOST, Port
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import StageError
 
+OWN_MODULE = ("-P", "-m")
+"""Python's options that run a module, and import none from the working directory: a user's `flows.py` may be there."""
 PREFECT_PORT = 4200
 START_TIMEOUT_S = 120
 
@@ -132,7 +134,7 @@ def start_prefect(home: Home, port: Port, while_starting: Callable[[], object]) 
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
         SERVER: password(home),
     }
-    command = [sys.executable, "-m", "flows.servers.prefect_app"]
+    command = [sys.executable, *OWN_MODULE, "flows.servers.prefect_app"]
     copy_template("prefect", home.prefect / "prefect.db")
     process = launch(command, environment, home.prefect / "server.log", port.listener())
     note = {"pid": process.pid, "created": process.create_time(), "url": f"{port.address}/api"}
@@ -168,7 +170,7 @@ def start_mlflow(home: Home, port: Port) -> psutil.Popen:
     """
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # saves eight processes
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port.number)]
+    command = [sys.executable, *OWN_MODULE, "mlflow", "server", "--host", HOST, "--port", str(port.number)]
     command += ["--workers", "1", "--uvicorn-opts", "--fd 0"]
     command += ["--backend-store-uri", home.mlflow_uri, "--default-artifact-root", (home.root / "mlartifacts").as_uri()]
     process = launch(command, environment, home.root / "mlflow-server.log", port.listener())

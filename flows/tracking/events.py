@@ -15,7 +15,6 @@ from flows.record.journal import Journal, open_records
 from flows.record.report_files import PARETO_FILE, REPORT_FILES
 from flows.record.run import CANCELLED, INTERRUPTED
 from flows.tracking.flips import flip_rows
-from flows.tracking.logged_model import providers
 from flows.tracking.metric_names import (
     Metrics,
     candidate_metrics,
@@ -32,8 +31,11 @@ from gauntlet.core.errors import without_password
 from gauntlet.core.facts import Facts
 from gauntlet.core.report import Report
 from gauntlet.core.run_report import CandidateEntry, RunReport
+from gauntlet.targets import Target
+from gauntlet.targets.ort import OrtTarget
 
 MLFLOW_UI = "http://127.0.0.1:5000"
+CPU = "CPUExecutionProvider"
 
 GATE = {"accepted": "pass", "rejected": "fail", "unchanged": "unchanged", "not decided": "not decided"}
 """The tag of a candidate's run, by the candidate's status."""
@@ -211,6 +213,11 @@ class TrackingEvents:
 
     def _relative(self, path: Path) -> str:
         return str(path.relative_to(self.home.root))
+
+
+def providers(target: Target | None) -> list[str]:
+    """Return ONNX Runtime's providers for MLflow's loader: the one that the model was measured on, and the CPU's."""
+    return list(dict.fromkeys((target.provider if isinstance(target, OrtTarget) else CPU, CPU)))
 
 
 def flatten(values: Any, prefix: str = "") -> dict[str, str]:

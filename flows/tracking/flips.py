@@ -1,16 +1,18 @@
 """The images whose predicted class a candidate changed, as a table that MLflow shows with the images."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import mlflow
 import numpy as np
 import numpy.typing as npt
-from mlflow import MlflowClient
 
 from gauntlet.datasets import read_split
 from gauntlet.datasets.splits import Split
 from gauntlet.problems.accuracy_comparison import Flip
+
+if TYPE_CHECKING:
+    import mlflow
+    from mlflow import MlflowClient
 
 TABLE = "flips.json"
 MAX_IMAGES = 50
@@ -26,7 +28,7 @@ def flip_rows(flips: tuple[Flip, ...], labels: tuple[str, ...]) -> list[dict[str
     return [{"image": f.image, "truth": name(f.truth), "before": name(f.before), "after": name(f.after)} for f in flips]
 
 
-def log_flips(client: MlflowClient, run_id: str, flips: list[dict[str, Any]], test: Path) -> None:
+def log_flips(client: "MlflowClient", run_id: str, flips: list[dict[str, Any]], test: Path) -> None:
     """Log the first fifty flips, with two files an image, to a candidate's run; `report.json` has all of them."""
     if TABLE in (file.path for file in client.list_artifacts(run_id)):
         return  # MLflow would append to it
@@ -36,8 +38,10 @@ def log_flips(client: MlflowClient, run_id: str, flips: list[dict[str, Any]], te
     client.log_table(run_id, columns | ({"picture": images} if images else {}), TABLE)
 
 
-def images_of(split: Split, indices: list[int]) -> list[mlflow.Image]:
+def images_of(split: Split, indices: list[int]) -> list["mlflow.Image"]:
     """Return samples as MLflow images, each stretched to the full range of values; none where they are not images."""
+    import mlflow
+
     arrays = split.take(np.array(indices))
     samples = next(iter(arrays.values()))
     if len(arrays) != 1 or samples.dtype.kind != "f" or samples.ndim != 4:

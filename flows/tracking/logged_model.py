@@ -19,23 +19,16 @@ from mlflow.types.schema import Schema, TensorSpec
 
 from gauntlet.core.signature import Signature
 from gauntlet.core.signature import TensorSpec as OurSpec
+from gauntlet.core.user_code import installed_packages
 from gauntlet.onnx_model.model_file import model_files, read_graph
 from gauntlet.runtime.processor import METADATA_KEY
-from gauntlet.targets import Target
-from gauntlet.targets.ort import OrtTarget
 
 REFUSED = re.compile(r"""[/:.%"']""")  # in the name of a model
-CPU = "CPUExecutionProvider"
 
 
 def model_name(candidate: str) -> str:
     """Return the name of a candidate's model in MLflow: `percentile99.99` becomes `percentile99_99`."""
     return REFUSED.sub("_", candidate)
-
-
-def providers(target: Target | None) -> list[str]:
-    """Return ONNX Runtime's providers for MLflow's loader: the one that the model was measured on, and the CPU's."""
-    return list(dict.fromkeys((target.provider if isinstance(target, OrtTarget) else CPU, CPU)))
 
 
 def log_model(run_id: str, event: dict[str, Any], path: Path) -> str:
@@ -59,13 +52,13 @@ def save_model(path: str, mlflow_model: Model, file: Path, providers: list[str])
     proto = read_graph(file)
     # where the model may run; MLflow's loader neither warns nor refuses
     note = {prop.key: prop.value for prop in proto.metadata_props if prop.key == METADATA_KEY}
-    signature = Signature.read(proto)
+    signature, runtime = Signature.read(proto), installed_packages()["onnxruntime"][0]
     mlflow.onnx.save_model(
         proto,
         path,
         mlflow_model=mlflow_model,
         signature=ModelSignature(_schema(signature.inputs), _schema(signature.outputs)),
-        pip_requirements=[f"onnxruntime-gpu=={importlib.metadata.version('onnxruntime-gpu')}"],
+        pip_requirements=[f"{runtime}=={importlib.metadata.version(runtime)}"],
         onnx_execution_providers=providers,
         metadata=note or None,
         save_as_external_data=False,  # a weight that lies in another file stays there

@@ -9,17 +9,17 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-import mlflow
-from mlflow import MlflowClient
 
 from configs.schema import PipelineConfig
 from flows.record.home import Home
 from flows.record.locks import locked
 from flows.servers.database_templates import copy_template
 from gauntlet.core.errors import without_password
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 TIMEOUT_VARIABLE = "MLFLOW_HTTP_REQUEST_TIMEOUT"
@@ -49,6 +49,8 @@ def prepare_local_store(home: Home, config: PipelineConfig) -> None:
     uri, experiment = tracking_server(home, config)
     if uri.startswith("sqlite:"):
         with contextlib.suppress(Exception):  # reported when the run sends its first events
+            from mlflow import MlflowClient
+
             if uri == home.mlflow_uri:
                 with locked(home.locks / "mlflow-experiment"):
                     copy_template("mlflow", home.mlflow_db)
@@ -58,6 +60,8 @@ def prepare_local_store(home: Home, config: PipelineConfig) -> None:
 @contextmanager
 def tracking_uri(uri: str) -> Iterator[None]:
     """Set the server for MLflow's fluent calls, and restore the environment variable that MLflow sets with it."""
+    import mlflow
+
     before = os.environ.get(URI_VARIABLE)
     mlflow.set_tracking_uri(uri)
     try:
@@ -93,7 +97,7 @@ def upload_time(path: Path | None) -> Iterator[None]:
         os.environ[TIMEOUT_VARIABLE] = str(math.ceil(REQUEST_TIMEOUT_S))
 
 
-def experiment_id(home: Home, client: MlflowClient, uri: str, name: str) -> str:
+def experiment_id(home: Home, client: "MlflowClient", uri: str, name: str) -> str:
     """Return the experiment's id; create or restore it where necessary."""
     with locked(home.locks / "mlflow-experiment"):  # two processes cannot initialize one SQLite file
         experiment = client.get_experiment_by_name(name)

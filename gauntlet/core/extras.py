@@ -4,8 +4,15 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
 """Of a checkout, and of the container image, which has no Makefile; of a wheel, the folder of packages."""
+UP = "prefect.yaml"
+"""What `gauntlet up` deploys from; a wheel does not have it."""
 TARGETS = {"pipeline": "onnx"}
 """Extra -> the Makefile's target, where it has another name."""
+
+
+def is_checkout() -> bool:
+    """Return whether this is a checkout or the container image, with the deployments that `gauntlet up` starts."""
+    return (PROJECT / UP).is_file()
 
 
 def install_command(extra: str, project: Path = PROJECT) -> str:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gauntlet.core.errors import ConfigError, one_line
+from gauntlet.core.own_packages import require_own_packages
 
 GROUP = "gauntlet.kinds"
 
@@ -24,7 +25,12 @@ class BeingImportedError(ConfigError):
 
 @cache
 def points() -> tuple[EntryPoint, ...]:
-    """Return the entry points of all parts, in the order of their names; the search takes 10 ms, so it is made once."""
+    """Return the entry points of all parts, in the order of their names; the search takes 10 ms, so it is made once.
+
+    Raises:
+        ConfigError: when another package would be imported in place of one of ours.
+    """
+    require_own_packages()
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))
 
 

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from pathlib import PurePath
 from time import monotonic
 
 import psutil
@@ -11,6 +12,8 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.runtime.realtime import is_permitted
 
+COMMANDS = {"gauntlet", "onnx-gauntlet", "flows.cli.main"}
+"""Words of a command line, without their folders, that name the program whose `serve` may be at work."""
 MAX_SHARED = 0.1
 """Share of a race's processor time that others may have, too: one busy processor of two biases a ratio by a third."""
 
@@ -83,6 +86,6 @@ def _serves() -> bool:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             words = process.cmdline()
-            if "serve" in words and any(word.endswith(("/gauntlet", "flows.cli.main")) for word in words):
+            if "serve" in words and any(PurePath(word).name in COMMANDS for word in words):
                 return True
     return False

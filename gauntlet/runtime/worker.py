@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gauntlet.runtime.engines.base import Engine
 
 ENGINE = "gauntlet.runtime.engines.ort"
-WORKER_COMMAND = (sys.executable, "-m", "gauntlet.runtime.worker")
+WORKER_COMMAND = (sys.executable, "-P", "-m", "gauntlet.runtime.worker")
 MEMORY_SHARE = 0.5
 """Default memory limit, as a share of what this process may use: other workers and the run need memory too."""
 RESERVED_BYTES = 1 << 30

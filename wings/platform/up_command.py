@@ -18,8 +18,9 @@ from flows.record.locks import is_locked
 from flows.servers.local_servers import is_alive, launch, profile_api_url, responds, stop
 from flows.servers.password import password_hint, prefect_variables
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.extras import is_checkout
 from gauntlet.core.frozen import JsonObject
-from wings.platform.local_platform import PROJECT, PlatformSettings, deploy_again, platform_wings
+from wings.platform.local_platform import PlatformSettings, deploy_again, platform_wings
 from wings.platform.supervisor import POLL_S, PartState, PlatformState, read_state, state_file
 
 READY_TIMEOUT_S = 240.0
@@ -37,8 +38,8 @@ def start_platform(options: argparse.Namespace) -> int:
     home, console = Home.find(), Console()
     if named := os.environ.get("PREFECT_API_URL") or profile_api_url():
         raise ConfigError(f"Prefect's settings name the server {named}; use it, or unset PREFECT_API_URL for `up`")
-    if not (PROJECT / "prefect.yaml").is_file():
-        raise ConfigError(f"{PROJECT / 'prefect.yaml'}: no such file; install the project from a checkout for `up`")
+    if not is_checkout():
+        raise ConfigError("`up` starts the deployments of a checkout. Fix: clone the project, and call make demo there")
     settings, runs, supervisor = _settings(options), _supervised(home), None
     if runs:
         _require_same(home, settings)

@@ -13,7 +13,8 @@ from mlflow import MlflowClient
 from pretrained_models import Made
 
 from flows.servers.database_templates import copy_template
-from flows.tracking.logged_model import log_model, providers
+from flows.tracking.events import providers
+from flows.tracking.logged_model import log_model
 from flows.tracking.server import tracking_uri
 from gauntlet.core.signature import signature_from_graph
 from gauntlet.onnx_model.model_file import copy_model

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from mlflow import MlflowClient
 from mlflow.utils.validation import _validate_metric_name, _validate_param_name, _validate_tag_name
 
+from flows.cli.main import main
 from flows.record.home import Home
 from flows.record.journal import Journal, everything_sent
 from flows.servers.local_servers import start_mlflow, stop
@@ -88,6 +90,28 @@ def test_refused_event_is_noted_with_its_reason_and_the_next_ones_are_sent(
     assert orphan == "the run a child of nobody was refused"
     [run] = client.search_runs([client.get_experiment_by_name("first").experiment_id])
     assert (run.info.status, run.data.metrics) == ("FINISHED", {"speedup.precision_bf16_x": 1.5})
+
+
+def test_run_without_mlflow_waits_in_its_journal_for_gauntlet_sync(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sender, _ = sender_of(folder, "")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "mlflow", None)
+        without.setenv("GAUNTLET_HOME", str(folder.parents[1]))
+        assert not sender.send()
+        assert everything_sent(folder)  # nothing waits: `gauntlet clean` may remove the run
+        assert main(["sync"]) == 2
+    assert "this needs mlflow, which is not installed; install it with: make onnx" in capsys.readouterr().err
+    assert not everything_sent(folder)
+    assert sender.send()
+    assert everything_sent(folder)
+
+
+def test_server_that_was_named_is_not_forgotten_without_mlflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender_of(folder, "http://127.0.0.1:9")
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    assert not everything_sent(folder)
 
 
 @pytest.mark.slow

@@ -1,0 +1,21 @@
+"""The command `gauntlet`, also as `python -m gauntlet`."""
+
+import pkgutil
+import sys
+
+from gauntlet.core.errors import ConfigError
+from gauntlet.core.own_packages import require_own_packages
+
+
+def main() -> int:
+    """Run the command line, unless a package of the same name would be imported in place of one of ours."""
+    try:
+        require_own_packages()
+    except ConfigError as error:
+        print(f"gauntlet: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    return int(pkgutil.resolve_name("flows.cli.main:main")())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

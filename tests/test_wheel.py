@@ -1,0 +1,138 @@
+"""The wheel that `make wheel` builds works in a new environment, outside the checkout, with an empty home."""
+
+import os
+import runpy
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import written_models
+from harness import sets
+from packaging.requirements import Requirement
+from PIL import Image
+
+from gauntlet.core.own_packages import NAMES
+
+PROJECT = Path(__file__).parents[1]
+PYPROJECT = (PROJECT / "pyproject.toml").read_text()
+PACKAGES = tomllib.loads(PYPROJECT)["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+QUICK = ("benchmark.batch_sizes=[1]", "benchmark.rounds=6", "benchmark.block_ms=2", "benchmark.restart_processes=false")
+QUICK += ("numerics.samples=8", "quantize=[{kind: static}]")
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def wheel_project() -> dict[str, Any]:
+    script = runpy.run_path(str(PROJECT / ".ci" / "wheel"))
+    return dict(tomllib.loads(script["wheel_project"](PYPROJECT)))
+
+
+def files_of_packages() -> set[str]:
+    listed = subprocess.check_output(["git", "ls-files", "-z", *PACKAGES], cwd=PROJECT, text=True)
+    return set(filter(None, listed.split("\0")))
+
+
+def test_wheel_requires_the_cpu_build_of_onnx_runtime_and_no_mlflow() -> None:
+    names = [Requirement(text).name for text in wheel_project()["project"]["dependencies"]]
+    assert [name for name in names if name.startswith("onnxruntime")] == ["onnxruntime"]
+    assert {"prefect", "onnxslim", "matplotlib"} <= {*names}
+    assert "mlflow" not in names
+
+
+def test_wheel_changes_nothing_but_requirements() -> None:
+    wheel, checkout = wheel_project(), tomllib.loads(PYPROJECT)
+    for each in (wheel, checkout):
+        del each["project"]["dependencies"], each["project"]["optional-dependencies"]["jax"]
+    assert wheel == checkout
+
+
+def test_wheel_has_every_package_that_may_be_shadowed() -> None:
+    assert sorted(PACKAGES) == sorted([*NAMES, "gauntlet"])
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, PROJECT / ".ci" / "wheel", folder], check=True)
+    [path] = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of a new environment, in which pip has installed the wheel."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    pip = [
+        folder / "bin" / "python",
+        "-I",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-compile",
+    ]  # a PYTHONPATH may have the checkout
+    subprocess.run([*pip, "--constraint", PROJECT / "constraints.txt", wheel], check=True)
+    return folder / "bin"
+
+
+@pytest.fixture
+def call(environment: Path, tmp_path: Path) -> Call:
+    """Call a program of the environment in an empty folder, with an empty home and none of this process's settings."""
+    folder, home = tmp_path / "empty", tmp_path / "home"
+    folder.mkdir()
+    home.mkdir()
+    own = {"HOME": str(home), "GAUNTLET_HOME": str(tmp_path / "runs"), "GAUNTLET_HOST_LOCK": str(tmp_path / "lock")}
+
+    def called(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [environment / program, *words]
+        variables = {"PATH": os.environ["PATH"], **own}
+        return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+
+    return called
+
+
+@pytest.mark.nightly
+def test_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names == files_of_packages()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_onnx_file_runs_beside_a_folder_of_the_users_own_flows(call: Call, tmp_path: Path) -> None:
+    onnx.save(written_models.convolutions(17), tmp_path / "empty" / "model.onnx")
+    (tmp_path / "empty" / "flows.py").write_text("raise SystemExit('not the flows of onnx-gauntlet')\n")
+    (tmp_path / "empty" / "images").mkdir()
+    for number, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)):
+        Image.fromarray(pixels).save(tmp_path / "empty" / "images" / f"{number}.png")
+    done = call("gauntlet", "run", "model.onnx", "--data", "images", "--out", "winner.onnx", *sets(*QUICK))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "MLflow" not in done.stdout + done.stderr
+    assert "More: gauntlet show, gauntlet runs" in done.stdout
+    [page] = (tmp_path / "runs" / "runs").glob("*/report.html")
+    assert "Winner" in page.read_text()
+    for words in (("bundle", "--out", "w.zip"), ("verify", "w.zip"), ("predict", "w.zip", "images/0.png"), ("clean",)):
+        done = call("onnx-gauntlet", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert onnx.load(tmp_path / "empty" / "winner.onnx").graph.node
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_commands_without_a_run_work_and_name_what_is_missing(call: Call) -> None:
+    assert "onnxruntime 1" in call("gauntlet", "--version").stdout
+    assert '"PipelineConfig"' in call("gauntlet", "validate", "--schema").stdout
+    shown = call("gauntlet", "validate", "digits-resnet18")
+    assert "pip install 'onnx-gauntlet[torch]'" in shown.stdout + shown.stderr
+    for words, extra in ((["sync"], "pipeline"), (["serve", "w.zip"], "serving")):
+        done = call("gauntlet", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"install it with: pip install 'onnx-gauntlet[{extra}]'" in done.stderr
+    assert call("python", "-c", "import gauntlet; gauntlet.load").returncode == 0
