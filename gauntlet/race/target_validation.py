@@ -18,7 +18,15 @@ from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.report import Check
 from gauntlet.metrics.output_noise import worst_noise_db
 from gauntlet.race.expected_outputs import READING_BYTES, ExpectedOutputs, WorkerRun, run_on_worker
-from gauntlet.race.precision import FINE_TO_COARSE, FLOOR_DB, precision_name, worst_sqnr_db, write_seven_bit
+from gauntlet.race.precision import (
+    FINE_TO_COARSE,
+    FLOOR_DB,
+    floors_db,
+    precision_name,
+    worst_sqnr_db,
+    write_bf16_weights,
+    write_seven_bit,
+)
 from gauntlet.runtime.processor import Processor
 from gauntlet.runtime.subprocess_runner import run_in_subprocess
 from gauntlet.runtime.worker_client import WorkerFailed
@@ -70,9 +78,12 @@ def validate_target(
 ) -> Validation:
     """Run the model on a worker of the target; check where it ran and how exact its outputs are.
 
-    The stated precision is the coarser of the target's and the file's. A quantized model whose sums may saturate on the
-    processor (by default, this one) is checked by the same target's outputs with 7-bit weights, whose sums do not:
-    which products are added, and so what saturates, depends on the runtime.
+    The stated precision is the coarser of the target's and the file's. Where the outputs are not clearly float32,
+    the limits depend on how much the network amplifies rounding errors: what bfloat16 weights change.
+
+    A quantized model whose sums may saturate on the processor (by default, this one) is checked by the same target's
+    outputs with 7-bit weights, whose sums do not: which products are added, and so what saturates, depends on the
+    runtime.
     """
     options = target.options() | {"refuse_fallback": False}  # a fallback is detected below, with its share of MACs
     stated = max(target.declared_precision, expected.file.precision, key=FINE_TO_COARSE.index)
@@ -87,8 +98,12 @@ def validate_target(
     kernels, times = placement.get("kernels", {}), len(outputs) // len(expected.outputs)
     exact, finest = (
         worst_sqnr_db(outputs, expected.outputs * times, None if expected.quantized else least)
-        for least in (MIN_F16 if stated == "f16" else LEAST, LEAST)
+        for least in (_least(stated), LEAST)
     )
+    rounded_db = math.inf
+    if not expected.quantized and finest < FLOOR_DB["f32"]:
+        rounded_db = _rounded_sqnr_db(model, expected, inputs, timeout_s, _least(stated))
+    floors = floors_db(rounded_db)
     shares = expected.file.shares(placement["asked"], placement["nodes"])
     accepted = placement.get("accepted", [placement["asked"]])  # several with hybrid placement
     validation = Validation(
@@ -99,7 +114,7 @@ def validate_target(
         macs_shares=shares,
         kernels=kernels,
         stated=stated,
-        effective=effective_precision(exact, kernels, expected),
+        effective=effective_precision(exact, kernels, expected, floors),
         sqnr_db=exact,
         quality_db=worst_sqnr_db(outputs, expected.reference * times),
     )
@@ -111,9 +126,10 @@ def validate_target(
         noise = _quantized_checks(validation, slices_db, expected, seven_bit)
     else:
         detail = f"{stated} is stated, the outputs show {validation.effective}"
-        noise = [Check.of("target.sqnr", exact, ">=", FLOOR_DB[stated], detail, FIX, unit="dB")]
+        noise = [Check.of("target.sqnr", exact, ">=", floors[stated], detail, FIX, unit="dB")]
     kernel_checks = _kernel_checks(validation, stated, expected.quantized)
-    too_fine = _too_fine_check(validation, stated, target.declared_precision, finest, expected.quantized)
+    declared = target.declared_precision
+    too_fine = () if expected.quantized else _too_fine_check(validation, stated, declared, finest, floors["f32"])
     placed = [_placement_check(validation)]
     if len(accepted) > 1:
         placed.append(_used_check(validation))
@@ -138,12 +154,36 @@ def _seven_bit_quality(
     return worst_sqnr_db(outputs, exact.reference * (len(outputs) // len(exact.outputs))), exact.least_db
 
 
-def effective_precision(exact_db: float, kernels: Mapping[str, int], expected: ExpectedOutputs) -> str:
+def _least(stated: Precision) -> float:
+    return MIN_F16 if stated == "f16" else LEAST
+
+
+def _rounded_sqnr_db(model: Path, expected: ExpectedOutputs, inputs: Path, timeout_s: float, least: float) -> float:
+    """Return the SQNR of the exact outputs with weights rounded to bfloat16; infinite where there are none to round."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        try:
+            done = run_in_subprocess(write_bf16_weights, model, path, timeout_s=timeout_s, memory_bytes=READING_BYTES)
+            if not done.value:
+                return math.inf
+            outputs = ExpectedOutputs.of(path, inputs, timeout_s).outputs
+        except StageError:
+            return math.inf
+    value = worst_sqnr_db(outputs, expected.outputs, least)
+    return value if math.isfinite(value) else math.inf
+
+
+def effective_precision(
+    exact_db: float,
+    kernels: Mapping[str, int],
+    expected: ExpectedOutputs,
+    floors: Mapping[Precision, float] = FLOOR_DB,
+) -> str:
     """Return the precision of the computation: from the outputs, or from the kernels where outputs do not show it."""
     if expected.quantized:
         return "int8" if set(kernels) & INTEGER_KERNELS else precision_name(exact_db, kernels) if kernels else "unknown"
     if any(array.dtype.kind == "f" for array in expected.outputs):
-        return precision_name(exact_db, kernels)
+        return precision_name(exact_db, kernels, floors)
     return max((kind for kind in FINE_TO_COARSE if kind in kernels), key=FINE_TO_COARSE.index, default="unknown")
 
 
@@ -194,13 +234,13 @@ def _kernel_checks(validation: Validation, stated: Precision, quantized: bool) -
 
 
 def _too_fine_check(
-    validation: Validation, stated: Precision, declared: Precision, finest_db: float, quantized: bool
+    validation: Validation, stated: Precision, declared: Precision, finest_db: float, limit_db: float
 ) -> Iterator[Check]:
     """Yield the check that outputs are no more exact than the target declares, where no kernel shows it."""
     unseen = declared not in validation.kernels and validation.effective != "unknown"
-    if declared in COARSE and unseen and not quantized and stated != "int8":
+    if declared in COARSE and unseen and stated != "int8":
         detail = f"{declared} is stated, the outputs show {validation.effective}"
-        yield Check.of("target.sqnr_above", finest_db, "<", FLOOR_DB["f32"], detail, FIX, unit="dB")
+        yield Check.of("target.sqnr_above", finest_db, "<", limit_db, detail, FIX, unit="dB")
 
 
 def repeatability_check(repeatability_db: float) -> Check:
