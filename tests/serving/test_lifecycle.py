@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from serving.errors import LoadFailed, NotReady
 from serving.observations import Metrics
 from serving.open_inference import binary_request
 from serving.repository import Repository
-from serving.served_model import ServedModel
 from serving.settings import Limits
 
 ONE = {"image": np.ones((1, 1, SIZE, SIZE), np.float32)}
@@ -95,14 +93,6 @@ def no_bundle(folder: Path) -> str:
 
 
 FAULTS = [damaged, other_outputs, unreadable_model, no_bundle]
-
-
-@pytest.mark.parametrize("spoil", FAULTS, ids=lambda spoil: spoil.__name__)
-def test_bundle_that_cannot_be_served_is_refused_with_the_reason(tmp_path: Path, spoil: Callable[[Path], str]) -> None:
-    bundle = brightness_bundle(tmp_path / "b")
-    told = spoil(bundle)
-    with pytest.raises(LoadFailed, match=told):
-        ServedModel.load(bundle, Metrics(), Limits())
 
 
 def test_server_does_not_start_with_a_damaged_bundle(tmp_path: Path) -> None:

@@ -87,14 +87,6 @@ def test_wrong_predictions_are_harmful_without_any_change_of_inputs(bundle: Path
     assert (code, found.verdict, found.moved) == (1, "harmful", ())
 
 
-def test_change_with_right_predictions_is_harmless(bundle: Path, log: Path, capsys) -> None:
-    log_requests(log, bundle, images(1, 200))
-    log_requests(log, bundle, images(2, 400, BRIGHT), name="bright", wrong=[False] * 400)
-    code, found = look(capsys, bundle, log, *AS_THEY_COME)
-    assert (code, found.verdict) == (0, "harmless")
-    assert found.features[0].alarm_at is not None
-
-
 def test_change_after_an_acquitted_one_is_an_alarm_again(bundle: Path, log: Path, capsys) -> None:
     log_requests(log, bundle, images(1, 200))
     log_requests(log, bundle, images(2, 400, BRIGHT), name="bright", wrong=[False] * 400)
