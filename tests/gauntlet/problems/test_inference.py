@@ -17,6 +17,7 @@ from gauntlet.problems.inference import infer_problem
 from gauntlet.problems.output_evidence import InferredProblem
 
 pytest.importorskip("wings.detection")  # boxes and masks are told from classes and numbers
+pytest.importorskip("wings.embedding")
 
 SAMPLES = 24
 SIZE = (64, 96)
