@@ -10,7 +10,6 @@ from gauntlet.datasets.truth import task_of
 from gauntlet.problems.arrays import Arrays
 from gauntlet.problems.base import Problem
 from gauntlet.problems.classification import Classification
-from gauntlet.problems.embedding import Embedding
 from gauntlet.problems.multi_label import MultiLabel
 from gauntlet.problems.regression import Regression
 
@@ -18,7 +17,6 @@ PROBLEMS: dict[str, type[Problem]] = {
     "classification": Classification,
     "multi-label": MultiLabel,
     "regression": Regression,
-    "embedding": Embedding,
     "arrays": Arrays,
 }
 

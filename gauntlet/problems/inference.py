@@ -9,16 +9,13 @@ from gauntlet.core.kinds import kinds, removed
 from gauntlet.core.signature import Task
 from gauntlet.problems.output_evidence import (
     CLASS_NAMES,
-    EMBEDDING_NAMES,
     EMBEDDING_STEP,
-    NORMALIZATIONS,
     PRODUCTS,
     SOFTMAX,
     Evidence,
     InferredProblem,
     are_decided,
     class_twin,
-    have_unit_length,
     is_named,
     is_reconstruction,
     read_by,
@@ -37,8 +34,6 @@ KNOWN_CLASSES = (100, 365, 1000, 1001, 21841, 21843)
 """Of CIFAR-100, Places365 and ImageNet: an image that becomes so many numbers is classified."""
 CIFAR_10 = 10
 """As many as five landmarks have coordinates: believed where there are no real samples to tell."""
-MIN_EMBEDDING = 16
-"""Values of an embedding; shorter vectors of length 1 are directions and rotations."""
 
 
 def infer_problem(
@@ -147,18 +142,6 @@ def _multi_label(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
             yield InferredProblem("multi-label", f"{name} [n, {values.shape[1]}] {why}", name)
 
 
-def _embedding(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
-    for name, vectors in known.rows.items():
-        size = vectors.shape[1]
-        if size >= MIN_EMBEDDING and have_unit_length(vectors):
-            yield InferredProblem("embedding", f"{name} [n, {size}] holds vectors of length 1", name)
-        elif size >= MIN_EMBEDDING and is_named(name, EMBEDDING_NAMES) and known.last(name) in NORMALIZATIONS:
-            why = f"is normalized by {known.last(name)} and has the name of an embedding"
-            yield InferredProblem("embedding", f"{name} [n, {size}] {why}", name)
-        elif certain:
-            yield InferredProblem("embedding", f"{name}, as requested", name)
-
-
 def _regression(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
     if certain:
         possible = (n for n, a in known.outputs.items() if a.dtype.kind == "f" and a.ndim <= 2)
@@ -174,7 +157,6 @@ TASKS: dict[str, Infer] = {
     "classification": _classification,
     "multi-label": _multi_label,
     "regression": _regression,
-    "embedding": _embedding,
     "arrays": _arrays,
 }
 """The core's own; packages bring others (entry points `inference.TASK`)."""

@@ -21,13 +21,11 @@ PASSED_QUANTIZED = ("QuantizeLinear", "DequantizeLinear")
 """Operators that change an output's form, type or precision, and not its meaning."""
 CLASSIFIERS = ("TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier")
 SOFTMAX = ("Softmax", "LogSoftmax", *CLASSIFIERS)
-NORMALIZATIONS = ("LpNormalization", "LayerNormalization", "BatchNormalization", "Div")
 PRODUCTS = ("Gemm", "MatMul", "Add", "Conv", "GlobalAveragePool", "ReduceMean", "AveragePool", "")
 """Last operators of scores without a softmax; unknown for a framework's model."""
 EMBEDDING_STEP = 64
 """Sizes that are multiples of it are those of vectors, not numbers of classes."""
 CLASS_NAMES = re.compile(r"logits?|probs?|probabilit(y|ies)|softmax|class(es|_?scores|_?probs)?", re.IGNORECASE)
-EMBEDDING_NAMES = re.compile(r"\w*(embeddings?|embeds?|features?)", re.IGNORECASE)
 MIN_SAMPLES = 16
 """For a statement about how values vary from sample to sample."""
 SUM_TOLERANCE = 2e-3
@@ -88,11 +86,6 @@ def are_decided(values: Array) -> bool:
 def within_unit(values: Array) -> bool:
     """Return whether all values are within 0 and 1."""
     return bool(values.size and np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1 + SUM_TOLERANCE)
-
-
-def have_unit_length(vectors: Array) -> bool:
-    """Return whether each row has length 1."""
-    return bool(np.all(np.abs(np.linalg.norm(vectors.astype(np.float64), axis=1) - 1) < SUM_TOLERANCE))
 
 
 def is_reconstruction(output: Array, inputs: NamedArrays) -> bool:

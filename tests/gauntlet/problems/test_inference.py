@@ -14,6 +14,7 @@ from gauntlet.core.signature import Task
 from gauntlet.problems.inference import infer_problem
 
 pytest.importorskip("wings.detection")  # boxes and masks are told from classes and numbers
+pytest.importorskip("wings.embedding")
 
 
 def head(last: str, outputs: str, values: int = 5, features: int = 12) -> onnx.ModelProto:

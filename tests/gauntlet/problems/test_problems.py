@@ -73,12 +73,6 @@ def test_mask_at_half_the_size_is_compared_at_the_size_of_the_truth() -> None:
     assert problem("segmentation").score(np.array([[[0, 1], [2, 0]]]), truth)["miou"] == 1
 
 
-def test_embedding_is_as_good_as_its_neighbors() -> None:
-    vectors = np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 0.05]], np.float32)
-    found = problem("embedding")
-    assert found.score(found.predictions(vectors), np.array([0, 0, 1, 1, 1]))["recall_at_1"] == pytest.approx(2 / 5)
-
-
 @pytest.mark.parametrize("task", SCORED)
 def test_loss_is_zero_against_itself_and_found_where_predictions_are_shuffled(task: Task) -> None:
     rng, found = np.random.default_rng(2), problem(task)

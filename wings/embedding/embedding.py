@@ -1,5 +1,6 @@
 """A vector per sample, whose neighbors share its class."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,9 +10,14 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.problems.base import Floats, Problem, WeightedMetric
+from gauntlet.problems.output_evidence import SUM_TOLERANCE, Evidence, InferredProblem, is_named
 from gauntlet.problems.prediction import Prediction
 
 MAX_VALUES = 4
+MIN_EMBEDDING = 16
+"""Values of an embedding; shorter vectors of length 1 are directions and rotations."""
+NORMALIZATIONS = ("LpNormalization", "LayerNormalization", "BatchNormalization", "Div")
+EMBEDDING_NAMES = re.compile(r"\w*(embeddings?|embeds?|features?)", re.IGNORECASE)
 ROWS = 1024
 """Of a matrix of similarities, at once."""
 
@@ -101,3 +107,21 @@ def _nearest(vectors: Array, queries: Array) -> npt.NDArray[np.int64]:
         similarity[np.arange(len(similarity)), np.arange(start, start + len(similarity))] = -np.inf
         nearest.append(similarity.argmax(axis=1))
     return np.concatenate(nearest)
+
+
+def infer_embedding(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
+    """Yield the outputs that hold a vector for each sample; see `infer_problem`."""
+    for name, vectors in known.rows.items():
+        size = vectors.shape[1]
+        if size >= MIN_EMBEDDING and _have_unit_length(vectors):
+            yield InferredProblem("embedding", f"{name} [n, {size}] holds vectors of length 1", name)
+        elif size >= MIN_EMBEDDING and is_named(name, EMBEDDING_NAMES) and known.last(name) in NORMALIZATIONS:
+            why = f"is normalized by {known.last(name)} and has the name of an embedding"
+            yield InferredProblem("embedding", f"{name} [n, {size}] {why}", name)
+        elif certain:
+            yield InferredProblem("embedding", f"{name}, as requested", name)
+
+
+def _have_unit_length(vectors: Array) -> bool:
+    """Return whether each row has length 1."""
+    return bool(np.all(np.abs(np.linalg.norm(vectors.astype(np.float64), axis=1) - 1) < SUM_TOLERANCE))

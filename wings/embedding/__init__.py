@@ -1,0 +1,1 @@
+"""A vector per sample, whose neighbors share its class: what such an output means, and its metrics."""
