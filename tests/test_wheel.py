@@ -77,7 +77,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "install",
         "--quiet",
         "--no-compile",
-    ]  # a PYTHONPATH may have the checkout
+    ]
     subprocess.run([*pip, "--constraint", PROJECT / "constraints.txt", wheel], check=True)
     return folder / "bin"
 
