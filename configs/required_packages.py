@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from configs.schema import PipelineConfig
-from gauntlet.core.errors import ConfigError
-from gauntlet.core.extras import install_command
+from gauntlet.core.errors import ConfigError, install_command
 from gauntlet.core.shipping import configured_stages
 
 

@@ -4,7 +4,7 @@ import pkgutil
 import sys
 
 from gauntlet.core.errors import ConfigError
-from gauntlet.core.own_packages import require_own_packages
+from gauntlet.core.kinds import require_own_packages
 
 
 def main() -> int:

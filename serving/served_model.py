@@ -12,8 +12,7 @@ from gauntlet.bundle.bundle import Bundle
 from gauntlet.bundle.loading import refusals
 from gauntlet.bundle.predictor import Predictor
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.errors import ConfigError, PipelineError, StageError, one_line
-from gauntlet.core.extras import install_command
+from gauntlet.core.errors import ConfigError, PipelineError, StageError, install_command, one_line
 from gauntlet.core.signature import Signature
 from gauntlet.onnx_model.embedding_output import NoEmbedding
 from gauntlet.request_log.log_format import VERSION_DIGITS

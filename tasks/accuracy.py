@@ -25,9 +25,8 @@ from gauntlet.metrics.confidence_calibration import CalibrationScores, calibrati
 from gauntlet.metrics.paired_accuracy import resolve
 from gauntlet.onnx_model.operator_types import quantized_nodes
 from gauntlet.problems import problem_of
-from gauntlet.problems.accuracy_checks import accuracy_checks, class_checks
+from gauntlet.problems.accuracy_checks import accuracy_checks, case_noise_check, class_checks
 from gauntlet.problems.accuracy_comparison import AccuracyComparison, AccuracyLimits, Flip, compare_accuracy
-from gauntlet.problems.case_noise import case_noise_check
 from gauntlet.problems.classification import Classification
 from gauntlet.problems.prediction_sheet import store_drawing
 from gauntlet.problems.sequence_comparison import SequenceComparison, compare_sequence, sequence_checks

@@ -18,7 +18,7 @@ from harness import sets
 from packaging.requirements import Requirement
 from PIL import Image
 
-from gauntlet.core.own_packages import NAMES
+from gauntlet.core.kinds import NAMES
 
 PROJECT = Path(__file__).parents[1]
 PYPROJECT = (PROJECT / "pyproject.toml").read_text()

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from flows.cli.options import parser
-from gauntlet.core.errors import ConfigError, PipelineError
-from gauntlet.core.extras import install_command
+from gauntlet.core.errors import ConfigError, PipelineError, install_command
 
 EXTRAS = {
     **dict.fromkeys(("prefect", "mlflow", "httpx", "requests", "sqlalchemy", "matplotlib", "sklearn"), "pipeline"),

@@ -118,7 +118,7 @@ def _add_home_commands(add: AddCommand) -> None:
     show.add_argument("--json", action="store_true", help="print report.json")
     runs = add("runs", "runs:list_runs", "list the runs, newest first")
     runs.add_argument("--last", type=at_least(1), metavar="N", help="the N newest runs; by default all")
-    add("sync", "sync:sync_runs", "send to MLflow what could not be sent during a run")
+    add("sync", "runs:sync_runs", "send to MLflow what could not be sent during a run")
     clean = add("clean", "clean:clean_home", "free the disk space of old runs, and of what no kept run refers to")
     clean.add_argument("--keep-runs", type=at_least(0), metavar="N", help="keep the N newest runs; by default all")
     clean.add_argument("--older-than", type=float, metavar="DAYS", help="remove only runs that ended longer ago")

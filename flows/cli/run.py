@@ -18,8 +18,7 @@ from flows.local_run import run_local
 from flows.record.home import Home
 from flows.record.journal import everything_sent
 from flows.record.report_files import read_report
-from gauntlet.core.errors import ConfigError, PipelineError
-from gauntlet.core.extras import is_checkout
+from gauntlet.core.errors import ConfigError, PipelineError, is_checkout
 from gauntlet.core.kinds import kinds
 from gauntlet.core.run_report import RunReport
 from gauntlet.onnx_model.model_file import copy_model

@@ -1,6 +1,7 @@
-"""`gauntlet runs` and `show`: every run of the home, newest first, and the report of one."""
+"""`gauntlet runs`, `show` and `sync`: every run of the home, the report of one, and what MLflow missed."""
 
 import argparse
+import importlib
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -8,12 +9,24 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.cli.console import print_report
-from flows.cli.interrupted import close_interrupted_runs
 from flows.cli.report_tables import plain_table
 from flows.cli.shared import plain
 from flows.record.home import Home
+from flows.record.journal import everything_sent, interrupted_runs
 from flows.record.report_files import read_report
+from flows.servers.local_servers import prefect_server
+from flows.tracking.sender import Sender
+from gauntlet.core.errors import StageError
 from gauntlet.reporting import timeline
+
+
+def close_interrupted_runs(home: Home) -> None:
+    """Write the reports of killed runs, and tell Prefect and MLflow; takes seconds where there are any."""
+    if interrupted_runs(home):
+        with prefect_server(home):
+            from flows.recording import close_interrupted  # Prefect reads the server's address when it is imported
+
+            close_interrupted(home)
 
 
 def list_runs(options: argparse.Namespace) -> int:
@@ -58,4 +71,17 @@ def show_run(options: argparse.Namespace) -> int:
         print(text)  # noqa: T201
     else:
         print_report(Console(), read_report(text), home)
+    return 0
+
+
+def sync_runs(_options: argparse.Namespace) -> int:
+    """Send what is missing of every run; raise `StageError` when a server cannot be reached or refuses the record."""
+    home = Home.find()
+    importlib.import_module("mlflow")  # without it, nothing would wait to be sent
+    close_interrupted_runs(home)
+    waiting = [folder for folder in home.run_folders() if not everything_sent(folder)]
+    unsent = [folder.name for folder in waiting if not Sender(home, folder).send()]
+    print(f"{len(waiting) - len(unsent)} of {len(waiting)} runs sent")  # noqa: T201
+    if unsent:
+        raise StageError(f"not sent: {', '.join(unsent)}; the server cannot be reached, or refuses the record")
     return 0

@@ -1,12 +1,13 @@
-"""A run's event log: one JSON object a line, on disk before anything else is told of the event."""
+"""A run's event log, on disk before anything else is told of an event: one JSON object a line."""
 
 import fcntl
 import importlib.util
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from flows.record.home import Home
@@ -75,3 +76,21 @@ def open_records(run: Path) -> list[str]:
 def interrupted_runs(home: Home) -> list[Path]:
     """Return the folders of runs whose process is gone and whose record is open."""
     return [folder for folder in home.run_folders() if open_records(folder) and not is_locked(folder / "lock")]
+
+
+WAITED = "waited"
+"""The event of a wait that is over, with when it `began` and `ended` by the clock of its host, in seconds."""
+
+
+def work_clock(journal: Journal) -> Callable[[], float]:
+    """Return a clock, in seconds, that stands still while any work of the run waits for others on its host."""
+    return lambda: monotonic() - waited_s(journal)
+
+
+def waited_s(journal: Journal) -> float:
+    """Return for how long at least one work waited. Waits of works side by side may overlap."""
+    total, end = 0.0, float("-inf")
+    for began, ended in sorted((event["began"], event["ended"]) for event in journal if event["op"] == WAITED):
+        total += max(0.0, ended - max(began, end))
+        end = max(end, ended)
+    return total

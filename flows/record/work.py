@@ -16,11 +16,10 @@ from flows.record.benchmark_slot import benchmark_slot
 from flows.record.cache_key import cache_key
 from flows.record.home import Home
 from flows.record.input_files import FileContent, changed_files, input_files
-from flows.record.journal import Journal
+from flows.record.journal import WAITED, Journal
 from flows.record.locks import host, locked
 from flows.record.progress import write_progress
 from flows.record.result_cache import ResultCache
-from flows.record.waits import WAITED
 from gauntlet.core.errors import PipelineError, StageError
 from gauntlet.core.report import Report
 from gauntlet.core.workspace import Workspace, steps_log

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar
 
 from configs.schema import NORMALIZED, REFERENCE, PipelineConfig
-from flows.record.waits import work_clock
+from flows.record.journal import work_clock
 from flows.search.base import Base, Reference, export_network
 from flows.search.time_budget import TimeBudget
 from flows.stage import Line

@@ -5,8 +5,11 @@ the same point. So a kill before the position is saved neither loses nor duplica
 refuses is noted with its reason and skipped.
 """
 
+import hashlib
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +20,52 @@ from mlflow.exceptions import MlflowException
 from requests import RequestException
 
 from flows.record.home import Home
+from flows.record.locks import locked
 from flows.tracking.flips import log_flips
 from flows.tracking.logged_model import log_model, model_name
 from flows.tracking.metric_names import legal
 from flows.tracking.sender import PARENT, State
-from flows.tracking.sent_content import Place, SentContent
 from flows.tracking.server import experiment_id, tracking_uri, upload_time
 from gauntlet.core.artifact import write_atomically
 from gauntlet.core.errors import one_line, without_password
+
+Place = dict[str, str]
+"""Where content is on the server: `model_id`, or `run_id`, `folder` and `name`."""
+
+
+class SentContent:
+    """A file of the home with the place of every content on one server.
+
+    The server may have lost it since: whoever links to a place looks first whether it is there.
+    """
+
+    def __init__(self, home: Home, uri: str) -> None:
+        self.path = home.sent / f"{_short_digest(without_password(uri))}.json"
+        self.locks = home.locks
+
+    @contextmanager
+    def one_sender(self, content: str) -> Iterator[None]:
+        """Keep other processes from sending the same content meanwhile."""
+        with locked(self.locks / f"mlflow-{self.path.stem}-{_short_digest(content)}"):
+            yield
+
+    def place(self, content: str) -> Place | None:
+        """Return where the content was sent to, if it was."""
+        return self._places().get(content)
+
+    def add(self, content: str, **place: str) -> None:
+        """Note where the content is now."""
+        with locked(self.locks / f"mlflow-{self.path.stem}"):
+            write_atomically(self.path, json.dumps(self._places() | {content: place}, indent=1))
+
+    def _places(self) -> dict[str, Place]:
+        known: dict[str, Place] = json.loads(self.path.read_bytes()) if self.path.exists() else {}
+        return known
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
 
 log = logging.getLogger("gauntlet")
 

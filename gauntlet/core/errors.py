@@ -1,6 +1,7 @@
-"""The project's errors and their exit codes."""
+"""The project's errors, their exit codes, and the command that installs what is missing."""
 
 import re
+from pathlib import Path
 
 RUNTIME_NOISE = (
     (re.compile(r"\[ONNXRuntimeError\] : \d+ : (?!NOT_IMPLEMENTED)\w+ : "), ""),
@@ -63,3 +64,25 @@ def one_line(text: object) -> str:
 def without_password(text: str) -> str:
     """Return an address, or a text that holds some, with `***` in place of each password."""
     return re.sub(r"(?<=://)([^/@\s:]*):[^/@\s]+@", r"\1:***@", text)
+
+
+PROJECT = Path(__file__).parents[2]
+"""Of a checkout, and of the container image, which has no Makefile; of a wheel, the folder of packages."""
+UP = "prefect.yaml"
+"""What `gauntlet up` deploys from; a wheel does not have it."""
+TARGETS = {"pipeline": "onnx"}
+"""Extra -> the Makefile's target, where it has another name."""
+
+
+def is_checkout() -> bool:
+    """Return whether this is a checkout or the container image, with the deployments that `gauntlet up` starts."""
+    return (PROJECT / UP).is_file()
+
+
+def install_command(extra: str, project: Path = PROJECT) -> str:
+    """Return the command that installs an extra here."""
+    if (project / "Makefile").is_file():
+        return f"make {TARGETS.get(extra, extra)}"
+    if (project / "pyproject.toml").is_file():
+        return f"docker compose build, with {extra} among the EXTRAS of docker/.env"
+    return f"pip install 'onnx-gauntlet[{extra}]'"

@@ -4,17 +4,18 @@ An entry point of the group `gauntlet.kinds` is named `PART.NAME`, for example `
 project are found in the same way as packages of other people.
 """
 
+import importlib.util
 import sys
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from gauntlet.core.errors import ConfigError, one_line
-from gauntlet.core.own_packages import require_own_packages
 
 GROUP = "gauntlet.kinds"
 
@@ -105,3 +106,22 @@ def _broken(point: EntryPoint, error: Exception) -> str:
     package = point.dist.name if point.dist else "an installed package"
     reason = f"{type(error).__name__}: {one_line(error)}"
     return f"{package}: its entry point {point.name} = {point.value} cannot be loaded ({reason}); mend or uninstall it"
+
+
+FOLDER = Path(__file__).parents[2]
+NAMES = ("configs", "flows", "frameworks", "serving", "tasks", "wings")
+
+
+def require_own_packages() -> None:
+    """Check that no other module is imported in place of one of ours, such as a `tasks.py` in the user's folder.
+
+    Raises:
+        ConfigError: with the file that would be imported.
+    """
+    for name in NAMES:
+        found, own = importlib.util.find_spec(name), FOLDER / name / "__init__.py"
+        if own.is_file() and found is not None and found.origin and not own.samefile(found.origin):
+            raise ConfigError(
+                f"{found.origin}: Python imports it in place of onnx-gauntlet's package {name!r}. "
+                "Fix: rename it, or start from a folder without it"
+            )

@@ -10,8 +10,7 @@ from typing import ClassVar, Literal, Self, cast
 
 from pydantic import Field, PrivateAttr
 
-from gauntlet.core.errors import ConfigError, one_line
-from gauntlet.core.extras import install_command
+from gauntlet.core.errors import ConfigError, install_command, one_line
 from gauntlet.core.frozen import Frozen, JsonObject
 from gauntlet.runtime import worker
 from gauntlet.targets import environments

@@ -17,8 +17,7 @@ from flows.record.home import Home
 from flows.record.locks import is_locked
 from flows.servers.local_servers import is_alive, launch, profile_api_url, responds, stop
 from flows.servers.password import password_hint, prefect_variables
-from gauntlet.core.errors import ConfigError, StageError
-from gauntlet.core.extras import is_checkout
+from gauntlet.core.errors import ConfigError, StageError, is_checkout
 from gauntlet.core.frozen import JsonObject
 from wings.platform.local_platform import PlatformSettings, deploy_again, platform_wings
 from wings.platform.supervisor import POLL_S, PartState, PlatformState, read_state, state_file

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from flows.cli.interrupted import close_interrupted_runs
+from flows.cli.runs import close_interrupted_runs
 from flows.record.home import Home
 from flows.record.report_files import read_report
 from gauntlet.core.kinds import required

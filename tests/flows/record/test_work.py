@@ -17,8 +17,7 @@ from flows.record import locks
 from flows.record.cache_key import cache_key
 from flows.record.home import Home
 from flows.record.input_files import input_files
-from flows.record.journal import Journal
-from flows.record.waits import WAITED, waited_s, work_clock
+from flows.record.journal import WAITED, Journal, waited_s, work_clock
 from flows.record.work import Work
 from gauntlet.calibration.methods import MinMax
 from gauntlet.core.errors import StageError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.cli.main import extras
-from gauntlet.core.extras import PROJECT, install_command
+from gauntlet.core.errors import PROJECT, install_command
 
 
 @pytest.mark.parametrize("extra", sorted({*extras().values(), "store", "video", "signing", "tensorflow"}))

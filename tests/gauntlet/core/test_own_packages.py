@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gauntlet.core.own_packages import FOLDER
+from gauntlet.core.kinds import FOLDER
 
 STARTS = (("-m", "gauntlet", "--version"), ("-c", "import gauntlet; gauntlet.show()"))
 

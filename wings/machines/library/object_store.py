@@ -23,8 +23,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from gauntlet.core.artifact import STORE_ADDRESS, Artifact, Store, sha256_of
-from gauntlet.core.errors import ConfigError, PipelineError, StageError
-from gauntlet.core.extras import install_command
+from gauntlet.core.errors import ConfigError, PipelineError, StageError, install_command
 from gauntlet.core.frozen import Frozen
 from wings.machines.library.object_store_client import PAUSE_S, Result, connect, patiently, permanent_fault
 

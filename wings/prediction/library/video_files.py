@@ -14,8 +14,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from gauntlet.core.arrays import Array
-from gauntlet.core.errors import ConfigError, without_password
-from gauntlet.core.extras import install_command
+from gauntlet.core.errors import ConfigError, install_command, without_password
 
 if TYPE_CHECKING:
     import cv2

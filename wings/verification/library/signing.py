@@ -17,8 +17,7 @@ from pydantic import Field
 
 from gauntlet.bundle.bundle import MANIFEST, SIGNATURES, Bundle
 from gauntlet.core.artifact import sha256_of, write_atomically
-from gauntlet.core.errors import ConfigError
-from gauntlet.core.extras import install_command
+from gauntlet.core.errors import ConfigError, install_command
 from gauntlet.core.frozen import Frozen
 
 if TYPE_CHECKING:
