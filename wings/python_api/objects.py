@@ -89,15 +89,16 @@ def samples_file(data: Any, model: str, store: Store, *, trust: bool = False) ->
         return None if source is None else str(source)
     kind, path = kind_of(Path(model)), Path(model)
     names = tuple(input_names(path)) if kind == "onnx" else ()
-    if hasattr(data, "columns"):
-        framework = framework_of(kind)
-        data = _in_order(data, framework.columns(path, trust) if framework else ())
+    framework = framework_of(kind)
+    fitted = framework.columns(path, trust) if framework else ()
     try:
-        batches = [_named(batch, names) for batch in _batches(data)]
+        batches = [_named(batch, names, fitted) for batch in _batches(data)]
         arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
     except (StageError, ValueError, KeyError, IndexError) as error:
         what = source if isinstance(source, str | Path) else type(data).__name__
         raise ConfigError(f"data: {what} is not read as samples: {error}") from error
+    if not all(map(len, arrays.values())):
+        raise ConfigError(f"data: {source if isinstance(source, str | Path) else type(data).__name__} has no samples")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples.npz"
         np.savez(path, allow_pickle=False, **arrays)
@@ -114,17 +115,17 @@ def _batches(data: Any) -> Iterator[Any]:
         raise StageError("expected arrays, a table, or batches of them")
 
 
-def _named(batch: Any, names: tuple[str, ...]) -> NamedArrays:
-    """Return arrays by input; `names` are those of the model's inputs, where it has any."""
+def _named(batch: Any, names: tuple[str, ...], fitted: tuple[str, ...] = ()) -> NamedArrays:
+    """Return arrays by input; `names` are those of the model's inputs, `fitted` those of its columns, if it has any."""
     if isinstance(batch, Mapping):
         return {str(name): as_array(array) for name, array in batch.items()}
     if isinstance(batch, tuple) or (isinstance(batch, list) and all(hasattr(part, "__array__") for part in batch)):
         if len(batch) > 2:
             raise StageError(f"a batch of {len(batch)} parts; expected samples, or a pair of samples and labels")
-        inputs = _named(batch[0], names)
+        inputs = _named(batch[0], names, fitted)
         return inputs if len(batch) == 1 else {**inputs, LABELS: as_array(batch[1])}
     if hasattr(batch, "columns"):
-        return _columns(batch, names)
+        return _columns(_in_order(batch, fitted), names)
     return {next(iter(names), ONLY_INPUT): as_array(batch)}
 
 

@@ -60,7 +60,7 @@ def test_first_line_of_the_guide_finds_model_and_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     skops, linear = pytest.importorskip("skops.io"), pytest.importorskip("sklearn.linear_model")
-    guide = Path(__file__).parents[2] / "docs" / "how-to" / "bring-a-model.md"
+    guide = Path(__file__).parents[3] / "docs" / "how-to" / "bring-a-model.md"
     line = next(line for line in guide.read_text().splitlines() if line.startswith(".venv/bin/gauntlet run "))
     monkeypatch.chdir(tmp_path)
     X.assign(target=Y).to_csv("iris.csv", index=False)
@@ -69,3 +69,14 @@ def test_first_line_of_the_guide_finds_model_and_samples(
     out = " ".join(capsys.readouterr().out.split())
     assert "60 in iris.csv, with labels" in out
     assert "classification, 2 classes" in out
+
+
+def test_table_beside_its_labels_is_put_in_order_too(model: str, tmp_path: Path) -> None:
+    file = samples_file((X[X.columns[::-1]], Y), model, Store(tmp_path / "store"))
+    assert file is not None
+    np.testing.assert_allclose(np.load(file)["input"], X.to_numpy())
+
+
+def test_table_without_rows_is_refused(model: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"table\.csv has no samples"):
+        stored(X[:0], model, tmp_path)
