@@ -37,12 +37,15 @@ EXAMPLE = "example: "
 def command_line() -> str:
     """Return the page."""
     top = parser()
-    blocks = ["# Command line", INTRODUCTION.rstrip(), *section(top)]
+    blocks = ["# Command line", INTRODUCTION.rstrip(), *section(top, {})]
     return "\n\n".join(blocks) + "\n"
 
 
-def section(command: argparse.ArgumentParser, summary: str = "") -> Iterator[str]:
-    """Yield a command's heading, its usage, its arguments and its exit codes; then those of the commands below it."""
+def section(command: argparse.ArgumentParser, known: dict[tuple[str, str], str], summary: str = "") -> Iterator[str]:
+    """Yield a command's heading, its usage, its arguments and its exit codes; then those of the commands below it.
+
+    `known` are the options of the commands before it, and where they stand: such ones are only named.
+    """
     below = [action for action in command._actions if isinstance(action, argparse._SubParsersAction)]
     yield f"## {command.prog}"
     if summary or command.description:
@@ -50,8 +53,14 @@ def section(command: argparse.ArgumentParser, summary: str = "") -> Iterator[str
     yield f"```console\n{usage(command)}\n```"
     hidden = (argparse.SUPPRESS, "show this help message and exit")
     rows = [row(action) for action in command._actions if action not in below and action.help not in hidden]
-    if rows:
-        yield table(("argument", "meaning"), rows)
+    repeated = {place: [one for one in rows if known.get(one) == place] for place in dict.fromkeys(known.values())}
+    named = {place: some for place, some in repeated.items() if len(some) > 1}
+    if new := [one for one in rows if known.get(one) not in named]:
+        yield table(("argument", "meaning"), new)
+    for place, some in named.items():
+        names = ", ".join(f"{one[0].partition(' ')[0].rstrip('`')}`" for one in some)
+        yield f"As [{place}](#{place.replace(' ', '-')}): {names}."
+    known |= {one: command.prog for one in new if one[0].startswith("`--") and one not in known}
     example, codes = example_and_codes(command.epilog or "")
     if example:
         yield f"```console\n{example}\n```"
@@ -60,7 +69,7 @@ def section(command: argparse.ArgumentParser, summary: str = "") -> Iterator[str
     for action in below:
         told = {choice.dest: choice.help or "" for choice in action._choices_actions}
         for name, one in action.choices.items():
-            yield from section(one, told.get(name, ""))
+            yield from section(one, known, told.get(name, ""))
 
 
 def example_and_codes(epilog: str) -> tuple[str, str]:
