@@ -60,7 +60,7 @@ def test_first_line_of_the_guide_finds_model_and_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     skops, linear = pytest.importorskip("skops.io"), pytest.importorskip("sklearn.linear_model")
-    guide = Path(__file__).parents[2] / "docs" / "how-to" / "bring-a-model.md"
+    guide = Path(__file__).parents[3] / "docs" / "how-to" / "bring-a-model.md"
     line = next(line for line in guide.read_text().splitlines() if line.startswith(".venv/bin/gauntlet run "))
     monkeypatch.chdir(tmp_path)
     X.assign(target=Y).to_csv("iris.csv", index=False)
