@@ -69,16 +69,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of a new environment, in which pip has installed the wheel."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [
-        folder / "bin" / "python",
-        "-I",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-compile",
-    ]  # a PYTHONPATH may have the checkout
-    subprocess.run([*pip, "--constraint", PROJECT / "constraints.txt", wheel], check=True)
+    python = [folder / "bin" / "python", "-I"]  # a PYTHONPATH may have the checkout
+    pip = ["-m", "pip", "install", "--quiet", "--no-compile"]
+    subprocess.run([*python, *pip, "--constraint", PROJECT / "constraints.txt", wheel], check=True)
     return folder / "bin"
 
 

@@ -24,6 +24,8 @@ from tasks.normalize.proof import Proof
 from tasks.normalize.recognition import control_flow_of, precision_of
 from tasks.normalize.steps import STEPS, Setting
 
+SAMPLES = 8
+"""Real and random samples, of each so many, to compare."""
 INLINE_BYTES = 100_000
 """Smaller tensors stay in the graph's file while the steps run: shapes, and what they may compute with."""
 ARTIFACT = "normalized"
@@ -65,7 +67,7 @@ def normalize(
         return _report(config, source, source, planned.steps, model, reference, noise)
     try:
         limits = limits if noise is None else noise.widen(limits)
-        proof = Proof.from_model(path, workspace.folder, reference, limits, config.samples)
+        proof = Proof.from_model(path, workspace.folder, reference, limits, SAMPLES)
     except StageError as error:  # the gates `structure` and `numerics` say the same of it
         reason = f"nothing can be proven, because the file does not run on the golden inputs: {one_line(error)}"
         steps = tuple(StepFacts(step=name, outcome="undone", reason=reason) for name in STEPS)

@@ -37,7 +37,6 @@ class NormalizeConfig(Frozen):
         description="inputs that callers keep constant, with the value; they become part of the model",
     )
     skip: tuple[StepName, ...] = Field((), description="steps to leave out")
-    samples: int = Field(8, ge=1, description="number of real and of random samples to compare")
 
 
 class StepFacts(Frozen):

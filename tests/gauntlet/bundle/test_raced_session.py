@@ -58,18 +58,27 @@ def test_target_that_cannot_run_here_is_said_in_one_line(
     assert predictor.not_as_raced in checked.unproven
 
 
+@pytest.fixture(scope="module")
+def openvino_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a home with OpenVINO, which a process imports from one place only."""
+    with home_with(["openvino"], tmp_path_factory.mktemp("openvino")) as home:
+        return home
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("target", ["openvino-f32", "openvino-bf16"])
 def test_winner_on_another_runtime_runs_there_and_is_proven_there(
     trained: "Trained",
     workspace: Callable[..., Workspace],
+    openvino_home: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     target: str,
 ) -> None:
     from wings.verification.library.verification import verify
 
-    with home_with(["openvino"], tmp_path / "home"):
+    with monkeypatch.context() as patch:
+        patch.setenv("GAUNTLET_HOME", str(openvino_home))
         if (why := by_name(target).unavailable()) and "computes in" in why:
             pytest.skip(why)  # the processor lacks the instructions, which nothing can install
         path = bundle_for(trained, workspace(trained.store), target)

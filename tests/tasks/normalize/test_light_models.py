@@ -36,7 +36,7 @@ def test_published_network_of_opset_9_can_be_quantized_after_normalization(works
     proto = light_models.light_model(file)
     name = next(i.name for i in required_inputs(proto.graph))
     brought = Brought(workspace(), proto, {name: floats(2, 3, 224, 224)})
-    report = brought.normalize(samples=1)
+    report = brought.normalize()
     applied = {step for step, outcome in outcomes(report).items() if outcome == "applied"}
     assert {"initializer_inputs", "opset", "batch", "unused", "shapes"} <= applied
     assert report.facts.opset_after == 17
