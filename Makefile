@@ -65,7 +65,7 @@ clean:  ## remove the environment and all runs
 	@echo "Installing the pipeline; about 1.5 GB, a few minutes, once ..."
 	$(PYTHON) -m venv .venv
 	$(PIP) --editable '.[pipeline]'
-	@$(BIN)/python -m flows.servers.build_templates
+	@$(BIN)/python -m flows.servers.database_templates
 	@touch $@
 
 .venv/docs: pyproject.toml constraints.txt

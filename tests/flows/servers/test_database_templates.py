@@ -9,8 +9,7 @@ from mlflow import MlflowClient
 
 from flows.record.home import Home
 from flows.servers import database_templates
-from flows.servers.build_templates import build_templates
-from flows.servers.database_templates import copy_template, template_path
+from flows.servers.database_templates import build_templates, copy_template, template_path
 from flows.servers.local_servers import recorded_process, start_prefect, stop_prefect
 from flows.servers.ports import Port
 
