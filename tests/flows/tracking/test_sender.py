@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import reported_runs
 from harness import quick_config
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from flows.tracking.metric_names import legal
 from flows.tracking.sender import PARENT, PATIENCE_S, Sender
 from flows.tracking.server import experiment_id
 from gauntlet.core.errors import without_password
+from gauntlet.core.run_report import CandidateEntry
 
 Append = Callable[..., None]
 
@@ -129,6 +131,18 @@ def test_password_of_the_server_is_stored_nowhere_and_still_used(
     files = [path for path in folder.parents[1].rglob("*") if path.is_file()]
     assert files
     assert not [path for path in files if b"secret" in path.read_bytes()]
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_files_of_rejected_candidates_are_sent_unless_switched_off(folder: Path, sent: bool) -> None:
+    config, journal = quick_config(f"tracking.rejected_files={str(sent).lower()}"), Journal(folder / "journal.jsonl")
+    events, file = TrackingEvents(Home(folder.parents[1]), config, journal), reported_runs.artifact("slow.onnx", 9)
+    events.opened("run-1")
+    slow = CandidateEntry(name="slow", parent="fp32", status="rejected", reason="slower", artifact=file)
+    events.candidate_opened(slow)
+    (folder / "report.md").write_text("it passed")
+    events.closed(reported_runs.run(verdict="passed", candidates=(slow,)))
+    assert [e["run"] for e in journal if e["op"] == "artifact"] == (["slow"] if sent else [])
 
 
 def test_password_in_an_error_is_masked() -> None:
