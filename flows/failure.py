@@ -1,5 +1,6 @@
 """How Prefect shows a flow that failed: with its reason and fix, and not as an exception."""
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
@@ -9,6 +10,8 @@ from prefect.states import Failed
 
 from gauntlet.core.errors import PipelineError
 
+FLOW_RUNS = "prefect.flow_runs"
+"""The logger of Prefect's engine for a flow run."""
 Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
 
@@ -28,4 +31,10 @@ def fails_with_its_reason(function: Callable[Inputs, Result]) -> Callable[Inputs
                 raise
             return Failed(message=str(error), data=error)
 
+    logging.getLogger(FLOW_RUNS).addFilter(_is_no_stack_trace)
     return cast("Callable[Inputs, Result]", ended)
+
+
+def _is_no_stack_trace(record: logging.LogRecord) -> bool:
+    """Return whether a record is not that of the engine of a worker, which logs what a failed flow gives to callers."""
+    return not (record.exc_info and isinstance(record.exc_info[1], PipelineError))

@@ -1,5 +1,6 @@
 """A real Prefect server and a real process worker: deploy, trigger, schedule, refuse, one benchmark at a time."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -93,6 +94,14 @@ def ended(client: SyncPrefectClient, run: FlowRun) -> FlowRun | None:
     return now if now.state is not None and now.state.is_final() else None
 
 
+def has_process(run: FlowRun) -> bool:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("PREFECT__FLOW_RUN_ID") == str(run.id):
+                return True
+    return False
+
+
 def test_both_deployments_exist_and_the_nightly_one_is_scheduled(client: SyncPrefectClient, worker_home: Home) -> None:
     nightly = client.read_deployment_by_name("gauntlet/nightly")
     assert [(s.active, str(getattr(s.schedule, "cron", ""))) for s in nightly.schedules] == [(True, "0 2 * * *")]
@@ -155,6 +164,7 @@ def test_failed_gate_fails_the_flow_run_with_its_reason_and_leaves_the_gate_tabl
     assert states["numerics"] == "Completed"
     assert states["numerics gate"] == "Failed"
     assert states["train"] == "Cached"
+    wait(client, lambda: not has_process(run))  # it sends the last of its log when it ends
     log = client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run.id])))
     assert not [line.message for line in log if "Traceback" in line.message]
     assert "optimize ort-extended" not in states
