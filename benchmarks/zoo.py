@@ -23,6 +23,7 @@ from zoo_models.zoo_model import ZooModel, run_file
 from flows.record.home import Home
 from flows.servers.local_servers import prefect_server
 from flows.servers.ports import free_port
+from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 
@@ -33,9 +34,7 @@ MAX_ERROR, MAX_HALF_ERROR = 1e-3, 5e-3
 """Of an output, over its largest magnitude; of float16."""
 GOAL = 0.95
 CLAIM = "A model as people have it is taken in one line, or refused with the reason and a way out"
-CONDITIONS = (
-    "Seeded models of the frameworks themselves; the winner's outputs are compared on rows that the run did not see."
-)
+CONDITIONS = "Seeded models of the frameworks; the winner's outputs are compared on rows that the run did not see."
 COLUMNS = ("model", "verdict", "judged as", "seconds", "detail")
 TABLE = ("framework", "verdict", "judged as", "models", "seconds, median", "which are not right, and why")
 Row = tuple[str, str, str, str, str]
@@ -45,6 +44,8 @@ MIN_MODELS = 150
 
 def judged(name: str, folder: Path, home: Home) -> Row:
     """Run the product on one model, which is made in the folder; return its row of the table."""
+    if name.startswith("keras_"):  # which draws weights from a seed of its own
+        start_tensorflow().utils.set_random_seed(0)
     model = MODELS[name](folder)
     np.savez(folder / "samples.npz", **model.seen)
     data = () if model.source.suffix == ".yaml" else ("--data", str(folder / "samples.npz"))
@@ -125,8 +126,7 @@ def main() -> int:
 def json_rows(file: Path | None) -> dict[str, Row]:
     """Return the rows of a file by model, the last one of each; none without a file."""
     lines = file.read_text().splitlines() if file is not None and file.exists() else []
-    found = [json.loads(line) for line in lines]
-    return {each["model"]: tuple(each[column] for column in COLUMNS) for each in found}
+    return {each["model"]: tuple(each[column] for column in COLUMNS) for each in map(json.loads, lines)}
 
 
 def table(rows: list[Row]) -> list[tuple[str, ...]]:
