@@ -36,5 +36,5 @@ def fails_with_its_reason(function: Callable[Inputs, Result]) -> Callable[Inputs
 
 
 def _is_no_stack_trace(record: logging.LogRecord) -> bool:
-    """Return whether a record is not that of the engine of a worker, which logs what a failed flow gives to callers."""
+    """Return whether a record is another than the stack trace with which a worker's engine logs a failed gate."""
     return not (record.exc_info and isinstance(record.exc_info[1], PipelineError))

@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
 from gauntlet.race.expected_outputs import ExpectedOutputs
 from gauntlet.race.target_validation import Validation, validate_target
 from gauntlet.runtime.processor import Processor
@@ -32,3 +36,16 @@ def look(
 
 def failed(truth: Validation) -> list[str]:
     return [check.name for check in truth.checks if check.blocks]
+
+
+def rounded(model: Path, bits: int) -> Path:
+    """The same network with so many bits of mantissa in its weights: what a coarser precision does to the answers."""
+    proto = onnx.load(model)
+    for tensor in (t for t in proto.graph.initializer if t.data_type == onnx.TensorProto.FLOAT):
+        whole = numpy_helper.to_array(tensor).copy().view(np.uint32)
+        drop = 23 - bits
+        coarse = ((whole + (1 << (drop - 1))) >> drop << drop).view(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(coarse, tensor.name))
+    path = model.with_name(f"rounded-{bits}-{model.name}")
+    onnx.save(proto, path)
+    return path

@@ -22,7 +22,7 @@ SEVEN_BIT = 64
 """Largest 7-bit weight: the sum of two products with unsigned bytes fits an int16."""
 MARGIN_DB: dict[Precision, float] = {"f32": 45.0, "tf32": 6.0, "f16": 6.0, "bf16": -12.0, "int8": math.inf}
 """The same, above the SQNR of outputs with weights rounded to bfloat16. Measured (docs/gpu.md): float32 at least 68 dB
-above it, TF32 and float16 11 to 23 dB, bfloat16 from 8 dB below to 1 dB above."""
+above it, TF32 and float16 11 to 25 dB, bfloat16 from 8 dB below to 1 dB above."""
 NAMES: dict[Precision, str] = {"f32": "f32", "f16": "tf32 or f16", "bf16": "bf16"}
 BF16 = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
 WEIGHTS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}

@@ -79,11 +79,9 @@ def validate_target(
     """Run the model on a worker of the target; check where it ran and how exact its outputs are.
 
     The stated precision is the coarser of the target's and the file's. Where the outputs are not clearly float32,
-    the limits depend on how much the network amplifies rounding errors: what bfloat16 weights change.
-
-    A quantized model whose sums may saturate on the processor (by default, this one) is checked by the same target's
-    outputs with 7-bit weights, whose sums do not: which products are added, and so what saturates, depends on the
-    runtime.
+    the limits depend on how much the network amplifies rounding errors: what bfloat16 weights change. A quantized
+    model whose sums may saturate on the processor (by default, this one) is checked by the same target's outputs with
+    7-bit weights, whose sums do not: what saturates depends on the runtime.
     """
     options = target.options() | {"refuse_fallback": False}  # a fallback is detected below, with its share of MACs
     stated = max(target.declared_precision, expected.file.precision, key=FINE_TO_COARSE.index)
@@ -100,10 +98,8 @@ def validate_target(
         worst_sqnr_db(outputs, expected.outputs * times, None if expected.quantized else least)
         for least in (_least(stated), LEAST)
     )
-    rounded_db = math.inf
-    if not expected.quantized and finest < FLOOR_DB["f32"]:
-        rounded_db = _rounded_sqnr_db(model, expected, inputs, timeout_s, _least(stated))
-    floors = floors_db(rounded_db)
+    amplifies = not expected.quantized and finest < FLOOR_DB["f32"]
+    floors = floors_db(_rounded_sqnr_db(model, expected, inputs, timeout_s, stated) if amplifies else math.inf)
     shares = expected.file.shares(placement["asked"], placement["nodes"])
     accepted = placement.get("accepted", [placement["asked"]])  # several with hybrid placement
     validation = Validation(
@@ -123,16 +119,12 @@ def validate_target(
         if validation.quality_db < expected.least_db and (processor or Processor.current()).saturates:
             seven_bit = _seven_bit_quality(model, expected, inputs, timeout_s, run)
         slices_db = worst_noise_db(outputs, expected.reference * times)
-        noise = _quantized_checks(validation, slices_db, expected, seven_bit)
+        noise, too_fine = _quantized_checks(validation, slices_db, expected, seven_bit), list[Check]()
     else:
-        detail = f"{stated} is stated, the outputs show {validation.effective}"
-        noise = [Check.of("target.sqnr", exact, ">=", floors[stated], detail, FIX, unit="dB")]
+        exact_enough, *too_fine = _float_checks(validation, stated, target.declared_precision, finest, floors)
+        noise = [exact_enough]
+    placed = [_placement_check(validation), *([_used_check(validation)] if len(accepted) > 1 else [])]
     kernel_checks = _kernel_checks(validation, stated, expected.quantized)
-    declared = target.declared_precision
-    too_fine = () if expected.quantized else _too_fine_check(validation, stated, declared, finest, floors["f32"])
-    placed = [_placement_check(validation)]
-    if len(accepted) > 1:
-        placed.append(_used_check(validation))
     return validation.replace(checks=(*placed, *noise, *kernel_checks, *too_fine))
 
 
@@ -158,7 +150,9 @@ def _least(stated: Precision) -> float:
     return MIN_F16 if stated == "f16" else LEAST
 
 
-def _rounded_sqnr_db(model: Path, expected: ExpectedOutputs, inputs: Path, timeout_s: float, least: float) -> float:
+def _rounded_sqnr_db(
+    model: Path, expected: ExpectedOutputs, inputs: Path, timeout_s: float, stated: Precision
+) -> float:
     """Return the SQNR of the exact outputs with weights rounded to bfloat16; infinite where there are none to round."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
@@ -169,7 +163,7 @@ def _rounded_sqnr_db(model: Path, expected: ExpectedOutputs, inputs: Path, timeo
             outputs = ExpectedOutputs.of(path, inputs, timeout_s).outputs
         except StageError:
             return math.inf
-    value = worst_sqnr_db(outputs, expected.outputs, least)
+    value = worst_sqnr_db(outputs, expected.outputs, _least(stated))
     return value if math.isfinite(value) else math.inf
 
 
@@ -233,14 +227,16 @@ def _kernel_checks(validation: Validation, stated: Precision, quantized: bool) -
         yield Check.of("target.integer_kernels", count, ">=", 1, detail, "use a quantized model")
 
 
-def _too_fine_check(
-    validation: Validation, stated: Precision, declared: Precision, finest_db: float, limit_db: float
+def _float_checks(
+    validation: Validation, stated: Precision, declared: Precision, finest_db: float, floors: Mapping[Precision, float]
 ) -> Iterator[Check]:
-    """Yield the check that outputs are no more exact than the target declares, where no kernel shows it."""
+    """Yield the check that outputs are as exact as stated; then, if no kernel shows it, no more than declared."""
+    detail = f"{stated} is stated, the outputs show {validation.effective}"
+    yield Check.of("target.sqnr", validation.sqnr_db, ">=", floors[stated], detail, FIX, unit="dB")
     unseen = declared not in validation.kernels and validation.effective != "unknown"
     if declared in COARSE and unseen and stated != "int8":
         detail = f"{declared} is stated, the outputs show {validation.effective}"
-        yield Check.of("target.sqnr_above", finest_db, "<", limit_db, detail, FIX, unit="dB")
+        yield Check.of("target.sqnr_above", finest_db, "<", floors["f32"], detail, FIX, unit="dB")
 
 
 def repeatability_check(repeatability_db: float) -> Check:

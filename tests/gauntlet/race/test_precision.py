@@ -11,14 +11,13 @@ import onnx_text
 import pytest
 from onnx import numpy_helper
 from processors import AS_HASWELL, CASCADE_LAKE, HASWELL, needs_haswell
-from validated_target import States, failed, look
+from validated_target import States, failed, look, rounded
 
 from gauntlet.race.expected_outputs import ExpectedOutputs
-from gauntlet.race.precision import FLOOR_DB, precision_name, worst_sqnr_db, write_bf16_weights, write_seven_bit
+from gauntlet.race.precision import precision_name, worst_sqnr_db, write_seven_bit
 from gauntlet.race.target_validation import effective_precision
 from gauntlet.runtime.processor import Processor
 from gauntlet.targets import OrtCpu
-from gauntlet.targets.base import Precision
 
 
 class Names(States):
@@ -32,19 +31,6 @@ class Names(States):
         code += f"o.OrtEngine.placement = lambda *a: was(*a) | {{'kernels': {self.kernels}}}; "
         code += "w.serve(sys.stdin, sys.stdout)"
         return (sys.executable, "-c", code)
-
-
-def rounded(model: Path, bits: int) -> Path:
-    """The same network with so many bits of mantissa in its weights: what a coarser precision does to the answers."""
-    proto = onnx.load(model)
-    for tensor in (t for t in proto.graph.initializer if t.data_type == onnx.TensorProto.FLOAT):
-        whole = numpy_helper.to_array(tensor).copy().view(np.uint32)
-        drop = 23 - bits
-        coarse = ((whole + (1 << (drop - 1))) >> drop << drop).view(np.float32)
-        tensor.CopyFrom(numpy_helper.from_array(coarse, tensor.name))
-    path = model.with_name(f"rounded-{bits}-{model.name}")
-    onnx.save(proto, path)
-    return path
 
 
 def test_candidate_is_rejected_when_it_computes_coarser_than_it_states(
@@ -154,58 +140,6 @@ def test_file_in_half_floats_is_ranked_as_such(model: Path, inputs: Path) -> Non
     assert (truth.stated, failed(truth)) == ("f16", [])
     assert failed(look(rounded(half, 10), OrtCpu(), inputs, expected)) == []
     assert look(half, States(label="bf16"), inputs, expected).stated == "bf16"
-
-
-class Rounds(States):
-    """A runtime that computes with so many bits of mantissa: it loads a file with such weights instead."""
-
-    bits: int
-
-    def command(self) -> tuple[str, ...]:
-        code = "import sys; from pathlib import Path; from gauntlet.runtime import worker as w; "
-        code += "from gauntlet.runtime.engines import ort as o; was = o._session; "
-        name = f"'rounded-{self.bits}-' + file.name"
-        code += f"o._session = lambda file, *a, **k: was(Path(file).with_name({name}), *a, **k); "
-        code += "w.serve(sys.stdin, sys.stdout)"
-        return (sys.executable, "-c", code)
-
-
-@pytest.fixture(scope="module")
-def amplifying(model: Path, inputs: Path) -> Path:
-    """A network that amplifies rounding errors by 40 dB: its output is the difference of two nearly equal products."""
-    one, other = np.random.default_rng(1).standard_normal((2, 768, 10), dtype=np.float32)
-    text = """
-        amplifying (float[batch,3,16,16] x) => (float[batch,10] y)
-        <float[768,10] w1, float[768,10] w2>
-        { [flat] f = Flatten(x) [one] a = MatMul(f, w1) [other] b = MatMul(f, w2) [minus] y = Sub(a, b) }
-    """
-    onnx.save(onnx_text.model(text, {"w1": one, "w2": one + other / 100}), path := model.with_name("amplifying.onnx"))
-    for bits in (7, 10):
-        rounded(path, bits)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("bits", "effective", "passes"), [(10, "tf32 or f16", {"tf32", "f16", "bf16"}), (7, "bf16", {"bf16"})]
-)
-def test_network_that_amplifies_rounding_errors_is_held_to_limits_of_its_own(
-    amplifying: Path, inputs: Path, bits: int, effective: str, passes: set[Precision]
-) -> None:
-    """As a ResNet-50 does on a GPU, whose outputs in TF32 are at 33 dB, and in bfloat16 at 18 dB."""
-    expected = ExpectedOutputs.of(amplifying, inputs, 60)
-    seen = {label: look(amplifying, Rounds(label=label, bits=bits), inputs, expected) for label in FLOOR_DB}
-    assert seen["f16"].sqnr_db < FLOOR_DB["bf16"]
-    assert {truth.effective for truth in seen.values()} == {effective}
-    assert {label for label in seen if label != "int8" and not failed(seen[label])} == passes
-
-
-def test_bfloat16_weights_keep_their_type_and_seven_bits(amplifying: Path) -> None:
-    path, again = (amplifying.with_name(name) for name in ("bf16.onnx", "again.onnx"))
-    assert write_bf16_weights(amplifying, path)
-    assert not write_bf16_weights(path, again)
-    [stored, *_] = onnx.load(path).graph.initializer
-    assert stored.data_type == onnx.TensorProto.FLOAT
-    assert not (numpy_helper.to_array(stored).view(np.uint32) & 0xFFFF).any()
 
 
 @pytest.fixture
