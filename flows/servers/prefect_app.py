@@ -5,8 +5,11 @@ to any host name. Whoever may create a deployment's run may run a shell command,
 """
 
 import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import uvicorn
+from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse
@@ -36,10 +39,35 @@ def guarded(app: ASGIApp) -> ASGIApp:
     return TrustedHostMiddleware(SameOrigin(app), allowed_hosts=[HOST, "localhost"])
 
 
+def take_turns() -> None:
+    """Make writers of Prefect's SQLite file wait for one another.
+
+    Prefect begins a transaction as a reader. One that then writes is refused at once ("database is locked") if another
+    has written meanwhile, and its client tries again after seconds, at most six times: on a machine with three busy
+    runs, `prefect deploy --all` took up to 77 s instead of 8 s, or failed. A writer from the start waits its turn.
+    """
+    from prefect.server.database import dependencies
+    from prefect.server.database.configurations import AioSqliteConfiguration
+    from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL
+
+    class WritersInTurn(AioSqliteConfiguration):
+        @asynccontextmanager
+        async def begin_transaction(
+            self, session: AsyncSession, with_for_update: bool = True
+        ) -> AsyncGenerator[AsyncSessionTransaction]:
+            async with super().begin_transaction(session, with_for_update=True) as transaction:
+                yield transaction
+
+    url = str(PREFECT_API_DATABASE_CONNECTION_URL.value())
+    if url.startswith("sqlite"):
+        dependencies.MODELS_DEPENDENCIES["database_config"] = WritersInTurn(url)
+
+
 def main() -> None:
     """Run the server until SIGTERM."""
     from prefect.server.api.server import create_app
 
+    take_turns()
     config = uvicorn.Config(guarded(create_app(final=True)), log_level="warning")
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=0)])
 

@@ -10,6 +10,7 @@ import sys
 import termios
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -113,6 +114,26 @@ def test_web_pages_of_other_origins_and_names_cannot_call_the_server(tmp_path: P
         assert requests.post(f"{url}/flows/filter", json={}, auth=account, timeout=60).json() == []
         assert requests.post(f"{url}/flows/", headers={"Origin": own}, auth=account, **planted).status_code == 201
         assert requests.get(own, timeout=60).text.startswith("<!")
+    finally:
+        user.terminate()
+        user.wait()
+        stop_prefect(home)
+
+
+def test_clients_that_write_at_once_wait_for_one_another_and_none_is_refused(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    user, url = use(home, 600)
+
+    def deploy(name: int) -> set[int]:
+        with requests.Session() as session:
+            session.auth = prefect_account(home)
+            flow = session.post(f"{url}/flows/", json={"name": f"flow-{name}"}, timeout=60).json()["id"]
+            deployment = {"name": "nightly", "flow_id": flow}
+            return {session.post(f"{url}/deployments/", json=deployment, timeout=60).status_code for _ in range(10)}
+
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert set().union(*pool.map(deploy, range(8))) == {200, 201}  # 503 tells a client to try again later
     finally:
         user.terminate()
         user.wait()
