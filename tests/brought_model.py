@@ -13,7 +13,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.golden import Golden, GoldenCase
 from gauntlet.onnx_model.model_file import copy_model, model_files
 from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.session import open_session
+from gauntlet.runtime.source_session import open_source
 from tasks.normalize import normalize
 from tasks.normalize.config import NormalizeConfig, NormalizeFacts
 
@@ -35,7 +35,7 @@ class Brought:
         else:
             signature_from_graph(proto).write(proto)
             onnx.save(proto, path)
-        outputs = batched_inference(open_session(path), samples).run(1)
+        outputs = batched_inference(open_source(path), samples).run(1)
         Golden({"real": GoldenCase(samples, outputs)}, outputs).save(out.folder / "golden.npz")
         self.out, self.samples = out, samples
         self.model: Artifact = out.store_file(path, *model_files(path)[1:])

@@ -68,8 +68,10 @@ def _classifier(name: str, folder: Path) -> ZooModel:
     for layer in network.layers:  # with statistics of a batch, as untrained ones make all outputs equal
         if hasattr(layer, "moving_mean"):
             layer.momentum = 0.0
-    network(floats(size, size, 3)(8)["x"], training=True)
-    return keras_model(folder, network, floats(size, size, 3))
+    pixels = floats(size, size, 3)
+    scaled = lambda count: {name: 128 + 64 * array for name, array in pixels(count).items()}  # noqa: E731 - some rescale
+    network(scaled(64)["x"], training=True)
+    return keras_model(folder, network, scaled)
 
 
 def _exported(folder: Path) -> ZooModel:

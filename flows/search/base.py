@@ -40,7 +40,7 @@ class Base:
     """An exported network; passes start from its normalized file, and recipes from what the passes made of that."""
 
     name: str
-    exported: Artifact  # as the exporter wrote it, or as it was brought
+    exported: Artifact  # as the exporter wrote it, or as it was brought; normalized if the runtime is wrong on that
     model: Artifact  # normalized, and then changed by the accepted passes
     facts: NormalizeFacts
     golden: Artifact | None = None  # a pruned network's own outputs
@@ -117,7 +117,8 @@ def export_network(
         files=operator_libraries(),
     )
     model = normalized.artifacts["normalized"]
-    base = Base(line.name or REFERENCE, exported.artifacts["model"], model, normalized.facts)
+    file = model if normalized.facts.repaired else exported.artifacts["model"]
+    base = Base(line.name or REFERENCE, file, model, normalized.facts)
     line.stage(structure, config.structure, model=model)
     line.stage(numerics, base.facts.limits(config.numerics), model=model, golden=golden)
     return base

@@ -75,9 +75,9 @@ def check_accuracy(candidate: Line, config: PipelineConfig, reference: Reference
 
 
 def add_normalized(line: Line, config: PipelineConfig, reference: Reference) -> Candidates:
-    """Make a candidate of the normalized model, unless the runtime certainly makes the same graph of the reference."""
+    """Make a candidate of the normalized model, unless it is the reference, or becomes the same graph."""
     base = reference.base
-    if base.facts.same_graph:
+    if base.facts.same_graph or base.facts.repaired:
         return ()
     with line.attempt(replace(base.candidate(NORMALIZED, REFERENCE), model=base.model)) as attempt:
         check_accuracy(attempt, config, reference, base, base.model)

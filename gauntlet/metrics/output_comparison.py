@@ -73,14 +73,8 @@ class BatchNoise(Frozen):
         A difference that is not finite widens nothing.
         """
         errors = {name: NOISE_FACTOR * error for name, error in self.max_rel_error.items() if math.isfinite(error)}
-        return NoisyTolerances(
-            max_rel_error=limits.max_rel_error,
-            min_top1_agreement=limits.min_top1_agreement,
-            batch_sizes=limits.batch_sizes,
-            samples=limits.samples,
-            errors=errors,
-            agreements={name: self.min_top1_agreement[name] for name in errors if name in self.min_top1_agreement},
-        )
+        agreements = {name: self.min_top1_agreement[name] for name in errors if name in self.min_top1_agreement}
+        return NoisyTolerances.model_validate(limits.model_dump() | {"errors": errors, "agreements": agreements})
 
 
 class OutputDifference(Frozen):

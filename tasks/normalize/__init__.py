@@ -16,12 +16,12 @@ from gauntlet.metrics.output_comparison import BatchNoise, Tolerances, batch_noi
 from gauntlet.onnx_model.graph import opset_versions, required_inputs, tensor_shape, without_weights
 from gauntlet.onnx_model.model_file import copy_model, is_large_file, read_graph, read_model, write_model
 from gauntlet.onnx_model.normalization.fixed_inputs import find_input, input_array
+from gauntlet.onnx_model.recognition import control_flow_of, precision_of
 from gauntlet.runtime.graph_fingerprint import graph_fingerprint, optimized_graph_fingerprint
 from gauntlet.runtime.session import open_session, supported_ir_version, supported_opset
 from tasks.normalize.config import NormalizeConfig, NormalizeFacts, StepFacts
 from tasks.normalize.normalizer import apply_steps, apply_unproven
 from tasks.normalize.proof import Proof
-from tasks.normalize.recognition import control_flow_of, precision_of
 from tasks.normalize.steps import STEPS, Setting
 
 SAMPLES = 8

@@ -9,8 +9,10 @@ from gauntlet.core.facts import Facts, Section
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.metrics.output_comparison import BatchNoise, Tolerances
 from gauntlet.onnx_model.normalization.fixed_inputs import InputValue
+from gauntlet.onnx_model.recognition import Precision
 
 StepName = Literal[
+    "padding",
     "order",
     "fix_inputs",
     "initializer_inputs",
@@ -24,8 +26,6 @@ StepName = Literal[
     "shapes",
 ]
 """In order of application."""
-
-Precision = Literal["float32", "float16", "quantized", "other"]
 
 
 class NormalizeConfig(Frozen):
@@ -79,6 +79,11 @@ class NormalizeFacts(Facts):
         rows = tuple((step.step, step.outcome, step.change, step.reason) for step in tried)
         headings, values = ("Step", "Outcome", "Change", "Why not"), {"facts": self}
         return Section("Normalization", headings, rows, template="normalization.html.j2", values=values)
+
+    @property
+    def repaired(self) -> bool:
+        """Whether the runtime computes something else than the file as it came says."""
+        return any(step.step == "padding" and step.outcome == "applied" for step in self.steps)
 
     def limits(self, configured: Tolerances) -> Tolerances:
         """Return the limits on the outputs of files that are made from this one."""

@@ -13,7 +13,7 @@ from gauntlet.datasets.golden import Golden, GoldenCase, first_samples
 from gauntlet.metrics.output_comparison import Tolerances, compare_outputs
 from gauntlet.onnx_model.model_file import read_graph
 from gauntlet.runtime.batched_inference import batched_inference
-from gauntlet.runtime.session import open_session
+from gauntlet.runtime.source_session import open_source
 
 STRICTER = 4
 """The steps should be exact, but for the order of sums; the gate `numerics` compares more samples and has to agree."""
@@ -35,7 +35,7 @@ class Proof:
     @classmethod
     def from_model(cls, model: Path, folder: Path, golden: Golden, limits: Tolerances, samples: int) -> Self:
         """Run the file on golden inputs; `StageError` when it does not run on them."""
-        session = open_session(model)
+        session = open_source(model)
         inputs = {title: first_samples(case.inputs, samples) for title, case in golden.cases.items()}
         cases = {
             title: GoldenCase(some, batched_inference(session, some).run(samples)) for title, some in inputs.items()
@@ -53,7 +53,7 @@ class Proof:
         if not self.checker_error and (error := checker_error(path)):
             return f"not valid ONNX: {error}", None
         try:
-            comparison = compare_outputs(self.limits, open_session(path), self.cases, self.class_output)
+            comparison = compare_outputs(self.limits, open_source(path), self.cases, self.class_output)
         except StageError as error:
             return one_line(error), None
         errors = [row.max_abs_error for row in comparison.rows]

@@ -13,6 +13,7 @@ from gauntlet.onnx_model.normalization.constants import drop_default_inputs, lif
 from gauntlet.onnx_model.normalization.fixed_inputs import fix_inputs
 from gauntlet.onnx_model.normalization.opset import PER_CHANNEL_OPSET, raise_opset
 from gauntlet.onnx_model.normalization.order import sort_nodes
+from gauntlet.onnx_model.normalization.padding import keep_zero_padding
 from gauntlet.onnx_model.normalization.shapes import infer_shapes_anew
 from gauntlet.onnx_model.normalization.tidy import inline_functions, make_names_unique, remove_unused
 from tasks.normalize.config import NormalizeConfig, StepName
@@ -66,6 +67,7 @@ def _branches_step(proto: onnx.ModelProto, _: Setting) -> str:
 
 
 STEPS: dict[StepName, tuple[Step, ...]] = {
+    "padding": (lambda proto, _: keep_zero_padding(proto),),  # first: without it, no other can be proven
     "order": (lambda proto, _: sort_nodes(proto),),
     "fix_inputs": (lambda proto, setting: fix_inputs(proto, setting.config.fix_inputs),),
     "initializer_inputs": (  # before steps that need IR version 4, in which a weight that is an input is no constant

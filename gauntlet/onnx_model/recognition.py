@@ -1,13 +1,14 @@
 """What a model already is: quantized, half precision, or control flow."""
 
 from collections import Counter
+from typing import Literal
 
 import onnx
 
 from gauntlet.onnx_model.graph import all_graphs, all_nodes
 from gauntlet.onnx_model.operator_types import QUANTIZED_OPS
-from tasks.normalize.config import Precision
 
+Precision = Literal["float32", "float16", "quantized", "other"]
 HALF = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 CONTROL_FLOW = ("If", "Loop", "Scan")
 QUANTIZED_PREFIXES = ("QLinear", "QGemm", "QAttention", "QEmbed", "DynamicQuantize", "MatMulInteger", "ConvInteger")

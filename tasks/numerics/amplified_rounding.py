@@ -1,0 +1,66 @@
+"""How much a network amplifies rounding: what one unit in the last place of its weights changes in its outputs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from gauntlet.core.arrays import Array
+from gauntlet.core.errors import StageError
+from gauntlet.datasets.golden import GoldenCase, first_samples
+from gauntlet.metrics.output_comparison import NOISE_FACTOR, NoisyTolerances, Tolerances, compare_outputs
+from gauntlet.onnx_model.model_file import read_graph
+from gauntlet.onnx_model.recognition import precision_of
+from gauntlet.runtime.batched_inference import batched_inference
+from gauntlet.runtime.session import open_session
+
+AMPLIFIED = 10
+"""The largest multiple of a configured limit that rounding may make of it."""
+
+
+def amplified_rounding(model: Path, cases: Mapping[str, GoldenCase], limits: Tolerances) -> dict[str, float]:
+    """Return the largest relative error of each float output once every weight is one unit in its last place off.
+
+    A dot product in floating point is the exact one of weights that are off by a few such units (Higham, Accuracy and
+    Stability of Numerical Algorithms, 2002, section 3.1). What this changes, another order of sums may change as well.
+    Returns nothing for a model that is not float32, that does not run on the inputs, or that exceeds 2 GiB.
+    """
+    if precision_of(read_graph(model))[0] != "float32":  # whose noise between batch sizes counts instead
+        return {}
+    session, own = open_session(model), dict[str, GoldenCase]()
+    try:
+        for data, case in cases.items():
+            inputs = first_samples(case.inputs, limits.samples)
+            own[data] = GoldenCase(inputs, batched_inference(session, inputs).run(limits.samples))
+        nudged = open_session(_nudged(onnx.load(model)).SerializeToString())
+    except (StageError, ValueError):  # protobuf's own for a message that is too large
+        return {}
+    comparison = compare_outputs(limits, nudged, own)
+    errors = dict[str, float]()
+    for row in comparison.rows:
+        if row.max_rel_error is not None:
+            errors[row.output] = float(np.maximum(errors.get(row.output, 0.0), row.max_rel_error))  # keeps NaN
+    return {name: error for name, error in errors.items() if np.isfinite(error) and not comparison.failures}
+
+
+def allow_rounding(limits: Tolerances, amplified: Mapping[str, float]) -> Tolerances:
+    """Return limits that allow each output four times what rounding changes in it, up to ten times the configured."""
+    most = AMPLIFIED * limits.max_rel_error
+    errors = {name: max(limits.error_limit(name), min(NOISE_FACTOR * e, most)) for name, e in amplified.items()}
+    return NoisyTolerances.model_validate({"agreements": {}} | limits.model_dump() | {"errors": errors})
+
+
+def _nudged(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Change every weight of a model, in place, to the next larger or smaller number; vectors may hold sizes."""
+    generator = np.random.default_rng(0)
+    for tensor in proto.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1:
+            tensor.CopyFrom(numpy_helper.from_array(_neighbours(numpy_helper.to_array(tensor), generator), tensor.name))
+    return proto
+
+
+def _neighbours(values: Array, generator: np.random.Generator) -> Array:
+    towards = np.where(generator.random(values.shape) < 0.5, -np.inf, np.inf).astype(np.float32)
+    return np.where(values == 0, values, np.nextafter(values, towards))
