@@ -16,8 +16,8 @@ from gauntlet.onnx_model.recognition import precision_of
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.session import open_session
 
-AMPLIFIED = 10
-"""The largest multiple of a configured limit that rounding may make of it."""
+MAX_AMPLIFIED = 1e-3
+"""The largest limit that rounding may make of the default one."""
 
 
 def amplified_rounding(model: Path, cases: Mapping[str, GoldenCase], limits: Tolerances) -> dict[str, float]:
@@ -46,9 +46,11 @@ def amplified_rounding(model: Path, cases: Mapping[str, GoldenCase], limits: Tol
 
 
 def allow_rounding(limits: Tolerances, amplified: Mapping[str, float]) -> Tolerances:
-    """Return limits that allow each output four times what rounding changes in it, up to ten times the configured."""
-    most = AMPLIFIED * limits.max_rel_error
-    errors = {name: max(limits.error_limit(name), min(NOISE_FACTOR * e, most)) for name, e in amplified.items()}
+    """Return limits that allow each output four times what rounding changes in it; a limit that was set stays."""
+    if limits.max_rel_error != Tolerances.model_fields["max_rel_error"].default:
+        return limits
+    widest = {name: min(NOISE_FACTOR * error, MAX_AMPLIFIED) for name, error in amplified.items()}
+    errors = {name: max(limits.error_limit(name), error) for name, error in widest.items()}
     return NoisyTolerances.model_validate({"agreements": {}} | limits.model_dump() | {"errors": errors})
 
 

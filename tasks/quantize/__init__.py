@@ -16,7 +16,7 @@ from gauntlet.core.artifact import Artifact
 from gauntlet.core.errors import StageError
 from gauntlet.core.facts import Facts
 from gauntlet.core.frozen import Number
-from gauntlet.core.report import Check, Report
+from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.unions import OneOf
 from gauntlet.core.workspace import Workspace
@@ -52,6 +52,7 @@ class QuantizeFacts(Facts):
     bias_gain_db: Number = Field(
         0.0, description="what corrected biases bring in signal to noise, on calibration samples; 0: not corrected"
     )
+    nothing_to_gain: str = Field("", description="why nothing is quantized; empty if something is")
 
 
 def quantize(
@@ -91,18 +92,17 @@ def quantize(
         calibration_images=known_ranges.images if known_ranges and config.kind == "static" else 0,
         left_out=dict(left_out),
         bias_gain_db=gain_db,
+        nothing_to_gain=_nothing_to_gain(before, after, left_out),
     )
-    check = _quantized_nodes_check(before, after, left_out)
-    return Report(facts=facts, checks=(check,), artifacts={"model": quantized})
+    return Report(facts=facts, artifacts={"model": quantized})
 
 
-def _quantized_nodes_check(before: onnx.ModelProto, after: onnx.ModelProto, left_out: LeftOut) -> Check:
-    added = _quantized_or_half_nodes(after) - _quantized_or_half_nodes(before)
-    check = Check(name="quantize.quantized_nodes", value=added, op=">", limit=0, unit="nodes")
+def _nothing_to_gain(before: onnx.ModelProto, after: onnx.ModelProto, left_out: LeftOut) -> str:
+    """Return why a recipe quantizes nothing; empty where it does."""
+    if _quantized_or_half_nodes(after) > _quantized_or_half_nodes(before):
+        return ""
     operators = ", ".join(sorted({node.op_type for node in before.graph.node})[:MAX_NAMED])
-    reasons = "".join(f"; {reason}" for reason in sorted(set(left_out.values()))[:1])
-    detail = f"nothing to quantize among {operators}{reasons}"
-    return check.explained(detail, "")
+    return "; ".join([f"nothing to quantize among {operators}", *sorted(set(left_out.values()))[:1]])
 
 
 def _quantized_or_half_nodes(model: onnx.ModelProto) -> int:
