@@ -56,7 +56,7 @@ class AccuracyFacts(AccuracyComparison, Facts):
         """Return every metric, the worst class, the calibration and the share of integer arithmetic."""
         values: dict[str, float | None] = dict(score_metrics(self.scores))
         if self.classes:
-            values["quality.macro_f1"] = sum(score.f1 for score in self.classes) / len(self.classes)
+            values.setdefault("quality.macro_f1", sum(score.f1 for score in self.classes) / len(self.classes))
             values["quality.worst_recall"] = min(score.recall for score in self.classes)
         if self.calibration is not None:
             values |= self.calibration.metrics(calibrated=self.temperature is not None)

@@ -66,7 +66,7 @@ def check_accuracy(candidate: Line, config: PipelineConfig, reference: Reference
             test=reference.splits["test"],
             parent_golden=base.golden,
             temperature=base.temperature,
-            min_recall=config.evaluate.min_recall,
+            min_recall=config.evaluate.recall_limit(reference.signature.task),
             min_precision=config.evaluate.min_precision,
             max_ece=config.evaluate.max_ece,
         )
@@ -180,6 +180,8 @@ class Search:
                     ranges=ranges,
                     samples=self.reference.splits.get("calibration") if ranges else None,
                 )
+                if quantized.facts.nothing_to_gain:
+                    raise NothingToGain(quantized.facts.nothing_to_gain)
                 try:
                     self.prove_quantized(attempt, quantized.artifacts["model"])
                 except AccuracyLost:

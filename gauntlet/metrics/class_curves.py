@@ -27,7 +27,6 @@ class RankedClassScore(ClassScore):
         description="probability that a random image of the class has a higher score than one of another; None without "
         "scores, or without images of the class or of others",
     )
-    average_precision: Number | None = Field(None, description="mean precision over recall, as in scikit-learn")
 
 
 class ClassCurve(Frozen):

@@ -39,7 +39,8 @@ def _drop_checks(config: AccuracyLimits, facts: AccuracyComparison, remedy: str)
     verdict, needed = resolve(change, limit)
     if change.lost is None:
         changed = f"{change.metric} {change.before:.4f} before, {change.after:.4f} now, {change.n} samples"
-        return _judged_drop(config, change, verdict, changed, "test on more samples to settle it", remedy)
+        judged = _judged_drop(config, change, verdict, changed, "test on more samples to settle it", remedy)
+        return *judged, *_class_drop_check(config, facts, remedy)
     more = f"about {needed} test images would settle it" if needed else "no number of images is likely to settle it"
     changed = f"{change.lost} of {change.n} images lost, {change.gained} gained"
     return *_judged_drop(config, change, verdict, changed, more, remedy), *_class_drop_check(config, facts, remedy)
@@ -90,7 +91,7 @@ def _class_drop_check(config: AccuracyLimits, facts: AccuracyComparison, remedy:
     drop = facts.largest_class_drop
     if drop is None:
         return []
-    detail = f"class '{drop.label}': {drop.lost} of {drop.images} images lost, {drop.gained} gained; at least this drop"
+    detail = f"class '{drop.label}': {drop.changed}; at least this drop"
     return [Check.of("accuracy.max_recall_drop", drop.drop_low, "<=", config.max_recall_drop, detail, remedy)]
 
 

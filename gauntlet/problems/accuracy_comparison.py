@@ -16,7 +16,13 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Signature
 from gauntlet.datasets.golden import Golden
-from gauntlet.metrics.class_scores import ClassDrop, ClassScore, class_scores, largest_class_drop
+from gauntlet.metrics.class_scores import (
+    ClassDrop,
+    ClassScore,
+    class_scores,
+    largest_class_drop,
+    largest_recall_drop,
+)
 from gauntlet.metrics.output_noise import output_noise
 from gauntlet.metrics.paired_accuracy import pair_accuracies
 from gauntlet.metrics.paired_change import LossVerdict, PairedChange
@@ -188,7 +194,16 @@ def _compare_metric(problem: Problem, before: Array, after: Array, truth: Array)
     """Return what is known of a metric that is not an accuracy."""
     loss = problem.loss(before, after, truth)
     scores = problem.score(after, truth)
-    return {"accuracy": loss.after, "reference_accuracy": loss.before, "scores": scores, "change": loss}
+    facts = {"accuracy": loss.after, "reference_accuracy": loss.before, "scores": scores, "change": loss}
+    first, last = (problem.class_counts(predictions, truth) for predictions in (before, after))
+    if first is None or last is None:
+        return facts
+    labels = problem.signature.labels
+    return facts | {
+        "classes": last.scores(labels),
+        "reference_classes": first.scores(labels),
+        "largest_class_drop": largest_recall_drop(first, last, labels),
+    }
 
 
 def _compare_classes(problem: Problem, before: Array, after: Array, truth: Array) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
+from gauntlet.metrics.class_scores import ClassCounts, label_of
 from gauntlet.metrics.paired_change import PairedChange
 from gauntlet.problems.prediction import Prediction, with_caption
 
@@ -194,7 +195,11 @@ class Problem(ABC):
 
     def label(self, index: int) -> str:
         """Return the name of a class, or its number where it has none."""
-        return self.signature.labels[index] if index < len(self.signature.labels) else str(index)
+        return label_of(self.signature.labels, index)
+
+    def class_counts(self, predictions: Array, truth: Array) -> ClassCounts | None:
+        """Return what each sample has of each class; None where there are no classes, or only one per sample."""
+        return None
 
     def samples_per_class(self, truth: Array) -> list[int] | None:
         """Return how many samples have each class, in the order of the labels; None where there are no classes."""

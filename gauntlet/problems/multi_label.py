@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.frozen import Number
+from gauntlet.metrics.class_scores import ClassCounts
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, probabilities, ratio
 from gauntlet.problems.prediction import Prediction
 
@@ -87,6 +88,11 @@ class MultiLabel(Problem):
         total = tuple(part.sum(axis=-1) for part in (hits, false, missed))
         micro = ratio(2 * total[0], 2 * total[0] + total[1] + total[2], empty=1.0)
         return {"macro_f1": f1.mean(axis=-1), "micro_f1": micro, "exact_match": sums[..., -2] / sums[..., -1]}
+
+    def class_counts(self, predictions: Array, truth: Array) -> ClassCounts:
+        """Return which classes each sample has."""
+        predicted, expected = (labels.astype(bool).astype(np.float64) for labels in (predictions, truth))
+        return ClassCounts(predicted * expected, predicted, expected)
 
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many samples have each class."""

@@ -1,6 +1,7 @@
 """Check the quality of the trained model before it is exported."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,10 @@ def evaluate(
         return Report(facts=facts, checks=checks, artifacts=artifacts | images)
     detail, fix = f"{problem.metric} on the test samples", "train longer or on more data, or lower evaluate.min_score"
     score = Check.of("evaluate.min_score", facts.accuracy, ">=", config.min_score, detail, fix)
-    return Report(facts=facts, checks=(score, *_gap_checks(config, facts), fit), artifacts=artifacts)
+    if counts := problem.class_counts(stored["test"], stored["test_labels"]):
+        facts = facts.replace(classes=tuple(RankedClassScore(**dict(s)) for s in counts.scores(signature.labels)))
+    classes = _worst_class_checks(config, facts, config.recall_limit(signature.task), "look at drawings of this class")
+    return Report(facts=facts, checks=(score, *classes, *_gap_checks(config, facts), fit), artifacts=artifacts)
 
 
 def _labels_check(problem: Problem, predictions: Array, truth: Array) -> Check:
@@ -143,14 +147,17 @@ def _held_out(stored: NamedArrays) -> tuple[str, Array, Array] | None:
 def _class_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:
     fix = "train longer or on more data (train.epochs), or lower evaluate.min_accuracy"
     accuracy = Check.of("evaluate.min_accuracy", facts.accuracy, ">=", config.min_accuracy, remedy=fix)
-    worst = min(facts.classes, key=lambda score: score.recall)
-    detail, fix = f"worst class '{worst.label}', {worst.images} images", "look at this class in the confusion matrix"
-    recall = Check.of("evaluate.min_recall", worst.recall, ">=", config.min_recall, detail, fix)
-    worst = min(facts.classes, key=lambda score: score.precision)
-    detail = f"worst class '{worst.label}', {worst.images} images"
-    precision = Check.of("evaluate.min_precision", worst.precision, ">=", config.min_precision, detail, fix)
+    fix = "look at this class in the confusion matrix"
+    worst = _worst_class_checks(config, facts, config.recall_limit("classification"), fix)
     more = (*_gap_checks(config, facts), *_calibration_checks(config, facts), *_fold_checks(config, facts))
-    return accuracy, recall, precision, *more
+    return accuracy, *worst, *more
+
+
+def _worst_class_checks(config: EvaluateConfig, facts: EvaluateFacts, recall: float, fix: str) -> Iterator[Check]:
+    for name, limit in (("recall", recall), ("precision", config.min_precision)) if facts.classes else ():
+        worst = min(facts.classes, key=attrgetter(name))
+        detail = f"worst class '{worst.label}', {worst.images} images"
+        yield Check.of(f"evaluate.min_{name}", getattr(worst, name), ">=", limit, detail, fix)
 
 
 def _gap_checks(config: EvaluateConfig, facts: EvaluateFacts) -> tuple[Check, ...]:

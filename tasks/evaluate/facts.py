@@ -6,6 +6,7 @@ from pydantic import Field
 
 from gauntlet.core.facts import Facts, Metrics, Outcome, Section
 from gauntlet.core.frozen import Frozen, Number
+from gauntlet.core.signature import Task
 from gauntlet.metrics.class_curves import RankedClassScore, Ranking
 from gauntlet.metrics.class_scores import score_metrics
 from gauntlet.metrics.confidence_calibration import ConfidenceCalibration
@@ -20,7 +21,12 @@ class EvaluateConfig(Frozen):
     everyday: ClassVar = {"min_accuracy": 0.9, "min_score": 0.6}
     min_accuracy: float = Field(0.95, ge=0, le=1, description="share of test images classified correctly")
     min_score: float = Field(0.0, le=1, description="of another problem: its primary metric on the test samples")
-    min_recall: float = Field(0.85, ge=0, le=1, description="recall of the worst class on the test images")
+    min_recall: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="recall of the worst class on the test images; default: 0.85 of a classifier",
+    )
     min_precision: float = Field(0.0, ge=0, le=1, description="precision of the worst class on the test images")
     max_generalization_gap: float = Field(0.05, ge=0, le=1, description="of the primary metric: training minus test")
     max_ece: float | None = Field(
@@ -36,6 +42,10 @@ class EvaluateConfig(Frozen):
         description="number of folds of a cross-validation; scikit-learn's models only",
     )
 
+    def recall_limit(self, task: Task) -> float:
+        """Return the least recall of the worst class, for a problem."""
+        return self.min_recall if self.min_recall is not None else 0.85 * (task == "classification")
+
 
 class EvaluateFacts(Facts):
     """How good the trained model's predictions are; what is by class is empty for problems without classes."""
@@ -47,7 +57,7 @@ class EvaluateFacts(Facts):
     train_accuracy: Number | None = Field(description="on an equal number of training samples; None if unknown")
     scores: dict[str, Number] = Field(default_factory=dict, description="every metric on the test samples")
     macro_f1: Number | None = None
-    classes: tuple[RankedClassScore, ...] = ()
+    classes: tuple[RankedClassScore, ...] = Field((), description="those that occur in the test images")
     confusion: tuple[tuple[int, ...], ...] = Field(
         (),
         description=f"test images; rows are labels, columns predictions; empty with more than {MAX_CLASSES} classes",

@@ -26,6 +26,7 @@ class ClassMatches:
     does not count; both have shape (thresholds, detections).
     """
 
+    number: int
     images: npt.NDArray[np.int64]
     correct: npt.NDArray[np.bool_]
     ignored: npt.NDArray[np.bool_]
@@ -65,6 +66,7 @@ def _match_class(number: int, detections: Sequence[Floats], truths: Sequence[Flo
         objects.append(float((own[:, 5] > 0).sum()))
     order = np.argsort(-np.concatenate(scores), kind="stable")
     return ClassMatches(
+        number,
         np.concatenate(images)[order],
         np.concatenate(correct, axis=1)[:, order],
         np.concatenate(ignored, axis=1)[:, order],

@@ -15,9 +15,15 @@ from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen, Number
 from gauntlet.core.signature import Preprocessing
 from gauntlet.images.preprocessing import source_region
+from gauntlet.metrics.class_scores import ClassCounts
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, ratio
 from gauntlet.problems.prediction import Prediction, enlarged, with_caption
-from wings.detection.average_precision import coco_scores, match_detections, mean_average_precision
+from wings.detection.average_precision import (
+    average_precisions,
+    coco_scores,
+    match_detections,
+    mean_average_precision,
+)
 from wings.detection.box_decoding import decode_boxes, has_form
 from wings.detection.segmentation import COLORS
 
@@ -220,10 +226,29 @@ class Detection(Problem):
 
     def _shown(self, predictions: Array) -> npt.NDArray[np.float32]:
         """Return the boxes that people see as objects of the truth."""
-        how, truth = self.signature.decode, predictions.astype(np.float32)
-        truth[truth[:, :, 5] < (how.shown_score if how else 0), 4] = -1
+        truth = self._without_hidden(predictions)
         truth[:, :, 5] = 1
         return truth
+
+    def _without_hidden(self, predictions: Array) -> npt.NDArray[np.float32]:
+        """Return the predictions without the boxes that people do not see."""
+        how, boxes = self.signature.decode, predictions.astype(np.float32)
+        boxes[boxes[:, :, 5] < (how.shown_score if how else 0), 4] = -1
+        return boxes
+
+    def class_counts(self, predictions: Array, truth: Array) -> ClassCounts:
+        """Return the shown boxes that are right at an IoU of 0.5, all shown ones, and the objects, of each class."""
+        count = max(len(self.signature.labels), int(truth[:, :, 4].max(initial=-1)) + 1)
+        hits, shown, objects = (np.zeros((len(truth), count)) for _ in range(3))
+        ranked: list[float | None] = [None] * count
+        for each in match_detections(predictions, truth):
+            ranked[each.number] = float(average_precisions(each, np.ones((1, len(truth))))[0])
+        for each in match_detections(self._without_hidden(predictions), truth):
+            right = each.correct[0]
+            hits[:, each.number] = np.bincount(each.images, right, len(truth))
+            shown[:, each.number] = np.bincount(each.images, ~each.ignored[0], len(truth))
+            objects[:, each.number] = each.objects
+        return ClassCounts(hits, shown, objects, ranked)
 
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many images show each class."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from gauntlet.core.frozen import Number
 from gauntlet.core.signature import Preprocessing
 from gauntlet.datasets.truth import IGNORED_PIXEL
 from gauntlet.images.preprocessing import source_region
+from gauntlet.metrics.class_scores import ClassCounts
 from gauntlet.problems.base import Floats, Problem, WeightedMetric, beliefs, probabilities, ratio
 from gauntlet.problems.prediction import Prediction, with_caption
 
@@ -82,22 +84,24 @@ class Segmentation(Problem):
         return np.asarray(output.argmax(axis=axis), np.int64)
 
     def statistics(self, predictions: Array, truth: Array) -> Floats:
-        """Return per sample and class: intersection and union in pixels; then right pixels and all pixels."""
+        """Return per sample and class: right, predicted and actual pixels; then all right pixels, and all."""
         predicted, expected = _resized(predictions, truth.shape[1:]), truth
         counted = expected != IGNORED_PIXEL
         highest = max(int(predicted.max(initial=0)), int(np.max(expected, where=counted, initial=0)))
         classes = range(max(len(self.signature.labels), highest + 1))
-        both, either = [], []
+        pixels: tuple[list[Array], ...] = [], [], []
         for number in classes:
             ours, theirs = (predicted == number) & counted, (expected == number) & counted
-            both.append((ours & theirs).sum(axis=(1, 2)))
-            either.append((ours | theirs).sum(axis=(1, 2)))
+            for counts, mask in zip(pixels, (ours & theirs, ours, theirs), strict=True):
+                counts.append(mask.sum(axis=(1, 2)))
         right = ((predicted == expected) & counted).sum(axis=(1, 2))
-        return np.stack([*both, *either, right, counted.sum(axis=(1, 2))], axis=1).astype(np.float64)
+        columns = [*chain.from_iterable(pixels), right, counted.sum(axis=(1, 2))]
+        return np.stack(columns, axis=1).astype(np.float64)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
         """Return the mean IoU over the classes that occur in truth or predictions, and the share of right pixels."""
-        both, either = np.split(sums[..., :-2], 2, axis=-1)
+        both, predicted, actual = np.split(sums[..., :-2], 3, axis=-1)
+        either = predicted + actual - both
         occurs = either > 0
         iou = ratio(ratio(both, either).sum(axis=-1), occurs.sum(axis=-1).astype(np.float64), empty=1.0)
         return {"miou": iou, "pixel_accuracy": ratio(sums[..., -2], sums[..., -1], empty=1.0)}
@@ -134,6 +138,11 @@ class Segmentation(Problem):
         """Return that all pixels have one class, if so."""
         classes = np.unique(before)
         return f"every pixel is {self.label(int(classes[0]))!r}" if len(classes) == 1 else ""
+
+    def class_counts(self, predictions: Array, truth: Array) -> ClassCounts:
+        """Return the pixels of each class."""
+        hits, predicted, actual = np.split(self.statistics(predictions, truth)[:, :-2], 3, axis=1)
+        return ClassCounts(hits, predicted, actual)
 
     def samples_per_class(self, truth: Array) -> list[int]:
         """Return how many masks show each class."""

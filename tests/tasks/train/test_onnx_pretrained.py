@@ -57,9 +57,7 @@ def test_brought_model_answers_as_it_came_when_it_is_kept(bring: Bring, tmp_path
     assert {spec.name for spec in signature.inputs} == set(samples)
 
 
-def test_golden_outputs_are_as_the_file_says_where_the_runtime_changes_them(
-    bring: Bring, tmp_path: Path
-) -> None:
+def test_golden_outputs_are_as_the_file_says_where_the_runtime_changes_them(bring: Bring, tmp_path: Path) -> None:
     text = """m (float[n,3,8,8] x) => (float[n,3,5,5] y) <int64[8] pads = {0,0,1,1,0,0,1,1}, float zero = {0.0}>
     { p = Pad(x, pads, zero) y = MaxPool<kernel_shape = [2,2], strides = [2,2]>(p) }"""
     onnx.save(onnx_text.model(text), tmp_path / "padded.onnx")

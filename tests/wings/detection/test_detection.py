@@ -116,6 +116,37 @@ def test_gate_passes_the_same_boxes_and_fails_moved_ones(labelled: bool) -> None
     assert set(comparison.scores) == ({"map", "map_50"} if labelled else set())
 
 
+def test_one_lost_class_fails_whatever_it_is_worth_to_the_metric() -> None:
+    boxes = apart(np.random.default_rng(6), 60)
+    rare = boxes[:, :, 4] == 2
+    golden, broken = Golden({}, encode(boxes), truth_of(boxes)), boxes.copy()
+    broken[rare & (np.cumsum(rare, axis=1) == 1), 5] = 0.05  # below what is shown, but still in the metric
+    limits = AccuracyLimits(min_sqnr_db=-100, max_accuracy_drop=1)
+    comparison = compare_accuracy(golden, detection().signature, encode(broken))
+    failed = [check for check in accuracy_checks(limits, comparison) if check.blocks]
+    assert [check.name for check in failed] == ["accuracy.max_recall_drop"]
+    assert failed[0].detail.startswith("class 'cat': recall 1.000 before, 0.")
+    by_class = {score.label: score for score in comparison.classes}
+    assert by_class["cat"].recall < 0.5
+    assert (by_class["ant"].recall, by_class["ant"].precision, by_class["ant"].average_precision) == (1, 1, 1)
+    assert (comparison.reference_classes[2].label, comparison.reference_classes[2].recall) == ("cat", 1)
+
+
+def test_precision_recall_and_average_precision_of_each_class_are_those_of_the_field() -> None:
+    rng = np.random.default_rng(8)
+    truth = objects(rng, 40)
+    predictions = imperfect(truth, rng)
+    scores = detection().class_counts(predictions, truth).scores(LABELS)
+    mean = np.mean([score.average_precision for score in scores])
+    assert mean == pytest.approx(detection().score(predictions, truth)["map"])
+    for number, score in enumerate(scores):
+        shown = (predictions[:, :, 4] == number) & (predictions[:, :, 5] >= DECODING.shown_score)
+        of_class = truth[:, :, 4] == number
+        assert 0 < score.recall < 1
+        assert score.images == of_class.any(axis=1).sum()
+        assert score.precision * shown.sum() == pytest.approx(score.recall * of_class.sum())  # the right ones
+
+
 def test_boxes_that_moved_a_little_are_lost_at_the_high_thresholds_of_the_metric() -> None:
     problem, boxes = detection(), apart(np.random.default_rng(4), 20)
     outputs = encode(boxes)
