@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gauntlet.core.facts import Facts, Section
+from gauntlet.core.kinds import required
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature
 from gauntlet.core.stage import stage
@@ -14,7 +15,6 @@ from gauntlet.core.unions import OneOf
 from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.audit import audit_splits
 from gauntlet.datasets.digits import Digits
-from gauntlet.datasets.extra_samples import with_extra_samples
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.near_duplicates import NearDuplicate
 from gauntlet.datasets.npz_arrays import NpzArrays
@@ -65,7 +65,7 @@ def data(
     """
     dataset = config.load()
     if extra:
-        dataset = with_extra_samples(dataset, extra)
+        dataset = required("samples", "extra", "extra_samples")(dataset, extra)
     splits, labels, problem = dataset.splits, dataset.signature.labels, problem_of(dataset.signature)
     facts = DataFacts(
         signature=dataset.signature,
