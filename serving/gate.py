@@ -50,7 +50,8 @@ class Gate:
             await send(message)
 
         try:
-            self._check(scope["method"], scope["path"], headers)
+            if client := self._check(scope["method"], scope["path"], headers):
+                notes["client"] = client
         except Refusal as refusal:
             notes["error"] = str(refusal)
             await send_refusal(refusal, send_with_id)
@@ -67,8 +68,12 @@ class Gate:
             fields = {"method": scope["method"], "path": scope["path"][:256], "status": status}
             log.info("request", extra={**fields, "milliseconds": round(1000 * seconds, 3), **notes})
 
-    def _check(self, method: str, path: str, headers: Headers) -> None:
-        """Raise `Refusal` unless the request has a token, or there is none and it comes from this machine's users."""
+    def _check(self, method: str, path: str, headers: Headers) -> str:
+        """Return the client's name, if it has one.
+
+        Raises:
+            Refusal: unless the request has a token, or there is none and it comes from this machine's users.
+        """
         host, origin = headers.get("host", ""), headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise NotAllowed("pages of other origins may not use this server")
@@ -77,7 +82,8 @@ class Gate:
             if name not in LOOPBACK:  # another name that resolves to this machine: DNS rebinding
                 raise NotAllowed("without a token, this server is for http://127.0.0.1 and http://localhost alone")
         elif path not in OPEN:
-            self._tokens.require_right(headers.get("authorization", ""), method, path)
+            return self._tokens.require_right(headers.get("authorization", ""), method, path)
+        return ""
 
 
 def internal_error(request_id: str) -> InternalError:

@@ -5,6 +5,7 @@ import logging
 import re
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from gauntlet.core.errors import ConfigError
@@ -12,6 +13,7 @@ from serving.errors import NotAllowed, NoToken
 
 log = logging.getLogger("gauntlet.serving")
 
+CLIENT = re.compile(r"client:([\w.-]{1,60})")
 RIGHTS = ("infer", "feedback", "operate", "metrics")
 """To ask a model, to send labels, to load and unload models, to read metrics."""
 FIX = "Fix: make one with: openssl rand -hex 32"
@@ -22,15 +24,24 @@ _NEEDED = (
 )
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who has a token: their rights, and the name of the client, without which they may label anybody's requests."""
+
+    rights: tuple[str, ...]
+    client: str = ""
+
+
 class Tokens:
     """What a request with a header `Authorization: Bearer TOKEN` may do.
 
-    Each line of the file is a token, alone or with its rights behind it; a token without has all. `#` begins a comment.
+    Each line of the file is a token, alone or with its rights and `client:NAME` behind it; a token without rights has
+    all. `#` begins a comment.
     """
 
     def __init__(self, text: str, where: str, path: Path | None = None) -> None:
         self._path, self._where = path, where
-        self._rights = parse(text, where)
+        self._holders = parse(text, where)
         self._state = _state(path)
         self.own = secrets.token_hex(32)
         """A token with all rights, for this process alone."""
@@ -40,19 +51,21 @@ class Tokens:
         """Return those of a file; `ConfigError` names the line that is none."""
         return cls(path.read_text(errors="replace"), f"--token-file {path}", path)
 
-    def require_right(self, authorization: str, method: str, path: str) -> None:
-        """Raise `NoToken` without a token of the file, `NotAllowed` where the token lacks the right."""
+    def require_right(self, authorization: str, method: str, path: str) -> str:
+        """Return the client; `NoToken` without a token of the file, `NotAllowed` where the token lacks the right."""
         self._refresh()
-        found: tuple[str, ...] | None = None
+        found: Holder | None = None
         given = authorization.encode("utf-8", "replace")
-        for token, rights in ((self.own, RIGHTS), *self._rights.items()):  # all, so that the time tells nothing
+        for token, holder in {self.own: Holder(RIGHTS), **self._holders}.items():  # all, so that the time tells nothing
             if hmac.compare_digest(given, f"Bearer {token}".encode()):
-                found = rights
+                found = holder
         if found is None:
             raise NoToken("the header 'Authorization: Bearer TOKEN' is missing or has another token")
         right = needed(method, path)
-        if right is not None and right not in found:
-            raise NotAllowed(f"this token has the rights {', '.join(found)}; {method} {path[:128]} needs {right}")
+        if right is not None and right not in found.rights:
+            has = f"this token has the rights {', '.join(found.rights)}"
+            raise NotAllowed(f"{has}; {method} {path[:128]} needs {right}")
+        return found.client
 
     def _refresh(self) -> None:
         """Read the file again if it has changed; one that cannot be read leaves the tokens as they are."""
@@ -60,27 +73,32 @@ class Tokens:
             return
         self._state = state
         try:
-            self._rights = parse(self._path.read_text(errors="replace"), self._where)
-            log.info("tokens read again", extra={"tokens": len(self._rights)})
+            self._holders = parse(self._path.read_text(errors="replace"), self._where)
+            log.info("tokens read again", extra={"tokens": len(self._holders)})
         except (OSError, ConfigError) as error:
             log.warning("the tokens stay as they were", extra={"error": str(error)})
 
 
-def parse(text: str, where: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the rights of each token; `ConfigError` for a line that is none, and for no token at all."""
-    rights = dict[str, tuple[str, ...]]()
+def parse(text: str, where: str) -> Mapping[str, Holder]:
+    """Return who has each token; `ConfigError` for a line that is none, and for no token at all."""
+    holders = dict[str, Holder]()
     for number, line in enumerate(text.splitlines(), 1):
         token, *words = line.partition("#")[0].replace(",", " ").split() or [""]
         if not token:
             continue
         if len(token) < 16 or not token.isascii() or not token.isprintable():
             raise ConfigError(f"{where}, line {number}: a token has at least 16 printable ASCII characters. {FIX}")
-        if unknown := [word for word in words if word not in RIGHTS]:
-            raise ConfigError(f"{where}, line {number}: {unknown[0]!r} is no right; allowed are {', '.join(RIGHTS)}")
-        rights[token] = tuple(words) or RIGHTS
-    if not rights:
+        clients = [match[1] for word in words if (match := CLIENT.fullmatch(word))]
+        rights = tuple(word for word in words if not CLIENT.fullmatch(word))
+        if unknown := [word for word in rights if word not in RIGHTS]:
+            allowed = f"{', '.join(RIGHTS)}, and client:NAME"
+            raise ConfigError(f"{where}, line {number}: {unknown[0]!r} is no right; allowed are {allowed}")
+        if len(clients) > 1:
+            raise ConfigError(f"{where}, line {number}: a token is one client's; it names {', '.join(clients)}")
+        holders[token] = Holder(rights or RIGHTS, *clients)
+    if not holders:
         raise ConfigError(f"{where}: it has no token. {FIX}")
-    return rights
+    return holders
 
 
 def needed(method: str, path: str) -> str | None:

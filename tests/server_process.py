@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from gauntlet.core.arrays import NamedArrays
 from serving.open_inference import DATATYPES
 
 START_S = 60
+WAIT_S = 60
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -126,4 +129,12 @@ def binary_outputs(response: Response) -> NamedArrays:
         found[output["name"]] = raw.reshape(output["shape"])
         place += size
     assert place == len(response.body)
+    return found
+
+
+def wait_until(look: Callable[[], Value], enough: Callable[[Value], bool]) -> Value:
+    """Look until it is enough; the time limit ends a test that waits in vain."""
+    end = time.monotonic() + WAIT_S
+    while not enough(found := look()) and time.monotonic() < end:
+        time.sleep(0.02)
     return found

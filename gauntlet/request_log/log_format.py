@@ -36,9 +36,19 @@ PREFIX, SUFFIX = "requests-", ".sqlite"
 VERSION_DIGITS = 12
 
 
+def logged_id(client: str, request_id: str) -> str:
+    """Return the id under which a client's request is logged, so that labels of another client do not find it."""
+    return f"{client}/{request_id}" if client else request_id
+
+
+def ids_of(logged: str) -> tuple[str, ...]:
+    """Return the ids that labels may name: as it is logged, and, for those of no client, without the client."""
+    return tuple(dict.fromkeys((logged, logged.rpartition("/")[2])))
+
+
 def is_in_share(request_id: str, share: float) -> bool:
-    """Return whether a request is among a share of all, by its id alone: the same everywhere."""
-    digest = hashlib.blake2b(request_id.encode(), digest_size=8).digest()
+    """Return whether a request is among a share of all, by its id without the client: the same everywhere."""
+    digest = hashlib.blake2b(ids_of(request_id)[-1].encode(), digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64
 
 

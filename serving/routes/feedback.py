@@ -6,8 +6,10 @@ from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
 from gauntlet.core.signature import Signature
+from gauntlet.request_log.log_format import logged_id
 from serving.body import received_body
 from serving.errors import InvalidRequest, NotLogged, Overloaded
+from serving.gate import NOTES
 from serving.infer_codec import first_error
 from serving.protocol import ErrorResponse, FeedbackRequest, FeedbackResponse
 from serving.repository import Repository
@@ -38,7 +40,8 @@ async def feedback(name: str, request: Request) -> FeedbackResponse:
             message = FeedbackRequest.model_validate_json(body)
         except ValidationError as error:
             raise InvalidRequest(f"the feedback is malformed: {first_error(error)}") from error
-    entries = [(entry.request_id, class_indices(entry.labels, model.signature)) for entry in message.feedback]
+    client = request.scope[NOTES].get("client", "")
+    entries = [(logged_id(client, e.request_id), class_indices(e.labels, model.signature)) for e in message.feedback]
     sampled = [(request_id, labels) for request_id, labels in entries if request_log.samples(request_id)]
     for number, (request_id, labels) in enumerate(sampled):
         if not request_log.add_feedback(request_id, labels):

@@ -16,7 +16,7 @@ from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError
 from gauntlet.images.decoding import decode_image
 from gauntlet.onnx_model.embedding_output import EMBEDDING
-from gauntlet.request_log.log_format import FAILURES
+from gauntlet.request_log.log_format import FAILURES, logged_id
 from serving.body import received_body, uploaded_files
 from serving.errors import InvalidRequest, Refusal
 from serving.gate import NOTES, send_refusal
@@ -226,7 +226,8 @@ def _succeeded(
     notes.update(model=model.name, version=model.version, rows=rows)
     request_log: RequestLog | None = request.app.state.request_log
     if request_log is not None:
-        request_log.add(notes["request_id"], model.version, model.signature, inputs, outputs, seconds, embedding)
+        logged = logged_id(notes.get("client", ""), notes["request_id"])
+        request_log.add(logged, model.version, model.signature, inputs, outputs, seconds, embedding)
 
 
 @contextmanager
@@ -239,5 +240,7 @@ def _observed_failures(request: Request, model: ServedModel, arrived: float) -> 
         model.observations.failed(reason, seconds)
         request_log: RequestLog | None = request.app.state.request_log
         if request_log is not None and reason in FAILURES:
-            request_log.add_failure(request.scope[NOTES]["request_id"], model.version, reason, seconds)
+            notes = request.scope[NOTES]
+            logged = logged_id(notes.get("client", ""), notes["request_id"])
+            request_log.add_failure(logged, model.version, reason, seconds)
         raise

@@ -4,17 +4,16 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pytest
 from harness import command
 from monitored_bundles import images, log_requests, monitored_bundle, outputs_of
 from served_bundles import SIZE, brightness_bundle
-from server_process import ServerProcess, json_request, serving
+from server_process import ServerProcess, json_request, serving, wait_until
 
 from flows.cli.main import main
 from gauntlet.bundle.bundle import Bundle
@@ -27,8 +26,6 @@ from serving.request_log.log_file import LogFile
 from serving.request_log.writer import RequestLog, RequestLogConfig
 from wings.lifecycle.library.log_reader import LoggedRequest, RequestLogReader
 
-WAIT_S = 60
-Value = TypeVar("Value")
 INFER, FEEDBACK = "/v2/models/brightness/infer", "/v2/models/brightness/feedback"
 THREE = images(1, 3)
 VERSION = "a" * 12
@@ -53,14 +50,6 @@ def logged(server: ServerProcess, bundle: Path) -> dict[str, LoggedRequest]:
     return wait_until(
         lambda: {r.request_id: r for r in reader.requests(version_of(bundle))}, lambda r: len(r) >= wanted
     )
-
-
-def wait_until(look: Callable[[], Value], enough: Callable[[Value], bool]) -> Value:
-    """Look until it is enough; the time limit ends a test that waits in vain."""
-    end = time.monotonic() + WAIT_S
-    while not enough(found := look()) and time.monotonic() < end:
-        time.sleep(0.02)
-    return found
 
 
 def version_of(bundle: Path) -> str:

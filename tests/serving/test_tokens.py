@@ -11,12 +11,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from served_bundles import brightness_bundle
-from server_process import serving
+from server_process import serving, wait_until
 
+from gauntlet.bundle.bundle import Bundle
+from gauntlet.core.errors import ConfigError
+from gauntlet.request_log.features import feature_names
 from serving.errors import NotAllowed, NoToken
 from serving.serve_command import _load
 from serving.server import ServerConfig
 from serving.tokens import RIGHTS, Tokens
+from wings.lifecycle.library.log_reader import RequestLogReader
+from wings.lifecycle.library.monitoring.monitor_history import MonitorHistory
 
 NAMES = ("everything", *RIGHTS)
 TOKENS = {name: name.ljust(20, "0") for name in NAMES}
@@ -60,6 +65,38 @@ def test_client_cannot_unload_a_model_and_an_operator_leaves_the_server_not_read
         assert server.request("HEAD", "/v2/health/ready").status == 200
         assert server.post(unload, "{}", authorization=f"Bearer {TOKENS['operate']}").status == 200
         assert server.get("/v2/health/ready").status == 503
+
+
+def test_client_labels_its_own_requests_and_nobody_elses(tmp_path: Path, bundle: Path) -> None:
+    file, names = tmp_path / "tokens", ("shop", "bank", "desk")
+    rights = ("infer feedback client:shop", "client:bank infer, feedback", "feedback")
+    file.write_text("".join(f"{name.ljust(20, '0')} {words}\n" for name, words in zip(names, rights, strict=True)))
+    image = {"name": "image", "shape": [1, 1, 8, 8], "datatype": "FP32", "data": [0.5] * 64}
+    with serving(tmp_path, bundle, "--token-file", file, "--request-log", tmp_path / "log") as server:
+        tokens = {name: f"Bearer {name.ljust(20, '0')}" for name in names}
+        asked = {"authorization": tokens["shop"], "x-request-id": "one"}
+        assert server.post(ROUTES["infer"][1], {"inputs": [image]}, **asked).status == 200
+        for name, label in (("bank", 0), ("shop", 1), ("desk", 2)):
+            labels = {"feedback": [{"request_id": "one", "labels": [label]}]}
+            assert server.post(ROUTES["feedback"][1], labels, authorization=tokens[name]).status == 202
+        reader, opened = RequestLogReader(tmp_path / "log"), Bundle.open(bundle)
+        wait_until(lambda: list(reader.feedback()), lambda entries: len(entries) == 3)
+    (request,) = reader.requests(opened.digest[:12])
+    assert [(label.request_id, label.labels) for label in reader.feedback()] == [
+        ("bank/one", (0,)),
+        ("shop/one", (1,)),
+        ("one", (2,)),
+    ]
+    assert request.request_id == "shop/one"
+    history = MonitorHistory.empty(len(feature_names(opened.contract.signature)))
+    read = history.updated(reader, opened.digest[:12], opened.contract.signature)
+    assert (read.labels.tolist(), read.ignored) == ([1], 2)  # the bank's, and the desk's, which came second
+
+
+@pytest.mark.parametrize("words", ["client:a client:b", "client:", "client:a/b"])
+def test_client_without_one_plain_name_is_refused(words: str) -> None:
+    with pytest.raises(ConfigError, match="line 1"):
+        Tokens(f"{'x' * 20} {words}", "--token-file tokens")
 
 
 def test_tokens_change_without_a_restart_and_a_damaged_file_changes_nothing(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Logged requests whose inputs were kept and whose labels came: what a model can be trained and judged with."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.signature import Signature
 from gauntlet.problems.base import Floats
+from gauntlet.request_log.log_format import ids_of
 from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, RequestLogReader
 
 NEAR = 0.05
@@ -62,18 +63,18 @@ def read_labeled_requests(
     used: list[LoggedRequest] = []
     for request in log.requests(version):
         requests += 1
-        seen[request.request_id] += 1
-        classes = labels.get(request.request_id)
+        seen.update(ids_of(request.request_id))
+        classes = labels.get(_labeled_as(request, labels))
         labeled += classes is not None
         if classes is not None and _fits(request.inputs, classes, signature):
             used.append(request)
-    used = [
-        request for request in used if seen[request.request_id] == 1
-    ]  # of others, whose labels these are is unknown
+    # Under an id of several requests, whose labels these are is unknown.
+    used = [request for request in used if seen[_labeled_as(request, labels)] == 1]
     inputs = {spec.name: _joined(used, spec.name) for spec in signature.inputs} if used else {}
-    counts = [len(labels[request.request_id]) for request in used]
+    classes_of = [labels[_labeled_as(request, labels)] for request in used]
+    counts = [len(classes) for classes in classes_of]
     aside = np.repeat(np.arange(len(used)) >= round((1 - held_back) * len(used)), counts)
-    truth = np.array([label for request in used for label in labels[request.request_id]], np.int64)
+    truth = np.array([label for classes in classes_of for label in classes], np.int64)
     kept = ~_copies(inputs, aside)
     inputs = {name: array[kept] for name, array in inputs.items()}
     return LabeledRequests(inputs, truth[kept], aside[kept], int((~kept).sum()), requests, labeled, len(used))
@@ -85,6 +86,11 @@ def _labels(feedback: Iterable[Feedback]) -> dict[str, tuple[int, ...]]:
     for entry in feedback:
         labels.setdefault(entry.request_id, entry.labels)
     return labels
+
+
+def _labeled_as(request: LoggedRequest, labels: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the id under which a request has labels, or its own."""
+    return next((name for name in ids_of(request.request_id) if name in labels), request.request_id)
 
 
 def _fits(inputs: NamedArrays | None, labels: tuple[int, ...], signature: Signature) -> bool:

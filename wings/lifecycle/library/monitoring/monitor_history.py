@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from gauntlet.request_log.features import (
     input_statistics,
     output_features,
 )
-from gauntlet.request_log.log_format import REFUSED
+from gauntlet.request_log.log_format import REFUSED, ids_of
 from wings.lifecycle.library.log_reader import Feedback, LoggedRequest, Outcome, RequestLogReader
 
 MAX_SAMPLES = 1_000_000
@@ -210,7 +210,7 @@ class MonitorHistory:
         done, read, ignored, times = set(labeled), self.read.copy(), self.ignored, self.label_times.tolist()
         for entry in feedback:
             read[1] = entry.place
-            samples = known.get(entry.request_id.encode(), range(0))
+            samples = known.get(entry.request_id, range(0))
             if len(samples) != len(entry.labels) or samples.start in done:
                 ignored += 1
                 continue
@@ -223,13 +223,14 @@ class MonitorHistory:
         came = np.array(times, np.float64)
         return replace(self, labeled=which, labels=truth, losses=losses, label_times=came, read=read, ignored=ignored)
 
-    def _requests_by_id(self) -> dict[bytes, range]:
+    def _requests_by_id(self) -> dict[str, range]:
         """Return the samples of each request; none where several have the id, so that its labels may be any one's."""
         starts = np.flatnonzero(self.places[:, 2] == 0)
         ends = np.append(starts, len(self.places))[1:].tolist()
-        times = Counter(self.ids[starts].tolist())
-        samples = ((self.ids[start], range(start, end)) for start, end in zip(starts.tolist(), ends, strict=True))
-        return {key: where for key, where in samples if times[key] == 1}
+        names = [ids_of(key.decode()) for key in self.ids[starts].tolist()]
+        times = Counter(chain.from_iterable(names))
+        samples = zip(names, map(range, starts.tolist(), ends), strict=True)
+        return {name: where for keys, where in samples for name in keys if times[name] == 1}
 
 
 def _features(request: LoggedRequest, signature: Signature, embedding: EmbeddingReference | None) -> Floats | None:

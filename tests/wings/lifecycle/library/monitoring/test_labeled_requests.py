@@ -58,6 +58,15 @@ def test_labels_under_an_id_that_several_requests_have_are_left_out(tmp_path: Pa
     assert (found.requests, found.labeled, found.usable, found.labels.tolist()) == (7, 7, 1, [2])
 
 
+def test_labels_of_a_client_are_for_its_own_requests_alone(tmp_path: Path, bundle: Path) -> None:
+    for seed, client in enumerate(("shop/trace", "bank/trace", "shop/own")):
+        log_requests(tmp_path / "log", bundle, images(seed, 1), name=client)
+    sent = [("bank/trace-0", (1,)), ("evil/trace-0", (0,)), ("bank/own-0", (0,)), ("trace-0", (0,)), ("own-0", (2,))]
+    send_labels(tmp_path / "log", sent)
+    found = read(tmp_path / "log", bundle)  # of shop/trace-0 nobody knows: without a client's name it may be either
+    assert (found.labeled, found.usable, found.labels.tolist()) == (3, 2, [1, 2])
+
+
 def test_latest_requests_are_held_back_whatever_their_ids_are(tmp_path: Path, bundle: Path) -> None:
     for name in ("b", "a", "c"):
         log_requests(tmp_path / "log", bundle, images(ord(name), 10), name=name, wrong=[False] * 10)
