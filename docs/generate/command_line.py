@@ -5,12 +5,15 @@ from collections.abc import Iterator
 
 from markdown_text import sentence, table
 
+from flows.cli.commands import INVALID
 from flows.cli.options import parser
 
+COMMON_CODES = (INVALID, "130 interrupted", "143 terminated")
 INTRODUCTION = """\
 Every command is `gauntlet COMMAND`; in a checkout, `.venv/bin/gauntlet COMMAND`. `gauntlet --help` and `gauntlet
 COMMAND --help` print the same information. `GAUNTLET_HOME` names the folder of all runs; by default, `.gauntlet` in
-the current folder. Defaults are in parentheses.
+the current folder. Defaults are in parentheses. Every command ends with 2 for an invalid configuration or arguments,
+130 if it is interrupted, and 143 if it is terminated.
 
 ```console
 gauntlet run model.onnx --data images             # the winner among its faster and smaller forms
@@ -73,9 +76,10 @@ def section(command: argparse.ArgumentParser, known: dict[tuple[str, str], str],
 
 
 def example_and_codes(epilog: str) -> tuple[str, str]:
-    """Return a command's example and its exit codes, each on one line; empty where there are none."""
+    """Return a command's example and its own exit codes, each on one line; empty where there are none."""
     first, _, rest = epilog.partition("\n") if epilog.startswith(EXAMPLE) else ("", "", epilog)
-    return first.removeprefix(EXAMPLE), " ".join(rest.split())
+    codes = " ".join(rest.split()).split(", ")
+    return first.removeprefix(EXAMPLE), ", ".join(code for code in codes if code not in COMMON_CODES)
 
 
 def usage(command: argparse.ArgumentParser) -> str:

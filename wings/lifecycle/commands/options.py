@@ -8,6 +8,7 @@ from flows.cli.commands import INVALID, WATCH, AddCommand, Commands, adder
 USES = {
     "promote": (WATCH, "gauntlet promote winner.zip"),
     "rollback": (WATCH, "gauntlet rollback digits"),
+    "abandon": (WATCH, "gauntlet abandon digits"),
     "history": (WATCH, "gauntlet history digits"),
     "monitor": (WATCH, "gauntlet monitor digits --log requests"),
     "retrain": (WATCH, "gauntlet retrain digits --log requests"),
@@ -44,6 +45,9 @@ def _add_promotion_commands(add: AddCommand) -> None:
     rollback.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
     left = "the champion to leave; needed after a rollback"
     rollback.add_argument("--from", dest="leaves", metavar="VERSION", help=left)
+    abandon = add("abandon", "promote_command:abandon_change", "undo a promotion that was interrupted", codes)
+    abandon.add_argument("name", metavar="NAME", help="of the registered model")
+    abandon.add_argument("--why", default="", metavar="TEXT", help="the reason, for the ledger")
     text = "show what was promoted, refused and rolled back, and whether the record is intact"
     intact = f"exit codes: 0 intact, 1 the chain is broken or the registry disagrees, {INVALID}"
     history = add("history", "history_command:show_history", text, intact)

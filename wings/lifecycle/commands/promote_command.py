@@ -1,4 +1,4 @@
-"""`gauntlet promote` and `gauntlet rollback`: which version is the champion."""
+"""`gauntlet promote`, `rollback` and `abandon`: which version is the champion."""
 
 import argparse
 from pathlib import Path
@@ -9,8 +9,11 @@ from flows.cli.shared import given_limits, plain
 from flows.record.home import Home
 from gauntlet.reporting.text_format import metric_name, milliseconds, percent
 from gauntlet.runtime.signals import end_in_order
+from wings.lifecycle.library.promotion.ledger import checked_name
 from wings.lifecycle.library.promotion.replay_facts import ReplayFacts, ReplayLimits
+from wings.lifecycle.registry.bundle_cache import registry_of
 from wings.lifecycle.registry.promote import Promotion, PromotionRequest, promote, rollback
+from wings.lifecycle.registry.transaction import abandon
 
 
 def promote_bundle(options: argparse.Namespace) -> int:
@@ -33,6 +36,15 @@ def roll_back(options: argparse.Namespace) -> int:
     """Let the previous champion be the champion again."""
     done = rollback(Home.find(), options.name, options.why, options.leaves)
     _print(Console(), done, "champion")
+    return 0
+
+
+def abandon_change(options: argparse.Namespace) -> int:
+    """Undo a change that a kill interrupted, which the next command would finish."""
+    home = Home.find()
+    intent = abandon(home, registry_of(home, checked_name(options.name)), options.why)
+    line = f"{options.name}: the {intent.op} of line {intent.number} is undone; the aliases are as before"
+    Console().print(line, highlight=False, soft_wrap=True)
     return 0
 
 

@@ -103,11 +103,34 @@ def recover(home: Home, registry: ModelRegistry, ledger: Ledger) -> None:
         _apply(home, registry, ledger, intent)
         log.info("%s: finished the %s of line %d", registry.name, intent.op, intent.number)
     except ConfigError as error:
-        versions = {digest: version for digest in intent.before.values() if (version := registry.find(digest))}
-        registry.point(intent.before, versions)
-        ledger.append("undo", by=intent.by, intent=intent.number, why=str(error))
-        _anchor(registry, ledger)
+        _undo(registry, ledger, intent, str(error))
         log.warning("%s: undid the %s of line %d: %s", registry.name, intent.op, intent.number, error)
+
+
+def abandon(home: Home, registry: ModelRegistry, why: str = "") -> Entry:
+    """Undo an interrupted change instead of finishing it; return its intent.
+
+    Raises:
+        ConfigError: when nothing is interrupted.
+        GateFailed: when the ledger is damaged, or something else has changed the registry since.
+        StageError: when the registry cannot be reached.
+    """
+    ledger = Ledger.of(home.root, registry.name)
+    with locked(home.locks / f"promotion-{registry.name}"):
+        _same_registry(home, registry, ledger)
+        if (intent := pending(ledger.entries())) is None:
+            raise ConfigError(f"{registry.name}: nothing is interrupted. See: gauntlet history {registry.name}")
+        if problem := head_problem(registry, ledger) or moved_since(intent, registry.state()):
+            raise GateFailed(f"{problem}. The next promotion gives up line {intent.number} by itself")
+        _undo(registry, ledger, intent, why or "abandoned")
+    return intent
+
+
+def _undo(registry: ModelRegistry, ledger: Ledger, intent: Entry, why: str) -> None:
+    versions = {digest: version for digest in intent.before.values() if (version := registry.find(digest))}
+    registry.point(intent.before, versions)
+    ledger.append("undo", by=intent.by, intent=intent.number, why=why)
+    _anchor(registry, ledger)
 
 
 def _apply(home: Home, registry: ModelRegistry, ledger: Ledger, intent: Entry) -> None:

@@ -6,12 +6,13 @@ import pytest
 from mlflow import MlflowClient
 
 from flows.record.home import Home
-from gauntlet.core.errors import GateFailed
+from gauntlet.core.errors import ConfigError, GateFailed
 from wings.lifecycle.library.promotion.ledger import Ledger
 from wings.lifecycle.registry.model_history import history
 from wings.lifecycle.registry.model_registry import ModelRegistry
+from wings.lifecycle.registry.origin import find_origin
 from wings.lifecycle.registry.promote import rollback
-from wings.lifecycle.registry.transaction import transaction
+from wings.lifecycle.registry.transaction import abandon, transaction
 
 from .conftest import OVERRIDDEN, aliases, ask
 
@@ -92,6 +93,38 @@ def test_reading_the_history_changes_nothing(home: Home, run, no_replay, monkeyp
     assert Ledger.of(home.root, "digits").path.read_bytes() == written
     recovered(home)
     assert aliases(home) == {"champion": "2", "previous": "1"}
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_interrupted_promotion_can_be_abandoned(home: Home, run, no_replay, monkeypatch, applied: bool) -> None:
+    run("run-1"), run("run-2", products=2)
+    ask(home, "run-1")
+    interrupted(home, "run-2", monkeypatch)
+    registry = ModelRegistry(home, home.mlflow_uri, "digits")
+    if applied:  # killed behind the registry's change, before the ledger's commit
+        intent = Ledger.of(home.root, "digits").entries()[-1]
+        digest = intent.after["champion"]
+        version = registry.register(find_origin(home, intent.bundle))
+        registry.point(intent.after, {digest: version, intent.before["champion"]: "1"})
+        assert aliases(home) == {"champion": "2", "previous": "1"}
+    abandon(home, registry, "the wrong model")
+    found = history(home, "digits")
+    assert [found.outcome(e) for e in found.entries if e.op == "promote"] == ["done", "undone"]
+    assert (found.problem, found.entries[-1].why, aliases(home)) == (None, "the wrong model", {"champion": "1"})
+    recovered(home)
+    assert aliases(home) == {"champion": "1"}
+    with pytest.raises(ConfigError, match="nothing is interrupted"):
+        abandon(home, registry)
+
+
+def test_abandoning_changes_nothing_that_somebody_else_moved(home: Home, run, no_replay, monkeypatch) -> None:
+    run("run-1"), run("run-2", products=2)
+    ask(home, "run-1")
+    interrupted(home, "run-2", monkeypatch)
+    MlflowClient(home.mlflow_uri).delete_registered_model_alias("digits", "champion")
+    with pytest.raises(GateFailed, match="something else moved champion meanwhile"):
+        abandon(home, ModelRegistry(home, home.mlflow_uri, "digits"))
+    assert aliases(home) == {}
 
 
 def test_interrupted_promotion_does_not_overwrite_that_of_another_home(home: Home, run, no_replay, monkeypatch) -> None:
