@@ -65,7 +65,7 @@ def data(
     """
     dataset = config.load()
     if extra:
-        dataset = required("samples", "extra", "extra_samples")(dataset, extra)
+        dataset = required("extra", "samples", "extra_samples")(dataset, extra)
     splits, labels, problem = dataset.splits, dataset.signature.labels, problem_of(dataset.signature)
     facts = DataFacts(
         signature=dataset.signature,

@@ -7,7 +7,7 @@ import argparse
 import contextlib
 
 from flows.cli.argument_types import at_least, input_shape
-from flows.cli.commands import EXIT_CODES, FIND, LOOK, MODELS, SERVERS, USE, AddCommand, GroupedParser, adder
+from flows.cli.commands import EXIT_CODES, FIND, LOOK, SERVERS, USE, AddCommand, GroupedParser, adder
 from gauntlet.core.kinds import kinds
 
 TASKS = ("classification", "multi-label", "regression", "detection", "segmentation", "text", "embedding", "arrays")
@@ -24,7 +24,6 @@ USES = {
     "runs": (LOOK, "gauntlet runs --last 5"),
     "sync": (SERVERS, "gauntlet sync"),
     "clean": (SERVERS, "gauntlet clean --keep-runs 5 --dry-run"),
-    "targets": (MODELS, "gauntlet targets install openvino"),
     "bundle": (USE, "gauntlet bundle --out winner.zip"),
 }
 RUN = "id of a run (gauntlet runs), or its first characters"
@@ -51,7 +50,6 @@ def parser() -> argparse.ArgumentParser:
     add = adder(commands, "flows.cli", USES)
     _add_pipeline_commands(add)
     _add_home_commands(add)
-    _add_targets(add)
     _add_bundle(add)
     for add_more in (*kinds("command").values(), *kinds("option").values()):
         add_more(commands)
@@ -123,16 +121,6 @@ def _add_home_commands(add: AddCommand) -> None:
     clean.add_argument("--keep-runs", type=at_least(0), metavar="N", help="keep the N newest runs; by default all")
     clean.add_argument("--older-than", type=float, metavar="DAYS", help="remove only runs that ended longer ago")
     clean.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
-
-
-def _add_targets(add: AddCommand) -> None:
-    text = "list the execution targets that can run here, and why others cannot"
-    targets = add("targets", "targets:show_targets", text)
-    targets.add_argument("--json", action="store_true", help="print JSON")
-    subcommands = targets.add_subparsers(metavar="install NAME")
-    install = subcommands.add_parser("install", help="create the Python environment of a target")
-    install.set_defaults(command="flows.cli.targets:install_environment")
-    install.add_argument("name", metavar="NAME", help="as named by `gauntlet targets`")
 
 
 def _add_bundle(add: AddCommand) -> None:

@@ -1,4 +1,4 @@
-"""The options of `gauntlet bench` and `gauntlet compare`."""
+"""The options of `gauntlet bench`, `compare` and `targets`."""
 
 import argparse
 
@@ -7,6 +7,7 @@ from flows.cli.commands import INVALID, LOOK, MODELS, AddCommand, Commands, adde
 
 USES = {
     "bench": (MODELS, "gauntlet bench model.onnx other.onnx --batch 1,8"),
+    "targets": (MODELS, "gauntlet targets install openvino"),
     "compare": (LOOK, "gauntlet compare 20260101 20260102"),
 }
 
@@ -16,6 +17,7 @@ def add_commands(commands: Commands) -> None:
     add = adder(commands, "wings.comparison", USES)
     _add_bench(add)
     _add_compare(add)
+    _add_targets(add)
 
 
 def _add_bench(add: AddCommand) -> None:
@@ -78,3 +80,13 @@ def pairs(text: str) -> dict[str, str]:
     if not all(name and value for name, _, value in pairs):
         raise argparse.ArgumentTypeError(f"{text!r}: write OPTION=VALUE,...")
     return {name: value for name, _, value in pairs}
+
+
+def _add_targets(add: AddCommand) -> None:
+    text = "list the execution targets that can run here, and why others cannot"
+    targets = add("targets", "targets_command:show_targets", text)
+    targets.add_argument("--json", action="store_true", help="print JSON")
+    subcommands = targets.add_subparsers(metavar="install NAME")
+    install = subcommands.add_parser("install", help="create the Python environment of a target")
+    install.set_defaults(command="wings.comparison.targets_command:install_environment")
+    install.add_argument("name", metavar="NAME", help="as named by `gauntlet targets`")

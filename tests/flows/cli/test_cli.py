@@ -19,13 +19,11 @@ from harness import QUICK, called, command, sets
 from configs.frameworks import trainings
 from configs.loader import presets
 from configs.schema import PipelineConfig
-from flows.cli import targets
 from flows.cli.commands import GROUPS
 from flows.cli.options import parser
 from flows.record.home import Home
 from gauntlet.core.run_report import RunReport
 from gauntlet.core.unions import OneOf
-from gauntlet.targets import by_name
 from tasks.data import READERS
 
 HEAVY = ("torch", "tensorflow", "jax", "prefect", "mlflow", "onnx", "onnxruntime", "pydantic", "numpy", "rich")
@@ -173,30 +171,3 @@ def test_show_prints_the_table_of_the_newest_run_and_its_json(folder: Path) -> N
 def test_documented_schema_of_the_report_is_the_real_one() -> None:
     documented = Path(__file__).parents[3] / "docs" / "report.schema.json"
     assert json.loads(documented.read_text()) == RunReport.model_json_schema(mode="serialization")
-
-
-@pytest.mark.slow
-def test_targets_lists_all_of_them_with_their_reasons(tmp_path: Path) -> None:
-    done = called(tmp_path, "targets", "--json")
-    assert done.returncode == 0, done.stderr
-    found = {entry["name"]: entry for entry in json.loads(done.stdout)}
-    assert found["ort-cpu"]["available"]
-    assert "gauntlet targets install openvino" in found["ort-openvino-f32"]["reason"]
-    assert all(entry["available"] or entry["reason"] for entry in found.values())
-
-
-def test_installation_of_an_unknown_environment_is_refused(tmp_path: Path) -> None:
-    done = called(tmp_path, "targets", "install", "steam")
-    assert done.returncode == 2
-    assert "unknown environment 'steam'; available: openvino" in done.stderr
-
-
-def test_targets_are_a_table_with_a_reason_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = tuple(map(by_name, ("ort-cpu", "openvino-bf16", "ort-openvino-f32")))
-    monkeypatch.setattr(targets, "default_targets", lambda: few)
-    done = called(tmp_path, "targets")
-    assert done.returncode == 0
-    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
-    assert "yes" in lines["ort-cpu"]
-    assert "no: its environment is not installed; install it with: gauntlet targets install" in lines["openvino-bf16"]
-    assert "no: " in lines["ort-openvino-f32"]
