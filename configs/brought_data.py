@@ -19,6 +19,7 @@ LAYOUTS = {"NCHW": 1, "NHWC": 3}
 """Layout of a batch of images -> axis of the channels."""
 IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 GRAY = {"mean": [0.5], "std": [0.5]}
+ASSUMED = "ASSUMED:"
 RANDOM_SAMPLES = 96
 FRACTIONS = {"validation": 0, "calibration": 0.3, "test": 0.7}
 
@@ -139,11 +140,21 @@ def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str
         notes["images"] = "preprocessed as the model's own signature says"
     else:
         part |= IMAGENET if spec.shape[channels] == 3 else GRAY
+        notes["images"] = ASSUMED
+    return part | _image_labels(data, names, trial, notes)
+
+
+def describe_images(part: dict[str, Any], notes: dict[str, str]) -> None:
+    """Say what is assumed of images, and whether they have boxes, once it is known what the model is for."""
+    if notes.get("images") == ASSUMED:
+        height, width = part["image_size"]
+        how = {"crop": "center crop", "stretch": "stretched", "letterbox": "letterbox"}[part.get("resize", "crop")]
         notes["images"] = (
-            f"ASSUMED: RGB / 255, mean {part['mean']}, std {part['std']}, center crop to {size[0]}x{size[1]}; "
+            f"{ASSUMED} RGB / 255, mean {part['mean']}, std {part['std']}, {how} to {height}x{width}; "
             "set with --set data.mean=[...] --set data.std=[...] --set data.resize=stretch"
         )
-    return part | _image_labels(data, names, trial, notes)
+    if "annotations" in part:
+        notes["samples"] = f"images below {part['path']}, with boxes"
 
 
 def _image_labels(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from configs.brought_data import data_part, describe, first_layout, read_arrays
+from configs.brought_data import data_part, describe, describe_images, first_layout, read_arrays
 from configs.brought_problem import BroughtModel, infer_meaning
 from configs.frameworks import all_frameworks, suffixes, trainings
 from configs.loader import presets
@@ -103,6 +103,7 @@ def infer_config(
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
     values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
     notes["problem"] = infer_meaning(brought, values, arrays, names, task)
+    describe_images(part, notes)
     fusions = [{"kind": "transformers"}] if kind == "onnx" and reads_attention(model) else []
     values |= {
         "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}, *fusions],

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from configs.frameworks import trainings
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.box_decoding import IN_PIXELS
+from gauntlet.core.box_decoding import IN_PIXELS, ONE_OUTPUT, BoxDecoding
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import Signature, Task
 from gauntlet.datasets.image_folder import ImageFolder
 from gauntlet.datasets.synthetic import draw_samples
@@ -76,9 +78,38 @@ def infer_meaning(
         part |= {"labels": list(labels)} if problem.task != "arrays" else {}
     if problem.decode is not None:
         part["decode"] = problem.decode.model_dump(exclude_defaults=True)
+        if part["kind"] == "image-folder":
+            return _described(problem, task) + _add_boxes(part, trial, problem.decode, len(labels))
     elif problem.primary_output and not trainings()[values["train"]["kind"]].finds_prediction:
         values["train"]["primary_output"] = problem.primary_output
     return _described(problem, task)
+
+
+def _add_boxes(part: dict[str, Any], trial: TrialRun, decode: BoxDecoding, classes: int) -> str:
+    """Let images be prepared as such a detector expects, with the boxes that their folder has; return what was found.
+
+    Raises:
+        ConfigError: where the folder has annotations that cannot be read.
+    """
+    if trial.preprocessing is None and decode.kind in ONE_OUTPUT:
+        part |= {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "letterbox"}
+    recognize = next(iter(kinds("recognized").values()), None)
+    try:
+        found, names = recognize(Path(part["path"])) if recognize else ({}, ())
+    except StageError as error:
+        raise ConfigError(f"--data {error}") from error
+    if not found:
+        return ""
+    if all(map(str.isdecimal, names)):
+        names = tuple(map(str, range(max(classes, len(names)))))
+    if len(names) != classes:
+        return f"; the folder's boxes of {len(names)} classes are left out, because the model has {classes}"
+    part["resize"] = part.get("resize", "stretch")
+    part |= {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
+    part["labels"] = part["labels"] if set(names) <= set(part["labels"]) else list(names)
+    for key in ("labelled", "task"):
+        part.pop(key, None)
+    return "; judged by the folder's boxes"
 
 
 def _described(problem: InferredProblem, task: Task | None) -> str:

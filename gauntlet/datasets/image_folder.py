@@ -39,18 +39,18 @@ class ImageFolder(NormalizedImages):
     `train`, calibration images out of `test`). Hidden files are ignored, as are Thumbs.db,
     desktop.ini and __MACOSX.
 
-    With `annotations`, images have boxes: of COCO's JSON files, one by split or one that is split here, or of Pascal
-    VOC's folders `JPEGImages`, `Annotations` and, unless it is split here, `ImageSets/Main`. COCO's crowds and VOC's
-    difficult objects are neither learned nor counted.
+    With `annotations`, images have boxes: of COCO's JSON files, one by split or one that is split here, of Pascal VOC's
+    folders `JPEGImages`, `Annotations` and, unless it is split here, `ImageSets/Main`, or of YOLO's folders `images`
+    and `labels`. COCO's crowds and VOC's difficult objects are neither learned nor counted.
     """
 
     everyday: ClassVar = {"path": "photos", "image_size": [256, 320]}
     kind: Literal["image-folder"] = "image-folder"
     path: Path = Field(description="the folder, which must stay in place")
-    annotations: Literal["voc"] | Path | dict[SplitName, Path] | None = Field(
+    annotations: Literal["voc", "yolo"] | Path | dict[SplitName, Path] | None = Field(
         None,
         union_mode="left_to_right",
-        description="COCO's JSON file with boxes, or one by split, below `path`; or voc",
+        description="COCO's JSON file with boxes, or one by split, below `path`; or voc, or yolo",
     )
     images: Path | dict[SplitName, Path] = Field(
         Path(), description="the folder of the images in COCO's files, or one by split; below `path`"

@@ -1,9 +1,10 @@
 """Annotated images: read, and their boxes in the pixels of a model's input."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,11 @@ from gauntlet.datasets.splitting import complete_splits
 from gauntlet.datasets.truth import padded_boxes
 from gauntlet.images.preprocessing import source_region
 from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
-from wings.datasets.coco import read_coco
+from wings.datasets.coco import read_coco, recognize_coco
 from wings.datasets.voc import read_voc
+from wings.datasets.yolo import read_yolo
 
+READERS: dict[str, Callable[[Path], Annotations]] = {"voc": read_voc, "yolo": read_yolo}
 TOLERANCE = 1.0
 """Pixels that a box may reach beyond its image; it is cut there."""
 
@@ -84,13 +87,34 @@ def _is_usable(each: AnnotatedObject, labels: Sequence[str], size: tuple[int, in
     return False
 
 
+def recognize_annotations(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the settings that read the boxes in a folder, and the names of the classes; none where it has no boxes.
+
+    Raises:
+        StageError: where the annotations cannot be read.
+    """
+    found: dict[str, Any] = {}
+    if (path / "Annotations").is_dir() and (path / "JPEGImages").is_dir():
+        found = {"annotations": "voc"}
+    elif any(folder.is_dir() for level in ("", "*/") for folder in path.glob(f"{level}labels")):
+        found = {"annotations": "yolo"}
+    else:
+        files = sorted(file for level in ("", "annotations/") for file in path.glob(f"{level}*.json"))
+        found = recognize_coco(path, files)
+    return found, _read(path, **found).labels if found else ()
+
+
+def _read(path: Path, annotations: Any, images: Any = Path()) -> Annotations:
+    return READERS[annotations](path) if isinstance(annotations, str) else read_coco(path, annotations, images)
+
+
 def load_annotated(folder: ImageFolder) -> Dataset:
     """Read the annotations, decode every image once, and split the usable ones."""
     where = folder.annotations
     assert where is not None
     if not folder.path.is_dir():
         raise StageError(f"{folder.path}: no such folder. Fix: set data.path to the folder of the dataset")
-    annotations = read_voc(folder.path) if where == "voc" else read_coco(folder.path, where, folder.images)
+    annotations = _read(folder.path, where, folder.images)
     labels, root, transform = folder.labels or annotations.labels, folder.path.resolve(), folder.transform
     images, boxes = BoxedImages(root, annotations, labels, transform).scan()
     check = skipped_check(annotations.defects, folder.max_skipped, "annotations and images")

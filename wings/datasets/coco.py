@@ -1,13 +1,16 @@
 """COCO's format (Lin et al., ECCV 2014): images in folders, and their objects in one JSON file a split."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gauntlet.core.errors import StageError
 from gauntlet.datasets.splits import SplitName
 from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
+
+WORDS = {"train": "train", "val": "validation", "test": "test"}
+"""In the name of a file -> split."""
 
 
 def read_coco(
@@ -33,6 +36,30 @@ def read_coco(
             raise StageError(f"{path / file}: its categories are not those of the other files; use the same")
         result.labels = labels
     return result
+
+
+def recognize_coco(path: Path, files: Sequence[Path]) -> dict[str, Any]:
+    """Return the settings that read JSON files below a folder: one, or those named after splits; none for other files.
+
+    Their images are in whichever folder has the first one.
+    """
+    known: dict[Path, Path] = {}
+    for file in files:
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            name = str(content["images"][0]["file_name"])
+        except (OSError, ValueError, TypeError, KeyError, IndexError):
+            continue
+        places = [folder for folder in (path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))) if folder.is_dir()]
+        if "annotations" in content and (place := next((p for p in places if (p / name).is_file()), None)):
+            known[file.relative_to(path)] = place.relative_to(path)
+    splits = {split: file for file in known for word, split in WORDS.items() if word in file.stem}
+    if "test" not in splits and "validation" in splits:
+        splits["test"] = splits.pop("validation")
+    if "test" in splits:
+        return {"annotations": splits, "images": {split: known[file] for split, file in splits.items()}}
+    [first, *_] = known or [None]
+    return {} if first is None else {"annotations": first, "images": known[first]}
 
 
 class _CocoFile:

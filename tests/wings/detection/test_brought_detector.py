@@ -65,6 +65,42 @@ def test_random_samples_prove_no_detector(tmp_path: Path) -> None:
     assert (signature.task, signature.decode.kind, len(signature.labels)) == ("detection", "yolov8", 6)
 
 
+def yolo_folder(path: Path, names: str) -> Path:
+    """Write twenty images with one object each, and the names of the classes."""
+    folder = write_pictures(path / "p", "images", count=20)
+    (folder / "labels").mkdir()
+    for image in (folder / "images").iterdir():
+        (folder / "labels" / f"{image.stem}.txt").write_text("2 0.5 0.5 0.5 0.25\n")
+    (folder / "data.yaml").write_text(names)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"), [("names: [a, b, c, d, e, f]", tuple("abcdef")), ("names: ['0', '1', '2']", tuple("012345"))]
+)
+def test_detector_is_judged_by_the_boxes_of_its_folder(tmp_path: Path, names: str, labels: tuple[str, ...]) -> None:
+    model = saved(tmp_path / "m.onnx", detector_models.yolov8())
+    found, config = inferred(model, yolo_folder(tmp_path, names))
+    assert found.notes["problem"].endswith("; judged by the folder's boxes")
+    assert (config.data.annotations, config.data.resize, config.data.mean) == ("yolo", "letterbox", (0, 0, 0))
+    assert "mean [0.0, 0.0, 0.0], std [1.0, 1.0, 1.0], letterbox to 64x64" in found.notes["images"]
+    dataset = config.data.load()
+    assert (dataset.signature.task, dataset.signature.labels) == ("detection", labels)
+    box = dataset.splits["test"].labels[0][0].tolist()
+    assert (box[2] - box[0], *box[4:]) == (32, 2, 1)
+
+
+def test_boxes_of_other_classes_than_the_models_are_left_out_and_unreadable_ones_refused(tmp_path: Path) -> None:
+    model = saved(tmp_path / "m.onnx", detector_models.yolov8())
+    folder = yolo_folder(tmp_path, "names: [cat, dog]")
+    found, config = inferred(model, folder)
+    assert "boxes of 2 classes are left out, because the model has 6" in found.notes["problem"]
+    assert config.data.annotations is None
+    (folder / "data.yaml").write_text("names")
+    with pytest.raises(ConfigError, match=r"data\.yaml: no names of classes in it.*Fix: write names: \[cat, dog\]"):
+        infer_config(model, folder, None, {})
+
+
 def test_images_without_labels_keep_what_was_inferred(tmp_path: Path) -> None:
     model = saved(tmp_path / "m.onnx", detector_models.yolov8())
     _, config = inferred(model, write_pictures(tmp_path / "p", ".", count=20))
