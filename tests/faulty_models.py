@@ -158,6 +158,16 @@ def constant_branch() -> onnx.ModelProto:
     return proto
 
 
+def forgotten_padding() -> onnx.ModelProto:
+    """A convolution, whose outputs may be negative, zeros around them, and a maximum."""
+    text = """padded (float[n,3,16,16] x) => (float[n,4,9,9] y)
+    <float[4,3,3,3] w, int64[8] pads = {0,0,1,1,0,0,1,1}, float zero = {0.0}, float[4] low = {-9.0, -9.0, -9.0, -9.0}> {
+        [conv] c = Conv<kernel_shape = [3,3], pads = [1,1,1,1]>(x, w, low)
+        [pad] p = Pad(c, pads, zero)
+        [pool] y = MaxPool<kernel_shape = [2,2], strides = [2,2]>(p) }"""
+    return onnx_text.model(text, opset=18)
+
+
 def local_function() -> onnx.ModelProto:
     proto = cnn()
     proto.functions.append(

@@ -36,7 +36,7 @@ def keep_zero_padding(proto: onnx.ModelProto) -> str:
             changed.append(node.output[0])
     if not changed:
         return ""
-    return f"padded {len(changed)} maxima, such as '{changed[0]}', with {NEARLY_ZERO:.0e}: the runtime ignores zeros"
+    return f"padded {len(changed)} maxima with {NEARLY_ZERO:.0e}, such as '{changed[0]}': the runtime ignores zeros"
 
 
 def _pads_zeros(node: onnx.NodeProto, known: dict[str, onnx.TensorProto]) -> bool:

@@ -77,6 +77,7 @@ FAULTS = {
     faulty_models.constant_weight: ("constant_weights", "warning", ["Conv 'conv2'", "1 in all"], "--fix"),
     faulty_models.default_input: ("default_inputs", "warning", ["such as 'w2'"], "keep_initializers_as_inputs"),
     faulty_models.constant_branch: ("constant_branch", "warning", ["1 of 1 If nodes"], "--fix"),
+    faulty_models.forgotten_padding: ("forgotten_padding", "error", ["zeros of 'p'"], "--fix"),
     faulty_models.local_function: ("local_functions", "warning", ["such as 'twice'"], "--fix"),
     faulty_models.wrong_shape: (
         "wrong_shapes",

@@ -81,6 +81,17 @@ def test_branches_and_functions_become_nodes_and_the_outputs_stay(mend: Mend, an
     assert difference({name: expected}, answer(x=X)) < 1e-5
 
 
+def test_zeros_that_pad_a_maximum_are_kept(mend: Mend, answer) -> None:
+    proto = faulty_models.forgotten_padding()
+    written, computed = (open_session(proto.SerializeToString(), level=level) for level in ("off", "all"))
+    expected = {"y": written.run(None, {"x": X})[0]}
+    assert difference(expected, {"y": computed.run(None, {"x": X})[0]}) > 0.1
+    mending, after = mend(proto)
+    assert after is not None, mending
+    assert ([step.kept for step in mending.steps], after.findings) == ([True], ())
+    assert difference(expected, answer(x=X)) < 1e-5
+
+
 @pytest.mark.parametrize("opset", [9, 13, 18])
 def test_batch_norm_uses_its_stored_statistics_again(mend: Mend, answer, opset: int) -> None:
     mending, after = mend(faulty_models.batch_norm_that_trains(opset))

@@ -13,6 +13,7 @@ from gauntlet.onnx_model.model_file import exceeds_protobuf_limit, write_model
 from gauntlet.onnx_model.normalization.branches import fold_branches
 from gauntlet.onnx_model.normalization.constants import lift_constants
 from gauntlet.onnx_model.normalization.order import sort_nodes
+from gauntlet.onnx_model.normalization.padding import keep_zero_padding
 from gauntlet.onnx_model.normalization.shapes import infer_shapes_anew
 from gauntlet.onnx_model.normalization.tidy import inline_functions, make_names_unique, remove_unused
 from wings.inspection.library.diagnosis.context import ModelContext, read_context
@@ -40,6 +41,7 @@ FIXES: dict[Fault, Callable[[ModelContext], str]] = {
     "constant_weights": lambda context: lift_constants(context.proto),
     "default_inputs": default_inputs.fix,
     "constant_branch": lambda context: fold_branches(context.proto),
+    "forgotten_padding": lambda context: keep_zero_padding(context.proto),
     "old_opset": lambda context: old_opset.fix(context.proto),
     "frozen_batch": lambda context: frozen_batch.fix(context, smallest_batch(ComparisonModel(context), context)[0]),
     "wrong_layout": wrong_layout.fix,

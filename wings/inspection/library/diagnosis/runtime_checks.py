@@ -12,7 +12,7 @@ from gauntlet.core.errors import StageError, one_line
 from gauntlet.core.frozen import Frozen
 from gauntlet.onnx_model.normalization.batch import hidden_sizes
 from gauntlet.runtime.resources import usable_threads
-from gauntlet.runtime.session import open_session
+from gauntlet.runtime.session import Level, open_session
 from gauntlet.runtime.timing import time_calls
 from wings.inspection.library.diagnosis.context import ModelContext, read_context
 from wings.inspection.library.diagnosis.faults import frozen_batch, slow_first_call, unregistered_operator
@@ -57,9 +57,9 @@ def run_runtime_checks(path: Path, hints: CallerHints) -> RuntimeFindings:
     return RuntimeFindings(findings=tuple(f for f in checked if f), timing=timing, batches=tuple(sorted(runs.shapes)))
 
 
-def open_limited(model: Path) -> Any:
+def open_limited(model: Path, level: Level = "all") -> Any:
     """Open a session with at most `THREADS` threads."""
-    return open_session(model, threads=min(THREADS, usable_threads()))
+    return open_session(model, level=level, threads=min(THREADS, usable_threads()))
 
 
 def _rejected(message: str) -> Finding:

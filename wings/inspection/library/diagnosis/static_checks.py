@@ -8,6 +8,7 @@ from wings.inspection.library.diagnosis.faults import (
     constant_branch,
     constant_weights,
     default_inputs,
+    forgotten_padding,
     frozen_batch,
     invalid_file,
     leaked_constant,
@@ -42,6 +43,7 @@ CHECKS = (
     default_inputs.find,
     local_functions.find,
     constant_branch.find,
+    forgotten_padding.find,
     unused_nodes.find,
     shared_scale.find,
 )
