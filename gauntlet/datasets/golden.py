@@ -98,15 +98,26 @@ def record_golden(
     module_outputs: NamedArrays | None = None,
     observed_values_only: bool = False,
 ) -> Golden:
-    """Record the outputs of the source model for everything that later stages compare.
+    """Record the outputs of the source model for everything that later stages compare; see `golden_cases`."""
+    cases = golden_cases(predict, test, sizes=sizes, observed_values_only=observed_values_only)
+    return Golden(cases, predict_split(predict, test), test.labels, module_outputs or {})
+
+
+def golden_cases(
+    predict: Predict,
+    test: Split,
+    *,
+    sizes: Mapping[str, NamedArrays] | None = None,
+    observed_values_only: bool = False,
+) -> dict[str, GoldenCase]:
+    """Return the outputs of the source model for some real and some random inputs.
 
     `sizes` are inputs of other sizes, by the name of their case. With `observed_values_only`, the random inputs are
     drawn from the real ones' values, for a model that may not take others.
     """
     real = test.take(slice(0, REAL_SAMPLES))
     inputs_by_case = {REAL: real, RANDOM: random_like(real, normal=not observed_values_only), **(sizes or {})}
-    cases = {title: GoldenCase(inputs, predict(inputs)) for title, inputs in inputs_by_case.items()}
-    return Golden(cases, predict_split(predict, test), test.labels, module_outputs or {})
+    return {title: GoldenCase(inputs, predict(inputs)) for title, inputs in inputs_by_case.items()}
 
 
 def predict_split(
