@@ -105,7 +105,8 @@ def test_model_above_two_gigabytes_ends_with_a_winner_and_is_whole_in_mlflow(run
     assert chain is not None
     passes = [(facts["name"], facts["outcome"], facts["broke"]) for facts in chain.facts["passes"]]
     assert passes[0] == ("onnxsim", "accepted", "")  # the node that does nothing is gone, and the others find no more
-    assert passes[1:] == [(n, "unchanged", "") for n in ("onnxslim", "onnxscript", "onnxoptimizer", "ort-basic")]
+    others = ("fold-affine", "onnxslim", "onnxscript", "onnxoptimizer", "ort-basic")
+    assert passes[1:] == [(name, "unchanged", "") for name in others]
     assert everything_sent(home.runs / report.run_id)
     client = MlflowClient(home.mlflow_uri)
     (kept,) = client.search_logged_models(["1"], "name = 'bring-your-own-onnx-fp32'")
@@ -149,7 +150,8 @@ def test_brought_model_is_judged_by_the_metric_of_its_problem(
     assert scores["static-u8s8"] == pytest.approx(scores["fp32"], abs=0.1)
     evaluated = report.stage("evaluate")
     assert evaluated is not None
-    assert [check.name for check in evaluated.checks] == ["evaluate.min_score", "evaluate.labels_fit"]
+    by_class = ["evaluate.min_recall", "evaluate.min_precision"] if metric == "miou" else []
+    assert [check.name for check in evaluated.checks] == ["evaluate.min_score", *by_class, "evaluate.labels_fit"]
     judged = report.stage("accuracy", "static-u8s8")
     assert judged is not None
     assert judged.facts["change"]["metric"] == metric

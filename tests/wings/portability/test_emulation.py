@@ -144,8 +144,9 @@ def test_model_built_to_saturate_loses_what_was_predicted_and_its_seven_bit_form
     seven_bit.raise_if_blocked()
 
 
-def test_model_that_needs_vnni_is_right_on_arm(twins: object, judge: Judge) -> None:
+def test_model_that_needs_vnni_is_right_on_arm(twins: object, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     emulator("arm64")
+    monkeypatch.setattr("wings.portability.PREDICTION_SAMPLES", 32)  # as many as are emulated
     report = judge(twins.full, emulate=["arm64"])
     prediction, emulated = report.facts.prediction, report.facts.emulated[0]
     assert prediction is not None
