@@ -1,6 +1,5 @@
 """The format of YOLO's tools: a text file for each image, a line for each object, in shares of the image."""
 
-import math
 from pathlib import Path, PurePath
 
 import yaml
@@ -47,15 +46,21 @@ def class_names(path: Path) -> tuple[str, ...]:
     """Return the names of the classes in their order; none where no file has them."""
     for file in (path / "data.yaml", path / "dataset.yaml"):
         if file.is_file():
-            try:
-                names = yaml.safe_load(file.read_text(encoding="utf-8"))["names"]
-                ordered = [names[index] for index in sorted(names)] if isinstance(names, dict) else names
-                return tuple(map(str, ordered))
-            except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
-                wrong = f"{file}: no names of classes in it ({type(error).__name__})"
-                raise StageError(f"{wrong}. Fix: write names: [cat, dog], in the order of the classes") from error
+            return _names_in(file)
     listed = path / "classes.txt"
-    return tuple(listed.read_text(encoding="utf-8").split("\n")[:-1]) if listed.is_file() else ()
+    return tuple(listed.read_text(encoding="utf-8").rstrip().splitlines()) if listed.is_file() else ()
+
+
+def _names_in(file: Path) -> tuple[str, ...]:
+    try:
+        names = yaml.safe_load(file.read_text(encoding="utf-8"))["names"]
+        ordered = [names[index] for index in sorted(names)] if isinstance(names, dict) else names
+    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
+        ordered = None
+    if not isinstance(ordered, list):
+        fix = "Fix: write names: [cat, dog], in the order of the classes"
+        raise StageError(f"{file}: no names of classes in it. {fix}")
+    return tuple(map(str, ordered))
 
 
 def _size(file: Path) -> tuple[int, int]:
@@ -99,8 +104,8 @@ def _box(line: str, size: tuple[int, int]) -> tuple[int, tuple[float, float, flo
     except ValueError:
         return None
     height, width = size
-    within = all(math.isfinite(value) and -0.01 <= value <= 1.01 for value in values)
-    if label < 0 or label != int(label) or not within or len(values) < 4 or len(values) % 2:
+    within = all(-0.01 <= value <= 1.01 for value in values)  # not so for NaN
+    if label < 0 or not label.is_integer() or not within or len(values) < 4 or len(values) % 2:
         return None
     if len(values) == 4:
         x, y, wide, high = values

@@ -50,14 +50,15 @@ def test_boxes_polygons_and_images_without_objects_are_read_in_their_splits(tmp_
 
 def test_every_corrupt_line_is_named(tmp_path: Path) -> None:
     good, rest = "1 0.5 0.5 0.2 0.2", " 0.5 0.5 0.2 0.2"
-    lines = ("1 0.5 0.5 0.2", f"x{rest}", f"7{rest}", "1 0.5 nan 0.2 0.2", f"-1{rest}", "1 9 9 1 1", good)
-    write(tmp_path, "images/train/a.png", "\n".join(lines))
+    labels = [f"{label}{rest}" for label in ("x", "7", "-1", "nan", "inf", "0.5")]
+    wrong = ("1 0.5 0.5 0.2", "1 0.5 nan 0.2 0.2", "1 9 9 1 1", *labels)
+    write(tmp_path, "images/train/a.png", "\n".join((*wrong, good)))
     write(tmp_path, "images/loose.png")
-    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    (tmp_path / "classes.txt").write_text("cat\ndog")
     found = read_yolo(tmp_path)
     named = {defect.file for defect in found.defects}
-    assert named == {*(f"labels/train/a.txt: line {number}" for number in range(1, 7)), "images/loose.png"}
-    assert "allowed: 0 to 1" in next(defect.reason for defect in found.defects if "line 3" in defect.file)
+    assert named == {*(f"labels/train/a.txt: line {number}" for number in range(1, 10)), "images/loose.png"}
+    assert "allowed: 0 to 1" in next(defect.reason for defect in found.defects if "line 5" in defect.file)
     assert len(found.images[0].objects) == 1
 
 
@@ -71,7 +72,7 @@ def test_turned_photo_is_read_as_people_see_it(tmp_path: Path) -> None:
     assert read_yolo(tmp_path).images[0].objects[0].box == (0, 0, HEIGHT, WIDTH)
 
 
-@pytest.mark.parametrize("text", ["names", "names: 3", "[", "nc: 2"])
+@pytest.mark.parametrize("text", ["names", "names: 3", "names: cat dog", "[", "nc: 2"])
 def test_names_that_cannot_be_read_are_refused(tmp_path: Path, text: str) -> None:
     write(tmp_path, "images/a.png")
     (tmp_path / "data.yaml").write_text(text)
