@@ -1,6 +1,5 @@
 """The user's own arrays: `.npz` files with one array per input, and optionally labels."""
 
-import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -15,7 +14,7 @@ from gauntlet.core.signature import Signature, Task, TensorSpec
 from gauntlet.datasets.audit import sample_digests
 from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
 from gauntlet.datasets.splitting import SplitFractions, keep_copies_together, split_indices
-from gauntlet.datasets.truth import are_class_numbers, class_indices, in_form, label_names, task_of
+from gauntlet.datasets.truth import are_class_numbers, class_indices, in_form, label_names, names_in, task_of
 
 MAX_NAMED = 10
 """Files named in a message."""
@@ -70,7 +69,7 @@ class NpzArrays(DataSource):
         task = self.task or self._likely_task(truth)
         names = self.labels
         if task == "classification" and not names:
-            names = tuple(sorted({*itertools.chain(*(t.tolist() for t in truth.values() if t.dtype.kind == "U"))}))
+            names = names_in(truth.values())
         truth = {path: in_form(labels, task, names) for path, labels in truth.items()}
         parts = {path: replace(part, labels=truth.get(path)) for path, part in parts.items()}
         labels = label_names(task, names, truth)

@@ -1,6 +1,7 @@
 """Labels of every kind of problem: arrays whose first axis is the samples."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from gauntlet.core.signature import Task
 
 IGNORED_PIXEL = 255
 """Pixels of this class in the truth do not count, as in Pascal VOC's masks."""
+SIGN_NAMES = ("-1", "1")
+"""Two classes that are numbers, but no indices."""
 BOX_COLUMNS = 6
 """Left, top, right and bottom edge in pixels of the input, class (-1: no box), and 1 (0: it does not count)."""
 FORMS: dict[Task, tuple[str, tuple[int, ...], str]] = {
@@ -31,15 +34,26 @@ def class_indices(labels: Array | None) -> npt.NDArray[np.int64] | None:
     return None if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu" else labels.astype(np.int64)
 
 
+def names_in(labels: Iterable[Array]) -> tuple[str, ...]:
+    """Return the names of classes where labels are these: texts, or -1 and 1, as scikit-learn's binary ones may be."""
+    values = {*chain.from_iterable(array.tolist() for array in labels if array.ndim == 1)}
+    if values == {-1, 1}:
+        return SIGN_NAMES
+    return tuple(sorted(values)) if all(isinstance(value, str) for value in values) else ()
+
+
 def in_form(labels: Array, task: Task, names: tuple[str, ...]) -> Array:
     """Return labels in the type that a problem takes: classes as whole numbers, values as floats.
 
-    Classes may be floats that are whole, 0.0, 1.0, ..., or some of `names`; raise StageError where one is not.
+    Classes may be floats that are whole, 0.0, 1.0, ..., or some of `names`, or -1 and 1 where these are the names;
+    raise StageError where one is not.
     """
     if task == "regression" and labels.dtype.kind in "iu":
         return labels.astype(np.float64)
     if task == "arrays" or FORMS[task][0] != "iu":
         return labels
+    if labels.dtype.kind in "if" and labels.ndim == 1 and names == SIGN_NAMES and _are_whole(labels):
+        labels = labels.astype(np.int64).astype(np.str_)
     if labels.dtype.kind == "U" and labels.ndim == 1:
         if unknown := sorted({*labels.tolist()} - {*names}):
             raise StageError(f"data.labels: no class is called {unknown[0]!r}; classes: {', '.join(names[:10])}")

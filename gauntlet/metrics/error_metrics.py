@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gauntlet.core.arrays import Array
+from gauntlet.datasets.truth import SIGN_NAMES
 
 ROUNDING = 0.01
 """How far rounded probabilities may lie outside of 0 to 1: a step of eight bits is 0.004."""
@@ -117,9 +118,12 @@ def predicted_classes(output: Array, labels: tuple[str, ...] = ()) -> npt.NDArra
 
     Scores of shape (n, classes) predict the index of the largest one; those of shape (n, positions, classes) predict
     one for each position, shape (n, positions). Integers of shape (n,) or (n, 1) are classes. Strings are looked up in
-    `labels`, where unknown ones become -1; without labels, they become their checksums.
+    `labels`, where unknown ones become -1, as are integers where the labels are -1 and 1; without labels, strings
+    become their checksums.
     """
     single = output.ndim == 1 or (output.ndim == 2 and output.shape[1] == 1)
+    if output.dtype.kind in "iu" and single and labels == SIGN_NAMES:
+        output = output.astype(np.str_)
     if output.dtype.kind in "iu" and single:
         return output.reshape(len(output)).astype(np.int64)
     if output.dtype.kind == "U" and single:

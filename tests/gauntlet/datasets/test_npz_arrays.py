@@ -157,6 +157,22 @@ def test_classes_are_numbers_when_nobody_named_them(tmp_path: Path) -> None:
     assert require_labels(dataset.splits["test"]).dtype == np.int64
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.int8, np.float32])
+def test_minus_one_and_one_are_two_classes(tmp_path: Path, kind: type) -> None:
+    path = tmp_path / "all.npz"
+    np.savez(path, inputs=np.arange(60.0), labels=(np.arange(60) % 2 * 2 - 1).astype(kind))
+    dataset = NpzArrays(path=path, task="classification").load()
+    assert dataset.signature.labels == ("-1", "1")
+    assert {*require_labels(dataset.splits["test"]).tolist()} == {0, 1}
+
+
+def test_minus_one_beside_other_classes_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "all.npz"
+    np.savez(path, inputs=np.arange(60.0), labels=np.arange(60) % 3 - 1)
+    with pytest.raises(StageError, match=r"labels \[-1\] are out of range"):
+        NpzArrays(path=path).load()
+
+
 def test_arrays_fail_naming_the_path_when_there_is_nothing(tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"no \.npz file in this folder"):
         config(tmp_path).load()

@@ -12,6 +12,7 @@ from gauntlet.metrics.error_metrics import (
     centered_sqnr_db,
     max_abs_error,
     max_rel_error,
+    predicted_classes,
     scores_per_class,
     sqnr_db,
     top1_agreement,
@@ -110,3 +111,8 @@ def test_column_of_rounded_probabilities_has_two_classes_and_one_of_scores_does_
     np.testing.assert_array_equal(scores_per_class(rounded), [[1, 0], [0.25, 0.75], [0, 1]])
     scores = np.array([[-1.5], [0.3]], np.float32)
     assert scores_per_class(scores) is scores
+
+
+def test_classes_that_a_model_returns_as_minus_one_and_one_are_looked_up() -> None:
+    assert predicted_classes(np.array([-1, 1, 0]), ("-1", "1")).tolist() == [0, 1, -1]
+    assert predicted_classes(np.array([-1, 1, 0])).tolist() == [-1, 1, 0]
