@@ -12,7 +12,6 @@ from gauntlet.onnx_model.normalization.fixed_inputs import InputValue
 from gauntlet.onnx_model.recognition import Precision
 
 StepName = Literal[
-    "padding",
     "order",
     "fix_inputs",
     "initializer_inputs",
@@ -20,6 +19,7 @@ StepName = Literal[
     "constants",
     "branches",
     "opset",
+    "padding",
     "batch",
     "unused",
     "names",

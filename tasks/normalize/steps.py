@@ -67,7 +67,6 @@ def _branches_step(proto: onnx.ModelProto, _: Setting) -> str:
 
 
 STEPS: dict[StepName, tuple[Step, ...]] = {
-    "padding": (lambda proto, _: keep_zero_padding(proto),),  # first: without it, no other can be proven
     "order": (lambda proto, _: sort_nodes(proto),),
     "fix_inputs": (lambda proto, setting: fix_inputs(proto, setting.config.fix_inputs),),
     "initializer_inputs": (  # before steps that need IR version 4, in which a weight that is an input is no constant
@@ -77,6 +76,7 @@ STEPS: dict[StepName, tuple[Step, ...]] = {
     "constants": (lambda proto, _: lift_constants(proto),),
     "branches": (_branches_step,),
     "opset": (_opset_step(lambda setting: setting.config.opset), _opset_step(lambda _: PER_CHANNEL_OPSET)),
+    "padding": (lambda proto, _: keep_zero_padding(proto),),  # behind `opset`: before 11, the value is an attribute
     "batch": (_batch_step,),
     "unused": (lambda proto, _: remove_unused(proto),),
     "names": (lambda proto, _: make_names_unique(proto),),

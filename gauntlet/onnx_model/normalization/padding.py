@@ -14,9 +14,9 @@ NEVER_NEGATIVE = ("Relu", "Sigmoid", "HardSigmoid", "Softmax", "Softplus", "Abs"
 def keep_zero_padding(proto: onnx.ModelProto) -> str:
     """Make the zeros that pad a `MaxPool` nearly zeros, unless what they pad is never negative.
 
-    ONNX Runtime (1.17 to 1.31 at least) moves a constant padding with zeros into the pooling, which ignores what is
-    padded: where all values of a window are negative, the maximum is one of them instead of zero. The ZeroPadding2D of
-    Keras' ResNet50V2 is such a padding.
+    ONNX Runtime (seen with 1.31, its pass PadFusion came with 1.17) moves a constant padding with zeros into the
+    pooling, which ignores what is padded: where all values of a window are negative, the maximum is one of them instead
+    of zero. The ZeroPadding2D of Keras' ResNet50V2 is such a padding.
     """
     changed = list[str]()
     for graph in all_graphs(proto.graph):

@@ -23,11 +23,17 @@ def padded(values: str = "x, pads, zero", before: str = "", mode: str = "", opse
     return onnx_text.model(PADDED.format(values=values, before=before, mode=mode), opset=opset)
 
 
-@pytest.mark.parametrize(("values", "opset"), [("x, pads, zero", 17), ("x, pads", 13), ("x, pads, zero", 23)])
+OLD = '<mode = "constant", pads = [0,0,1,1,0,0,1,1], value = 0.0>'
+
+
+@pytest.mark.parametrize(
+    ("values", "opset", "mode"),
+    [("x, pads, zero", 17, ""), ("x, pads", 13, ""), ("x, pads, zero", 23, ""), ("x", 9, OLD)],
+)
 def test_padding_that_the_runtime_forgets_is_kept_and_nothing_else_is_shipped(
-    workspace: Workspaces, values: str, opset: int
+    workspace: Workspaces, values: str, opset: int, mode: str
 ) -> None:
-    brought = Brought(workspace(), padded(values, opset=opset), {"x": NEGATIVE})
+    brought = Brought(workspace(), padded(values, mode=mode, opset=opset), {"x": NEGATIVE})
     wrong = numerics(NumericsConfig(), brought.out, model=brought.model, golden=brought.golden)
     with pytest.raises(GateFailed, match=r"right without the graph optimizations of ONNX Runtime"):
         wrong.raise_if_blocked()
