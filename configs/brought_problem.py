@@ -79,17 +79,19 @@ def infer_meaning(
     if problem.decode is not None:
         part["decode"] = problem.decode.model_dump(exclude_defaults=True)
         if part["kind"] == "image-folder":
-            return _described(problem, task) + _add_boxes(part, trial, problem.decode, len(labels))
+            return _described(problem, task) + _add_boxes(part, trial, problem.decode, names, len(labels))
     elif problem.primary_output and not trainings()[values["train"]["kind"]].finds_prediction:
         values["train"]["primary_output"] = problem.primary_output
     return _described(problem, task)
 
 
-def _add_boxes(part: dict[str, Any], trial: TrialRun, decode: BoxDecoding, classes: int) -> str:
+def _add_boxes(part: dict[str, Any], trial: TrialRun, decode: BoxDecoding, named: tuple[str, ...], classes: int) -> str:
     """Let images be prepared as such a detector expects, with the boxes that their folder has; return what was found.
 
+    `named` are the classes that the user names.
+
     Raises:
-        ConfigError: where the folder has annotations that cannot be read.
+        ConfigError: where the folder has annotations that cannot be read, or a class that the user does not name.
     """
     if trial.preprocessing is None and decode.kind in ONE_OUTPUT:
         part |= {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "letterbox"}
@@ -100,16 +102,20 @@ def _add_boxes(part: dict[str, Any], trial: TrialRun, decode: BoxDecoding, class
         raise ConfigError(f"--data {error}") from error
     if not found:
         return ""
-    if all(map(str.isdecimal, names)):
+    if all(map(str.isdecimal, names)):  # the folder names none
         names = tuple(map(str, range(max(classes, len(names)))))
+    elif unknown := [name for name in names if named and name not in named]:
+        raise ConfigError(f"--data {part['path']}: the class {unknown[0]!r} is not among the labels of --labels")
+    else:
+        names = named or names
     if len(names) != classes:
         return f"; the folder's boxes of {len(names)} classes are left out, because the model has {classes}"
     part["resize"] = part.get("resize", "stretch")
     part |= {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
-    part["labels"] = part["labels"] if set(names) <= set(part["labels"]) else list(names)
+    part["labels"] = list(names)
     for key in ("labelled", "task"):
         part.pop(key, None)
-    return "; judged by the folder's boxes"
+    return "; judged by the folder's boxes" + ("" if named else ", whose classes are ASSUMED to be in its order")
 
 
 def _described(problem: InferredProblem, task: Task | None) -> str:

@@ -11,9 +11,9 @@ from flows.cli.options import parser
 COMMON_CODES = (INVALID, "130 interrupted", "143 terminated")
 INTRODUCTION = """\
 Every command is `gauntlet COMMAND`; in a checkout, `.venv/bin/gauntlet COMMAND`. `gauntlet --help` and `gauntlet
-COMMAND --help` print the same information. `GAUNTLET_HOME` names the folder of all runs; by default, `.gauntlet` in
-the current folder. Defaults are in parentheses. Every command ends with 2 for an invalid configuration or arguments,
-130 if it is interrupted, and 143 if it is terminated.
+COMMAND --help` print the same. `GAUNTLET_HOME` names the folder of all runs; by default, `.gauntlet` in
+the current folder. Defaults are in parentheses. Unless its own exit codes differ, a command ends with 2 for an invalid
+configuration or arguments, 130 if interrupted, 143 if terminated.
 
 ```console
 gauntlet run model.onnx --data images             # the winner among its faster and smaller forms

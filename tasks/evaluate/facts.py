@@ -57,7 +57,7 @@ class EvaluateFacts(Facts):
     train_accuracy: Number | None = Field(description="on an equal number of training samples; None if unknown")
     scores: dict[str, Number] = Field(default_factory=dict, description="every metric on the test samples")
     macro_f1: Number | None = None
-    classes: tuple[RankedClassScore, ...] = Field((), description="those that occur in the test images")
+    classes: tuple[RankedClassScore, ...] = Field((), description="of a classifier all; else those that occur")
     confusion: tuple[tuple[int, ...], ...] = Field(
         (),
         description=f"test images; rows are labels, columns predictions; empty with more than {MAX_CLASSES} classes",

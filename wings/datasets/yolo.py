@@ -48,13 +48,13 @@ def class_names(path: Path) -> tuple[str, ...]:
         if file.is_file():
             return _names_in(file)
     listed = path / "classes.txt"
-    return tuple(listed.read_text(encoding="utf-8").rstrip().splitlines()) if listed.is_file() else ()
+    return tuple(listed.read_text(encoding="utf-8", errors="replace").rstrip().splitlines()) if listed.is_file() else ()
 
 
 def _names_in(file: Path) -> tuple[str, ...]:
     try:
         names = yaml.safe_load(file.read_text(encoding="utf-8"))["names"]
-        ordered = [names[index] for index in sorted(names)] if isinstance(names, dict) else names
+        ordered = [names[index] for index in range(len(names))] if isinstance(names, dict) else names
     except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
         ordered = None
     if not isinstance(ordered, list):

@@ -81,13 +81,26 @@ def yolo_folder(path: Path, names: str) -> Path:
 def test_detector_is_judged_by_the_boxes_of_its_folder(tmp_path: Path, names: str, labels: tuple[str, ...]) -> None:
     model = saved(tmp_path / "m.onnx", detector_models.yolov8())
     found, config = inferred(model, yolo_folder(tmp_path, names))
-    assert found.notes["problem"].endswith("; judged by the folder's boxes")
+    assert found.notes["problem"].endswith(
+        "; judged by the folder's boxes, whose classes are ASSUMED to be in its order"
+    )
     assert (config.data.annotations, config.data.resize, config.data.mean) == ("yolo", "letterbox", (0, 0, 0))
     assert "mean [0.0, 0.0, 0.0], std [1.0, 1.0, 1.0], letterbox to 64x64" in found.notes["images"]
     dataset = config.data.load()
     assert (dataset.signature.task, dataset.signature.labels) == ("detection", labels)
     box = dataset.splits["test"].labels[0][0].tolist()
     assert (box[2] - box[0], *box[4:]) == (32, 2, 1)
+
+
+def test_names_of_the_user_order_the_classes_of_a_folder(tmp_path: Path) -> None:
+    model, folder = saved(tmp_path / "m.onnx", detector_models.yolov8()), yolo_folder(tmp_path, "names: [a, b, c]")
+    (tmp_path / "labels.txt").write_text("\n".join("fedcba"))
+    found = infer_config(model, folder, tmp_path / "labels.txt", {})
+    dataset = load(str(written(tmp_path / "named.yaml", found))).data.load()
+    assert (dataset.signature.labels, dataset.splits["test"].labels[0][0][4]) == (tuple("fedcba"), 3)
+    (tmp_path / "labels.txt").write_text("\n".join("uvwxyz"))
+    with pytest.raises(ConfigError, match="the class 'a' is not among the labels of --labels"):
+        infer_config(model, folder, tmp_path / "labels.txt", {})
 
 
 def test_boxes_of_other_classes_than_the_models_are_left_out_and_unreadable_ones_refused(tmp_path: Path) -> None:
