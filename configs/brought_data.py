@@ -149,12 +149,13 @@ def describe_images(part: dict[str, Any], notes: dict[str, str]) -> None:
     if notes.get("images") == ASSUMED:
         height, width = part["image_size"]
         how = {"crop": "center crop", "stretch": "stretched", "letterbox": "letterbox"}[part.get("resize", "crop")]
+        other = "crop" if how == "stretched" else "stretch"
         notes["images"] = (
             f"{ASSUMED} RGB / 255, mean {part['mean']}, std {part['std']}, {how} to {height}x{width}; "
-            "set with --set data.mean=[...] --set data.std=[...] --set data.resize=stretch"
+            f"set with --set data.mean=[...] --set data.std=[...] --set data.resize={other}"
         )
     if "annotations" in part:
-        notes["samples"] = f"images below {part['path']}, with boxes"
+        notes["samples"] = f"images below {part['path']}, with {'masks' if part['annotations'] == 'masks' else 'boxes'}"
 
 
 def _image_labels(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Infer what the outputs of a brought model mean, by running it on some of its samples."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from configs.frameworks import trainings
 from gauntlet.core.arrays import NamedArrays
-from gauntlet.core.box_decoding import IN_PIXELS, ONE_OUTPUT, BoxDecoding
+from gauntlet.core.box_decoding import IN_PIXELS, ONE_OUTPUT
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import Signature, Task
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_SAMPLES, MAX_BYTES = 32, 256 << 20
 """Of those that the model is run on, and of its outputs for them."""
+TRUTH = {"detection": "boxes", "segmentation": "masks"}
+"""Problem -> what a folder has beside its images."""
 FOLDER_TASKS = ("classification", "embedding")
 """Problems whose truth is the class of each sample, as folders of images tell it."""
 
@@ -70,6 +72,8 @@ def infer_meaning(
             else f"{truth}, as the {'model says' if trial.task else 'labels are'}"
         )
     problem = _problem(model, part, arrays, len(names), task or truth, by_labels=task is None and truth is not None)
+    if problem.task == "arrays" and task is None and part["kind"] == "image-folder":
+        problem = _masked(model, part, len(names)) or problem
     if names and problem.labels and len(names) != len(problem.labels):
         raise ConfigError(f"--labels: {len(names)} labels, but the outputs are of {len(problem.labels)} classes")
     if problem.task != "arrays" or task is not None:
@@ -78,24 +82,37 @@ def infer_meaning(
         part |= {"labels": list(labels)} if problem.task != "arrays" else {}
     if problem.decode is not None:
         part["decode"] = problem.decode.model_dump(exclude_defaults=True)
-        if part["kind"] == "image-folder":
-            return _described(problem, task) + _add_boxes(part, trial, problem.decode, names, len(labels))
     elif problem.primary_output and not trainings()[values["train"]["kind"]].finds_prediction:
         values["train"]["primary_output"] = problem.primary_output
-    return _described(problem, task)
+    found = _add_truth(part, trial, problem, names, len(labels)) if part["kind"] == "image-folder" else ""
+    return _described(problem, task) + found
 
 
-def _add_boxes(part: dict[str, Any], trial: TrialRun, decode: BoxDecoding, named: tuple[str, ...], classes: int) -> str:
-    """Let images be prepared as such a detector expects, with the boxes that their folder has; return what was found.
+def _masked(model: BroughtModel, part: dict[str, Any], classes: int) -> InferredProblem | None:
+    """Return the segmentation that the masks beside a folder's images suggest, where outputs have its form."""
+    recognize = kinds("recognized").get("segmentation")
+    if recognize is None or not recognize(Path(part["path"]))[0]:
+        return None
+    try:
+        found = _problem(model, part, None, classes, "segmentation", by_labels=False)
+    except ConfigError:
+        return None
+    return replace(found, reason=found.reason.replace("as requested", "as the folder's masks suggest"))
 
-    `named` are the classes that the user names.
+
+def _add_truth(
+    part: dict[str, Any], trial: TrialRun, problem: InferredProblem, named: tuple[str, ...], classes: int
+) -> str:
+    """Let images be prepared as such a model expects, with the boxes or masks of their folder; return what was found.
+
+    `named` are the classes that the user names, and `classes` how many the model has, or 0 where that is unknown.
 
     Raises:
         ConfigError: where the folder has annotations that cannot be read, or a class that the user does not name.
     """
-    if trial.preprocessing is None and decode.kind in ONE_OUTPUT:
+    if trial.preprocessing is None and problem.decode is not None and problem.decode.kind in ONE_OUTPUT:
         part |= {"mean": [0.0] * 3, "std": [1.0] * 3, "resize": "letterbox"}
-    recognize = next(iter(kinds("recognized").values()), None)
+    recognize, what = kinds("recognized").get(problem.task), TRUTH.get(problem.task, "")
     try:
         found, names = recognize(Path(part["path"])) if recognize else ({}, ())
     except StageError as error:
@@ -109,13 +126,13 @@ def _add_boxes(part: dict[str, Any], trial: TrialRun, decode: BoxDecoding, named
     else:
         names = named or names
     if len(names) != classes:
-        return f"; the folder's boxes of {len(names)} classes are left out, because the model has {classes}"
+        return f"; the folder's {what} of {len(names)} classes are left out, because the model has {classes}"
     part["resize"] = part.get("resize", "stretch")
     part |= {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
     part["labels"] = list(names)
     for key in ("labelled", "task"):
         part.pop(key, None)
-    return "; judged by the folder's boxes" + ("" if named else ", whose classes are ASSUMED to be in its order")
+    return f"; judged by the folder's {what}" + ("" if named else ", whose classes are ASSUMED to be in its order")
 
 
 def _described(problem: InferredProblem, task: Task | None) -> str:

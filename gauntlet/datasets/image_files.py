@@ -1,9 +1,11 @@
 """Images that stay in the user's folder: a list of files, each decoded when it is needed."""
 
+import base64
 import hashlib
 import json
 import os
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -92,15 +94,20 @@ class ImageFileSplit:
 
 
 def _listed(labels: Array | None) -> dict[str, Any]:
-    """Return labels as JSON values: classes, or the objects of each image without the padding."""
+    """Return labels as JSON values: classes, masks as compressed bytes, or each image's objects without the padding."""
     if labels is None or labels.ndim == 1:
         return {"labels": None if labels is None else labels.tolist()}
+    if labels.dtype == np.uint8:
+        packed = base64.b64encode(zlib.compress(labels.tobytes(), 1)).decode()
+        return {"labels": None, "masks": packed, "size": labels.shape[1:]}
     return {"labels": None, "boxes": [rows[rows[:, 4] >= 0].tolist() for rows in labels]}
 
 
 def _labels(content: Mapping[str, Any]) -> Array | None:
     if "boxes" in content:
         return padded_boxes([np.array(rows, np.float32).reshape(-1, 6) for rows in content["boxes"]])
+    if "masks" in content:
+        return np.frombuffer(zlib.decompress(base64.b64decode(content["masks"])), np.uint8).reshape(-1, *content["size"])
     return None if content["labels"] is None else np.array(content["labels"], np.int64)
 
 

@@ -41,16 +41,17 @@ class ImageFolder(NormalizedImages):
 
     With `annotations`, images have boxes: of COCO's JSON files, one by split or one that is split here, of Pascal VOC's
     folders `JPEGImages`, `Annotations` and, unless it is split here, `ImageSets/Main`, or of YOLO's folders `images`
-    and `labels`. COCO's crowds and VOC's difficult objects are neither learned nor counted.
+    and `labels`. COCO's crowds and VOC's difficult objects are neither learned nor counted. `masks` reads the class of
+    each pixel: `images/a.jpg` and `masks/a.png`.
     """
 
     everyday: ClassVar = {"path": "photos", "image_size": [256, 320]}
     kind: Literal["image-folder"] = "image-folder"
     path: Path = Field(description="the folder, which must stay in place")
-    annotations: Literal["voc", "yolo"] | Path | dict[SplitName, Path] | None = Field(
+    annotations: Literal["voc", "yolo", "masks"] | Path | dict[SplitName, Path] | None = Field(
         None,
         union_mode="left_to_right",
-        description="COCO's JSON file with boxes, or one by split, below `path`; or voc, or yolo",
+        description="COCO's JSON file with boxes, or one by split, below `path`; or voc, yolo, or masks",
     )
     images: Path | dict[SplitName, Path] = Field(
         Path(), description="the folder of the images in COCO's files, or one by split; below `path`"
@@ -87,10 +88,10 @@ class ImageFolder(NormalizedImages):
         if self.annotations is None:
             if self.labelled and self.task not in (None, "classification", "embedding"):
                 raise ValueError(f"task: {self.task}: folders tell one class for an image; set labelled: false")
-        elif self.resize == "crop" or self.hog is not None:
+        elif (self.resize == "crop" and self.annotations != "masks") or self.hog is not None:
             raise ValueError("annotations: boxes need the whole image; set resize to stretch or letterbox, without hog")
-        elif self.task not in (None, "detection"):
-            raise ValueError(f"task: {self.task}: annotations tell boxes; remove task")
+        elif self.task not in (None, "segmentation" if self.annotations == "masks" else "detection"):
+            raise ValueError(f"task: {self.task}: annotations tell boxes or masks; remove task")
         return self
 
     @model_validator(mode="after")
@@ -161,7 +162,8 @@ class ImageFolder(NormalizedImages):
     def some_inputs(self, most: int) -> NamedArrays:
         """Return the inputs for some images, evenly spaced over the folder; none where no image can be read."""
         index = index_images(self.path)
-        chosen = index.files[:: max(1, len(index.files) // most)][:most]
+        files = [each for each in index.files if "masks" not in Path(each[2]).parts[:-1]] or index.files
+        chosen = tuple(files[:: max(1, len(files) // most)][:most])
         images, _ = scan(self.path.resolve(), replace(index, files=chosen), len(self.mean))
         return file_split(self.path.resolve(), images, self.transform).take(slice(None)) if images else {}
 

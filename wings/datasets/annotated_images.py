@@ -20,6 +20,7 @@ from gauntlet.datasets.truth import padded_boxes
 from gauntlet.images.preprocessing import source_region
 from wings.datasets.annotations import AnnotatedImage, AnnotatedObject, Annotations
 from wings.datasets.coco import read_coco, recognize_coco
+from wings.datasets.masks import MASKS, load_masked
 from wings.datasets.voc import read_voc
 from wings.datasets.yolo import read_yolo
 
@@ -112,6 +113,8 @@ def load_annotated(folder: ImageFolder) -> Dataset:
     """Read the annotations, decode every image once, and split the usable ones."""
     where = folder.annotations
     assert where is not None
+    if where == MASKS:
+        return load_masked(folder)
     if not folder.path.is_dir():
         raise StageError(f"{folder.path}: no such folder. Fix: set data.path to the folder of the dataset")
     annotations = _read(folder.path, where, folder.images)

@@ -1,5 +1,6 @@
 """The format of YOLO's tools: a text file for each image, a line for each object, in shares of the image."""
 
+from collections.abc import Iterable
 from pathlib import Path, PurePath
 
 import yaml
@@ -27,19 +28,26 @@ def read_yolo(path: Path) -> Annotations:
         StageError: without any such image, or where the names cannot be read.
     """
     annotations, names = Annotations(), class_names(path)
-    files = [PurePath(file) for _, _, file in index_images(path).files if IMAGES in PurePath(file).parts[:-1]]
-    splits = {file: next((SPLITS[part] for part in file.parts if part in SPLITS), "") for file in files}
-    for file, split in splits.items():
-        if not split and any(splits.values()):
-            annotations.reject(str(file), "folder", str(file.parent), ", ".join(SPLITS), "move it into a split")
-            continue
-        tested = "test" if split == "validation" and "test" not in splits.values() else split
-        annotations.images.append(_image(path, file, tested, names, annotations))
+    files = [file for _, _, file in index_images(path).files if IMAGES in PurePath(file).parts[:-1]]
+    for file, split in splits_of(files).items():
+        if split is None:
+            annotations.reject(file, "folder", str(PurePath(file).parent), ", ".join(SPLITS), "move it into a split")
+        else:
+            annotations.images.append(_image(path, PurePath(file), split, names, annotations))
     if not annotations.images:
         raise StageError(f"{path}: no image below a folder '{IMAGES}'; expected {IMAGES}/a.jpg and {LABELS}/a.txt")
     used = {int(each.label) for image in annotations.images for each in image.objects} if not names else set()
     annotations.labels = names or tuple(map(str, range(max(used, default=0) + 1)))
     return annotations
+
+
+def splits_of(files: Iterable[str]) -> dict[str, str | None]:
+    """Return the split of each file, by its folders: `""` where none is in a split, None for one outside of them."""
+    found = {file: next((SPLITS[part] for part in PurePath(file).parts if part in SPLITS), None) for file in files}
+    if not any(found.values()):
+        return dict.fromkeys(found, "")
+    tested = "validation" if "test" not in found.values() else "test"
+    return {file: "test" if split == tested else split for file, split in found.items()}
 
 
 def class_names(path: Path) -> tuple[str, ...]:

@@ -39,7 +39,8 @@ def infer_maps(known: Evidence, certain: bool) -> Iterator[InferredProblem]:
         shape = f"{name} {['n', *maps.shape[1:]]}".replace("'", "")
         if why := _why_maps(known, name, maps, axes[0]) or ("as requested" if certain else ""):
             what = "a mask" if count == 1 else f"maps of {count} classes"
-            yield InferredProblem("segmentation", f"{shape} holds {what}: {why}", name)
+            labels = tuple(map(str, range(max(2, count))))
+            yield InferredProblem("segmentation", f"{shape} holds {what}: {why}", name, labels=labels)
 
 
 def _is_fraction(maps: Array, axes: tuple[int, int, int], size: Size) -> bool:

@@ -1,0 +1,137 @@
+"""Images with the class of each pixel in a second image: `images/a.jpg` and `masks/a.png`."""
+
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+from gauntlet.core.errors import StageError
+from gauntlet.core.signature import Preprocessing
+from gauntlet.datasets.directory_index import DirectoryIndex, index_images
+from gauntlet.datasets.image_folder import ImageFolder, file_split
+from gauntlet.datasets.image_scan import ScannedImage, scan
+from gauntlet.datasets.splits import SPLITS, Dataset, SkippedFile, skipped_check, summary
+from gauntlet.datasets.splitting import complete_splits
+from gauntlet.datasets.truth import IGNORED_PIXEL
+from gauntlet.images.preprocessing import preprocess
+from wings.datasets.yolo import IMAGES, class_names, splits_of
+
+MASKS, SUFFIXES = "masks", (".png", ".bmp", ".gif", ".tif", ".tiff")
+"""Folder of the masks, and formats that keep each value; JPEG changes classes at their edges."""
+MODES = ("1", "L", "P", "RGB")
+BINARY = (0, 255)
+"""Values of masks that show what belongs to the only class in white."""
+
+Mask = npt.NDArray[np.uint8]
+
+
+def recognize_masks(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the settings that read the masks beside a folder's images, and the names of their classes, if any."""
+    folders = (*path.glob(MASKS), *path.glob(f"*/{MASKS}"))
+    found = any((folder.parent / IMAGES).is_dir() for folder in folders)
+    return ({"annotations": MASKS}, class_names(path)) if found else ({}, ())
+
+
+def load_masked(folder: ImageFolder) -> Dataset:
+    """Decode every image and its mask once, and split the usable pairs.
+
+    A mask has the size of its image, and a class for each pixel: a gray level, or an index of a palette. Pixels of the
+    class 255 do not count, unless all masks are black and white: then white is class 1.
+
+    Raises:
+        StageError: without any usable pair, or where a mask has a class without a name.
+    """
+    if not folder.path.is_dir():
+        raise StageError(f"{folder.path}: no such folder. Fix: set data.path to the folder of the dataset")
+    root, skipped = folder.path.resolve(), []
+    masks, found = {}, _pairs(folder.path)
+    splits = splits_of(found)
+    for file, mask in found.items():
+        if mask is None or splits[file] is None:
+            lacks = f"no mask {MASKS}/{PurePath(file).stem}.png beside its folder" if mask is None else "in no split"
+            skipped.append(SkippedFile(file=file, reason=lacks))
+        else:
+            masks[file] = mask
+    index = DirectoryIndex((), ("",), tuple((splits[file] or "", "", file) for file in masks), ())
+    scanned, unusable = scan(root, index, len(folder.mean))
+    skipped += unusable
+    images, read = [], []
+    for image in scanned:
+        mask = _mask(root / masks[image.file], image, folder.transform.how)
+        if isinstance(mask, str):
+            skipped.append(SkippedFile(file=masks[image.file], reason=mask))
+        else:
+            images.append(image)
+            read.append(mask)
+    check = skipped_check(skipped, folder.max_skipped, "images and masks")
+    if not images:
+        raise StageError(f"{folder.path}: no image with a usable mask; {summary(skipped) or 'no image'}")
+    truth = _classes(np.stack(read))
+    labels = folder.labels or class_names(folder.path) or tuple(map(str, range(_highest(truth) + 1)))
+    _require_names([masks[image.file] for image in images], truth, labels)
+    names, digests = np.array([image.split for image in images]), [image.pixel_digest for image in images]
+    indices = complete_splits(names, None, folder.split_fractions, folder.seed, digests)
+    if "test" not in indices:
+        raise StageError(f"{folder.path}: no image is in the split 'test'. Fix: name one for it, or name no splits")
+    parts = {
+        name: file_split(root, [images[i] for i in indices[name]], folder.transform, truth[indices[name]])
+        for name in SPLITS
+        if name in indices
+    }
+    signature = folder.transform.signature(labels).replace(task="segmentation")
+    return Dataset(parts, signature, (check,), tuple(skipped))
+
+
+def _pairs(path: Path) -> dict[str, str | None]:
+    """Return the mask of each image below a folder of images; None where there is none."""
+    files = [file for _, _, file in index_images(path).files]
+    stems = {str(PurePath(file).with_suffix("")): file for file in files if PurePath(file).suffix.lower() in SUFFIXES}
+    pairs = {}
+    for file in files:
+        parts = PurePath(file).with_suffix("").parts
+        if IMAGES in parts[:-1]:
+            place = len(parts) - 2 - parts[-2::-1].index(IMAGES)
+            stem = str(PurePath(*parts[:place], MASKS, *parts[place + 1 :]))
+            pairs[file] = stems.get(stem, stems.get(f"{stem}_mask"))
+    return pairs
+
+
+def _mask(path: Path, image: ScannedImage, how: Preprocessing) -> Mask | str:
+    """Return the class of each pixel of an input, shape (height, width), or why the mask cannot be used."""
+    try:
+        with Image.open(path) as file:
+            upright = ImageOps.exif_transpose(file)
+            values = np.asarray(upright)
+    except Exception as error:  # Pillow's readers raise many types
+        return f"damaged: {error or type(error).__name__}"
+    if upright.mode not in MODES or (values.ndim == 3 and np.ptp(values, axis=2).any()):
+        return f"pixels of mode {upright.mode}, in color; expected a class for each pixel: gray levels, or a palette"
+    values = values if values.ndim == 2 else values[:, :, 0]
+    if values.shape != (image.height, image.width):
+        return f"{list(values.shape)} pixels, and its image has {[image.height, image.width]}. Fix: make it as large"
+    # Bars of a letterbox, and nothing else, are of no class; `nearest` mixes no two classes.
+    plain = how.replace(
+        mean=(0.0,), std=(1.0,), scale=1 / 255, interpolation="nearest", padding=IGNORED_PIXEL, channel_order="RGB"
+    )
+    return np.round(255 * preprocess(values.astype(np.uint8), plain, "NHWC")[:, :, 0]).astype(np.uint8)
+
+
+def _classes(masks: Mask) -> Mask:
+    """Return masks, shape (n, height, width), with classes as values: white is class 1 where all are black and white."""
+    values = np.unique(masks)
+    return (masks // 255).astype(np.uint8) if set(values.tolist()) == set(BINARY) else masks
+
+
+def _highest(masks: Mask) -> int:
+    return int(np.max(masks, initial=0, where=masks != IGNORED_PIXEL))
+
+
+def _require_names(files: list[str], masks: Mask, labels: tuple[str, ...]) -> None:
+    for file, mask in zip(files, masks, strict=True):
+        if (found := _highest(mask)) >= len(labels):
+            raise StageError(
+                f"{file}: a pixel has class {found}; allowed: 0 to {len(labels) - 1}, and {IGNORED_PIXEL} for pixels "
+                "that do not count. Fix: correct the mask, or name all classes in data.labels"
+            )
