@@ -12,6 +12,7 @@ from gauntlet.core.kinds import removed
 from gauntlet.core.signature import TensorSpec
 from gauntlet.datasets.directory_index import index_directory, is_visible, printable_name
 from gauntlet.datasets.splits import SPLITS
+from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.datasets.truth import are_class_numbers
 from gauntlet.frameworks.trial_run import TrialRun
 
@@ -107,7 +108,8 @@ def _arrays(
 ) -> dict[str, Any]:
     count = len(next(iter(arrays.values()), ()))
     labelled = "with" if "labels" in arrays else "without"
-    notes["samples"] = f"{count} in {path}, {labelled} labels; 30 % calibrate, 70 % test"
+    by = ", split by group" if GROUPS in arrays else ", split by time" if TIMES in arrays else ""
+    notes["samples"] = f"{count} in {path}, {labelled} labels; 30 % calibrate, 70 % test{by}"
     layout = first_layout(array.shape for name, array in arrays.items() if name != "labels")
     part: dict[str, Any] = {"kind": "arrays", "path": str(path.resolve()), "split_fractions": FRACTIONS}
     labels = arrays.get("labels")

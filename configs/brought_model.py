@@ -20,6 +20,7 @@ from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.core.signature import Task
+from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.frameworks.trial_run import (
     Shapes,
     TrialRun,
@@ -70,6 +71,7 @@ def infer_config(
     task: Task | None = None,
     trust: bool = False,
     store: Store = NOTHING_STORED,
+    group: str | None = None,
 ) -> InferredConfig:
     """Return the configuration for a model, with random samples where there is no data.
 
@@ -82,6 +84,7 @@ def infer_config(
         task: what the outputs mean; by default it is inferred.
         trust: read a file that may run code.
         store: the home's; a file in it has been trusted before.
+        group: of images, the pattern whose group in a path stays in one split.
 
     Raises:
         ConfigError: when a file is missing, of another kind or not trusted, or the model leaves a shape open.
@@ -101,6 +104,8 @@ def infer_config(
         pairs = ", ".join(f"{name} -> {output}" for name, output in trial.states)
         notes["states"] = f"{pairs}, judged over sequences in which each model feeds itself; none: train.states=[]"
     part = data_part(data, arrays, names, trial, notes, model if kind == "onnx" else None)
+    if group and part["kind"] == "image-folder":
+        part["group"] = group
     values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
     notes["problem"] = infer_meaning(brought, values, arrays, names, task)
     describe_images(part, notes)
@@ -174,7 +179,8 @@ def _try_framework(
     if not isinstance(config, Brought):
         raise ConfigError(f"{model}: train.kind {config.kind} takes no model; write a configuration that names it")
     require_packages_of(str(model), "train", config)
-    samples = None if arrays is None else {name: array for name, array in arrays.items() if name != "labels"}
+    beside = ("labels", GROUPS, TIMES)
+    samples = None if arrays is None else {name: array for name, array in arrays.items() if name not in beside}
     layout = first_layout(array.shape for array in (samples or {}).values())
 
     def converted(samples: NamedArrays) -> NamedArrays:

@@ -28,7 +28,7 @@ def adder(commands: Commands, package: str, uses: Uses = MappingProxyType({})) -
         raw = argparse.RawDescriptionHelpFormatter
         command = commands.add_parser(name, help=text, epilog="\n".join(ends) or None, formatter_class=raw)
         command.set_defaults(command=f"{package}.{function}")
-        command.set_defaults(group=group)
+        command.set_defaults(heading=group)
         return command
 
     return add
@@ -43,7 +43,7 @@ class GroupedParser(argparse.ArgumentParser):
         formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
         formatter.add_text(self.description)
         [commands] = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
-        groups = {name: command.get_default("group") or MORE for name, command in commands.choices.items()}
+        groups = {name: command.get_default("heading") or MORE for name, command in commands.choices.items()}
         sections = {group: [c for c in commands._choices_actions if groups[c.dest] == group] for group in GROUPS}
         sections["options"] = [action for action in self._actions if action is not commands]
         for title, actions in sections.items():

@@ -98,6 +98,10 @@ def _add_model_options(command: argparse.ArgumentParser) -> None:
     )
     task = "what the outputs of a model mean; by default inferred from its graph and its outputs"
     command.add_argument("--task", choices=TASKS, help=task)
+    group = "keep samples of one value in one split: a column, an array of the .npz file, or a pattern of images' paths"
+    command.add_argument("--group", metavar="COLUMN|REGEX", help=group)
+    time = "take the latest samples by this column, or array, for the test, and the earliest to calibrate"
+    command.add_argument("--time", metavar="COLUMN", help=time)
     parameters = "a JAX function's first argument: an .npz or .msgpack file of arrays"
     command.add_argument("--parameters", metavar="FILE", help=parameters)
     trust = "read a model file that may run code; needed once for each file"

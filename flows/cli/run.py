@@ -32,6 +32,8 @@ MODEL_OPTIONS = {
     "labels": "the key under data",
     "shape": "the key under data",
     "task": "data.task",
+    "group": "data.group, or the array split_groups",
+    "time": "the array split_times",
     "parameters": "train.parameters",
     "trust": "train.trust",
 }
@@ -96,7 +98,8 @@ def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, Pipe
     """Return what was inferred for a model, and its configuration with the settings of the command."""
     samples = options.data
     for as_file in kinds("samples").values():
-        samples = as_file(samples, options.config, home.store, trust=options.trust)
+        by = {"group": options.group, "time": options.time}
+        samples = as_file(samples, options.config, home.store, trust=options.trust, **by)
     files = (samples, options.labels, options.parameters)
     data, labels, parameters = (Path(name) if name else None for name in files)
     with with_operator_libraries(given_libraries(options.config, options.set)):
@@ -109,6 +112,7 @@ def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, Pipe
             task=options.task,
             trust=options.trust,
             store=home.store,
+            group=options.group,
         )
     if samples != options.data:  # the user knows his own file, not the store's
         inferred.notes["samples"] = inferred.notes["samples"].replace(str(samples), options.data)

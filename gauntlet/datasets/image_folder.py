@@ -1,13 +1,14 @@
 """The user's own images, in one folder per class or with boxes; only the images of one batch are in memory."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.box_decoding import BoxDecoding
@@ -75,6 +76,9 @@ class ImageFolder(NormalizedImages):
     decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
     max_skipped: int = Field(0, ge=0, description="unusable files that may be skipped; the report names each")
     split_fractions: SplitFractions = Field(default_factory=SplitFractions, description="used for missing splits")
+    group: str | None = Field(
+        None, description="regular expression; images stay in one split where its first group finds the same in a path"
+    )
     seed: int = Field(0, ge=0, description="determines which image is in which split")
 
     @model_validator(mode="before")
@@ -93,6 +97,15 @@ class ImageFolder(NormalizedImages):
         elif self.task not in (None, "segmentation" if self.annotations == "masks" else "detection"):
             raise ValueError(f"task: {self.task}: annotations tell boxes or masks; remove task")
         return self
+
+    @field_validator("group")
+    @classmethod
+    def _is_a_pattern(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"no regular expression: {error}") from error
+        return pattern
 
     @model_validator(mode="after")
     def _order_fits_the_channels(self) -> Self:
@@ -124,6 +137,18 @@ class ImageFolder(NormalizedImages):
             hog=self.hog,
         )
         return ImageTransform(how=how, layout=self.layout, name=self.input_name)
+
+    def groups(self, images: Sequence[ScannedImage]) -> list[str]:
+        """Return the group of each image; none without `group`. Raise StageError for a path that does not match."""
+        if self.group is None:
+            return []
+        found = [re.search(self.group, image.file) for image in images]
+        if None in found:
+            file = images[found.index(None)].file
+            raise StageError(
+                f"data.group {self.group!r} does not match {file!r}. Fix: write one that matches every path"
+            )
+        return [match.group(min(1, match.re.groups)) or "" for match in found if match]
 
     def files(self) -> tuple[DirectoryState]:
         """Return the names, sizes and times of the user's files: reading 100 000 images would take minutes.
@@ -187,7 +212,8 @@ class ImageFolder(NormalizedImages):
         if empty:
             raise StageError(f"no usable image in the folder {empty[0]!r}" if empty[0] else "no usable image")
         digests = [image.pixel_digest for image in images]
-        return complete_splits(np.array(names), classes, self.split_fractions, self.seed, digests)
+        groups = self.groups(images)
+        return complete_splits(np.array(names), classes, self.split_fractions, self.seed, digests, groups)
 
 
 def _reader_of_annotations() -> Callable[[ImageFolder], Dataset]:

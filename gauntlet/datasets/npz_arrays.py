@@ -7,13 +7,20 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from gauntlet.core.arrays import Array
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.box_decoding import BoxDecoding
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, Task, TensorSpec
 from gauntlet.datasets.audit import sample_digests
 from gauntlet.datasets.splits import SPLITS, ArraySplit, Dataset, DataSource, read_npz_split
-from gauntlet.datasets.splitting import SplitFractions, keep_copies_together, split_indices
+from gauntlet.datasets.splitting import (
+    GROUPS,
+    TIMES,
+    SplitFractions,
+    keep_copies_together,
+    split_blocks,
+    split_indices,
+)
 from gauntlet.datasets.truth import are_class_numbers, class_indices, in_form, label_names, names_in, task_of
 
 MAX_NAMED = 10
@@ -24,7 +31,7 @@ class NpzArrays(DataSource):
     """One `.npz` file, or a folder of them, with one array per input under its name, and optionally `labels`.
 
     A folder whose files are named after the splits holds one file per split; any other folder holds parts of one set,
-    ordered by name. A set without splits is split here.
+    ordered by name. A set without splits is split here: at random, or by the arrays `split_groups` or `split_times`.
     """
 
     kind: Literal["arrays"] = "arrays"
@@ -55,6 +62,7 @@ class NpzArrays(DataSource):
             raise StageError(f"{self.path}: no .npz file in this folder")
         is_split = self._is_split(files)
         parts = _read(files)
+        keys = _taken_out(parts)
         shapes = {
             path.name: {name: (_dtype(array), *array.shape[1:]) for name, array in part.inputs.items()}
             for path, part in parts.items()
@@ -86,8 +94,12 @@ class NpzArrays(DataSource):
             return Dataset({path.stem: part for path, part in parts.items()}, signature)
         whole = _concatenated(list(parts.values()))
         classes = class_indices(whole.labels)
-        indices = split_indices(len(whole), classes, self.split_fractions, self.seed)
-        indices = keep_copies_together(indices, sample_digests(whole), classes)
+        if keys:
+            [(by, values)] = keys.items()
+            indices = split_blocks(values, self.split_fractions, self.seed, by)
+        else:
+            indices = split_indices(len(whole), classes, self.split_fractions, self.seed)
+            indices = keep_copies_together(indices, sample_digests(whole), classes)
         splits = {
             name: ArraySplit(whole.take(chosen), None if whole.labels is None else whole.labels[chosen])
             for name, chosen in indices.items()
@@ -133,6 +145,25 @@ def _read(files: tuple[Path, ...]) -> dict[Path, ArraySplit]:
         rest = [f"and {len(errors) - MAX_NAMED} more"] if len(errors) > MAX_NAMED else []
         raise StageError("\n".join([*header, *errors[:MAX_NAMED], *rest]))
     return parts
+
+
+def _taken_out(parts: dict[Path, ArraySplit]) -> NamedArrays:
+    """Remove the arrays that say how to split from the inputs; return the one that there is, over all parts."""
+    by = [name for name in (GROUPS, TIMES) if any(name in part.inputs for part in parts.values())]
+    if len(by) > 1:
+        raise StageError(f"{next(iter(parts))}: {GROUPS} and {TIMES}; only one of them can say how to split")
+    try:
+        keys = {name: np.concatenate([part.inputs.pop(name) for part in parts.values()]) for name in by}
+    except KeyError as error:
+        raise StageError(f"{error} is not in every file of {[path.name for path in parts]}") from error
+    if wrong := [name for name, values in keys.items() if values.ndim != 1]:
+        raise StageError(f"{wrong[0]} has shape {keys[wrong[0]].shape}; expected one number or text for each sample")
+    if TIMES in keys and keys[TIMES].dtype.kind == "U":
+        try:
+            keys[TIMES] = keys[TIMES].astype("datetime64[us]")
+        except ValueError as error:
+            raise StageError(f"{TIMES}: {error}. Fix: write numbers, or times as 2026-11-26T18:30") from error
+    return keys
 
 
 def _concatenated(parts: list[ArraySplit]) -> ArraySplit:

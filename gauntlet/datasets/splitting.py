@@ -8,11 +8,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from gauntlet.core.arrays import Array
 from gauntlet.core.errors import StageError
 from gauntlet.core.frozen import Frozen
 from gauntlet.datasets.splits import SPLITS
 
 Indices = npt.NDArray[np.int64]
+GROUPS, TIMES = "split_groups", "split_times"
+"""Arrays beside the inputs, shape (samples,): those of one group stay in one split, the latest are for the test."""
 
 
 class SplitFractions(Frozen):
@@ -57,6 +60,26 @@ def split_indices(count: int, labels: Indices | None, fractions: SplitFractions,
     return {name: parts[name] for name in SPLITS if name in parts}
 
 
+def split_blocks(keys: Array | Sequence[str], fractions: SplitFractions, seed: int, by: str) -> dict[str, Indices]:
+    """Return the sample indices by split, shuffled, with all samples of equal keys in one of them.
+
+    `by` is `TIMES` for the order train, validation, calibration, test, or `GROUPS` for a random one. Raise StageError
+    where there are too few different keys.
+    """
+    values, block, counts = np.unique(np.asarray(keys), return_inverse=True, return_counts=True)
+    rng = np.random.default_rng(seed)
+    order = np.arange(len(values)) if by == TIMES else rng.permutation(len(values))
+    middles = np.empty(len(values))
+    middles[order] = (np.cumsum(counts[order]) - counts[order] / 2) / len(block)
+    starts = 1 - np.cumsum([fractions.test, fractions.calibration, fractions.validation])[::-1]
+    place = np.searchsorted(starts, middles[block], side="right")
+    parts = {name: rng.permutation(np.flatnonzero(place == number)) for number, name in enumerate(SPLITS)}
+    if lacking := [name for name in ("calibration", "test") if not len(parts[name])]:
+        what = "times" if by == TIMES else "groups"
+        raise StageError(f"{len(values)} different {what} are too few: none is left for {lacking[0]}")
+    return {name: chosen for name, chosen in parts.items() if len(chosen)}
+
+
 def keep_copies_together(
     indices: dict[str, Indices], digests: Sequence[Hashable], classes: Indices | None
 ) -> dict[str, Indices]:
@@ -86,12 +109,18 @@ def complete_splits(
     fractions: SplitFractions,
     seed: int,
     digests: Sequence[bytes],
+    groups: Sequence[str] = (),
 ) -> dict[str, Indices]:
     """Return the shuffled indices by split, from the split that each sample belongs to; `""` where there are none.
 
     Missing splits for validation and calibration are taken out of `train`; without that, calibration out of `test`.
-    Samples of equal `digests` are put into one split, unless `names` says otherwise.
+    Samples of equal `digests` are put into one split, unless `names` says otherwise; those of equal `groups`, if there
+    are any, too.
     """
+    if groups and "" not in names:
+        raise StageError("data.group: the folder has its own splits. Fix: remove it, or put all images into one set")
+    if groups:
+        return split_blocks(groups, fractions, seed, GROUPS)
     if "" in names:
         indices = split_indices(len(names), classes, fractions, seed)
     else:

@@ -35,9 +35,6 @@ class CalibrateConfig(Frozen):
     """The number of calibration images, and when the ranges count as converged."""
 
     images: int = Field(128, ge=1, description="maximum number of calibration images")
-    max_range_change: float = Field(
-        0.1, gt=0, description="largest shift of a range's end by the second half of the images, relative to its width"
-    )
     reader: FunctionOrName | None = Field(
         None,
         description="your own function that yields the inputs, instead of the calibration images",
@@ -122,7 +119,7 @@ def _set_checks(
     severity: Severity = "error" if config.strict else "warning"
     checks = [class_coverage_check(split, facts.images, labels, severity)]
     if facts.tensors:  # a model without a node to quantize has no ranges that could converge
-        checks.insert(0, convergence_check(facts.changes, facts.images, config.max_range_change, severity))
+        checks.insert(0, convergence_check(facts.changes, facts.images, severity))
     return (*filter(None, checks), test_overlap_check(split, facts.images, test, severity))
 
 

@@ -15,6 +15,8 @@ from gauntlet.datasets.truth import class_indices
 
 Severity = Literal["error", "warning"]
 
+MAX_RANGE_CHANGE = 0.1
+"""Largest shift of a range's end by the second half of the images, relative to its width, of converged ranges."""
 MAX_NAMED = 5  # tensors, classes or images in a message
 
 
@@ -48,11 +50,11 @@ def _shift(before: tuple[float, float], after: tuple[float, float]) -> float:
     return distance / width if width else 0.0
 
 
-def convergence_check(range_changes: tuple[RangeChange, ...], images: int, limit: float, severity: Severity) -> Check:
+def convergence_check(range_changes: tuple[RangeChange, ...], images: int, severity: Severity) -> Check:
     """Check the change of the ranges from half of the images to all; with too few images to halve, it fails."""
     half = [change for change in range_changes if change.images == max(c.images for c in range_changes)]
     worst = max(half, key=lambda change: change.change, default=None)
-    enough = worst is not None and worst.change <= limit
+    enough = worst is not None and worst.change <= MAX_RANGE_CHANGE
     verdict = f"{images} images are enough" if enough else f"not converged at {images} images"
     reason = "too few to compare half of them with all"
     if worst is not None:
@@ -61,9 +63,8 @@ def convergence_check(range_changes: tuple[RangeChange, ...], images: int, limit
     remedy = "raise calibrate.images (and the calibration split's size)"
     if worst is not None and worst.method == "minmax":
         remedy += ", or use a method that clips outliers"
-    check = Check(
-        name="calibrate.max_range_change", value=worst and worst.change, op="<=", limit=limit, severity=severity
-    )
+    name, value = "calibrate.max_range_change", worst and worst.change
+    check = Check(name=name, value=value, op="<=", limit=MAX_RANGE_CHANGE, severity=severity)
     return check.replace(detail=f"{verdict}: {reason}", remedy="" if check.passed else remedy)
 
 

@@ -173,10 +173,10 @@ def test_candidate_is_dropped_when_its_quantizer_saw_only_zeros(
 
 @pytest.mark.slow
 def test_static_recipes_are_dropped_and_the_others_go_on_when_the_calibration_fails(run: Run) -> None:
-    report = run(quick_config("calibrate.max_range_change=1e-9", "calibrate.strict=true"))
+    report = run(quick_config("calibrate.images=1", "calibrate.strict=true"))
     calibrated = report.stage("calibrate")
     assert calibrated is not None
-    assert [c.name for c in calibrated.checks if c.blocks] == ["calibrate.max_range_change"]
+    assert "calibrate.max_range_change" in [c.name for c in calibrated.checks if c.blocks]
     by_name = {c.name: c for c in report.candidates}
     assert (report.verdict, report.stopped_at) == ("passed", None)
     assert "static quantization needs activation ranges; the calibration failed" in by_name["static-u8s8"].reason

@@ -124,7 +124,7 @@ def load_annotated(folder: ImageFolder) -> Dataset:
     if not images:
         raise StageError(f"{folder.path}: no usable image; {summary(annotations.defects) or 'no image is annotated'}")
     names, digests = np.array([image.split for image in images]), [image.pixel_digest for image in images]
-    indices = complete_splits(names, None, folder.split_fractions, folder.seed, digests)
+    indices = complete_splits(names, None, folder.split_fractions, folder.seed, digests, folder.groups(images))
     if "test" not in indices:
         raise StageError(f"{folder.path}: no image is in the split 'test'. Fix: name one for it, or name no splits")
     splits = {

@@ -72,7 +72,7 @@ def load_masked(folder: ImageFolder) -> Dataset:
     labels = folder.labels or class_names(folder.path) or tuple(map(str, range(_highest(truth) + 1)))
     _require_names([masks[image.file] for image in images], truth, labels)
     names, digests = np.array([image.split for image in images]), [image.pixel_digest for image in images]
-    indices = complete_splits(names, None, folder.split_fractions, folder.seed, digests)
+    indices = complete_splits(names, None, folder.split_fractions, folder.seed, digests, folder.groups(images))
     if "test" not in indices:
         raise StageError(f"{folder.path}: no image is in the split 'test'. Fix: name one for it, or name no splits")
     parts = {
@@ -119,7 +119,7 @@ def _mask(path: Path, image: ScannedImage, how: Preprocessing) -> Mask | str:
 
 
 def _classes(masks: Mask) -> Mask:
-    """Return masks, shape (n, height, width), with classes as values: white is class 1 where all are black and white."""
+    """Return masks, shape (n, height, width), with classes as values: 1 for white where all are black and white."""
     values = np.unique(masks)
     return (masks // 255).astype(np.uint8) if set(values.tolist()) == set(BINARY) else masks
 

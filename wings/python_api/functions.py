@@ -22,7 +22,8 @@ def run(model: Any, data: Any, *, sample: Any, home: str | Path | None, quiet: b
 
         place.create()
         source = model_file(model, data if sample is None else sample, place.store)
-        keywords = {"config": source, "data": samples_file(data, source, place.store), **options}
+        by = {} if isinstance(data, str | Path) else {key: options.pop(key, None) for key in ("group", "time")}
+        keywords = {"config": source, "data": samples_file(data, source, place.store, **by), **options}
         parsed, console = options_for("run", keywords), Console(quiet=quiet)
         config, inferred = configured(parsed, place, console)
         folder, error = completed_run(config, inferred, place, console, fresh=parsed.fresh)

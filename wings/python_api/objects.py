@@ -14,6 +14,7 @@ from configs.frameworks import all_frameworks, framework_of
 from gauntlet.core.arrays import Array, NamedArrays, as_array
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.datasets.splitting import GROUPS, TIMES
 from wings.python_api.sample_files import read_samples
 
 LABELS = "labels"
@@ -69,7 +70,9 @@ def _inputs(sample: Any) -> tuple[Array, ...] | NamedArrays:
     return {name: array for name, array in arrays.items() if name != LABELS}
 
 
-def samples_file(data: Any, model: str, store: Store, *, trust: bool = False) -> str | None:
+def samples_file(
+    data: Any, model: str, store: Store, *, trust: bool = False, group: str | None = None, time: str | None = None
+) -> str | None:
     """Return the file of samples: its path, or an `.npz` file in the store with one array for each input.
 
     Args:
@@ -78,21 +81,29 @@ def samples_file(data: Any, model: str, store: Store, *, trust: bool = False) ->
         model: the file that they are for, which names its inputs.
         store: the home's.
         trust: read a model that may run code, for the names of its columns.
+        group: the column, or the array by name, whose samples of one value stay in one split.
+        time: the column, or the array by name, by which the latest samples are for the test.
 
     Raises:
         ConfigError: when they are none of these, or a table lacks a column that the model was fitted on.
     """
     source = data
+    by = {key: name for key, name in ((GROUPS, group), (TIMES, time)) if name}
     if isinstance(data, str | Path):
-        data = read_samples(str(data))
+        path = Path(data)
+        data = read_arrays(path) if by and path.suffix == ".npz" else read_samples(str(data))
     if data is None:
+        if time or (group and source is None):
+            raise ConfigError(
+                f"--{'time' if time else 'group'}: {source or 'random samples'} has no columns to split by"
+            )
         return None if source is None else str(source)
     kind, path = kind_of(Path(model)), Path(model)
     names = tuple(input_names(path)) if kind == "onnx" else ()
     framework = framework_of(kind)
     fitted = framework.columns(path, trust) if framework else ()
     try:
-        batches = [_named(batch, names, fitted) for batch in _batches(data)]
+        batches = [_with_keys(batch, by, names, fitted) for batch in _batches(data)]
         arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
     except (StageError, ValueError, KeyError, IndexError) as error:
         what = source if isinstance(source, str | Path) else type(data).__name__
@@ -113,6 +124,19 @@ def _batches(data: Any) -> Iterator[Any]:
         yield from data
     else:
         raise StageError("expected arrays, a table, or batches of them")
+
+
+def _with_keys(batch: Any, by: Mapping[str, str], names: tuple[str, ...], fitted: tuple[str, ...]) -> NamedArrays:
+    """Return arrays by input, and the columns that say how to split, which are inputs only where the model has them."""
+    columns = list(getattr(batch, "columns", batch if isinstance(batch, Mapping) else ()))
+    if missing := [name for name in by.values() if name not in columns]:
+        raise StageError(f"no column {missing[0]!r} to split by; found: {', '.join(map(str, columns)) or 'none'}")
+    keys = {key: as_array(batch[name]) for key, name in by.items()}
+    for name in {*by.values()} - {*names, *fitted}:
+        kept = [column for column in columns if column != name]
+        batch = {column: batch[column] for column in kept} if isinstance(batch, Mapping) else batch[kept]
+    written = {key: values.astype(str) if values.dtype.kind == "M" else values for key, values in keys.items()}
+    return _named(batch, names, fitted) | written
 
 
 def _named(batch: Any, names: tuple[str, ...], fitted: tuple[str, ...] = ()) -> NamedArrays:

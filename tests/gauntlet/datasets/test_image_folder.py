@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from small_images import write_pictures
 
 from flows.record.cache_key import canonical_json
 from gauntlet.core.errors import StageError
@@ -183,3 +184,25 @@ def test_memory_does_not_grow_with_the_number_of_pictures(tmp_path: Path) -> Non
     few, many = peak(tmp_path / "few"), peak(tmp_path / "many")
     assert many < 8
     assert many - few < 2  # names and digests
+
+
+@pytest.mark.parametrize("pattern", [r"/(\d)", r"/\d"])
+def test_pictures_of_one_group_are_in_one_split(tmp_path: Path, pattern: str) -> None:
+    folder = write_pictures(tmp_path, "cat", "dog", count=100)
+    for file in folder.glob("*/*.png"):
+        file.rename(file.with_name(file.name.removeprefix("00")))  # ten groups of ten pictures of each class
+    splits = ImageFolder(path=folder, group=pattern).load().splits
+    groups = {name: {Path(file).name[0] for file in split.files} for name, split in splits.items()}
+    assert sum(map(len, groups.values())) == 10
+    assert {name: len(split) for name, split in splits.items()}.items() >= {"calibration": 20, "test": 40}.items()
+
+
+def test_groups_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "whole", "cat", "dog")
+    with pytest.raises(StageError, match=r"data.group 'patient.*' does not match 'cat/0000.png'"):
+        ImageFolder(path=folder, group=r"patient(\d)").load()
+    with pytest.raises(ValueError, match="no regular expression"):
+        ImageFolder(path=folder, group="(")
+    split = write_pictures(tmp_path / "split", "train/cat", "train/dog", "test/cat", "test/dog")
+    with pytest.raises(StageError, match="the folder has its own splits"):
+        ImageFolder(path=split, group=".*").load()

@@ -63,7 +63,7 @@ def test_ranges_have_not_converged_when_there_is_one_image(answer: Callable[...,
 @pytest.mark.parametrize(("method", "proposed"), [("minmax", True), ("percentile", False)])
 def test_method_that_clips_outliers_is_proposed_to_one_that_does_not(method: str, proposed: bool) -> None:
     change = RangeChange(method=method, images=48, change=0.5, tensor="r1")
-    remedy = convergence_check((change,), 96, 0.1, "warning").remedy
+    remedy = convergence_check((change,), 96, "warning").remedy
     assert ("use a method that clips outliers" in remedy) == proposed
 
 

@@ -139,7 +139,7 @@ def test_class_without_a_name_stops_the_run(tmp_path: Path) -> None:
 def test_folder_without_masks_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "a", squares(0))
     (tmp_path / "masks" / "a.png").unlink()
-    with pytest.raises(StageError, match="no image with a usable mask; images/a.png: no mask masks/a.png"):
+    with pytest.raises(StageError, match=r"no image with a usable mask; images/a\.png: no mask masks/a\.png"):
         read(tmp_path).load()
 
 

@@ -80,3 +80,25 @@ def test_table_beside_its_labels_is_put_in_order_too(model: str, tmp_path: Path)
 def test_table_without_rows_is_refused(model: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"table\.csv has no samples"):
         stored(X[:0], model, tmp_path)
+
+
+@pytest.mark.parametrize(("option", "key"), [("group", "split_groups"), ("time", "split_times")])
+def test_column_that_splits_is_no_input(model: str, tmp_path: Path, option: str, key: str) -> None:
+    days = pd.date_range("2026-01-01", periods=60)
+    X.assign(day=days, target=Y).to_parquet(tmp_path / "table.parquet")
+    file = samples_file(tmp_path / "table.parquet", model, Store(tmp_path / "store"), **{option: "day"})
+    with np.load(str(file)) as arrays:
+        assert {*arrays.files} == {"input", "labels", key}
+        assert arrays[key][1].startswith("2026-01-02T00:00")
+    with pytest.raises(ConfigError, match="no column 'week' to split by; found: leaf width, leaf length, age, day"):
+        samples_file(tmp_path / "table.parquet", model, Store(tmp_path / "store"), **{option: "week"})
+
+
+def test_column_that_splits_stays_an_input_where_the_model_was_fitted_on_it(model: str, tmp_path: Path) -> None:
+    X.assign(target=Y).to_csv(tmp_path / "table.csv", index=False)
+    file = samples_file(tmp_path / "table.csv", model, Store(tmp_path / "store"), time="age")
+    with np.load(str(file)) as arrays:
+        assert arrays["input"].shape == (60, 3)
+        assert arrays["split_times"].tolist() == X["age"].tolist()
+    with pytest.raises(ConfigError, match="--time: random samples has no columns"):
+        samples_file(None, model, Store(tmp_path / "store"), time="age")
