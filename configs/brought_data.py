@@ -143,21 +143,30 @@ def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str
     else:
         part |= IMAGENET if spec.shape[channels] == 3 else GRAY
         notes["images"] = ASSUMED
+        if (known := trial.images) is not None:
+            part |= {"mean": [*known.mean], "std": [*known.std], "resize": known.resize}
+            part |= {"channel_order": "BGR"} if known.channel_order == "BGR" else {}
+            notes["images"] += f" {known.why}:"
     return part | _image_labels(data, names, trial, notes)
 
 
 def describe_images(part: dict[str, Any], notes: dict[str, str]) -> None:
     """Say what is assumed of images, and whether they have boxes, once it is known what the model is for."""
-    if notes.get("images") == ASSUMED:
+    if (assumed := notes.get("images", "")).startswith(ASSUMED):
         height, width = part["image_size"]
         how = {"crop": "center crop", "stretch": "stretched", "letterbox": "letterbox"}[part.get("resize", "crop")]
         other = "crop" if how == "stretched" else "stretch"
         notes["images"] = (
-            f"{ASSUMED} RGB / 255, mean {part['mean']}, std {part['std']}, {how} to {height}x{width}; "
+            f"{assumed} {part.get('channel_order', 'RGB')} / 255, mean {_short(part['mean'])}, "
+            f"std {_short(part['std'])}, {how} to {height}x{width}; "
             f"set with --set data.mean=[...] --set data.std=[...] --set data.resize={other}"
         )
     if "annotations" in part:
         notes["samples"] = f"images below {part['path']}, with {'masks' if part['annotations'] == 'masks' else 'boxes'}"
+
+
+def _short(values: list[float]) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]
 
 
 def _image_labels(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from configs.brought_data import data_part, describe, describe_images, first_layout, read_arrays
+from configs.brought_data import ASSUMED, data_part, describe, describe_images, first_layout, read_arrays
 from configs.brought_problem import BroughtModel, infer_meaning
 from configs.frameworks import all_frameworks, suffixes, trainings
 from configs.loader import presets
@@ -19,6 +19,7 @@ from configs.required_packages import require_packages_of
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
+from gauntlet.core.kinds import kinds
 from gauntlet.core.signature import Task
 from gauntlet.datasets.splitting import GROUPS, TIMES
 from gauntlet.frameworks.trial_run import (
@@ -109,6 +110,9 @@ def infer_config(
     values: dict[str, Any] = {"name": run_name(model), "train": train, "data": part}
     notes["problem"] = infer_meaning(brought, values, arrays, names, task)
     describe_images(part, notes)
+    if ASSUMED in notes.get("images", "") and notes["problem"].startswith("classification"):
+        scores = values["train"].get("primary_output") or (trial.scores.name if trial.scores else "")
+        notes["images"] += "".join(change(part, brought.predict, scores) for change in kinds("assumed").values())
     fusions = [{"kind": "transformers"}] if kind == "onnx" and reads_attention(model) else []
     values |= {
         "optimize": [{"kind": "chain"}, {"kind": "ort", "level": "extended"}, *fusions],

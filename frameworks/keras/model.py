@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from frameworks.keras.expected_images import expected_images
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.core.arrays import NamedArrays, require_range
 from gauntlet.core.errors import StageError
 from gauntlet.core.signature import Signature, TensorSpec
 from gauntlet.frameworks.arguments import Arguments
-from gauntlet.frameworks.session import LoadedModel
+from gauntlet.frameworks.session import ExpectedImages, LoadedModel
 
 TO_NHWC = (0, 2, 3, 1)
 ACCEPTED_KINDS = {"float": "fiub", "int": "iu", "uint": "iu", "bool": "b"}
@@ -30,6 +31,7 @@ class CallableModel:
     outputs: tuple[str, ...]
     call: Callable[..., Sequence[Any]]
     parameters: int
+    images: ExpectedImages | None = None
 
     def names(self, signature: Signature) -> dict[str, str]:
         """Return model input -> signature input, in the model's order; raise StageError if they do not match.
@@ -96,6 +98,7 @@ class CallableModel:
             parameters=self.parameters,
             call=call,
             arguments=Arguments(tuple(name for name, _, _ in self.inputs)),
+            images=self.images,
             declared=tuple(
                 TensorSpec(name=name, dtype="str" if dtype == "string" else dtype, shape=_named_axes(name, shape))
                 for name, dtype, shape in self.inputs
@@ -135,6 +138,7 @@ def from_network(network: Any) -> CallableModel:
         outputs=_distinct(output_names),
         call=tf.function(call, input_signature=specs),
         parameters=network.count_params(),
+        images=expected_images(network),
     )
 
 

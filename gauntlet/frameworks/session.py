@@ -8,13 +8,24 @@ import numpy as np
 
 from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import StageError, one_line
-from gauntlet.core.signature import Task, TensorSpec
+from gauntlet.core.signature import ChannelOrder, Resize, Task, TensorSpec
 from gauntlet.frameworks.arguments import Arguments
 from gauntlet.runtime.batched_inference import batched_inference
 from gauntlet.runtime.engines.base import TensorInfo, type_name
 
 Call = Callable[[NamedArrays], NamedArrays]
 """One batch in the order of the model's inputs -> the outputs by name."""
+
+
+@dataclass(frozen=True)
+class ExpectedImages:
+    """How images become inputs, `(pixel / 255 - mean) / std`, by channel, as far as a framework knows it, and why."""
+
+    why: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    channel_order: ChannelOrder = "RGB"
+    resize: Resize = "stretch"
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,7 @@ class LoadedModel:
     module: Any = None
     class_count: int | None = None
     task: Task | None = None
+    images: ExpectedImages | None = None
     narrowed: Mapping[str, str] = field(default_factory=lambda: {"float64": "float32"})
 
     def inputs_of(self, samples: NamedArrays) -> tuple[TensorSpec, ...]:

@@ -13,7 +13,7 @@ from gauntlet.core.frozen import Frozen
 from gauntlet.core.signature import Preprocessing, Signature, Task, TensorSpec, signature_from_graph
 from gauntlet.core.states import States, sample_types, states_by_name, states_by_shape
 from gauntlet.datasets.synthetic import draw_samples, has_batch
-from gauntlet.frameworks.session import FrameworkSession, LoadedModel
+from gauntlet.frameworks.session import ExpectedImages, FrameworkSession, LoadedModel
 from gauntlet.onnx_model.graph import opset_versions, read_untrusted_graph
 from gauntlet.onnx_model.model_file import is_large_file
 from gauntlet.runtime.batched_inference import batched_inference
@@ -45,6 +45,7 @@ class TrialRun(Frozen):
     task: Task | None = Field(None, description="of a model that says what its outputs mean")
     layout: str = Field("none", description="of the model's own signature")
     preprocessing: Preprocessing | None = Field(None, description="of the model's own signature")
+    images: ExpectedImages | None = Field(None, description="what the framework knows of the model's images")
     own: Signature | None = Field(None, description="the signature that this pipeline has stored in the model")
 
     @property
@@ -116,7 +117,7 @@ def try_framework_model(
         inputs = model.inputs_for(model.declared or _given_by_shape(model, shapes))
     declared = Signature(task="arrays", inputs=inputs, outputs=(), layout="none")
     trial = _try_session(FrameworkSession(inputs, model.call), declared, shapes, first)
-    return trial.replace(layout=layout, class_count=model.class_count, task=model.task)
+    return trial.replace(layout=layout, class_count=model.class_count, task=model.task, images=model.images)
 
 
 def framework_outputs(model: LoadedModel, inputs: tuple[TensorSpec, ...], samples: NamedArrays) -> NamedArrays:

@@ -1,0 +1,57 @@
+"""How a Keras network expects images: pixels where it scales them itself, else as its architecture's own function."""
+
+import re
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from frameworks.keras.architectures import known_names
+from frameworks.keras.tensorflow_setup import start_tensorflow
+from gauntlet.frameworks.session import ExpectedImages
+
+SCALING = ("Rescaling", "Normalization", "TrueDivide", "Divide", "Multiply", "Subtract")
+"""Layers, and operations, that normalize pixels at the start of a network."""
+
+
+def expected_images(network: Any) -> ExpectedImages | None:
+    """Return what the first layers, or the name of an architecture of `keras.applications`, say; else None."""
+    channels = network.inputs[0].shape[-1]
+    if scaling := _scaling_layer(network):
+        why = f"the network scales pixels itself, in the layer {scaling}"
+        return ExpectedImages(why, (0.0,) * channels, (1 / 255,) * channels)
+    architecture = _architecture(network.name)
+    if architecture is None or channels != 3:
+        return None
+    module = sys.modules[getattr(start_tensorflow().applications, architecture).__module__]
+    name = f"keras.applications.{module.__name__.rpartition('.')[2]}.preprocess_input"
+    return _probed(module.preprocess_input, f"as {name} does, by the network's name {network.name}")
+
+
+def _scaling_layer(network: Any) -> str | None:
+    for layer in network._flatten_layers(include_self=False):
+        if type(layer).__name__ in SCALING:
+            return str(layer.name)
+        if layer.weights and not hasattr(layer, "layers"):
+            return None
+    return None
+
+
+def _architecture(name: str) -> str | None:
+    """Return the function that builds a network of such a name: `mobilenetv2_1.00_224` is of `MobileNetV2`."""
+    plain, known = re.sub(r"[^a-z0-9]", "", name.lower()), known_names()
+    fitting = [each for each in known if plain.startswith(each)] or [each for each in known if each.startswith(plain)]
+    return known[max(fitting, key=len)] if plain and fitting else None
+
+
+def _probed(preprocess: Any, why: str) -> ExpectedImages:
+    """Return mean, deviation and order of the channels of a linear function of pixels, shape (n, h, w, 3)."""
+
+    def of(*pixel: float) -> npt.NDArray[np.float64]:
+        return np.asarray(preprocess(np.array(pixel, np.float64).reshape(1, 1, 1, 3)), np.float64).reshape(3)
+
+    black, white, red = of(0, 0, 0), of(255, 255, 255), of(255, 0, 0)
+    std = 1 / (white - black)
+    mean, std = (tuple(np.round(values, 9).tolist()) for values in (-black * std, std))
+    return ExpectedImages(why, mean, std, "RGB" if red[0] != black[0] else "BGR")
