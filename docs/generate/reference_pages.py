@@ -3,8 +3,8 @@
 from typing import Any
 
 from everyday_options import everyday_options
-from pydantic.json_schema import GenerateJsonSchema
 from markdown_text import items
+from pydantic.json_schema import GenerateJsonSchema
 from schema_lists import Schema, SchemaLists
 
 from configs.schema import PipelineConfig
