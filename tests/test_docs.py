@@ -102,11 +102,17 @@ def test_architecture_and_decisions_are_short() -> None:
 
 def test_documentation_is_short_and_has_few_semicolons() -> None:
     texts = [page.read_text() for page in PAGES]
-    assert sum(any(map(str.isalnum, word)) for text in texts for word in text.split()) <= 49_700
+    assert sum(any(map(str.isalnum, word)) for text in texts for word in text.split()) <= 44_100
     written = "".join(text for text in texts if not text.startswith("<!-- Generated"))
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", written, flags=re.DOTALL)
     sentences = re.findall(r"[.!?](?=\s)|\|$", prose, re.MULTILINE)  # a row of a table is one, too
     assert prose.count(";") <= 0.03 * len(sentences)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_lines_of_prose_have_at_most_100_characters(page: Path) -> None:
+    prose = re.sub(r"^ *```.*?```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert not [line for line in prose.splitlines() if len(line) > 100 and not line.lstrip().startswith("|")]
 
 
 def linked(page: Path) -> set[Path]:

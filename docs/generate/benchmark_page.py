@@ -10,8 +10,8 @@ from benchmarks.results import Topic
 
 INTRODUCTION = """\
 Each claim links to its result, with every figure, the conditions and the versions. The command
-measures it again. `--result FILE.json` writes the file from which this page is generated. Ratios are
-from interleaved runs. Intervals are at 95 %. Compare ratios before seconds, which depend on the
+measures it again. `--result FILE.json` writes the file from which this page is generated. Ratios
+are from interleaved runs. Intervals are at 95 %. Compare ratios before seconds, which depend on the
 machine. Here are all figures that miss their goals, in bold, and the first three that meet them.
 """
 TOPICS = get_args(Topic)

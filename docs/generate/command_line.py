@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator
 
-from markdown_text import items, sentence
+from markdown_text import items, sentence, wrapped
 
 from flows.cli.commands import INVALID
 from flows.cli.options import parser
@@ -12,8 +12,8 @@ COMMON_CODES = (INVALID, "130 interrupted", "143 terminated")
 INTRODUCTION = """\
 In a checkout, write `.venv/bin/gauntlet COMMAND`. `gauntlet COMMAND --help` prints the same as this
 page. `GAUNTLET_HOME` names the folder of all runs, by default `.gauntlet` in the current folder.
-Arguments without brackets or dashes are required. Defaults are in parentheses. Other exit codes are 2
-for an invalid configuration or arguments, 130 if interrupted, 143 if terminated.
+Arguments without brackets or dashes are required. Defaults are in parentheses. Other exit codes are
+2 for an invalid configuration or arguments, 130 if interrupted, 143 if terminated.
 """
 EXAMPLE = "example: "
 
@@ -43,13 +43,13 @@ def section(command: argparse.ArgumentParser, known: dict[tuple[str, str], str],
         yield items(f"{argument}: {meaning}" for argument, meaning in new)
     for place, some in named.items():
         names = ", ".join(f"{one[0].partition(' ')[0].rstrip('`')}`" for one in some)
-        yield f"As [{place}](#{place.replace(' ', '-')}): {names}."
+        yield wrapped(f"As [{place}](#{place.replace(' ', '-')}): {names}.")
     known |= {one: command.prog for one in new if one[0].startswith("`--") and one not in known}
     example, codes = example_and_codes(command.epilog or "")
     if example:
         yield f"```console\n{example}\n```"
     if codes:
-        yield sentence(codes).rstrip(".") + "."
+        yield wrapped(sentence(codes).rstrip(".") + ".")
     for action in below:
         told = {choice.dest: choice.help or "" for choice in action._choices_actions}
         for name, one in action.choices.items():

@@ -17,7 +17,7 @@ def items(texts: Iterable[str]) -> str:
 
 def wrapped(text: str, indent: str = "") -> str:
     """Return a paragraph in lines of at most 100 characters, where its words allow it."""
-    return fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return fill(" ".join(text.split()), 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def cell(text: str) -> str:

@@ -32,8 +32,8 @@ Each run writes `.gauntlet/runs/RUN/report.json`. `gauntlet show --json` prints 
 and Markdown reports show the same record. Its JSON Schema is `docs/report.schema.json`. A field may
 be added under the same `schema_version`. A change of meaning takes the next number.
 
-Numbers that JSON cannot hold are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`. The `facts` of
-a stage are what it measured. Their keys differ from stage to stage.
+Numbers that JSON cannot hold are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`. The `facts`
+of a stage are what it measured. Their keys differ from stage to stage.
 """
 
 
