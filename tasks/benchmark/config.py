@@ -49,7 +49,7 @@ class BenchmarkConfig(Frozen):
     min_calls: int = Field(3, ge=1, description="least number of calls in a block, whatever their duration")
     threads: int | None = Field(None, ge=1, description="threads of each session; default: all usable by the process")
     timeout_s: float = Field(120, gt=0, description="time limit of each reply of a worker")
-    restart_processes: bool = Field(True, description="new processes in every round, or too narrow intervals")
+    restart_processes: bool = Field(True, description="new processes in every round; without, intervals are too narrow")
     resolution: float = Field(RESOLUTION, ge=0, lt=1, description="relative differences below this do not count")
     early_stopping: bool = Field(True, description="stop candidates proven slower than the leader")
     targets: tuple[Target, ...] = Field(
