@@ -98,13 +98,12 @@ class PipelineConfig(Frozen):
     data: DataConfig = Field(default_factory=Digits, description="data for training and tests")
     extra_samples: tuple[Path, ...] = Field(
         (),
-        description="`.npz` files of labeled samples, preprocessed; they join the splits for training, validation and "
-        "calibration",
+        description="`.npz` files of labeled, preprocessed samples for training, validation and calibration",
     )
     max_near_duplicates: int | None = Field(
         None,
         ge=0,
-        description="test images that may nearly equal one of another split; by default, any is a warning",
+        description="near copies of test images in other splits; by default, any is a warning",
     )
     train: TrainConfig = Field(default_factory=lambda: {"kind": DEFAULT_TRAINING}, validate_default=True)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
@@ -132,8 +131,7 @@ class PipelineConfig(Frozen):
     quantize_budget_s: float | None = Field(
         None,
         ge=0,
-        description="time for the graph passes, calibration, recipes and repairs of one network, without waiting for "
-        "other runs; default: 60 with `quantize: auto`, else none",
+        description="time for a network's passes, calibration, recipes and repairs; default: 60 with `quantize: auto`",
     )
     prune: tuple[PruneConfig, ...] = Field((), description="pruned networks, each a candidate that is also quantized")
     accuracy: AccuracyConfig = Field(default_factory=AccuracyConfig)
@@ -142,9 +140,7 @@ class PipelineConfig(Frozen):
     package: PackageConfig = Field(default_factory=PackageConfig)
     runner: Runner = Field(default_factory=Threads, description="what does independent work side by side")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig)
-    operator_libraries: tuple[Path, ...] = Field(
-        (), description="libraries of the model's custom operators, loaded in every session"
-    )
+    operator_libraries: tuple[Path, ...] = Field((), description="libraries of the model's custom operators")
     overrides: tuple[Override, ...] = Field((), description="failed checks to accept")
 
     @property

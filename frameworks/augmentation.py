@@ -11,7 +11,7 @@ from gauntlet.images.preprocessing import Layout
 
 
 class ColorAugmentation(Frozen):
-    """Random changes that leave everything in its place, so that boxes and masks stay right."""
+    """Random changes that keep boxes and masks right."""
 
     recolor: bool = Field(
         False,
@@ -43,7 +43,7 @@ class ColorAugmentation(Frozen):
 
 
 class Augmentation(ColorAugmentation):
-    """Each training image is shifted by up to `crop_padding` pixels in both directions and mirrored half of the time.
+    """Random changes to the training images.
 
     The padding is black, or zero if the preprocessing is unknown.
     """

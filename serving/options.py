@@ -20,14 +20,14 @@ def add_commands(commands: Commands) -> None:
     serve.add_argument("--repository", metavar="FOLDER", help="bundles that clients may load by name")
     serve.add_argument("--host", default="127.0.0.1", help="by default 127.0.0.1; any other needs --token-file")
     serve.add_argument("--port", type=int, default=8080, help="by default 8080; 0 takes a free one")
-    inherited = "listen on this open socket in place of --host and --port, as a service manager or inetd hands it over"
+    inherited = "listen on this open socket, as a service manager hands it over"
     serve.add_argument("--fd", type=at_least(0), metavar="N", help=inherited)
-    tokens = "tokens that clients send as `Bearer`, one a line, each with its rights or all; or one in $GAUNTLET_TOKEN"
+    tokens = "tokens of clients, one a line, each with its rights or all; or one in $GAUNTLET_TOKEN"
     serve.add_argument("--token-file", metavar="FILE", help=tokens)
     serve.add_argument("--tls-cert", metavar="FILE", help="serve over HTTPS with this certificate chain, in PEM")
     serve.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
     serve.add_argument("--threads", type=at_least(1), metavar="N", help="of a session; by default the winner's")
-    deadline = "time from a request's last byte to its outputs, by default 1000; refused with 429 beyond"
+    deadline = "from a request's last byte to its outputs, by default 1000"
     serve.add_argument("--deadline-ms", type=float, metavar="MS", help=deadline)
     serve.add_argument("--max-queue", type=at_least(1), metavar="N", help="requests that wait, by default 1024")
     serve.add_argument("--max-rows", type=at_least(1), metavar="N", help="samples of a request, by default 256")
@@ -39,7 +39,7 @@ def add_commands(commands: Commands) -> None:
     logged = "log requests into this folder, for `gauntlet monitor`; by default no log"
     serve.add_argument("--request-log", metavar="FOLDER", help=logged)
     serve.add_argument("--log-share", type=float, metavar="SHARE", help="of the requests in the log, by default 1")
-    kept = "what the log keeps of inputs: by default statistics; embeddings adds penultimate outputs; all: much space"
+    kept = "what the log keeps of inputs; by default statistics"
     serve.add_argument("--log-inputs", choices=["none", "statistics", "embeddings", "all"], help=kept)
     serve.add_argument("--log-max-mb", type=float, metavar="MB", help="size of the request log, by default 1000")
     levels = ["debug", "info", "warning", "error"]

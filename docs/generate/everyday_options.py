@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import yaml
 from markdown_text import anchor, table
-from schema_tables import Schema, SchemaTables, mapping
+from schema_lists import Schema, SchemaLists, mapping
 
 INTRODUCTION = """\
 # Everyday options
 
-These options suit most runs; [the reference](configuration.md) also has those for tuning. Each example is a line of a
-configuration file, which `gauntlet validate FILE` checks; `--set KEY=VALUE` changes one value of a file or preset.
+These options suit most runs. [The reference](configuration.md) also has those for tuning, and the
+same keys of other kinds. Each example is a line of a configuration file.
 """
 Example = dict[str, Any]
 
@@ -24,15 +24,13 @@ class Option(NamedTuple):
     """The name of the class that has the field; empty at the top level."""
     field: Schema
     example: Example
-    kinds: dict[str, str]
-    """All kinds with a field of this name, and the names of their classes; empty for a part without kinds."""
 
 
 def options(schema: Schema) -> Iterator[Option]:
     """Yield the everyday fields at the top level and one level below, each once, as one of the kinds has it."""
     for part, value in schema["properties"].items():
         if is_everyday(value):
-            yield Option(part, "", value, {part: example_of(value)}, {})
+            yield Option(part, "", value, {part: example_of(value)})
         elif "type" not in value and "anyOf" not in value:  # neither a value nor a list of objects
             kinds = {kind: target.rpartition("/")[2] for kind, target in mapping(value).items()}
             usual = value["default"].get("kind")
@@ -52,8 +50,7 @@ def options_of(definitions: dict[str, Schema], part: str, holders: dict[str, str
             seen.add(key)
             named = {"kind": kind} if kind else {}
             example = {part: named | {name: example_of(fields[name]) for name in needed}}
-            kinds = {one: name for one, name in holders.items() if one and key in definitions[name]["properties"]}
-            yield Option(f"{part}.{key}", holder, field, example, kinds)
+            yield Option(f"{part}.{key}", holder, field, example)
 
 
 def is_everyday(field: Schema) -> bool:
@@ -67,25 +64,24 @@ def example_of(field: Schema) -> Any:
     return {int(key) if key.isdecimal() else key: one for key, one in value.items()} if type(value) is dict else value
 
 
-def everyday_options(schema: Schema, tables: SchemaTables) -> str:
+def everyday_options(schema: Schema, lists: SchemaLists) -> str:
     """Return the page."""
-    rows = [row(option, tables) for option in options(schema)]
+    rows = [row(option, lists) for option in options(schema)]
     return INTRODUCTION + "\n" + table(("option", "default", "example", "meaning"), rows) + "\n"
 
 
-def row(option: Option, tables: SchemaTables) -> tuple[str, ...]:
+def row(option: Option, lists: SchemaLists) -> tuple[str, ...]:
     """Return one option as a row."""
     default = option.field.get("default")
     example = yaml.safe_dump(option.example, default_flow_style=True, sort_keys=False, width=1000).strip()
-    kinds = ", ".join(f"[{kind}]({section(holder, tables)})" for kind, holder in option.kinds.items())
     return (
-        f"[`{option.path}`]({section(option.holder, tables)})",
-        "" if default in (None, [], {}) else f"`{tables.brief(default)}`",
+        f"[`{option.path}`]({section(option.holder, lists)})",
+        "" if default in (None, [], {}) else f"`{lists.brief(default)}`",
         f"`{example[1:-1]}`",
-        option.field["description"] + (f" (kinds: {kinds})" if kinds else ""),
+        option.field["description"],
     )
 
 
-def section(holder: str, tables: SchemaTables) -> str:
+def section(holder: str, lists: SchemaLists) -> str:
     """Return the address of a class's section in the reference."""
-    return f"configuration.md#{anchor(tables.titles[holder] if holder else 'Top level')}"
+    return f"configuration.md#{anchor(lists.titles[holder] if holder else 'Top level')}"

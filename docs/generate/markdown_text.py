@@ -1,12 +1,23 @@
 """Small pieces of Markdown that all generated pages share."""
 
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = ()) -> str:
     """Return a table; the columns in `numbers` are aligned to the right."""
     lines = [columns, ["---:" if column in numbers else "---" for column in columns], *rows]
     return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
+
+
+def items(texts: Iterable[str]) -> str:
+    """Return a list."""
+    return "\n".join(wrapped(f"- {text}", "  ") for text in texts)
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Return a paragraph in lines of at most 100 characters, where its words allow it."""
+    return fill(" ".join(text.split()), 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def cell(text: str) -> str:

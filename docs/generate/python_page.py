@@ -5,17 +5,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from markdown_text import sentence, table
+from markdown_text import sentence, table, wrapped
 
 import gauntlet
 from gauntlet.core.errors import PipelineError
 from wings.python_api.run_result import ReportPage, RunResult, Winner
 
 INTRODUCTION = '''\
-`import gauntlet` has everything that is public in Python. The functions have the words and the defaults of the
-[commands](command-line.md). Where a command ends with an exit code, a function raises an [error](#errors).
-
-The examples on this page run one after another. They need a model and samples:
+`import gauntlet` has everything that is public in Python. The functions have the words and the
+defaults of the [commands](command-line.md). Where a command ends with an exit code, a function
+raises an [error](#errors). The examples on this page need a model and samples:
 
 ```python
 import gauntlet
@@ -68,17 +67,18 @@ def function(name: str, one: Any) -> Iterator[str]:
     plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
     yield f"```text\ngauntlet.{name}{inspect.Signature(plain)}\n```"
     text, *parts = SECTIONS.split(inspect.getdoc(one) or "")
-    yield text
+    for part in text.split("\n\n"):
+        yield part if part.startswith("```") else wrapped(part)
     for title, body in zip(parts[::2], parts[1::2], strict=True):
         rows = [(f"`{entry}`", sentence(unwrapped(meaning))) for entry, meaning in ENTRY.findall(f"{body}\n")]
         heading = {"Args": "argument", "Raises": "error"}.get(title, "")
-        yield table((heading, "meaning" if title == "Args" else "when"), rows) if rows else f"Returns {unwrapped(body)}"
+        yield table((heading, "meaning" if title == "Args" else "when"), rows) if rows else wrapped(f"Returns {body}")
 
 
 def result(kind: type) -> Iterator[str]:
     """Yield a class's heading, and its public attributes."""
     yield f"### {kind.__name__}"
-    yield summary(kind)
+    yield wrapped(summary(kind))
     public = {name: one for name, one in vars(kind).items() if not name.startswith("_") and inspect.getdoc(one)}
     rows = [(f"`{name}{'(path)' * inspect.isfunction(one)}`", summary(one)) for name, one in public.items()]
     if rows:

@@ -26,7 +26,7 @@ USES = {
     "clean": (SERVERS, "gauntlet clean --keep-runs 5 --dry-run"),
     "bundle": (USE, "gauntlet bundle --out winner.zip"),
 }
-RUN = "id of a run (gauntlet runs), or its first characters"
+RUN = "id of a run, or its first characters"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -134,5 +134,5 @@ def _add_bundle(add: AddCommand) -> None:
     bundle.add_argument("--key", metavar="KEY.pem", help="sign the copy with this elliptic curve key")
     for kind, deliver in kinds("delivery").items():
         first = (deliver.__doc__ or kind).splitlines()[0].rstrip(".")
-        text = f"{first[:1].lower()}{first[1:]}, instead of a copy unless --out is given, too"
+        text = f"{first[:1].lower()}{first[1:]}, instead of a copy or, with --out, besides"
         bundle.add_argument(f"--{kind}", dest=f"as_{kind}", metavar="FOLDER", help=text)

@@ -101,7 +101,7 @@ class KerasModel(_TensorFlowModel):
 
 
 class SavedModelFolder(_TensorFlowModel):
-    """Load one signature of a SavedModel: any TensorFlow model with its graph, whatever code created it.
+    """Load one signature of a SavedModel.
 
     A SavedModel is a program, which may also read and write files: `trust` says that you trust its author.
     """

@@ -36,11 +36,10 @@ class KerasTraining(Training, KerasLoopConfig):
     batch_norm_momentum: float = Field(0.9, ge=0, lt=1, description="momentum; Keras's 0.99 suits longer trainings")
     weights: str | None = Field(
         None,
-        description="a file that network.save_weights wrote (.weights.h5), or imagenet, downloaded once; default: "
-        "random",
+        description="a file of network.save_weights (.weights.h5), or imagenet; default: random",
     )
     trainable: Literal["all", "head"] | PositiveInt = Field(
-        "all", description="layers to train: all, head (the last one), or a number of the last ones"
+        "all", description="layers to train: all, head (the last one), or a number of the last"
     )
 
     packages: ClassVar[dict[str, str]] = {"keras": "tensorflow", "tensorflow": "tensorflow"}

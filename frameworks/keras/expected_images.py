@@ -52,6 +52,6 @@ def _probed(preprocess: Any, why: str) -> ExpectedImages:
         return np.asarray(preprocess(np.array(pixel, np.float64).reshape(1, 1, 1, 3)), np.float64).reshape(3)
 
     black, white, red = of(0, 0, 0), of(255, 255, 255), of(255, 0, 0)
-    std = 1 / (white - black)
-    mean, std = (tuple(np.round(values, 9).tolist()) for values in (-black * std, std))
+    deviation = 1 / (white - black)
+    mean, std = (tuple(np.round(values, 9).tolist()) for values in (-black * deviation, deviation))
     return ExpectedImages(why, mean, std, "RGB" if red[0] != black[0] else "BGR")

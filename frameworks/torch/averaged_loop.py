@@ -26,7 +26,7 @@ class AveragedLoopConfig(WarmupConfig):
     patience: int = Field(1000, ge=1, description="stop after this many epochs without a lower validation loss")
     batch_size: int = Field(16, ge=2, description="images per step")
     learning_rate: float = Field(3e-3, gt=0, description="of AdamW, after the warmup and before the cosine schedule")
-    warmup: float = Field(0.05, ge=0, lt=1, description="share of all steps in which the learning rate rises linearly")
+    warmup: float = Field(0.05, ge=0, lt=1, description="share of all steps in which the learning rate rises")
     augment: ColorAugmentation | None = Field(None, description="random changes to the training images")
 
 

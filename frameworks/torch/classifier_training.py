@@ -44,8 +44,7 @@ class TorchTraining(Training, TorchLoopConfig):
     )
     weights: str | None = Field(
         None,
-        description="a state dict (.pt, .pth or .safetensors), or torchvision's name, such as DEFAULT, downloaded "
-        "once; default: random",
+        description="a state dict (.pt, .pth or .safetensors), or torchvision's name, such as DEFAULT; default: random",
     )
     weights_key: str | None = Field(None, description="key of the state dict in a larger checkpoint")
     trainable: Trainable = "all"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 Trainable = Annotated[
     Literal["all", "head"] | Annotated[int, Field(ge=1)] | Annotated[tuple[str, ...], Field(min_length=1)],
-    Field(description="layers to train: all, head (the last one), a number of the last ones, or names of layers"),
+    Field(description="layers to train: all, head (the last one), a number of the last, or names"),
 ]
 MAX_NAMED = 8
 

@@ -31,7 +31,7 @@ class WarmupConfig(LoopConfig):
         0.0,
         ge=0,
         lt=1,
-        description="share of all steps in which the learning rate rises linearly, for transformers and small batches",
+        description="share of all steps in which the learning rate rises",
     )
 
 

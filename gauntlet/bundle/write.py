@@ -34,7 +34,7 @@ FLOAT_TOLERANCE, HALF_TOLERANCE, INTEGER_TOLERANCE = 1e-3, 1e-2, 2e-2
 
 
 class CardConfig(Frozen):
-    """What only its authors know of a model; Markdown. The card says so where something is not stated."""
+    """What only its authors know of a model; Markdown."""
 
     description: str = Field("", description="what the model does, in a sentence or two")
     developed_by: str = Field("", description="person or organization, and where questions about the model go")

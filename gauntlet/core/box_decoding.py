@@ -35,14 +35,12 @@ class BoxDecoding(Frozen):
     """
 
     kind: Literal["fcos", "ssd", "detr", "yolov8", "yolov5", "yolo-nas", "suppressed"]
-    scores: str = Field(description="output with the scores; of yolov8, yolov5 and suppressed, the only one")
-    boxes: str | None = Field(None, description="name of the output with the boxes; none where one output has all")
-    classes: str | None = Field(None, description="for suppressed with three outputs: name of that with the classes")
-    transposed: bool = Field(False, description="for yolov8: whether the output has a row for each box")
+    scores: str = Field(description="output with the scores, or the only one")
+    boxes: str | None = Field(None, description="output with the boxes; none where one output has all")
+    classes: str | None = Field(None, description="of suppressed with three outputs: that with the classes")
+    transposed: bool = Field(False, description="of yolov8: the output has a row for each box")
     min_score: float = Field(0.05, ge=0, lt=1, description="boxes with a lower score are dropped")
-    max_iou: float = Field(
-        0.5, gt=0, le=1, description="intersection over union above which one of two boxes of a class is dropped"
-    )
+    max_iou: float = Field(0.5, gt=0, le=1, description="IoU above which one of two boxes of a class is dropped")
     max_detections: int = Field(100, ge=1, le=1000, description="boxes per image, those with the highest scores")
     shown_score: float = Field(0.4, ge=0, lt=1, description="least score of boxes that people see")
 

@@ -22,9 +22,7 @@ class StageEntry(Frozen):
     candidate: str | None = None
     cached: bool = Field(description="result reused: the same inputs, configuration, code and packages")
     timed: bool = Field(False, description="a clock decided something, so the result is not reused")
-    unkeyed: bool = Field(
-        False, description="a function of the user's read files of its own, so the result is not reused"
-    )
+    unkeyed: bool = Field(False, description="a function of the user's read files, so the result is not reused")
     seconds: Number
     peak_rss_bytes: int
     facts: JsonObject
@@ -72,7 +70,7 @@ class BenchmarkRow(Frozen):
     )
     processes: int = Field(
         1,
-        description="processes measured: one in each round, or one in all if it takes over 2 s to start",
+        description="processes measured: one in each round, or one in all",
     )
     more_rounds: int | None = Field(
         None, description="rounds that would probably resolve the comparison; None if none would"
@@ -80,11 +78,11 @@ class BenchmarkRow(Frozen):
     calls: int | None = Field(None, description="timed calls in all rounds")
     mean_ms: Number | None = Field(None, description="mean latency of all timed calls")
     images_per_second: Number | None = Field(
-        None, description="samples a second of one session, calls one after another: the batch size over the mean"
+        None, description="samples a second of one session, calls one after another"
     )
     peak_rss_bytes: int | None = Field(
         None,
-        description="peak resident memory of the process that runs the session, Python and all batch sizes included",
+        description="peak resident memory of the process that runs the session, Python included",
     )
     memory_ratio: Number | None = Field(
         None, description="peak memory of the reference / candidate: pseudo-median over rounds with new processes"
@@ -97,14 +95,13 @@ class BenchmarkRow(Frozen):
     p99_ms: Number | None = Field(None, description="the same for the 99th percentile; from 299 calls on")
     witness_speedup: Number | None = Field(
         None,
-        description="by processor time of one thread, where other work disturbed the race; the interval covers its own",
+        description="by processor time of one thread, where other work disturbed the race",
     )
     stopped_after_round: int | None = Field(None, description="the round after which it was dropped")
     stopped_for: str | None = Field(None, description="the contender that led to dropping it")
     stopped_as: Literal["slower", "no faster"] | None = Field(
         None,
-        description="proven slower than `stopped_for`, or the same file in another session without an expected gain at "
-        "the first batch size",
+        description="proven slower than `stopped_for`, or in another session without an expected gain",
     )
 
     def with_witness(self, witness: "BenchmarkRow") -> Self:
@@ -128,8 +125,7 @@ class CandidateEntry(Frozen):
     name: str
     parent: str | None
     status: Literal["accepted", "rejected", "unchanged", "not decided"] = Field(
-        description="unchanged: it does the same work as the model that it was made from, and is not raced; not "
-        "decided: the run ended before the selection, and no gate had rejected it"
+        description="unchanged: it does the same work as its parent; not decided: the run ended before the selection"
     )
     reason: str
     accuracy: Number | None = Field(None, description="the run's `metric` on the test samples")

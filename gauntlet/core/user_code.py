@@ -38,8 +38,8 @@ FunctionName = Annotated[str, AfterValidator(_checked)]
 class UserFunction(Frozen):
     """A user's function, and the folder of its module."""
 
-    function: FunctionName = Field(description="module:function, for example mydata:calibration_batches")
-    code_folder: Path = Field(Path(), description="folder of the module; by default the working directory")
+    function: FunctionName = Field(description="module:function")
+    code_folder: Path = Field(Path(), description="folder of the module")
 
     def files(self) -> tuple[Path, ...]:
         """Return the user's files that implement the function."""

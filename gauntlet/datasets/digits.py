@@ -23,7 +23,7 @@ class Digits(DataSource):
     image_size: int = Field(32, ge=8, le=224, description="height and width of an input, in pixels")
     validation_images: int = Field(180, ge=10, le=600, description="images that select the best epoch")
     calibration_images: int = Field(128, ge=10, le=600, description="images that set quantization ranges")
-    test_images: int = Field(360, ge=10, le=600, description="images that every accuracy is measured on")
+    test_images: int = Field(360, ge=10, le=600, description="images for every accuracy")
     layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input; ignored for HOG vectors")
     hog: HogFeatures | None = Field(None, description="turn each image into a vector of HOG features")
     seed: int = Field(0, ge=0, description="determines which image is in which split")

@@ -34,7 +34,7 @@ ImageSize = Annotated[tuple[PositiveInt, PositiveInt], _Square]
 
 
 class ImageFolder(NormalizedImages):
-    """Images in `train/<class>/` and `test/<class>/`, or in `<class>/` alone, which are then split here.
+    """Images in `train/<class>/` and `test/<class>/`, or in `<class>/` alone.
 
     Validation and calibration images may have folders of their own; otherwise they are taken out of `train` (without
     `train`, calibration images out of `test`). Hidden files are ignored, as are Thumbs.db,
@@ -52,16 +52,16 @@ class ImageFolder(NormalizedImages):
     annotations: Literal["voc", "yolo", "masks"] | Path | dict[SplitName, Path] | None = Field(
         None,
         union_mode="left_to_right",
-        description="COCO's JSON file with boxes, or one by split, below `path`; or voc, yolo, or masks",
+        description="COCO's JSON file with boxes, or one by split; or voc, yolo, or masks",
     )
     images: Path | dict[SplitName, Path] = Field(
-        Path(), description="the folder of the images in COCO's files, or one by split; below `path`"
+        Path(), description="the folder of the images in COCO's files, or one by split"
     )
     input_name: str = Field("input", min_length=1, description="name of the model's input")
     image_size: ImageSize = Field((224, 224), description="height and width of an input; one number for both")
     resize: Resize = Field(
         "crop",
-        description="stretch the whole image (default for boxes), crop its center first, or add bars (letterbox)",
+        description="stretch (default for boxes), crop the center first, or add bars",
     )
     padding: int = Field(114, ge=0, le=255, description="level of a letterbox's bars, of 255; default: YOLO's")
     interpolation: Interpolation = Field("bilinear", description="Pillow's; all but nearest are antialiased")
@@ -74,7 +74,7 @@ class ImageFolder(NormalizedImages):
         None, description="what the outputs mean; default: classification where folders are classes"
     )
     decode: BoxDecoding | None = Field(None, description="of a detector: how its outputs become boxes")
-    max_skipped: int = Field(0, ge=0, description="unusable files that may be skipped; the report names each")
+    max_skipped: int = Field(0, ge=0, description="unusable files that may be skipped")
     split_fractions: SplitFractions = Field(default_factory=SplitFractions, description="used for missing splits")
     group: str | None = Field(
         None, description="regular expression; images stay in one split where its first group finds the same in a path"

@@ -19,9 +19,7 @@ class NormalizedImages(DataSource):
     mean: tuple[float, ...] = Field(IMAGENET_MEAN, description="per channel (1 or 3), of values from 0 to 1")
     std: tuple[float, ...] = Field(IMAGENET_STD, description="one per channel; default: ImageNet")
     layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="axis order of an input")
-    hog: HogFeatures | None = Field(
-        None, description="turn each image into a vector of HOG features; mean and std are then 0 and 1"
-    )
+    hog: HogFeatures | None = Field(None, description="turn each image into a vector of HOG features")
 
     @model_validator(mode="after")
     def _channels_agree(self) -> Self:

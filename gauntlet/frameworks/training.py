@@ -52,7 +52,7 @@ class LoopConfig(Frozen):
     learning_rate: float = Field(1e-3, gt=0, description="of AdamW, at the start of the cosine schedule")
     weight_decay: float = Field(0.01, ge=0)
     seed: int = Field(0, ge=0)
-    device: Device = Field("auto", description="where to train; auto: an NVIDIA GPU if found, else the CPU")
+    device: Device = Field("auto", description="auto: an NVIDIA GPU if found, else the CPU")
 
 
 def require_weights_to_freeze(weights: str | None, trainable: object) -> None:

@@ -49,8 +49,7 @@ class AccuracyLimits(Frozen):
     )
     unresolved: Literal["auto", "accept", "reject"] = Field(
         "auto",
-        description="what is not proven; auto: accept a measured drop within its limit, but reject where the samples "
-        "hold nothing to lose",
+        description="what is not proven; auto: accept a measured drop within its limit, unless nothing can be lost",
     )
     min_agreement: float = Field(
         0.98,
@@ -60,8 +59,7 @@ class AccuracyLimits(Frozen):
     )
     min_sqnr_db: float = Field(
         6.0,
-        description="least SQNR in dB of an output that predictions are read from, and of its slices; a constant has "
-        "0 dB",
+        description="least SQNR in dB of an output that predictions are read from, and of its slices",
     )
     min_values_sqnr_db: float = Field(
         20.0, description="the same of every other output: its values themselves are the result"

@@ -45,12 +45,8 @@ class Budget(Frozen):
 
     everyday: ClassVar = {"max_p99_ms": {"1": 20}, "max_size_mb": 10}
     max_p50_ms: ByBatch = Field(default_factory=dict, description="highest median latency by batch size: {1: 10}")
-    max_p90_ms: ByBatch = Field(
-        default_factory=dict, description="highest p90 of the latency (its upper 95 % bound) by batch size"
-    )
-    max_p99_ms: ByBatch = Field(
-        default_factory=dict, description="highest p99 of the latency (its upper 95 % bound) by batch size"
-    )
+    max_p90_ms: ByBatch = Field(default_factory=dict, description="the same of the p90 (its upper 95 % bound)")
+    max_p99_ms: ByBatch = Field(default_factory=dict, description="the same of the p99 (its upper 95 % bound)")
     min_images_per_second: ByBatch = Field(
         default_factory=dict, description="least throughput of one session by batch size, calls one after another"
     )

@@ -48,25 +48,20 @@ class BenchmarkConfig(Frozen):
     block_ms: float = Field(50, gt=0, description="how long a candidate runs at one batch size in one round")
     min_calls: int = Field(3, ge=1, description="least number of calls in a block, whatever their duration")
     threads: int | None = Field(None, ge=1, description="threads of each session; default: all usable by the process")
-    timeout_s: float = Field(120, gt=0, description="time limit of each reply of a worker; a candidate above it fails")
-    restart_processes: bool = Field(
-        True, description="new processes in every round; without, the intervals are too narrow"
-    )
+    timeout_s: float = Field(120, gt=0, description="time limit of each reply of a worker")
+    restart_processes: bool = Field(True, description="new processes in every round; without, intervals are too narrow")
     resolution: float = Field(RESOLUTION, ge=0, lt=1, description="relative differences below this do not count")
-    early_stopping: bool = Field(
-        True, description="stop candidates proven slower than the leader, and session variants without a gain"
-    )
+    early_stopping: bool = Field(True, description="stop candidates proven slower than the leader")
     targets: tuple[Target, ...] = Field(
         (OrtCpu(),),
         min_length=1,
-        description="names from `gauntlet targets`, or kinds with options; the first must be ort-cpu",
+        description="names from `gauntlet targets`, or kinds with options; first ort-cpu",
     )
     deploy_targets: Annotated[
         tuple[str, ...], BeforeValidator(_require_list, json_schema_input_type=tuple[str, ...] | Literal["auto"])
     ] = Field(
         (),
-        description="names of other `targets` on which candidates race, too; auto: the installed runtimes for this "
-        "processor",
+        description="other `targets` on which candidates race, too; auto: the installed runtimes for this processor",
     )
     session_variants: tuple[OrtCpu, ...] = Field(
         (), description="more session options of the first target: {spinning: false}; `select.batch` decides"
@@ -80,8 +75,7 @@ class BenchmarkConfig(Frozen):
     max_aa_deviation: float = Field(0.05, gt=0, description="largest deviation from 1 of FP32's speed-up over itself")
     priority: Literal["auto", "normal", "realtime"] = Field(
         "auto",
-        description="of timed turns; realtime: other work cannot interrupt them; auto: realtime where allowed and no "
-        "`gauntlet serve` runs",
+        description="realtime: nothing interrupts turns; auto: realtime where allowed and no `gauntlet serve` runs",
     )
 
     @model_validator(mode="before")

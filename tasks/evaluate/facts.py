@@ -33,13 +33,13 @@ class EvaluateConfig(Frozen):
         None,
         ge=0,
         le=1,
-        description="expected calibration error of the confidence after temperature scaling; default: any",
+        description="expected calibration error after temperature scaling",
     )
     folds: int | None = Field(
         None,
         ge=2,
         le=20,
-        description="number of folds of a cross-validation; scikit-learn's models only",
+        description="folds of a cross-validation; scikit-learn's models only",
     )
 
     def recall_limit(self, task: Task) -> float:

@@ -30,7 +30,7 @@ MIN_TIMEOUT_S = 30
 
 
 class Chain(Frozen):
-    """Graph passes as transactions in a subprocess: a pass that crashes or hangs is dropped like any that fails.
+    """Graph passes as transactions in a subprocess.
 
     The default passes write standard ONNX; `{kind: ort, level: extended}` adds ONNX Runtime's own operators.
     """

@@ -21,8 +21,7 @@ class TransformerFusions(InMemoryPass):
     kind: Literal["transformers"] = "transformers"
     attention: Literal["separate", "packed"] = Field(
         "separate",
-        description="separate: the products of queries, keys and values stay, for recipes; packed: they join the "
-        "attention",
+        description="packed: the products of queries, keys and values join the attention",
     )
     if_unchanged: ClassVar[str] = "the graph has no attention, or none in a form that ONNX Runtime fuses"
 

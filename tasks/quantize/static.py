@@ -41,8 +41,7 @@ class StaticInt8(Recipe):
     float_head: bool = Field(False, description="keep the last convolutions or products, and all after them, in float")
     qdq_placement: Literal["inputs_and_outputs", "inputs"] = Field(
         "inputs_and_outputs",
-        description="where Q/DQ nodes go: around every operator, as for ONNX Runtime, or only before products and "
-        "sums, for OpenVINO and TensorRT",
+        description="Q/DQ around every operator (ONNX Runtime), or before products and sums (OpenVINO, TensorRT)",
     )
 
     @property

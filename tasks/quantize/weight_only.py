@@ -31,9 +31,7 @@ class WeightOnly(Recipe):
     kind: Literal["weight-only"] = "weight-only"
     bits: Literal[4, 8] = Field(8, description="of a weight")
     block_size: Literal[16, 32, 64, 128, 256] = Field(32, description="weights of a column that share a scale")
-    activations: Literal["s8", "f32"] = Field(
-        "s8", description="what a product computes in: s8 rounds its input to 8 bits, which is faster"
-    )
+    activations: Literal["s8", "f32"] = Field("s8", description="what a product computes in; s8 is faster")
     symmetric: bool = Field(False, description="weight ranges symmetric around zero")
     min_weights: int = Field(4096, ge=1, description="products with fewer weights stay float")
     takes_fused_attention: ClassVar[bool] = True

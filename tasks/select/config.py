@@ -18,8 +18,7 @@ class SelectConfig(Frozen):
     everyday: ClassVar = {"objective": "throughput", "batch": 8, "min_speedup": 1.2}
     objective: Objective = Field(
         "latency",
-        description="what the winner is best at: latency at `batch`, throughput at FP32's best batch size, file size, "
-        "or peak memory",
+        description="what the winner is best at",
     )
     batch: int = Field(1, ge=1, description="the deciding batch size; one of benchmark.batch_sizes")
     min_speedup: float = Field(1.05, ge=1, description="the lower end of the speed-up's interval must exceed this")
@@ -27,7 +26,7 @@ class SelectConfig(Frozen):
         1.05, ge=1, description="for size and memory: how many times smaller than FP32 the winner must be"
     )
     tie_tolerance: float = Field(
-        0.03, ge=0, lt=1, description="of candidates not proven worse than the best by more, the best SQNR wins"
+        0.03, ge=0, lt=1, description="of candidates that are not proven worse by more, the best SQNR wins"
     )
     confirm_budget_s: float = Field(300, gt=0, description="time for these races; none begins that would end later")
     require_speedup: bool = Field(False, description="whether the run fails when no candidate is fast enough")

@@ -14,7 +14,7 @@ from gauntlet.datasets.splits import Split
 Length = Annotated[int, Field(ge=1, le=4096)]
 InputSizes = Annotated[
     tuple[tuple[Length, Length], ...],
-    Field(description="further [height, width] in pixels; makes both axes dynamic; each is compared"),
+    Field(description="further [height, width] in pixels, which makes both axes dynamic"),
 ]
 
 SAMPLES = 16

@@ -12,10 +12,7 @@ from tasks.train.facts import find_primary_output
 
 StatePairs = Annotated[
     tuple[tuple[str, str], ...] | None,
-    Field(
-        description="of a streaming model: pairs of an input and the output that is its next value; by default by "
-        "names, types and shapes; `[]`: none"
-    ),
+    Field(description="streaming: pairs of an input and the output with its next value; default: inferred; `[]`: none"),
 ]
 
 

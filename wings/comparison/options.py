@@ -34,7 +34,7 @@ def _add_bench(add: AddCommand) -> None:
 def _add_bench_targets(bench: argparse.ArgumentParser) -> None:
     which = "names from `gauntlet targets`, or all; the first that can run here is the reference; by default ort-cpu"
     bench.add_argument("--targets", type=names, default=[], metavar="NAME,...", help=which)
-    target = "one more target, with its options, as in a configuration: kind=openvino,precision=bf16,env=FOLDER"
+    target = "one more target with its options: kind=openvino,precision=bf16"
     bench.add_argument("--target", type=pairs, action="append", default=[], metavar="kind=KIND,...", help=target)
     threads = "threads of each session, by default all; ort-cpu races with each"
     bench.add_argument("--threads", type=sizes, metavar="N,...", help=threads)

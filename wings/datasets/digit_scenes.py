@@ -46,7 +46,7 @@ class DigitScenes(DataSource):
     train_images: int = Field(12_000, ge=10, le=100_000)
     validation_images: int = Field(300, ge=10, le=10_000, description="images that select the best epoch")
     calibration_images: int = Field(256, ge=10, le=10_000, description="images that set quantization ranges")
-    test_images: int = Field(800, ge=10, le=10_000, description="images that every accuracy is measured on")
+    test_images: int = Field(800, ge=10, le=10_000, description="images for every accuracy")
     max_digits: int = Field(12, ge=1, le=30, description="digits in an image, at most; at least one")
     digit_size: tuple[int, int] = Field((10, 28), description="smallest and largest height of a digit, in pixels")
     seed: int = Field(0, ge=0)

@@ -45,43 +45,47 @@ def load_masked(folder: ImageFolder) -> Dataset:
     """
     if not folder.path.is_dir():
         raise StageError(f"{folder.path}: no such folder. Fix: set data.path to the folder of the dataset")
-    root, skipped = folder.path.resolve(), []
-    masks, found = {}, _pairs(folder.path)
-    splits = splits_of(found)
-    for file, mask in found.items():
-        if mask is None or splits[file] is None:
-            lacks = f"no mask {MASKS}/{PurePath(file).stem}.png beside its folder" if mask is None else "in no split"
-            skipped.append(SkippedFile(file=file, reason=lacks))
-        else:
-            masks[file] = mask
-    index = DirectoryIndex((), ("",), tuple((splits[file] or "", "", file) for file in masks), ())
-    scanned, unusable = scan(root, index, len(folder.mean))
-    skipped += unusable
-    images, read = [], []
-    for image in scanned:
-        mask = _mask(root / masks[image.file], image, folder.transform.how)
-        if isinstance(mask, str):
-            skipped.append(SkippedFile(file=masks[image.file], reason=mask))
-        else:
-            images.append(image)
-            read.append(mask)
+    root, (images, masks, read, skipped) = folder.path.resolve(), _scan(folder)
     check = skipped_check(skipped, folder.max_skipped, "images and masks")
     if not images:
         raise StageError(f"{folder.path}: no image with a usable mask; {summary(skipped) or 'no image'}")
     truth = _classes(np.stack(read))
     labels = folder.labels or class_names(folder.path) or tuple(map(str, range(_highest(truth) + 1)))
-    _require_names([masks[image.file] for image in images], truth, labels)
+    _require_names(masks, truth, labels)
     names, digests = np.array([image.split for image in images]), [image.pixel_digest for image in images]
     indices = complete_splits(names, None, folder.split_fractions, folder.seed, digests, folder.groups(images))
     if "test" not in indices:
         raise StageError(f"{folder.path}: no image is in the split 'test'. Fix: name one for it, or name no splits")
     parts = {
-        name: file_split(root, [images[i] for i in indices[name]], folder.transform, truth[indices[name]])
+        name: file_split(
+            folder.path.resolve(), [images[i] for i in indices[name]], folder.transform, truth[indices[name]]
+        )
         for name in SPLITS
         if name in indices
     }
     signature = folder.transform.signature(labels).replace(task="segmentation")
     return Dataset(parts, signature, (check,), tuple(skipped))
+
+
+def _scan(folder: ImageFolder) -> tuple[list[ScannedImage], list[str], list[Mask], list[SkippedFile]]:
+    """Return the usable images, the files of their masks, the masks as large as inputs, and what is left out."""
+    root, skipped, pairs = folder.path.resolve(), list[SkippedFile](), _pairs(folder.path)
+    splits = splits_of(pairs)
+    for file, mask in pairs.items():
+        if mask is None or splits[file] is None:
+            lacks = f"no mask {MASKS}/{PurePath(file).stem}.png beside its folder" if mask is None else "in no split"
+            skipped.append(SkippedFile(file=file, reason=lacks))
+    usable = {file: mask for file, mask in pairs.items() if mask is not None and splits[file] is not None}
+    index = DirectoryIndex((), ("",), tuple((splits[file] or "", "", file) for file in usable), ())
+    scanned, unusable = scan(root, index, len(folder.mean))
+    masks = {image: _mask(root / usable[image.file], image, folder.transform.how) for image in scanned}
+    skipped += [
+        *unusable,
+        *(SkippedFile(file=usable[i.file], reason=m) for i, m in masks.items() if isinstance(m, str)),
+    ]
+    kept = [(image, usable[image.file], mask) for image, mask in masks.items() if not isinstance(mask, str)]
+    images, files, read = (list(part) for part in zip(*kept, strict=True)) if kept else ([], [], [])
+    return images, files, read, skipped
 
 
 def _pairs(path: Path) -> dict[str, str | None]:
@@ -106,7 +110,7 @@ def _mask(path: Path, image: ScannedImage, how: Preprocessing) -> Mask | str:
             values = np.asarray(upright)
     except Exception as error:  # Pillow's readers raise many types
         return f"damaged: {error or type(error).__name__}"
-    if upright.mode not in MODES or (values.ndim == 3 and np.ptp(values, axis=2).any()):
+    if upright.mode not in MODES or (values.ndim == 3 and np.any(np.ptp(values, axis=2))):
         return f"pixels of mode {upright.mode}, in color; expected a class for each pixel: gray levels, or a palette"
     values = values if values.ndim == 2 else values[:, :, 0]
     if values.shape != (image.height, image.width):

@@ -15,7 +15,7 @@ def add_commands(commands: Commands) -> None:
     worker = adder(commands, "wings.machines", USES)("worker", "worker:start_worker", text)
     pool = "work pool of machines like this one (`on` of a target); created if missing"
     worker.add_argument("--pool", required=True, metavar="NAME", help=pool)
-    store = "where this machine has the store of the runs; by default under the same path"
+    store = "where this machine has the runs' store; by default under the same path"
     worker.add_argument("--store", metavar="FOLDER", help=store)
     deploy = "only create the pool's deployment, for workers in Kubernetes or Docker"
     worker.add_argument("--deploy-only", action="store_true", help=deploy)

@@ -12,7 +12,7 @@ def add_commands(commands: Commands) -> None:
     add = adder(commands, "wings.prediction", USES)
     predict = add("predict", "predict_command:predict", "predict images, arrays or a video with a bundle", codes)
     predict.add_argument("bundle", metavar="BUNDLE", help="a bundle, as a .zip file or a folder")
-    inputs = "images, folders of images, - for an image on standard input; or one .npz file with arrays by input"
+    inputs = "images, folders, or - for standard input; or one .npz file with arrays by input"
     predict.add_argument("inputs", nargs="+", metavar="INPUT", help=inputs)
     predict.add_argument("--json", action="store_true", help="print one JSON object a line for each input")
     drawn = "write the images with their predictions drawn"

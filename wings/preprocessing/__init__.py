@@ -23,8 +23,7 @@ IN_GRAPH = ShippingStage(
     bool,
     Field(
         False,
-        description="also try the winner with its preprocessing in the graph, from the resized uint8 image to the "
-        "outputs",
+        description="also try the winner with its preprocessing in the graph",
         json_schema_extra={"tier": "everyday", "examples": [True]},
     ),
     packages={},

@@ -43,7 +43,9 @@ def what_changes(part: dict[str, Any], predict: Callable[[NamedArrays], NamedArr
         outputs = predict(samples)[scores]
     except StageError:  # the stages say more about it
         return ""
-    classes = predicted_classes(outputs).reshape(len(folders), -1)
+    if (predicted := predicted_classes(outputs)) is None:
+        return ""
+    classes = predicted.reshape(len(folders), -1)
     right = classes == (classes[0] if labels is None else labels)
     assumed, *others = right.sum(axis=1).tolist()
     chosen, images = others.index(min(others) if labels is None else max(others)), right.shape[1]

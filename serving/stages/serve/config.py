@@ -30,7 +30,7 @@ class ServeConfig(Frozen):
     min_duration_s: float = Field(10, gt=0, description="least time of the load")
     min_queries: int = Field(2000, ge=MIN_QUERIES, description="least number of requests")
     unresolved: Literal["accept", "reject"] = Field(
-        "reject", description="what to do when the requests prove the objective neither kept nor missed"
+        "reject", description="when the objective is proven neither kept nor missed"
     )
 
     @property

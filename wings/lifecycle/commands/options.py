@@ -90,7 +90,7 @@ def _add_monitor(add: AddCommand) -> None:
 
 def _add_monitor_limits(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add what a monitor raises an alarm at."""
-    rate = "probability of ever raising an alarm while nothing changes; by default 0.05"
+    rate = "probability of ever raising a false alarm; by default 0.05"
     command.add_argument("--false-alarms", type=float, metavar="SHARE", help=rate)
     risk = "wrong predictions that may be added to the evaluation's share; by default 0.05"
     command.add_argument("--max-error-increase", type=float, metavar="SHARE", help=risk)
@@ -98,9 +98,9 @@ def _add_monitor_limits(command: argparse.ArgumentParser | argparse._ArgumentGro
     command.add_argument("--max-failed-share", type=float, metavar="SHARE", help=failed)
     latency = "latency that 99 %% of the requests must keep; by default the run's serve.objective"
     command.add_argument("--p99-ms", type=float, metavar="MS", help=latency)
-    window = "hours within which labels come; until then, a request without one makes later ones wait; by default 48"
+    window = "hours within which labels come; by default 48"
     command.add_argument("--label-window-h", type=float, metavar="H", help=window)
-    season = "hours after which requests repeat a cycle, such as 24: whole cycles are judged; by default none"
+    season = "hours of a cycle of the requests, such as 24; by default none"
     command.add_argument("--season-h", type=float, metavar="H", help=season)
 
 
@@ -109,7 +109,7 @@ def _add_retrain(add: AddCommand) -> None:
     text = "train a shipped model again with labeled requests, and promote it if it is proven better on them"
     retrain = add("retrain", "retrain_command:retrain_model", text, codes)
     retrain.add_argument("name", metavar="NAME", help="of the registered model; its champion's configuration is run")
-    logged = "what `gauntlet serve --request-log --log-inputs all` wrote, with the labels that were sent"
+    logged = "what `gauntlet serve --request-log --log-inputs all` wrote"
     retrain.add_argument("--log", required=True, metavar="FOLDER", help=logged)
     least = "labeled samples that are needed; by default 200"
     retrain.add_argument("--min-labeled", type=at_least(20), metavar="N", help=least)

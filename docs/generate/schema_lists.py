@@ -1,14 +1,14 @@
-"""Markdown tables from a JSON Schema: a section for each object, a row for each key.
+"""Markdown lists from a JSON Schema: a section for each object, an item for each key.
 
-Rows that several objects of a part share, such as the kinds of a target, are in one table at the end of the part.
+Items that several objects of a part share, such as the kinds of a target, are in one list at the end of the part.
 """
 
 import json
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from markdown_text import anchor, sentence, table
+from markdown_text import anchor, items, sentence, wrapped
 
 Schema = dict[str, Any]
 
@@ -24,18 +24,19 @@ LIMITS = {
 }
 PLURALS = {"string": "strings", "integer": "integers", "number": "numbers", "path": "paths"}
 NOT_FINITE = {"enum": ["NaN", "Infinity", "-Infinity"]}
-INPUT = ("key", "type", "default", "description")
-OUTPUT = ("key", "type", "description")
 SHARED_BY = 3
-"""Objects of a part that have the same row, from which on it is a shared one."""
+"""Objects of a part that have the same item, from which on it is a shared one."""
 
 
-class SchemaTables:
-    """Renders a schema; every object below it gets one section, named after the key at which it is first met."""
+class SchemaLists:
+    """Renders a schema; every object below it gets one section, named after the key at which it is first met.
 
-    def __init__(self, schema: Schema, columns: tuple[str, ...]) -> None:
+    `defaults`: whether each key has its default and its limits, as in a configuration.
+    """
+
+    def __init__(self, schema: Schema, defaults: bool) -> None:
         self.schema = schema
-        self.columns = columns
+        self.defaults = defaults
         self.definitions: dict[str, Schema] = schema.get("$defs", {})
         self.titles: dict[str, str] = {}
         for key, value in schema["properties"].items():
@@ -63,12 +64,12 @@ class SchemaTables:
         value = self.schema["properties"][part]
         own = [name for name, title in self.titles.items() if title.partition(":")[0].partition(".")[0] == part]
         yield f"{'#' * level} {part}"
-        if "description" in value:
-            yield sentence(value["description"]) + "."
         kinds = mapping(value)
+        if "description" in value and (kinds or "description" not in self.definitions[own[0]]):
+            yield wrapped(sentence(value["description"]) + ".")
         if kinds:
             links = ", ".join(self._link(reference, kind) for kind, reference in kinds.items())
-            yield f"{'Each element is one' if 'array' in types(value) else 'One'} of these kinds: {links}."
+            yield wrapped(f"{'A list; kinds' if 'array' in types(value) else 'Kinds'}: {links}.")
         shared = self.shared(own)
         heading = f"{part}: shared keys"
         for name in own:
@@ -78,64 +79,42 @@ class SchemaTables:
             yield from self.body(name, shared, heading)
         if shared:
             yield f"{'#' * (level + 1)} {heading}"
-            rows = [(*row, self.holders(names, own)) for row, names in shared.items()]
-            yield table((*self.columns, "of"), rows)
+            yield items(shared)
 
-    def shared(self, names: list[str]) -> dict[tuple[str, ...], list[str]]:
-        """Return the rows that several objects have, and these objects."""
-        holders: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for name in names:
-            for key in self.keys(name):
-                holders[self._row(self.definitions[name], key)].append(name)
-        return {row: found for row, found in holders.items() if len(found) >= SHARED_BY}
-
-    def holders(self, names: list[str], own: list[str]) -> str:
-        """Return the objects that share a row, in words: their kinds, or the last parts of their titles."""
-        title = self.titles[names[0]]
-        group = [name for name in own if self.titles[name].partition(":")[0] == title.partition(":")[0]]
-        without = [name for name in group if name not in names]
-        if len(group) < len(names) + len(without) or len(without) > SHARED_BY:
-            return ", ".join(map(self._short, names))
-        return " but ".join(["all", *filter(None, [", ".join(map(self._short, without))])])
-
-    def _short(self, name: str) -> str:
-        return f"`{self.titles[name].rpartition(': ')[2].rpartition('.')[2]}`"
+    def shared(self, names: list[str]) -> list[str]:
+        """Return the items that several objects have."""
+        count = Counter(self.item(self.definitions[name], key) for name in names for key in self.keys(name))
+        return [item for item, holders in count.items() if holders >= SHARED_BY]
 
     def keys(self, name: str) -> list[str]:
         """Return the keys of an object that the page shows."""
         fields = self.definitions[name]["properties"]
         return [key for key, value in fields.items() if key != "kind" and not is_internal(value)]
 
-    def body(self, name: str, shared: dict[tuple[str, ...], list[str]], heading: str) -> Iterator[str]:
-        """Yield an object's summary and the table of its keys; the shared ones by their names alone."""
+    def body(self, name: str, shared: list[str], heading: str) -> Iterator[str]:
+        """Yield an object's summary and the list of its keys; the shared ones by their names alone."""
         definition = self.definitions[name]
         if "description" in definition:
-            yield definition["description"].partition("\n\n")[0]
-        rows = {key: self._row(definition, key) for key in self.keys(name)}
-        own = [key for key, row in rows.items() if row not in shared]
-        if own or not rows:
-            yield self.table_of(definition, own) if own else "No other keys."
-        if common := ", ".join(f"`{key}`" for key, row in rows.items() if row in shared):
-            yield f"{'And' if own else 'Only'} [shared keys](#{anchor(heading)}): {common}."
+            yield wrapped(definition["description"].partition("\n\n")[0])
+        found = {key: self.item(definition, key) for key in self.keys(name)}
+        common = ", ".join(f"`{key}`" for key, item in found.items() if item in shared)
+        own = [item for item in found.values() if item not in shared]
+        if found:
+            yield items([*own, *([f"[shared](#{anchor(heading)}): {common}"] if common else [])])
 
-    def table_of(self, definition: Schema, keys: list[str]) -> str:
-        """Return some keys of an object as a table."""
-        return table(self.columns, [self._row(definition, key) for key in keys])
-
-    def _row(self, definition: Schema, key: str) -> tuple[str, ...]:
+    def item(self, definition: Schema, key: str) -> str:
+        """Return a key as an item: with its default, its type, its limits, and what it means."""
         value = definition["properties"][key]
         default = self.brief(value["default"]) if "default" in value else ""
-        required = not default and key in definition.get("required", ())
         kind = self.type_of(value)
         if default == "null":
             kind = kind.removesuffix(", null").removesuffix(" or null")
-        cells = {
-            "key": f"`{key}`",
-            "type": ", ".join([kind, *(limits(value) if "default" in self.columns else ())]),
-            "default": "required" if required else f"`{default}`" if default not in ("", "{}") else "",
-            "description": value.get("description", "") or self._described(value),
-        }
-        return tuple(cells[column] for column in self.columns)
+        named = f"{key}: {default}" if default and self.defaults else key
+        required = self.defaults and not default and key in definition.get("required", ())
+        details = [] if self.defaults and default in ("true", "false") else [kind]
+        details += [*limits(value), *(["required"] if required else [])] if self.defaults else []
+        meaning = value.get("description", "")
+        return f"`{named}`" + (f" ({', '.join(details)})" if details else "") + (f": {meaning}" if meaning else "")
 
     def type_of(self, value: Schema) -> str:
         """Return a type in words, with a link to each object's section."""
@@ -157,7 +136,8 @@ class SchemaTables:
             return f"{'pair' if 'prefixItems' in value else 'list'} of {PLURALS.get(kind, kind)}"
         if value.get("type") == "object":
             inner = value.get("additionalProperties")
-            return f"mapping of names to {self.type_of(inner)}" if isinstance(inner, dict) else "mapping"
+            kind = self.type_of(inner) if isinstance(inner, dict) else ""
+            return f"mapping to {PLURALS.get(kind, kind)}" if kind else "mapping"
         return "path" if value.get("format") == "path" else str(value.get("type", "any value"))
 
     def brief(self, value: Any) -> str:
@@ -176,12 +156,6 @@ class SchemaTables:
             if set(known) == set(value) and known.get("kind", {}).get("const") == value.get("kind"):
                 return bool(known[key].get("default") == value[key])
         return False
-
-    def _described(self, value: Schema) -> str:
-        """Return the first sentence of the object that a value is, where the key itself says nothing."""
-        names = [reference.rpartition("/")[2] for reference in references(value)]
-        texts = [self.definitions[name].get("description", "") for name in names]
-        return texts[0].partition("\n\n")[0].replace("\n", " ") if len(texts) == 1 else ""
 
     def _link(self, reference: str, text: str = "") -> str:
         name = reference.rpartition("/")[2]
