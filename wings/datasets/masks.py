@@ -50,6 +50,9 @@ def load_masked(folder: ImageFolder) -> Dataset:
     if not images:
         raise StageError(f"{folder.path}: no image with a usable mask; {summary(skipped) or 'no image'}")
     truth = _classes(np.stack(read))
+    for image, mask in zip(images, truth, strict=True) if folder.resize == "letterbox" else ():
+        bars = _fitted(np.zeros((image.height, image.width), np.uint8), folder.transform.how, IGNORED_PIXEL)
+        mask[bars == IGNORED_PIXEL] = IGNORED_PIXEL
     labels = folder.labels or class_names(folder.path) or tuple(map(str, range(_highest(truth) + 1)))
     _require_names(masks, truth, labels)
     names, digests = np.array([image.split for image in images]), [image.pixel_digest for image in images]
@@ -57,9 +60,7 @@ def load_masked(folder: ImageFolder) -> Dataset:
     if "test" not in indices:
         raise StageError(f"{folder.path}: no image is in the split 'test'. Fix: name one for it, or name no splits")
     parts = {
-        name: file_split(
-            folder.path.resolve(), [images[i] for i in indices[name]], folder.transform, truth[indices[name]]
-        )
+        name: file_split(root, [images[i] for i in indices[name]], folder.transform, truth[indices[name]])
         for name in SPLITS
         if name in indices
     }
@@ -107,7 +108,7 @@ def _mask(path: Path, image: ScannedImage, how: Preprocessing) -> Mask | str:
     try:
         with Image.open(path) as file:
             upright = ImageOps.exif_transpose(file)
-            values = np.asarray(upright)
+            values: Any = np.asarray(upright)
     except Exception as error:  # Pillow's readers raise many types
         return f"damaged: {error or type(error).__name__}"
     if upright.mode not in MODES or (values.ndim == 3 and np.any(np.ptp(values, axis=2))):
@@ -115,11 +116,15 @@ def _mask(path: Path, image: ScannedImage, how: Preprocessing) -> Mask | str:
     values = values if values.ndim == 2 else values[:, :, 0]
     if values.shape != (image.height, image.width):
         return f"{list(values.shape)} pixels, and its image has {[image.height, image.width]}. Fix: make it as large"
-    # Bars of a letterbox, and nothing else, are of no class; `nearest` mixes no two classes.
-    plain = how.replace(
-        mean=(0.0,), std=(1.0,), scale=1 / 255, interpolation="nearest", padding=IGNORED_PIXEL, channel_order="RGB"
-    )
-    return np.round(255 * preprocess(values.astype(np.uint8), plain, "NHWC")[:, :, 0]).astype(np.uint8)
+    return _fitted(values.astype(np.uint8), how)
+
+
+def _fitted(mask: Mask, how: Preprocessing, padding: int = 0) -> Mask:
+    """Return a mask as large as an input; no two classes are mixed, and a letterbox's bars are `padding`."""
+    plain = {"mean": (0.0,), "std": (1.0,), "scale": 1 / 255, "channel_order": "RGB"}
+    nearest = how.replace(interpolation="nearest", padding=padding, **plain)
+    levels: Any = 255 * preprocess(mask, nearest, "NHWC")[:, :, 0]
+    return np.asarray(np.round(levels), np.uint8)
 
 
 def _classes(masks: Mask) -> Mask:

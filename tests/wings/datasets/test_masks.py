@@ -85,6 +85,8 @@ def test_black_and_white_masks_show_one_class(tmp_path: Path) -> None:
     dataset = read(tmp_path).load()
     assert dataset.signature.labels == ("0", "1")
     assert set(np.unique(dataset.splits["test"].labels)) == {0, 1}
+    bars = read(tmp_path, resize="letterbox").load().splits["test"].labels[:, 0]
+    assert set(np.unique(bars)) == {255}
 
 
 def test_pixels_of_255_beside_classes_do_not_count(tmp_path: Path) -> None:
