@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gauntlet.core.arrays import NamedArrays
+from gauntlet.core.arrays import Array, NamedArrays
 from gauntlet.core.errors import ConfigError
 from gauntlet.core.kinds import removed
 from gauntlet.core.signature import TensorSpec
@@ -113,10 +113,19 @@ def _arrays(
     layout = first_layout(array.shape for name, array in arrays.items() if name != "labels")
     part: dict[str, Any] = {"kind": "arrays", "path": str(path.resolve()), "split_fractions": FRACTIONS}
     labels = arrays.get("labels")
-    are_names = labels is not None and labels.dtype.kind == "U" and trial.class_count is not None
+    are_names = labels is not None and _are_names(labels, names, trial)
+    if are_names and not names and trial.class_count is None:
+        notes["samples"] += f"; class indices {ASSUMED.rstrip(':')} to be the labels, sorted"
     if trial.task is None and labels is not None and (are_names or (trial.scores and are_class_numbers(labels))):
         part["task"] = "classification"  # floats alone suggest a regression, names a text
     return part | {"layout": layout} | ({"labels": list(names)} if names else {})
+
+
+def _are_names(labels: Array, names: tuple[str, ...], trial: TrialRun) -> bool:
+    """Return whether texts are names of classes: the model has names, the user gives them, or there are as many."""
+    found = {*np.unique(labels).tolist()} if labels.dtype.kind == "U" else set()
+    scored = trial.scores is not None and len(found) == trial.scores.shape[1]
+    return bool(found) and (trial.class_count is not None or found <= {*names} or scored)
 
 
 def _images(data: Path, names: tuple[str, ...], trial: TrialRun, notes: dict[str, str]) -> dict[str, Any]:

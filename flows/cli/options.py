@@ -87,8 +87,8 @@ def _add_pipeline_commands(add: AddCommand) -> None:
 
 def _add_model_options(command: argparse.ArgumentParser) -> None:
     data = (
-        "samples for a model: a folder of images, .npz with inputs by name, .npy, a table (.csv, .tsv, .parquet, "
-        ".jsonl), or FILE.py:FUNCTION that gives batches; random ones by default"
+        "samples for a model: a folder of images or .wav files, .npz with inputs by name, .npy, a table (.csv, .tsv, "
+        ".parquet, .jsonl), or FILE.py:FUNCTION that gives batches; random ones by default"
     )
     command.add_argument("--data", metavar="FOLDER|FILE", help=data)
     command.add_argument("--labels", metavar="FILE", help="names of a model's classes, one a line, by class index")

@@ -15,7 +15,9 @@ from gauntlet.core.arrays import Array, NamedArrays, as_array
 from gauntlet.core.artifact import Store
 from gauntlet.core.errors import ConfigError, StageError
 from gauntlet.datasets.splitting import GROUPS, TIMES
+from gauntlet.onnx_model.graph import read_untrusted_graph, required_inputs, tensor_shape
 from wings.python_api.sample_files import read_samples
+from wings.python_api.sound_clips import has_clips, read_clips
 
 LABELS = "labels"
 LABEL_COLUMNS = (LABELS, "label", "target", "class", "y")
@@ -92,6 +94,7 @@ def samples_file(
     if isinstance(data, str | Path):
         path = Path(data)
         data = read_arrays(path) if by and path.suffix == ".npz" else read_samples(str(data))
+        data = _clips(path, model) if path.is_dir() and has_clips(path) else data
     if data is None:
         if time or (group and source is None):
             raise ConfigError(
@@ -114,6 +117,18 @@ def samples_file(
         path = Path(folder) / "samples.npz"
         np.savez(path, allow_pickle=False, **arrays)
         return str(store.path(store.put(path)))
+
+
+def _clips(path: Path, model: str) -> tuple[Array, ...]:
+    """Return the clips of a folder for the only input of a model; raise `ConfigError` when they do not fit it."""
+    shape = None
+    if kind_of(Path(model)) == "onnx":
+        inputs = required_inputs(read_untrusted_graph(Path(model)).graph)
+        shape = tensor_shape(inputs[0]) if len(inputs) == 1 else None
+    try:
+        return read_clips(path, shape)
+    except StageError as error:
+        raise ConfigError(f"--data {path}: {error}") from error
 
 
 def _batches(data: Any) -> Iterator[Any]:

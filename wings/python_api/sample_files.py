@@ -11,7 +11,10 @@ from gauntlet.core.user_code import UserFunction
 TABLES = {".csv": "read_csv", ".tsv": "read_table", ".parquet": "read_parquet", ".jsonl": "read_json"}
 """Suffix of a table -> pandas' function that reads it."""
 DEFAULT_FUNCTION = "samples"
-KINDS = f"a folder of images, .npz (inputs by name), .npy, {', '.join(TABLES)}, or FILE.py:FUNCTION that gives batches"
+KINDS = (
+    f"a folder of images or .wav files, .npz (inputs by name), .npy, {', '.join(TABLES)}, or FILE.py:FUNCTION that "
+    "gives batches"
+)
 
 
 def read_samples(name: str) -> Any:
