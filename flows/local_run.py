@@ -80,7 +80,8 @@ def explain_full_disk(home: Home) -> Iterator[None]:
     try:
         yield
     except (PipelineError, OSError) as error:
-        if "No space left" not in str(error) and shutil.disk_usage(home.root).free > FULL_BYTES:
+        is_full = home.root.is_dir() and shutil.disk_usage(home.root).free <= FULL_BYTES
+        if "No space left" not in str(error) and not is_full:
             raise
         raise StageError(
             f"{home.root}: the disk is full. Fix: free space, for example with gauntlet clean, "

@@ -97,6 +97,8 @@ def completed_run(
 def infer(options: argparse.Namespace, home: Home) -> tuple[InferredConfig, PipelineConfig]:
     """Return what was inferred for a model, and its configuration with the settings of the command."""
     samples = options.data
+    if samples:
+        home.create()  # samples of other kinds are stored
     for as_file in kinds("samples").values():
         by = {"group": options.group, "time": options.time}
         samples = as_file(samples, options.config, home.store, trust=options.trust, **by)

@@ -39,8 +39,19 @@ class Home:
         return cls(gauntlet_home())
 
     def create(self) -> None:
-        """Make the folder if there is none; nobody else on the machine can read it: it holds users' data."""
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Make the folder if there is none; nobody else on the machine can read it: it holds users' data.
+
+        Raises:
+            ConfigError: where it cannot be made, or nothing can be written into it.
+        """
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            reason = "" if os.access(self.root, os.W_OK | os.X_OK) else "not writable"
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+        if reason:
+            fix = "Fix: set GAUNTLET_HOME to a folder that you may write"
+            raise ConfigError(f"{self.root}: cannot be the home of runs ({reason}). {fix}")
 
     def run_folders(self) -> list[Path]:
         """Return the folders of all runs, oldest first."""

@@ -139,3 +139,12 @@ def test_model_file_ends_with_a_winner_and_a_configuration_to_keep(folder: Path)
     assert f"Configuration: {path.relative_to(folder)}" in done.stdout
     assert "1 for this processor" in done.stdout
     assert command(folder, "validate", str(path)).stdout.endswith("valid; 2 candidates: fp32, static-u8s8\n")
+
+
+def test_home_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GAUNTLET_HOME", str(tmp_path / "file" / "home"))
+    assert main(["run", "digits-small-cnn"]) == 2
+    assert "home: cannot be the home of runs (Not a directory). Fix: set GAUNTLET_HOME" in capsys.readouterr().err
