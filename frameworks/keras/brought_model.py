@@ -9,7 +9,6 @@ from pydantic import Field
 
 from frameworks.keras import files
 from frameworks.keras.model import CallableModel, from_network, from_saved_model, nhwc
-from frameworks.keras.tensorflow_setup import start_tensorflow
 from frameworks.trust import untrusted_code
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.core.artifact import Store
@@ -54,7 +53,7 @@ class _TensorFlowModel(Brought):
         golden = record_golden(predict, test, sizes=sizes, observed_values_only=indices)
         signature = signature.replace(outputs=outputs_of(golden))
         facts = TrainFacts(
-            framework=f"keras {start_tensorflow().__version__}",
+            framework=model.framework,
             architecture=name,
             parameters=model.parameters,
             signature=with_primary_and_states(signature, golden, self),

@@ -12,6 +12,7 @@ from frameworks.keras.tensorflow_setup import start_tensorflow
 from gauntlet.frameworks.session import ExpectedImages
 
 SCALING = ("Rescaling", "Normalization", "TrueDivide", "Divide", "Multiply", "Subtract")
+LEGACY_SCALING = ("tf.math.truediv", "tf.math.multiply", "tf.math.subtract")
 """Layers, and operations, that normalize pixels at the start of a network."""
 
 
@@ -31,7 +32,8 @@ def expected_images(network: Any) -> ExpectedImages | None:
 
 def _scaling_layer(network: Any) -> str | None:
     for layer in network._flatten_layers(include_self=False):
-        if type(layer).__name__ in SCALING:
+        kind = type(layer).__name__
+        if kind in SCALING or (kind == "TFOpLambda" and layer.name.startswith(LEGACY_SCALING)):
             return str(layer.name)
         if layer.weights and not hasattr(layer, "layers"):
             return None

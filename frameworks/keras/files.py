@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from frameworks.keras.legacy import is_legacy, load_legacy
 from frameworks.keras.tensorflow_setup import start_tensorflow
 from frameworks.trust import untrusted_code
 from gauntlet.core.errors import StageError, one_line
@@ -30,8 +31,8 @@ def save(path: Path, network: Any) -> None:
 
 def save_model(model: Any, sample: object, folder: Path) -> Path | None:
     """Save a model that Python holds, under its name; see `Framework.save`."""
-    keras = sys.modules.get("keras")
-    if keras is None or not isinstance(model, keras.Model):
+    packages = [sys.modules[name] for name in ("keras", "tf_keras") if name in sys.modules]
+    if not any(isinstance(model, package.Model) for package in packages):
         return None
     path = folder / f"{model.name}{KERAS}"
     save(path, model)
@@ -45,7 +46,11 @@ def load(path: Path, *, trust: bool = False) -> Any:
     """
     keras = start_tensorflow()
     try:
+        if is_legacy(path):
+            return load_legacy(path, trust=trust)
         return keras.saving.load_model(path, compile=False, safe_mode=not trust)
+    except (ModuleNotFoundError, StageError):
+        raise
     except Exception as error:  # any layer may fail in its own way
         if not trust and "safe_mode=False" in str(error):  # Keras' advice wherever it refuses code
             raise untrusted_code(path, "it holds Python code, such as a Lambda layer, that loading runs") from error

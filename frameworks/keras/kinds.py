@@ -23,7 +23,7 @@ KERAS = Framework(
     target=(KerasEager, KerasCompiled),
     suffixes={".keras": "keras-model", ".h5": "keras-model"},
     archives=(".keras",),
-    modules=dict.fromkeys(("tensorflow", "keras", "tf2onnx"), "tensorflow"),
+    modules=dict.fromkeys(("tensorflow", "keras", "tf_keras", "tf2onnx"), "tensorflow"),
     recognize=recognize,
     save=save_model,
 )

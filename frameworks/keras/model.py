@@ -1,7 +1,8 @@
 """A Keras network or a SavedModel as one callable: inputs and outputs by name, as numpy arrays."""
 
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class CallableModel:
     call: Callable[..., Sequence[Any]]
     parameters: int
     images: ExpectedImages | None = None
+    framework: str = field(default_factory=lambda: f"keras {start_tensorflow().__version__}")
 
     def names(self, signature: Signature) -> dict[str, str]:
         """Return model input -> signature input, in the model's order; raise StageError if they do not match.
@@ -93,7 +95,7 @@ class CallableModel:
             return {name: value.numpy() for name, value in zip(self.outputs, values, strict=True)}
 
         return LoadedModel(
-            framework=f"keras {start_tensorflow().__version__}",
+            framework=self.framework,
             architecture=architecture,
             parameters=self.parameters,
             call=call,
@@ -139,6 +141,7 @@ def from_network(network: Any) -> CallableModel:
         call=tf.function(call, input_signature=specs),
         parameters=network.count_params(),
         images=expected_images(network),
+        framework=f"{package_of(network).__name__} {package_of(network).__version__}",
     )
 
 
@@ -152,12 +155,18 @@ def _require_float(network: Any) -> None:
         )
 
 
+def package_of(network: Any) -> Any:
+    """Return the package that a network is of: Keras 3, or `tf_keras`, which reads files of Keras 2."""
+    start_tensorflow()
+    return sys.modules[type(network).__module__.partition(".")[0]]
+
+
 def functional(network: Any) -> Any:
     """Return a Sequential network as a functional one with the same layers; any other network as it is.
 
     Only a functional network names its outputs, and tf2onnx needs their names.
     """
-    keras = start_tensorflow()
+    keras = package_of(network)
     if not isinstance(network, keras.Sequential):
         return network
     return keras.Model(network.inputs, network.outputs, name=network.name)

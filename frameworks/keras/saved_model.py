@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from frameworks.keras.conversion import inlined_functions
 from frameworks.keras.exporter import TensorFlowExport, convert_folder
+from frameworks.keras.model import package_of
 from gauntlet.core.signature import Signature
 
 
@@ -18,5 +19,8 @@ class SavedModel(TensorFlowExport):
         """Write a SavedModel first."""
         with tempfile.TemporaryDirectory() as folder:
             with inlined_functions():
-                network.export(folder, format="tf_saved_model", verbose=False)
+                options = (
+                    {} if package_of(network).__name__ == "tf_keras" else {"format": "tf_saved_model", "verbose": False}
+                )
+                network.export(folder, **options)
             convert_folder(Path(folder), "serving_default", signature, path, self.opset)
