@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnx_text
 import pytest
+from calibration_feeds import Feeds
 
 from gauntlet.core.arrays import NamedArrays
 from gauntlet.onnx_model.embedding_output import EMBEDDING, EmbeddingOutput, NoEmbedding, find_embedding
@@ -82,15 +83,8 @@ def test_tensor_that_the_runtime_does_not_know_is_refused(tmp_path: Path) -> Non
 
 
 def _quantized(model: Path, samples: NamedArrays) -> Path:
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.rest = iter([samples])
-
-        def get_next(self) -> NamedArrays | None:
-            return next(self.rest, None)
+    from onnxruntime.quantization import QuantFormat, quantize_static
 
     target = model.with_name("int8.onnx")
-    quantize_static(model, target, Reader(), quant_format=QuantFormat.QDQ)
+    quantize_static(model, target, Feeds([samples]), quant_format=QuantFormat.QDQ)
     return target
