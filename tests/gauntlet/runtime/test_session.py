@@ -27,20 +27,6 @@ def test_session_is_refused_with_a_stage_error_when_the_model_is_no_model(tmp_pa
             open_session(model)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "told"),
-    [
-        ({"input": np.ones((2, 3, 32, 32), np.complex64)}, r"takes tensor\(float\); the samples are complex64"),
-        ({"input": np.ones((2, 4, 32, 32), np.float32)}, r"fails on inputs of shape .*\(2, 4, 32, 32\)"),
-        ({"picture": np.ones((2, 3, 32, 32), np.float32)}, r"no samples for the input 'input'.*\['picture'\]"),
-    ],
-    ids=["type", "shape", "name"],
-)
-def test_run_tells_what_is_wrong_when_the_inputs_do_not_fit(trained, inputs: dict[str, np.ndarray], told: str) -> None:
-    with pytest.raises(StageError, match=told):
-        batched_inference(open_session(trained.path), inputs).run(2)
-
-
 def test_newest_versions_load_and_the_next_do_not_when_tried(trained) -> None:
     proto = trained.proto()
     proto.ir_version = supported_ir_version()
