@@ -69,16 +69,6 @@ def test_train_saves_what_the_network_answers_when_it_ends(
     assert report.facts.parameters == sum(p.numel() for p in network.parameters())
 
 
-def test_train_stops_early_when_the_loss_does_not_fall(fit: Fit, small: Small) -> None:
-    report = fit(small(), epochs=30, patience=2, learning_rate=1e-12)
-    flat = report.facts
-    losses = [epoch.validation_loss for epoch in flat.history]
-    assert flat.stopped_early
-    assert len(losses) == flat.best_epoch + 2 < 30
-    assert all(loss >= losses[flat.best_epoch - 1] for loss in losses[flat.best_epoch :])
-    report.raise_if_blocked()
-
-
 def failing_loss(report: Report[TrainFacts]) -> float:
     (check,) = report.failures
     assert check.name == "train.loss"
