@@ -1,5 +1,6 @@
 """Flax training: repeatable, honest about its loss, the best epoch is kept, and a restart ends at the same weights."""
 
+import importlib.util
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from frameworks.jax import network as flax_network
 from frameworks.jax.classifier_training import FlaxTraining
+from frameworks.jax.network import GPU_PLUGINS
 from gauntlet.core.errors import StageError
 from gauntlet.core.report import Report
 from gauntlet.core.signature import Signature, TensorSpec
@@ -17,6 +19,7 @@ from gauntlet.core.workspace import Workspace
 from gauntlet.datasets.digits import Digits
 from gauntlet.datasets.golden import Golden
 from gauntlet.datasets.splits import ArraySplit, Dataset
+from gauntlet.runtime.resources import has_gpu
 from tasks.train.facts import TrainFacts
 
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes longer here than computing
@@ -145,3 +148,30 @@ def test_train_goes_on_and_ends_at_the_same_weights_when_stopped_twice(
     assert last.facts == whole.facts
     assert last.artifacts == whole.artifacts
     assert fit(seed=1).artifacts["model"] != whole.artifacts["model"]
+
+
+def has_plugin() -> bool:
+    return any(map(importlib.util.find_spec, GPU_PLUGINS))
+
+
+def test_cuda_is_refused_by_jax_where_there_is_no_gpu(workspace: Callable[..., Workspace]) -> None:
+    if has_gpu() and has_plugin():
+        pytest.skip("JAX has a GPU, so nothing is refused")
+    dataset = Digits(image_size=8, layout="NHWC").load()
+    training = FlaxTraining(epochs=1, widths=(4,), device="cuda")
+    with pytest.raises(StageError, match=r"device: cuda, but JAX \S+ finds no GPU here. .*pip install 'jax\[cuda13\]'"):
+        training.fit(dataset.splits, dataset.signature, workspace())
+
+
+@pytest.mark.gpu
+def test_flax_network_trains_on_a_gpu_as_on_the_cpu(workspace: Callable[..., Workspace]) -> None:
+    if not (has_gpu() and has_plugin()):
+        pytest.skip("no NVIDIA GPU, or JAX's plug-in for it is not installed")
+    dataset = Digits(image_size=8, layout="NHWC").load()
+    reports = [
+        FlaxTraining(epochs=2, widths=(8, 16), device=device).fit(dataset.splits, dataset.signature, workspace())
+        for device in ("cuda", "cpu")
+    ]
+    gpu, cpu = ([epoch.validation_loss for epoch in report.facts.history] for report in reports)
+    assert gpu != cpu
+    assert np.allclose(gpu, cpu, rtol=0.02)
