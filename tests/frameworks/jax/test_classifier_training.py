@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from few_samples import failing_loss, few_samples
 
 from frameworks.jax import network as flax_network
 from frameworks.jax.classifier_training import FlaxTraining
@@ -33,24 +34,13 @@ def digits() -> Dataset:
     return Digits(image_size=8, layout="NHWC").load()
 
 
-def small(digits: Dataset, change: Callable[[str, np.ndarray], None] | None = None) -> dict[str, ArraySplit]:
-    """Return few samples a split, after `change(name, inputs)` has damaged them."""
-    splits = {}
-    for name, size in SIZES.items():
-        inputs = digits.splits[name].take(slice(0, size))["input"].copy()
-        if change:
-            change(name, inputs)
-        splits[name] = ArraySplit({"input": inputs}, digits.splits[name].labels[:size])
-    return splits
-
-
 @pytest.fixture
 def fit(digits: Dataset, workspace: Callable[..., Workspace]) -> Fit:
     def run(
         splits: dict[str, ArraySplit] | None = None, out: Workspace | None = None, **config: object
     ) -> Report[TrainFacts]:
         training = FlaxTraining.model_validate(TINY | config)
-        return training.fit(splits or small(digits), digits.signature, out or workspace())
+        return training.fit(splits or few_samples(digits, SIZES), digits.signature, out or workspace())
 
     return run
 
@@ -82,20 +72,12 @@ def test_train_learns_keeps_the_best_epoch_and_saves_its_answers(fit: Fit, works
     assert right == history[facts.best_epoch - 1].validation_accuracy
 
 
-def failing_loss(report: Report[TrainFacts]) -> float:
-    (check,) = report.failures
-    assert check.name == "train.loss"
-    assert "lower train.learning_rate" in check.remedy
-    assert report.artifacts == {}
-    return check.value
-
-
 def test_train_fails_its_check_when_training_images_are_not_finite(fit: Fit, digits: Dataset) -> None:
     def damage(name: str, inputs: np.ndarray) -> None:
         if name == "train":
             inputs[7, 3, 3, 0] = np.nan
 
-    report = fit(small(digits, damage))
+    report = fit(few_samples(digits, SIZES, damage))
     assert np.isnan(failing_loss(report))
     assert report.failures[0].detail == "epoch 1, training images"
     assert (report.facts.history, report.facts.best_epoch) == ((), 0)

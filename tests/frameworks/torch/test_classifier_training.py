@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from few_samples import failing_loss
 
 from frameworks.torch import network as torch_network
 from frameworks.torch.classifier_training import TorchTraining
@@ -67,14 +68,6 @@ def test_train_saves_what_the_network_answers_when_it_ends(
     assert np.array_equal(example["input"], golden.real.inputs["input"][:2])
     assert (signature.outputs[0].name, signature.primary_output) == ("logits", "logits")
     assert report.facts.parameters == sum(p.numel() for p in network.parameters())
-
-
-def failing_loss(report: Report[TrainFacts]) -> float:
-    (check,) = report.failures
-    assert check.name == "train.loss"
-    assert "lower train.learning_rate" in check.remedy
-    assert report.artifacts == {}
-    return check.value
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
