@@ -103,7 +103,6 @@ def test_candidate_loses_its_rows_where_cuda_was_the_cpu(tmp_path: Path, monkeyp
     found = go(tmp_path, GpuTarget())
     assert found.rows == ()
     check = found.check
-    assert check is not None
     assert (check.name, check.passed, check.severity) == ("target.macs_share", False, "warning")
     assert check.detail.startswith("fp32 on gpu: ")
 
@@ -111,7 +110,6 @@ def test_candidate_loses_its_rows_where_cuda_was_the_cpu(tmp_path: Path, monkeyp
 def test_race_on_another_target_has_a_control_of_its_own(tmp_path: Path) -> None:
     found = go(tmp_path, OrtCpu(spinning=False))
     assert (found.status, found.reason) == ("measured", "")
-    assert found.aa_deviation is not None
     assert 0 <= found.aa_deviation < 10
     [check] = aa_checks([found, found.replace(candidate="twin")], limit=found.aa_deviation / 2)
     assert (check.name, check.passed, check.severity) == ("benchmark.max_aa_deviation", False, "warning")

@@ -92,7 +92,6 @@ def test_only_what_is_what_it_says_is_ranked(tmp_path: Path, model: Path, monkey
     assert not any(pair.rows for pair in found.pairs if pair.status != "measured")
     assert not any("\n" in pair.reason for pair in found.pairs)
     truth = by_name["cnn on ort-cpu"].validation
-    assert truth is not None
     assert [check.name for check in truth.checks] == ["target.macs_share", "target.sqnr", "target.repeatability"]
     assert {batch: len(times) for batch, times in by_name["cnn on ort-cpu"].round_medians_ms.items()} == {1: 6, 3: 6}
     assert BenchResult.model_validate_json(found.model_dump_json()).pairs[0].rows == found.pairs[0].rows

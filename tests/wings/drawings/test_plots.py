@@ -36,7 +36,6 @@ def test_one_epoch_is_no_curve() -> None:
 
 def test_curves_tell_where_they_begin_and_end() -> None:
     svg = training_curves.draw([epoch(1, 2.0, 0.25), epoch(2, 1.0, 0.75)])
-    assert svg is not None
     assert "Validation accuracy: 25.0 % after the first epoch, 75.0 % after the last" in svg
     assert len(lines(svg)) == 3
     more = [epoch(n, 1.0, train_accuracy=0.1 * n) for n in (1, 2)]
@@ -123,7 +122,6 @@ def test_page_says_who_was_faster_when_a_candidate_left_the_race_early(passed) -
 
 def facts(report: RunReport) -> tuple[ConfidenceCalibration, Ranking]:
     entry = report.stage("evaluate")
-    assert entry is not None
     found = entry.facts
     return ConfidenceCalibration.model_validate(found["calibration"]), Ranking.model_validate(found["ranking"])
 

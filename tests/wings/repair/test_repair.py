@@ -40,7 +40,6 @@ def test_collapsed_network_passes_its_gate_when_it_is_repaired(
     # The uneven channels lie between these two; the other layers stay in integers.
     assert set(facts.float_nodes) & set(network.convolutions[1:])
     assert network.convolutions[0] not in facts.float_nodes
-    assert facts.before is not None
     assert facts.before.sqnr_db < LIMITS.min_sqnr_db <= facts.trials[-1].quality.sqnr_db
 
 
@@ -88,8 +87,6 @@ def test_model_that_answers_only_a_class_is_repaired_by_its_accuracy(
     changed = {"model": classifying(network.model, "m.onnx"), "quantized": classifying(network.quantized, "q.onnx")}
     calibrated = {**network.calibrated, "prepared": prepared}
     facts = mended(replace(network, calibrated=calibrated, **changed), workspace(network.trained.store), LIMITS).facts
-    assert facts.before is not None
-    assert facts.before.change is not None
     assert facts.before.change.drop > LIMITS.max_accuracy_drop
     assert facts.trials[-1].good
     assert 0 < len(facts.float_nodes) < facts.nodes

@@ -154,7 +154,6 @@ def test_champion_is_not_served_where_the_server_was_removed(monkeypatch: pytest
 def test_share_that_is_logged_and_limits_of_the_watch_are_kept() -> None:
     given = {"log_share": 0.1, "p99_ms": 50.0, "max_accuracy_drop": 0.02, "watch_every": None, "serve_port": 8080}
     found = settings(argparse.Namespace(serve="digits", **given))
-    assert found is not None
     assert (found["log_share"], found["limits"], found["replay"]) == (0.1, {"p99_ms": 50}, {"max_accuracy_drop": 0.02})
     with pytest.raises(ConfigError, match=r"--log-share 2: .*at most 1"):
         settings(argparse.Namespace(serve="digits", **given | {"log_share": 2}))
