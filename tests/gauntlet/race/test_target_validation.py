@@ -11,7 +11,7 @@ import onnx
 import onnx_text
 import pytest
 from gpu_target import GpuTarget, TensorRtTarget
-from validated_target import failed, look
+from validated_target import OfFramework, failed, look
 
 from gauntlet.core.errors import StageError
 from gauntlet.onnx_model.macs import ModelMacs, read_model_macs
@@ -19,7 +19,7 @@ from gauntlet.race.contender import Plan
 from gauntlet.race.expected_outputs import ExpectedOutputs
 from gauntlet.race.target_examiner import TargetExaminer
 from gauntlet.targets import OpenVino, OrtCpu
-from gauntlet.targets.base import BaseTarget, FrameworkTarget
+from gauntlet.targets.base import BaseTarget
 
 MACS = {"a": ("Conv", 900), "b": ("Conv", 50), "c": ("Gemm", 50)}
 
@@ -167,14 +167,6 @@ def test_target_is_asked_for_single_samples_alone_where_it_fails_at_all_of_them(
     assert truth.sqnr_db == math.inf
     onnx.save(faulty_models.picky(0, 4), tmp_path / "none.onnx")
     assert "out of data bounds" in str(look(tmp_path / "none.onnx", OrtCpu(), tmp_path / "in.npz", expected).error)
-
-
-class OfFramework(FrameworkTarget):
-    """A target that runs its framework's own file."""
-
-    kind: str = "of-framework"
-    engine: ClassVar[str] = "nowhere"
-    model_suffixes: ClassVar[tuple[str, ...]] = (".own",)
 
 
 PLAN = Plan(batch_sizes=(1,), rounds=6, block_ms=1, threads=1, timeout_s=60)
