@@ -65,9 +65,10 @@ def stored_model(home: Home, folder: Path) -> Artifact:
     return home.store.put(folder / "model.onnx")
 
 
-def send_model(journal: Journal, home: Home, artifact: Artifact, run: str = PARENT) -> None:
+def send_model(journal: Journal, home: Home, artifact: Artifact, run: str = PARENT, **params: str) -> None:
+    """Send a model; the server finds it again by the parameter `sha256`."""
     path = str(home.store.path(artifact).relative_to(home.root))
-    content = {"sha256": artifact.sha256, "params": {"sha256": artifact.sha256}, "providers": CPU}
+    content = {"sha256": artifact.sha256, "params": params, "providers": CPU}
     journal.append("model", run=run, name="g-fp32", path=path, tags={}, **content)
 
 
@@ -174,7 +175,7 @@ def test_model_that_a_kill_left_incomplete_is_removed(
     if killed:
         client.create_logged_model(place, "g-fp32", run, params={"sha256": artifact.sha256})
         client.create_logged_model(place, "another", run)
-    send_model(journal, home, artifact)
+    send_model(journal, home, artifact, sha256=artifact.sha256)
     assert sender.send()
     found = {one.name: str(one.status) for one in client.search_logged_models([place])}
     assert found == {"g-fp32": "READY"} | ({"another": "PENDING"} if killed else {})
@@ -186,7 +187,8 @@ def test_model_that_another_home_has_sent_is_linked(
 ) -> None:
     for own in (home, Home(tmp_path / "another")):
         sender, journal = begin(f"run-of-{own.root.name}", own)
-        send_model(journal, own, stored_model(own, tmp_path))
+        artifact = stored_model(own, tmp_path)
+        send_model(journal, own, artifact, sha256=artifact.sha256)
         assert sender.send()
     [found] = client.search_logged_models([client.get_experiment_by_name("first").experiment_id])
     assert found.source_run_id == run_of(client, "run-of-home")
